@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from invsvc_async.batch.earlier import Earlier, intent_in
+from invsvc_async.batch.earlier import Earlier
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.item import ItemOptions
 from invsvc_async.client import options_of
@@ -26,7 +26,7 @@ from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import LostLaneError
 from invsvc_async.durable.leases import Leases, Sign, pause_of, status_of
-from invsvc_async.durable.records import verdict_of_unfit
+from invsvc_async.durable.records import intent_of, verdict_of_unfit
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.writes.recovery import check_scope
 
@@ -354,7 +354,7 @@ class Dispatcher:
         restored = sending.restored
         try:
             known = None if asked is None else asked.intent_of(entry)
-            intent = known or intent_in(entry, self._entries.store)
+            intent = known or intent_of(entry, self._entries.store.commons)
             if restored is not None:
                 intent = restored.of_entry(entry.seq, intent)
             item = self._item_type(

@@ -9,7 +9,7 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.client import options_of
-from invsvc_async.durable.intents import Packed, unpack, was_seen_undone, without_lost_sends
+from invsvc_async.durable.intents import was_seen_undone, without_lost_sends
 from invsvc_async.durable.last_writes import (
     claims_of,
     in_flight_of,
@@ -18,6 +18,7 @@ from invsvc_async.durable.last_writes import (
     take_claims,
     unknown_of,
 )
+from invsvc_async.durable.records import intent_of
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.history import Reading
-    from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["Earlier", "intent_in"]
+__all__ = ["Earlier"]
 
 _THINGS_KNOWN = 10_000  # things whose older writes were looked up once
 _CLOCKS_AGREE = 600.0  # s for which one reading of the service's clock is valid
@@ -134,7 +134,7 @@ class Earlier:
         session, reading = view.session, self._clock_reading
         if reading is not None and reading.ended < session.clock.now() - _CLOCKS_AGREE:
             reading = None
-        intent = intent_in(entry, self._store)
+        intent = intent_of(entry, self._store.commons)
         operation = BY_NAME[intent.operation]
         if reading is None and operation.reader is not None:
             looks = StateReader(view.without_team(), intent, lambda: intent, own=None)
@@ -143,10 +143,3 @@ class Earlier:
         known = Known(operation, intent, (resumed,) if reading is None else (resumed, reading))
         if known.free_at > resumed.at:
             session.writes.close(entry.thing, intent.identity, known.free_at)
-
-
-def intent_in(entry: Entry, store: Store) -> Intent:
-    """Return the intent of an entry that is not done."""
-    if entry.common is None or entry.intent is None:
-        raise JournalError(f"entry {entry.key!r}: it is open but has no intent. The journal is damaged.")
-    return unpack(entry.key, Packed(common=entry.common, text=entry.intent), store.commons)

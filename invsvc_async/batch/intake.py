@@ -11,23 +11,23 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
 from invsvc_async.batch.file_check import Met
 from invsvc_async.batch.identity import content_of, thing_of
-from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.entry import State
 from invsvc_async.durable.intents import pack
+from invsvc_async.durable.records import entry_of
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
-from invsvc_async.writes.new_intent import intent_of, tag_of
-from invsvc_async.writes.write import Write, take_over
+from invsvc_async.writes.new_intent import intent_of
+from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from invsvc_async.batch.entries import BatchEntries, Known
     from invsvc_async.batch.sending import Sending
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.spec import WriteSpec
     from invsvc_async.writes.write import AnyWrite
@@ -124,7 +124,6 @@ class Intake:
 
     def __init__(self, sending: Sending, entries: BatchEntries, *, may_know: bool) -> None:
         self._sending, self._entries, self._may_know = sending, entries, may_know
-        self._session = options_of(sending.client).session
         self._seen = Met()
         self._repeats: OrderedDict[str, int] = OrderedDict()
         self._began = time.time_ns() // 1_000_000
@@ -165,13 +164,7 @@ class Intake:
         return not is_done
 
     def _asked(self, write: object) -> Asked:
-        if not isinstance(write, Write):
-            raise InvalidRequestError(f"writes: contains a {type(write).__name__}, which is not a write")
-        spec = take_over(write)
-        if spec.options.session is not self._session:
-            raise InvalidRequestError(
-                f"{spec.operation.name}: this write was made by another client than the batch's"
-            )
+        spec = self._sending.taken(write, "batch")
         digest = content_of(spec.request, spec.team, spec.tag).hex()
         return Asked(spec, digest, self._key_of(spec, digest))
 
@@ -197,24 +190,15 @@ class Intake:
 
     def _new(self, asked: Asked) -> Asked:
         """Add the intent and the entry of a new write. A restored journal may have it in doubt."""
-        spec, tag, sending, store = asked.spec, asked.spec.tag, self._sending, self._entries.store
-        if sending.tag and tag is None and spec.creates_webhook:
-            tag = tag_of(sending.epoch, asked.key)
-        asked.spec = spec = replace(spec, key=asked.key, tag=tag, policy=sending.waiting(spec.policy))
+        key, restored = asked.key, self._sending.restored
+        asked.spec = spec = self._sending.as_stored(asked.spec, key)
         asked.intent = intent = intent_of(spec)
-        if sending.restored is not None and sending.restored.is_open:
-            asked.intent = intent = sending.restored.of_new(intent)
-        packed, thing = pack(intent, store.commons), thing_of(spec.request, spec.team, tag)
-        asked.entry = Entry(
-            key=asked.key,
-            thing=thing,
-            digest=asked.digest,
-            lane=self._entries.lane_of(asked.key, thing),
-            state=State.TO_DO,
-            operation=intent.operation,
-            common=packed.common,
-            intent=packed.text,
-        )
+        if restored is not None and restored.is_open:
+            asked.intent = intent = restored.of_new(intent)
+        packed, thing = pack(intent, self._entries.store.commons), thing_of(spec.request, spec.team, spec.tag)
+        lane = self._entries.lane_of(key, thing)
+        known = {"key": key, "thing": thing, "digest": asked.digest, "lane": lane}
+        asked.entry = entry_of(State.TO_DO, intent, packed, **known)
         return asked
 
 

@@ -6,14 +6,19 @@ from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
+from msgspec.structs import replace
 
-from invsvc_async.errors import ConfigurationError
+from invsvc_async.client import options_of
+from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.settings import check_count, check_on_secret
+from invsvc_async.writes.new_intent import new_tag, tag_of
+from invsvc_async.writes.write import Write, take_over
 
 if TYPE_CHECKING:
     from invsvc_async.batch.restored import Restored
     from invsvc_async.client import Client
     from invsvc_async.settings import OnSecret, ReconcilePolicy
+    from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Sending"]
 
@@ -25,8 +30,8 @@ class Sending:
     """
     The settings of ``Batch.open``, and what is known of the journal once it is open.
 
-    ``epoch`` is its identity, from which tags are made; ``restored`` are its doubts, if it was restored from
-    a copy.
+    ``epoch`` is the identity of a batch, from which tags are made; ``restored`` are its doubts, if it was
+    restored from a copy.
     """
 
     client: Client
@@ -53,8 +58,30 @@ class Sending:
             )
         check_on_secret(self.on_secret)
 
-    def waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:
-        """Return *policy* with ``wait_when_limited=True``: one object for each, so that it is packed once."""
+    def taken(self, write: object, by: str) -> WriteSpec:
+        """
+        Close *write*, which *by*, a batch or outbox, sends from here on, and return what it asks for.
+
+        Raises:
+            InvalidRequestError: It is no write, has begun, or is one of another client.
+        """
+        if not isinstance(write, Write):
+            raise InvalidRequestError(f"write: must be a write, not a {type(write).__name__}")
+        spec = take_over(write)
+        if spec.options.session is not options_of(self.client).session:
+            problem = f"this write was made by another client than the {by}'s"
+            raise InvalidRequestError(problem, operation=spec.operation.name)
+        return spec
+
+    def as_stored(self, spec: WriteSpec, key: str) -> WriteSpec:
+        """Return *spec* under *key*, with a tag if it needs one, and a policy that waits when limited."""
+        tag = spec.tag
+        if self.tag and tag is None and spec.creates_webhook:
+            tag = tag_of(self.epoch, key) if self.epoch else new_tag()
+        return replace(spec, key=key, tag=tag, policy=self._waiting(spec.policy))
+
+    def _waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:
+        # One object for each, so that it is packed once.
         known = self._policies.get(id(policy))
         if known is None:
             if len(self._policies) >= _MOST_POLICIES:

@@ -12,8 +12,6 @@ from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from msgspec.structs import replace
-
 from invsvc_async.batch.result import Result, outcome_in
 from invsvc_async.batch.sending import Sending
 from invsvc_async.client import options_of
@@ -39,8 +37,7 @@ from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import check_path, is_postgres
-from invsvc_async.writes.new_intent import new_tag
-from invsvc_async.writes.write import Write, take_over, value_of
+from invsvc_async.writes.write import Write, value_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -269,21 +266,11 @@ class Outbox:
             )
 
     def _accepted(self, write: object) -> WriteSpec:
-        if not isinstance(write, Write):
-            raise InvalidRequestError(f"write: must be a write, not a {type(write).__name__}")
-        spec = take_over(write)
-        operation = spec.operation.name
-        if spec.options.session is not options_of(self._client).session:
-            raise InvalidRequestError(
-                "this write was made by another client than the outbox's", operation=operation
-            )
+        spec = self._sending.taken(write, "outbox")
         if spec.reader is not None or callable(spec.policy.journey_reader):
+            operation = spec.operation.name
             raise InvalidRequestError("reader: cannot be stored", operation=operation, hint=_NO_READERS)
-        key = spec.key or token_hex(16)
-        tag = spec.tag
-        if tag is None and self._sending.tag and spec.creates_webhook:
-            tag = new_tag()
-        return replace(spec, key=key, tag=tag, policy=self._sending.waiting(spec.policy))
+        return self._sending.as_stored(spec, spec.key or token_hex(16))
 
     # --- out
 
