@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN, entries_of, pages_of, summary_of, workers_of
+from invsvc_async.batch.entries import BEGUN, entries_of, results_of, summary_of, workers_of
 from invsvc_async.batch.restored import restored_of
-from invsvc_async.batch.result import Result, outcome_in
+from invsvc_async.batch.result import outcome_in
 from invsvc_async.batch.sending import Sending
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import State
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.batch.file_check import Writes
-    from invsvc_async.batch.result import Progress, Summary, Worker
+    from invsvc_async.batch.result import Progress, Result, Summary, Worker
     from invsvc_async.batch.run import Run
     from invsvc_async.client import Client
     from invsvc_async.reconcile.outcome import Outcome
@@ -233,10 +233,8 @@ class Batch:
         Raises:
             InvalidRequestError: There is no such verdict.
         """
-        wanted = None if verdict is None else _verdict(verdict)
-        async for page in pages_of(self.entries, wanted):
-            for entry in page:
-                yield Result.of(entry)
+        async for result in results_of(self.entries, None if verdict is None else _verdict(verdict)):
+            yield result
 
     async def get(self, key: str) -> Outcome[Any] | None:  # Any: the operation says what its value is
         """

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
+import attrs
 import msgspec
 
 from invsvc_async.api.operations import TABLE
 from invsvc_async.batch.file_check import Checkpoint
-from invsvc_async.batch.result import Summary, Worker
+from invsvc_async.batch.result import Result, Summary, Worker, outcome_in
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.facts import SET
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
 
 __all__ = ["BEGUN", "Added", "BatchEntries", "Known", "checkpoint_at", "entries_of", "name_of", "pages_of"]
-__all__ += ["summary_of", "workers_of"]
+__all__ += ["result_of", "results_of", "summary_of", "workers_of"]
 
 BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
 _AT_ONCE = 200  # entries added or reopened together
@@ -225,6 +226,24 @@ async def pages_of(entries: Entries, verdict: Verdict | None = None) -> AsyncIte
     while page := await entries.done(verdict, after, _PAGE):
         yield page
         after = page[-1].seq
+
+
+async def results_of(entries: Entries, verdict: Verdict | None = None) -> AsyncIterator[Result]:
+    """Iterate over the results in a store, all or those with *verdict*, in the order of the input."""
+    async for page in pages_of(entries, verdict):
+        for entry in page:
+            yield result_of(entries, entry)
+
+
+def result_of(entries: Entries, entry: Entry) -> Result:
+    """Return the result of an entry that is done. Only that of a batch is stored as such."""
+    if isinstance(entries, BatchEntries):
+        return Result.of(entry)
+    found = Result.of(entry, outcome=outcome_in(entry, entries.store.commons))
+    result = attrs.evolve(found, key=entries.key_of(entry))
+    if result.secret_lost and entry.heard and '"had":"returned"' in (entry.outcome or ""):
+        return attrs.evolve(result, secret="not stored")
+    return result
 
 
 async def workers_of(entries: Entries) -> list[Worker]:

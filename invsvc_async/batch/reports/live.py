@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN, name_of, summary_of, workers_of
-from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups, result_of
+from invsvc_async.batch.entries import BEGUN, name_of, result_of, summary_of, workers_of
+from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups
 from invsvc_async.batch.run_status import RUN, TOTAL, statuses_in
 from invsvc_async.codec.exact_json import WireObject
 from invsvc_async.errors import JournalError

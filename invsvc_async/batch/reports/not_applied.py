@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.entries import BatchEntries, pages_of
-from invsvc_async.batch.result import Result, outcome_in
+from invsvc_async.batch.entries import pages_of, result_of, results_of
+from invsvc_async.batch.result import Result
 from invsvc_async.durable.last_writes import last_writes
 from invsvc_async.durable.records import intent_of
 from invsvc_async.reconcile.history import Verdict
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
-    from invsvc_async.durable.entry import Entry
 
 __all__ = ["NOT_APPLIED", "SHOWN", "Group", "Groups", "command_for", "failed_writes", "groups_of"]
-__all__ += ["plain_result", "result_of", "words_of"]
+__all__ += ["plain_result", "words_of"]
 
 SHOWN = 200  # writes of one group that a report lists
 _MOST_GROUPS = 100  # more, of codes that only the service knows, are one group
@@ -135,17 +134,6 @@ def words_of(result: Result) -> str:
     return words.removesuffix(".")
 
 
-def result_of(entries: Entries, entry: Entry) -> Result:
-    """Return the result of an entry that is done. Only that of a batch is stored as such."""
-    if isinstance(entries, BatchEntries):
-        return Result.of(entry)
-    found = Result.of(entry, outcome=outcome_in(entry, entries.store.commons))
-    result = attrs.evolve(found, key=entries.key_of(entry))
-    if result.secret_lost and entry.heard and '"had":"returned"' in (entry.outcome or ""):
-        return attrs.evolve(result, secret="not stored")
-    return result
-
-
 def plain_result(result: Result) -> WireObject:
     """Return what is known of a result as JSON values."""
     fields = attrs.asdict(result, recurse=False) | {"outcome": None, "secret_lost": result.secret_lost}
@@ -156,9 +144,8 @@ async def groups_of(entries: Entries, place: str) -> list[Group]:
     """Return the groups of *entries*, which are at *place*. Those that are applied are not read."""
     groups = Groups()
     for verdict in NOT_APPLIED:
-        async for page in pages_of(entries, verdict):
-            for entry in page:
-                groups.add(result_of(entries, entry))
+        async for result in results_of(entries, verdict):
+            groups.add(result)
     return groups.sorted(place)
 
 

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.entries import pages_of, summary_of
-from invsvc_async.batch.reports.not_applied import SHOWN, Groups, result_of
+from invsvc_async.batch.entries import results_of, summary_of
+from invsvc_async.batch.reports.not_applied import SHOWN, Groups
 from invsvc_async.batch.run_status import RUN, Status, statuses_in
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.result import Result, Summary
     from invsvc_async.durable.entries import Entries
 
-__all__ = ["Report", "Slice", "report_of", "results_of"]
+__all__ = ["Report", "Slice", "report_of"]
 
 _COLUMNS = 120  # of the timeline, at most
 _STEPS = 10  # of the logarithmic scale of times, for each factor of ten
@@ -100,13 +98,6 @@ class Report:
     def rate(self) -> float:
         """The writes finished per second of ``active_seconds``."""
         return self.summary.done / self.active_seconds if self.active_seconds else 0.0
-
-
-async def results_of(entries: Entries) -> AsyncIterator[Result]:
-    """Iterate over the results in a store, in the order of the input."""
-    async for page in pages_of(entries):
-        for entry in page:
-            yield result_of(entries, entry)
 
 
 async def report_of(entries: Entries, name: str, kind: str = "batch") -> Report:

@@ -37,8 +37,8 @@ _SHOWN = 20  # writes of one group, or without arguments, that are listed
 
 async def write_results(entries: Entries, path: Path) -> None:
     """Write each result to *path* as a line of JSON."""
+    from invsvc_async.batch.entries import results_of
     from invsvc_async.batch.reports.not_applied import plain_result
-    from invsvc_async.batch.reports.summary import results_of
 
     with _file(path) as file:
         async for result in results_of(entries):

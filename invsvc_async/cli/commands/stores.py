@@ -176,7 +176,8 @@ async def show(kind: Kind, at: At, key: Annotated[str, argument("The key of the 
     Works beside a process that has the file.  Exits with 0 if it is applied, 3 if the result is unknown, and
     1 otherwise, also while it is open.
     """
-    from invsvc_async.batch.reports.not_applied import plain_result, result_of
+    from invsvc_async.batch.entries import result_of
+    from invsvc_async.batch.reports.not_applied import plain_result
 
     async with opened(kind, at, reading=True) as entries:
         entry = await entries.entry(await entries.named(key))
