@@ -348,11 +348,8 @@ class Keys:
         except LostLaneError:  # whoever has it settles it
             self.session.writes.take(driver.intent.identity)
             raise
-        if run.outcome is not None:
-            if run.outcome.secret == "delivered":  # the driver has another one
-                driver.keep(run.outcome)
-            if run.taker is None:  # nobody asks whether the awaiter has it
-                driver.journal = None
+        if run.outcome is not None and run.taker is None:  # nobody asks whether the awaiter has it
+            driver.journal = None
         return driver
 
     # --- the order of the writes to one thing
