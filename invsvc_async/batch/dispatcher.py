@@ -13,6 +13,7 @@ import logging
 import time
 from collections import Counter, OrderedDict
 from contextlib import suppress
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -95,11 +96,18 @@ class Dispatcher:
 
     # --- signs of life
 
-    async def begin(self) -> None:
-        """Begin to give signs of life."""
+    async def begin(self, kind: str) -> None:
+        """Begin to give signs of life, for a store of *kind*."""
         await self.leases.forget_the_dead()
         await self._show()
-        self._beating = asyncio.create_task(self._beat())
+        self._beating = asyncio.create_task(self._guarded(self._beat))
+        options_of(self._sending.client).session.opened(kind, self.leases)
+
+    async def _guarded(self, act: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await act()
+        except Exception as error:  # noqa: BLE001 - any error ends the run
+            self.engine.fail(error)
 
     async def feed(self, is_over: Callable[[], Awaitable[bool]] | None = None) -> None:
         """Add what is to be sent to the engine, until *is_over* while nothing is under way or to be read."""
@@ -109,14 +117,7 @@ class Dispatcher:
         if self.leases.living > 1 and self._sending.rate is not None:
             await asyncio.sleep(_JOINED * pause)  # until the others have noticed, and leave a part of it
         self._beat_now.set()
-
-        async def listen() -> None:
-            try:
-                await self._entries.hear(self._heard)
-            except Exception as error:  # noqa: BLE001 - any error ends the run
-                self.engine.fail(error)
-
-        listening = asyncio.create_task(listen())
+        listening = asyncio.create_task(self._guarded(partial(self._entries.hear, self._heard)))
         try:
             while True:
                 await self.engine.hunger()
@@ -183,23 +184,20 @@ class Dispatcher:
 
         Without them nothing may be sent. So an error ends the run, unless the database is away.
         """
-        try:
-            while True:
-                self._beat_now.clear()
-                try:
-                    await self._show()
-                    if self._sends:
-                        await self._divide()
-                        self.read_again(self.leases.lanes)  # also the poll, in case no notification arrives
-                except JournalError as error:
-                    raise_if_cancelled()
-                    if not self._entries.store.is_away(error):  # it would be refused again
-                        raise
-                    log.warning("%s Nothing is sent until it is back.", error)
+        while True:
+            self._beat_now.clear()
+            try:
+                await self._show()
+                if self._sends:
+                    await self._divide()
+                    self.read_again(self.leases.lanes)  # also the poll, in case no notification arrives
+            except JournalError as error:
                 raise_if_cancelled()
-                await set_within(self._beat_now, pause_of(self._entries.store.silence))
-        except Exception as error:  # noqa: BLE001 - any error ends the run
-            self.engine.fail(error)
+                if not self._entries.store.is_away(error):  # it would be refused again
+                    raise
+                log.warning("%s Nothing is sent until it is back.", error)
+            raise_if_cancelled()
+            await set_within(self._beat_now, pause_of(self._entries.store.silence))
 
     # --- which lanes
 

@@ -24,7 +24,7 @@ from invsvc_async.durable.results import Consumer
 from invsvc_async.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Iterable
+    from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.file_check import Checkpoint, Writes
@@ -86,13 +86,11 @@ class Run:
         if self._last is not None:
             self._results.acknowledge(self._last)
             self._last = None
-        if self._status is None:
-            if (earlier := await self._next_left()) is not None:
+        if self._status is None and not self.ended:
+            if (earlier := await self._next_left(self._begin)) is not None:
                 return earlier
-            if self.ended:  # stopped before it began
-                await self.end()
-                raise StopAsyncIteration
-            self._start()
+            if not self.ended:
+                self._start()
         while (item := await self._next_finished()) is not None:
             assert item.finished is not None
             entry = item.finished[0]
@@ -102,7 +100,7 @@ class Run:
                 self._dispatcher.done += 1
                 self._last = entry
                 return result
-        if self._engine.complete and (late := await self._next_left(late=True)) is not None:
+        if self._engine.complete and (late := await self._next_left(self._decided)) is not None:
             return late
         if self._engine.complete and self._input_began is not None:
             await self._batch.entries.close_inputs(self._input_began)
@@ -114,7 +112,7 @@ class Run:
 
     async def _next_finished(self) -> Item | None:
         """Return the next write that has its result; ``None`` at the end, when nothing is under way."""
-        while True:
+        while self._status is not None:  # otherwise stopped before it began
             try:
                 item = await self._engine.next_finished()
             except BaseException:  # cancelled
@@ -123,21 +121,13 @@ class Run:
             if item is not None or self.ended:
                 return item
             await self.stop(0.0)  # yield what ends meanwhile before the end
+        return None
 
-    async def _next_left(self, *, late: bool = False) -> Result | None:
+    async def _next_left(self, prepare: Callable[[], Awaitable[None]]) -> Result | None:
         """Return the next result that another run has left, before this one, or while it lasted."""
-        if self.ended and not late:
-            return None
         try:
             if not self._gives_left:
-                if late:
-                    await self._decided()
-                else:
-                    if self._before is not None:
-                        await self._before.end()
-                        self._before = None
-                    await self._dispatcher.begin()
-                    options_of(self._batch.client).session.opened("batch", self._dispatcher.leases)
+                await prepare()
                 self._gives_left = True
             found = await self._results.next(_PAGE)
         except BaseException:  # cancelled, or the journal cannot be read: the rest is for the next run
@@ -149,6 +139,12 @@ class Run:
         self._last, result = found, Result.of(found)
         # "not stored" is a state: a run that is over had the secret
         return attrs.evolve(result, secret="lost") if result.secret == "not stored" else result
+
+    async def _begin(self) -> None:
+        if self._before is not None:
+            await self._before.end()
+            self._before = None
+        await self._dispatcher.begin("batch")
 
     async def _decided(self) -> None:
         """Wait until it is certain which other runs have ended: most end together."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.restored import restored_of
-from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.durable.restored import close_restored
 from invsvc_async.reconcile.history import Verdict
@@ -71,8 +70,7 @@ async def dispatch(
         on_verdict()
         await dispatcher.end()
 
-    await dispatcher.begin()
-    options_of(sending.client).session.opened("outbox", dispatcher.leases)
+    await dispatcher.begin("outbox")
     engine.feed(dispatcher.feed())
     try:
         while await engine.next_finished() is not None:
