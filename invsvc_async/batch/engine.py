@@ -296,12 +296,12 @@ class Engine:
                 await self._warn_of_full_list(self._list_lock, item.intent)
             driver = self._driver_of(item)
             await driver.drive()
+            outcome = driver.outcome()
+            if not (item.is_put_back or item.storing):  # the client had it already: the user has settled it
+                await item.settled(outcome)
             if item.is_put_back:
                 self._put_back(item)
                 return
-            outcome = driver.outcome()
-            if item.storing is None:  # the client had its outcome already: the user has settled it
-                await item.settled(outcome)
             self._count(outcome.verdict)
             wait = 0.0
             if (thing := item.entry.thing) is not None:

@@ -12,6 +12,8 @@ import pytest
 from invsvc_async import ApiKey, BatchStoppedError, ConfigurationError, Timeouts, TokenProvider, Verdict
 from invsvc_async.batch import Batch, Progress, circuit_breaker
 from invsvc_async.cli import progress as bar
+from invsvc_async.client import options_of
+from invsvc_async.reconcile.history import Attempt, End
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.state import Clock as ServiceClock
 from invsvc_async.writes import state_reads
@@ -403,3 +405,18 @@ def test_bar_of_a_paused_batch():
     assert bar._this_run(progress).endswith("; paused: connection refused, next probe in 12 s")
     waiting = attrs.evolve(progress, paused="a token is awaited", next_probe=None)
     assert bar._this_run(waiting).endswith("; paused: a token is awaited")
+
+
+async def test_refusal_of_the_credential_that_the_client_knows(service, tmp_path):
+    """The user has settled the write, and the token was refused: it is put back, and then sent."""
+    hook = service.seed_webhook(description="before")
+    service.script("webhooks.update", "reset")
+    service.script("webhooks.get", "pass", "403")
+    async with fast_client_of(service) as client, Batch.open(tmp_path / "run.db", client) as batch:
+        [unknown] = await all_of(batch, [client.webhooks.update(hook.id, description="x").keyed("a")])
+        refused = Attempt(started=0.0, ended=0.0, end=End.ANSWERED, status=401)
+        known = attrs.evolve(unknown.outcome, verdict=Verdict.REFUSED, history=(refused,))
+        options_of(client).session.writes.keep_ended(known.started_as.identity, known)
+        await batch.retry(verdict=Verdict.UNKNOWN)
+        [again] = await all_of(batch)
+    assert (unknown.verdict, again.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
