@@ -74,37 +74,28 @@ def cause_of(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
 
     *outage* is the pause during which the write ran, if any. Failures that prove nothing alone need one.
     """
+    intent, error, sent = outcome.started_as, outcome.error, _last(outcome, Attempt)
     match outcome.verdict:
-        case Verdict.REFUSED:
-            last = _last(outcome, Attempt)
-            if last is not None and last.status in _REFUSED and not last.own_envelope:
-                return Cause(_refused(last.status), _MOST_REFUSED, at_once=True)
-            error = outcome.error
-            if (  # the specification shows only for these that every write of theirs needs it
-                outcome.started_as.operation == TEAMS_CREATE.name
-                and isinstance(error, ServiceError)
-                and (error.status == 401 or (error.status, error.code) == (403, "insufficient_permissions"))
-            ):
-                lacks = f"the plan lacks a feature (HTTP {error.status}: {error.message})"
-                return Cause(lacks, stops=True)
+        case Verdict.REFUSED if sent is not None and sent.status in _REFUSED and not sent.own_envelope:
+            return Cause(_refused(sent.status), _MOST_REFUSED, at_once=True)
+        # The specification shows only for these that every write of theirs needs it.
+        case Verdict.REFUSED if intent.operation == TEAMS_CREATE.name and isinstance(error, ServiceError):
+            if error.status == 401 or (error.status, error.code) == (403, "insufficient_permissions"):
+                return Cause(f"the plan lacks a feature (HTTP {error.status}: {error.message})", stops=True)
         case Verdict.NOT_APPLIED if getattr(_last(outcome, Resumed), "newest", None) is not False:
-            last = _last(outcome, Attempt)
-            if last is not None and last.end is End.NOT_SENT:
-                return Cause(_unreachable(outcome.error))
-            sent_again = outcome.started_as.policy.resend != "never"
-            if outcome.evidence.basis == "absence" and sent_again:  # the outage left no time for that
-                return outage
+            if sent is not None and sent.end is End.NOT_SENT:
+                return Cause(_unreachable(error))
+            if outcome.evidence.basis == "absence" and intent.policy.resend != "never":
+                return outage  # which left no time to send it again
         case Verdict.UNKNOWN:
-            return _cause_of_doubt(outcome, outage)
+            return _cause_of_doubt(_last(outcome, Reading), sent, outage)
         case _:
             pass
     return None
 
 
-def _cause_of_doubt(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
+def _cause_of_doubt(reading: Reading | None, sent: Attempt | None, outage: Cause | None) -> Cause | None:
     """Return what explains that no read showed whether the write was applied."""
-    reading = _last(outcome, Reading)
-    sent = _last(outcome, Attempt)
     if reading is None or (sent is not None and reading.started < sent.ended):
         return None
     if reading.status in _REFUSED and not reading.own_envelope:
@@ -204,10 +195,10 @@ class CircuitBreaker:
         if outcome.verdict is Verdict.APPLIED:
             return False
         if self._session.closed:
-            if outcome.evidence.cause != "client closed":
-                return False
-            self.stop_closed()
-            return True
+            is_why = outcome.evidence.cause == "client closed"
+            if is_why:
+                self.stop_closed()
+            return is_why
         began = time_of(outcome.history[0]) if outcome.history else inf
         was_away = self.why is not None or began < self._away_until
         outage = Cause(self.why or "the service was away") if was_away else None
