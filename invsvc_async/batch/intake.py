@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterable, Iterable, Iterator
-from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -85,9 +84,7 @@ async def _read_ahead(writes: AsyncIterable[AnyWrite]) -> AsyncGenerator[list[An
         more = True
         while more:
             chunk = [await queue.get()]
-            with suppress(asyncio.QueueEmpty):
-                while len(chunk) < AT_ONCE and chunk[-1] is not None:
-                    chunk.append(queue.get_nowait())
+            chunk += [queue.get_nowait() for _ in range(queue.qsize())]
             more = chunk[-1] is not None
             if found := [write for write in chunk if write is not None]:
                 yield found

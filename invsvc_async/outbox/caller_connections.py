@@ -51,9 +51,6 @@ _TO_CALL = (
 )
 _NAMES = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 _PLACE = re.compile(r"\$(\d+)")
-_PSYCOPG_FAILED = 3  # libpq's PQTRANS_INERROR
-_PSYCOPG_OPEN = 2  # libpq's PQTRANS_INTRANS
-_PSYCOPG_BUSY = 1  # libpq's PQTRANS_ACTIVE
 
 
 async def run(connection: object, database: Database, script: Script[T]) -> T:
@@ -164,7 +161,7 @@ def _state(kind: str, connection: Any) -> tuple[str, bool]:  # Any: the drivers'
         case "asyncpg":
             return "PostgreSQL", not connection.is_closed() and connection.is_in_transaction()
         case "psycopg":
-            return "PostgreSQL", _is_open(connection.info.transaction_status)
+            return "PostgreSQL", _is_open(connection.info.transaction_status.name)
         case "sqlite3":
             try:
                 return "SQLite", connection.in_transaction
@@ -179,17 +176,17 @@ def _state(kind: str, connection: Any) -> tuple[str, bool]:  # Any: the drivers'
             return _NAMES.get(bound.dialect.name, str(bound.dialect.name)), is_open
 
 
-def _is_open(status: int) -> bool:
-    if status == _PSYCOPG_FAILED:
+def _is_open(status: str) -> bool:  # as psycopg names those of libpq
+    if status == "INERROR":
         raise InvalidRequestError(
             "connection: its transaction has failed", hint="Roll it back, and begin another."
         )
-    if status == _PSYCOPG_BUSY:
+    if status == "ACTIVE":
         raise InvalidRequestError(
             "connection: waits for earlier statements, perhaps of its pipeline",
             hint="Await those first, those of a pipeline by its sync().",
         )
-    return status == _PSYCOPG_OPEN
+    return status == "INTRANS"
 
 
 def _level_of(bound: Any) -> Any:  # Any: an engine or connection of SQLAlchemy, and its isolation level

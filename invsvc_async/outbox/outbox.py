@@ -451,11 +451,11 @@ class Outbox:
         self._check_loop()
         try:
             async with asyncio.timeout(timeout):
-                changed = self._hear()
-                while (outcome := await self.get(key)) is None:
-                    await set_within(changed, _POLL)
+                while True:
                     changed = self._hear()
-                return outcome
+                    if (outcome := await self.get(key)) is not None:
+                        return outcome
+                    await set_within(changed, _POLL)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"outbox: the write of {key!r} got no verdict within {timeout} s. Wait again, and check that "

@@ -105,13 +105,9 @@ class Groups:
         cause = cause or "not recorded"
         if (result.verdict, cause) not in self._groups and len(self._groups) >= _MOST_GROUPS:
             cause = "other"
-        group = self._groups.get((result.verdict, cause))
-        if group is None:
-            advice = (
-                _ADVICE.get(cause) or _OTHERWISE.get(result.verdict) or _REFUSED.get(status or 0, _CORRECT)
-            )
-            group = Group(verdict=result.verdict, cause=cause, advice=advice)
-            self._groups[result.verdict, cause] = group
+        advice = _ADVICE.get(cause) or _OTHERWISE.get(result.verdict) or _REFUSED.get(status or 0, _CORRECT)
+        new = Group(verdict=result.verdict, cause=cause, advice=advice)
+        group = self._groups.setdefault((result.verdict, cause), new)
         group.count += 1
         if len(group.results) < SHOWN:
             group.results.append(result)
