@@ -90,9 +90,8 @@ def read_lines(file: Readable, number: int = 0, *, max_bytes: int = MAX_LINE) ->
         number += 1
         if len(text) > max_bytes and not text.endswith(b"\n"):
             length = len(text)
-            while (rest := file.readline(max_bytes)) and not rest.endswith(b"\n"):
-                length += len(rest)
-            length += len(rest)
+            while not text.endswith(b"\n") and (text := file.readline(max_bytes)):
+                length += len(text)
             yield BadLine(number, f"is {length:,} bytes long; the limit is {max_bytes:,}")
         elif plain := (text.removeprefix(BOM_UTF8) if number == 1 else text).strip():
             try:

@@ -1,4 +1,4 @@
-"""What identifies the writes of a batch: a digest of their content, and the thing that they change."""
+"""New entries of a batch or outbox: a digest of their content, and the thing that they change."""
 
 from __future__ import annotations
 
@@ -7,26 +7,32 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from invsvc_async.durable.entry import State
+from invsvc_async.durable.intents import pack
 from invsvc_async.durable.key_names import by_value
+from invsvc_async.durable.records import entry_of
 from invsvc_async.reconcile.findings import is_unique
-from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.writes.new_intent import line_of
 
 if TYPE_CHECKING:
-    from invsvc_async.transport.session import Request
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.intents import Commons
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["content_of", "thing_of"]
+__all__ = ["content_of", "new_entry"]
 
 _encode = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 
-def content_of(request: Request, team: str | None, tag: str | None) -> bytes:
+def content_of(spec: WriteSpec) -> str:
     """
-    Return a digest of *request*, 16 bytes. The order of a body's members does not matter, nor do the digits
-    with which a number is written.
+    Return a digest of the request, 32 characters. The order of a body's members does not matter, nor do the
+    digits with which a number is written.
 
-    A user-supplied text as *tag* is part of it. A generated tag is not.
+    A user-supplied text as tag is part of it. A generated tag is not.
     """
+    request, tag = spec.request, spec.tag
     asked: list[object] = [
         request.operation.name,
         request.method,
@@ -34,19 +40,15 @@ def content_of(request: Request, team: str | None, tag: str | None) -> bytes:
         request.path,
         request.query,
         by_value(request.body) if request.has_body else None,
-        team,
+        spec.team,
     ]
     if tag is not None and not is_unique(tag):
         asked.append(tag)
-    return blake2b(_encode(asked), digest_size=16).digest()
+    return blake2b(_encode(asked), digest_size=16).hexdigest()
 
 
-def thing_of(request: Request, team: str | None, tag: str | None) -> str | None:
-    """
-    Return the line of a write in a batch, or ``None`` if it waits for no other write.
-
-    This is ``line_of``, except that a create with a unique tag needs no line.
-    """
-    if kind_of_write(request.operation).creates and is_unique(tag):
-        return None
-    return line_of(request, team, tag)
+def new_entry(spec: WriteSpec, intent: Intent, commons: Commons, digest: str) -> Entry:
+    """Return the entry of a write that is to do. A create with a unique tag waits for no other write."""
+    is_alone = spec.kind.creates and is_unique(spec.tag)
+    thing = None if is_alone else line_of(spec.request, spec.team, spec.tag)
+    return entry_of(State.TO_DO, intent, pack(intent, commons), key=intent.key, thing=thing, digest=digest)

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from invsvc_async.batch.file_check import Met
-from invsvc_async.batch.identity import content_of, thing_of
+from invsvc_async.batch.identity import content_of, new_entry
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.durable.entry import State
-from invsvc_async.durable.intents import pack
-from invsvc_async.durable.records import entry_of
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.writes.new_intent import intent_of
 from invsvc_async.writes.write import Write
@@ -162,7 +160,7 @@ class Intake:
 
     def _asked(self, write: object) -> Asked:
         spec = self._sending.taken(write, "batch")
-        digest = content_of(spec.request, spec.team, spec.tag).hex()
+        digest = content_of(spec)
         return Asked(spec, digest, self._key_of(spec, digest))
 
     def _key_of(self, spec: WriteSpec, digest: str) -> str:
@@ -187,15 +185,13 @@ class Intake:
 
     def _new(self, asked: Asked) -> Asked:
         """Add the intent and the entry of a new write. A restored journal may have it in doubt."""
-        key, restored = asked.key, self._sending.restored
-        asked.spec = spec = self._sending.as_stored(asked.spec, key)
+        restored, entries = self._sending.restored, self._entries
+        asked.spec = spec = self._sending.as_stored(asked.spec, asked.key)
         asked.intent = intent = intent_of(spec)
         if restored is not None and restored.is_open:
             asked.intent = intent = restored.of_new(intent)
-        packed, thing = pack(intent, self._entries.store.commons), thing_of(spec.request, spec.team, spec.tag)
-        lane = self._entries.lane_of(key, thing)
-        known = {"key": key, "thing": thing, "digest": asked.digest, "lane": lane}
-        asked.entry = entry_of(State.TO_DO, intent, packed, **known)
+        asked.entry = entry = new_entry(spec, intent, entries.store.commons, asked.digest)
+        entry.lane = entries.lane_of(entry.key, entry.thing)
         return asked
 
 

@@ -3,53 +3,30 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from invsvc_async.batch.identity import content_of, thing_of
+from invsvc_async.batch.identity import content_of, new_entry
 from invsvc_async.durable.entries import Entries
-from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.intents import pack
+from invsvc_async.durable.intents import Commons
 from invsvc_async.errors import JournalError, KeyConflictError
 from invsvc_async.writes.new_intent import intent_of
 
 if TYPE_CHECKING:
-    from invsvc_async.durable.intents import Commons
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store import Store
     from invsvc_async.outbox.caller_connections import Database
     from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["NewWrite", "OutboxEntries", "Statement", "not_there"]
+__all__ = ["OutboxEntries", "Statement", "columns_of", "not_there"]
 
 Statement: TypeAlias = "tuple[str, tuple[Cell, ...]]"  # and its values
 
+# What both databases store of a new write.
+columns_of: attrgetter[tuple[Cell, ...]] = attrgetter("key", "thing", "digest", "operation", "intent")
 _TRIES = 5  # to insert a write whose key others delete at the same time
-
-
-class NewWrite(Entry, kw_only=True):
-    """A write that is to be enqueued, with the text of the common part of its intent."""
-
-    common_text: str
-
-    @classmethod
-    def of(cls, spec: WriteSpec, commons: Commons) -> NewWrite:
-        """Return that of *spec*."""
-        intent = intent_of(spec)
-        packed = pack(intent, commons)
-        return cls(
-            key=intent.key,
-            state=State.TO_DO,
-            operation=intent.operation,
-            thing=thing_of(spec.request, spec.team, spec.tag),
-            digest=content_of(spec.request, spec.team, spec.tag).hex(),
-            common=packed.common,
-            common_text=commons.texts[packed.common],
-            intent=packed.text,
-        )
-
-    def columns(self) -> tuple[Cell, ...]:
-        """Return what both databases store of it."""
-        return self.key, self.thing, self.digest, self.operation, self.intent
 
 
 class OutboxEntries(Entries, ABC):
@@ -62,12 +39,26 @@ class OutboxEntries(Entries, ABC):
 
     database: ClassVar[Database]
 
+    def __init__(self, store: Store, session: ClientState, *, same_mode: bool) -> None:
+        super().__init__(store, session, same_mode=same_mode)
+        self._apart = Commons()  # of what synchronous code enqueues, in any thread
+
+    def new(self, spec: WriteSpec, *, apart: bool = False) -> Entry:
+        """Return the entry of a write that is to be enqueued: on the event loop, or *apart* from it."""
+        commons = self._apart if apart else self.store.commons
+        return new_entry(spec, intent_of(spec), commons, content_of(spec))
+
+    def _common_of(self, new: Entry) -> str:
+        """Return the text of the common part of its intent."""
+        assert new.common is not None
+        return self._apart.texts.get(new.common) or self.store.commons.texts[new.common]
+
     @abstractmethod
-    async def insert(self, connection: object | None, new: NewWrite) -> bool:
+    async def insert(self, connection: object | None, new: Entry) -> bool:
         """Enqueue *new* in the transaction of *connection*, or in one of its own, as :meth:`enqueue`."""
 
     @abstractmethod
-    def find(self, session: ClientState, new: NewWrite) -> Script[str]:
+    def find(self, session: ClientState, new: Entry) -> Script[str]:
         """
         Return where the outbox of *session* is in the database of the script, and prepare it for *new*.
 
@@ -76,14 +67,14 @@ class OutboxEntries(Entries, ABC):
         """
 
     @abstractmethod
-    def _statements(self, place: str, new: NewWrite) -> tuple[Statement, Statement]:
+    def _statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
         """
         Return the statements that insert *new* at *place*, and that select the digest of what is there.
 
         The first returns no row if the key is not new.
         """
 
-    def enqueue(self, place: str, new: NewWrite) -> Script[bool]:
+    def enqueue(self, place: str, new: Entry) -> Script[bool]:
         """
         Insert *new* at *place*; return whether its key was new.
 
@@ -109,7 +100,7 @@ class OutboxEntries(Entries, ABC):
             "rights of the connection's role, or give this write its own key."
         )
 
-    def enqueue_there(self, session: ClientState, new: NewWrite) -> Script[bool]:
+    def enqueue_there(self, session: ClientState, new: Entry) -> Script[bool]:
         """Find the outbox of *session*, and insert *new*, as :meth:`find` and :meth:`enqueue`."""
         place = yield from self.find(session, new)
         return (yield from self.enqueue(place, new))

@@ -18,7 +18,6 @@ from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import State
-from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.leases import Leases, Sign
 from invsvc_async.durable.results import Consumer
 from invsvc_async.durable.store import database_at
@@ -32,7 +31,6 @@ from invsvc_async.errors import (
 )
 from invsvc_async.outbox.caller_connections import run_now
 from invsvc_async.outbox.dispatch import dispatch
-from invsvc_async.outbox.entries import NewWrite
 from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.reconcile.enums import Verdict
@@ -85,7 +83,6 @@ class Outbox:
         self._reading = reading
         self._client = sending.client
         self._sending = sending
-        self._apart = Commons()  # of what synchronous code enqueues, in any thread
         self._changed = asyncio.Event()  # set when verdicts are stored or given back, or it is closed
         self._hearing: asyncio.Task[None] | None = None  # of verdicts that other processes have stored
         self._stored = asyncio.Event()  # verdicts were stored, of which other processes are to be told
@@ -197,7 +194,7 @@ class Outbox:
         """
         spec = self._accepted(write)
         self._check_open()
-        new = NewWrite.of(spec, self._store.store.commons)
+        new = self._store.new(spec)
         await self._store.insert(connection, new)
         return new.key
 
@@ -219,7 +216,7 @@ class Outbox:
         """
         spec = self._accepted(write)
         self._check_writing()
-        new, session = NewWrite.of(spec, self._apart), options_of(self._client).session
+        new, session = self._store.new(spec, apart=True), options_of(self._client).session
         run_now(connection, self._store.database, self._store.enqueue_there(session, new))
         return new.key
 
@@ -242,7 +239,7 @@ class Outbox:
         """
         spec = self._accepted(write)
         self._check_open()
-        new = NewWrite.of(spec, self._store.store.commons)
+        new = self._store.new(spec)
         if not await self._store.insert(None, new):
             await self._store.do_again([new.key], verdicts=_DONE_ANEW)
         outcome: Outcome[T] = await self.wait(new.key)

@@ -7,12 +7,13 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar
 
 from invsvc_async.outbox.caller_connections import run
-from invsvc_async.outbox.entries import OutboxEntries, not_there
+from invsvc_async.outbox.entries import OutboxEntries, columns_of, not_there
 
 if TYPE_CHECKING:
+    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.outbox.caller_connections import Database
-    from invsvc_async.outbox.entries import NewWrite, Statement
+    from invsvc_async.outbox.entries import Statement
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
@@ -48,7 +49,7 @@ class PostgresOutbox(OutboxEntries):
         super().__init__(base, session, same_mode=same_mode)
         self.base: PostgresStore = base
 
-    async def insert(self, connection: object | None, new: NewWrite) -> bool:
+    async def insert(self, connection: object | None, new: Entry) -> bool:
         """Enqueue *new* in the transaction of *connection*, or in one of its own."""
         await self.base.store_commons()  # on a connection of our own, and only if it is new
         script = partial(self.enqueue, self.base.schema, new)
@@ -56,18 +57,18 @@ class PostgresOutbox(OutboxEntries):
             return await self.base.run(script)
         return await run(connection, self.database, script())
 
-    def find(self, session: ClientState, new: NewWrite) -> Script[str]:
+    def find(self, session: ClientState, new: Entry) -> Script[str]:
         """Return the schema of the outbox of *session*, and store the common part of *new* there."""
         base_url, mine = session.base_url, session.credential.fingerprint(session.base_url) or ""
         schema = yield from self.base.find(base_url, mine, same_mode=self._same_mode)
         if schema is None:
             raise not_there(session)
-        yield _COMMON.format(schema=schema), (new.common, new.common_text)
+        yield _COMMON.format(schema=schema), (new.common, self._common_of(new))
         return schema
 
-    def _statements(self, place: str, new: NewWrite) -> tuple[Statement, Statement]:
+    def _statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
         lane = self.lane_of(new.key, new.thing)
         text = _INSERT.format(schema=place, lock=_NO_LOCK if new.thing is None else _LOCK)
         turn = int.from_bytes(blake2b(f"{place} {new.thing}".encode(), digest_size=8).digest(), signed=True)
         find = f"SELECT digest FROM {place}.entries WHERE key = CAST($1 AS text)"
-        return (text, (place, str(lane), lane, *new.columns(), new.common, turn)), (find, (new.key,))
+        return (text, (place, str(lane), lane, *columns_of(new), new.common, turn)), (find, (new.key,))

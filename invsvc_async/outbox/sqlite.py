@@ -24,7 +24,7 @@ from invsvc_async.durable.sqlite_store import DIALECT
 from invsvc_async.durable.store import file_at
 from invsvc_async.errors import JournalError, KeyConflictError
 from invsvc_async.outbox.caller_connections import run
-from invsvc_async.outbox.entries import OutboxEntries, not_there
+from invsvc_async.outbox.entries import OutboxEntries, columns_of, not_there
 from invsvc_async.storage.sqlite_file import SameFile, in_words
 from invsvc_async.storage.sqlite_writer import Writer
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.tables import Opening
     from invsvc_async.outbox.caller_connections import Database
-    from invsvc_async.outbox.entries import NewWrite, Statement
+    from invsvc_async.outbox.entries import Statement
     from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 
@@ -184,7 +184,7 @@ class SqliteOutbox(OutboxEntries):
 
     # --- in the transaction of the application
 
-    async def insert(self, connection: object | None, new: NewWrite) -> bool:
+    async def insert(self, connection: object | None, new: Entry) -> bool:
         """Enqueue *new* in the transaction of *connection*, or in one of its own."""
         script = partial(self.enqueue, self._base_url, new)
         try:
@@ -200,16 +200,16 @@ class SqliteOutbox(OutboxEntries):
         self._enqueued.set()
         return is_new
 
-    def find(self, session: ClientState, new: NewWrite) -> Script[str]:
+    def find(self, session: ClientState, new: Entry) -> Script[str]:
         """Return the base URL of *session*, if the file has an outbox for it."""
         del new  # the row has its common part; who sends checks the credential
         if not (yield _IS_THERE, ()) or not (yield _EPOCH, (session.base_url,)):
             raise not_there(session)
         return session.base_url
 
-    def _statements(self, place: str, new: NewWrite) -> tuple[Statement, Statement]:
+    def _statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
         # SQLite has one writer at a time, so the numbers are in the order of the commits.
-        insert = _INSERT, (place, *new.columns(), new.common, new.common_text)
+        insert = _INSERT, (place, *columns_of(new), new.common, self._common_of(new))
         return insert, (_DIGEST, (place, new.key))
 
     # --- sending

@@ -73,9 +73,7 @@ async def test_arguments_of_each_operation(service, operation, team, tag):
         first = as_write(client, operation, given)
         back = arguments_of(intent_of(first._spec))
         second = as_write(client, operation, json.loads(json.dumps(back, default=str)))
-        digests = [
-            content_of(each._spec.request, each._spec.team, each._spec.tag) for each in (first, second)
-        ]
+        digests = [content_of(each._spec) for each in (first, second)]
         first.close()
         second.close()
     assert digests[0] == digests[1]
