@@ -10,7 +10,6 @@ import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.codec.envelope import retry_after
 from invsvc_async.durable.entry import ANSWERED, Entry, State
 from invsvc_async.durable.intents import pack
 from invsvc_async.durable.last_writes import left_by
@@ -195,8 +194,7 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
             until, proven = item.lane.until, exchange.not_after
             exchange.not_after = until if proven is None else min(until, proven)
             await super().send(request, exchange)
-            limited = exchange.status == 429 and exchange.answer_headers is not None
-            engine.slots.learn(exchange, retry_after(exchange.answer_headers or {}) if limited else None)
+            engine.slots.learn(exchange)
             engine.breaker.learn(item.entry.key, exchange)
             return exchange
         finally:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from invsvc_async.codec.envelope import retry_after
 from invsvc_async.concurrency.adaptive_limit import LEAST, AdaptiveLimit
 from invsvc_async.reconcile.history import End
 
@@ -69,11 +70,11 @@ class Slots:
         self._knee.in_flight.end(write)
         self._hand_out()
 
-    def learn(self, exchange: Exchange, retry_after: float | None) -> None:
-        """Adapt to the result of a request. After a 429, nothing is sent for *retry_after* seconds."""
+    def learn(self, exchange: Exchange) -> None:
+        """Adapt to the result of a request. After a 429, nothing is sent for as long as it says."""
         refused = exchange.status == 429
-        if refused and retry_after is not None:
-            self._limited_until = max(self._limited_until, self._loop.time() + retry_after)
+        if refused and (seconds := retry_after(exchange.answer_headers or {})) is not None:
+            self._limited_until = max(self._limited_until, self._loop.time() + seconds)
             self._due = max(self._due, self._limited_until)
         # The time of a 5xx says nothing about the load: it is quick in an outage, and slow at a gateway.
         answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500

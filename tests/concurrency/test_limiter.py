@@ -613,7 +613,7 @@ async def test_what_a_batch_learns_from(exchange, answers, size):
     """Answers count, 429s and timeouts after sending halve; errors of the service and of the network do not."""
     slots = Slots(100, None, lambda: None)
     slots._knee.size = 12
-    slots.learn(exchange, None)
+    slots.learn(exchange)
 
     assert (slots._knee._sums.answers, slots.free) == (answers, size)
     slots.close()
