@@ -57,10 +57,9 @@ class Dispatcher:
 
     *item_type* is made of the entries. *on_unfit* is called when an entry that does not fit got its verdict;
     without it, such an entry ends the run. While it ``has_input``, entries that lack their readers, and later
-    ones of their things, wait for ``keep``. ``done`` is how many results it has given: others are told.
+    ones of their things, wait for ``keep``.
     """
 
-    done = 0
     _began = 0.0  # monotonic, s
     _sends = False
     _is_hungry = False
@@ -166,8 +165,9 @@ class Dispatcher:
             await self.leases.end(self._sign().status)
 
     def _sign(self) -> Sign:
-        rate = self.done / max(time.monotonic() - self._began, 1.0) if self._sends else 0.0
-        status = status_of(self.done, rate, len(self.leases.lanes))
+        done = self.engine.done
+        rate = done / max(time.monotonic() - self._began, 1.0) if self._sends else 0.0
+        status = status_of(done, rate, len(self.leases.lanes))
         return Sign(sends=self._sends, hungry=self._is_hungry, status=status)
 
     async def _show(self) -> None:

@@ -58,7 +58,8 @@ class Engine:
     settled. *on_end* is called when an item has ended.
     """
 
-    _done = _failed = 0
+    done = 0  # writes that have their verdict
+    _failed = 0
     _is_filling = False  # in the next round of the loop
     _is_asked = False  # whether somebody waits in hunger()
     _stopped = False
@@ -345,15 +346,15 @@ class Engine:
 
     def _count(self, verdict: Verdict) -> None:
         """Count a finished write, and end the run if there are too many failures now."""
-        self._done += 1
+        self.done += 1
         self._failed += verdict is not Verdict.APPLIED
         most = self.sending.stop_after
         if most is None or verdict is Verdict.APPLIED:
             return
         is_share = not isinstance(most, int)
-        if self._failed >= (most * self._done if is_share else most) and self._done >= is_share * _LEAST:
+        if self._failed >= (most * self.done if is_share else most) and self.done >= is_share * _LEAST:
             reason = (
-                f"stop_after: {self._failed:,} of {self._done:,} writes were not applied, and the limit is "
+                f"stop_after: {self._failed:,} of {self.done:,} writes were not applied, and the limit is "
                 f"{most}. See the results, and run again once the cause is removed; other writes are to do."
             )
             self.end(BatchStoppedError(reason))

@@ -97,7 +97,6 @@ class Run:
             if await self._results.has(entry):
                 result = Result.of(*item.finished)
                 self._verdicts[result.verdict] += 1
-                self._dispatcher.done += 1
                 self._last = entry
                 return result
         if self._engine.complete and (late := await self._next_left(self._decided)) is not None:

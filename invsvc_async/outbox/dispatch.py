@@ -74,7 +74,6 @@ async def dispatch(
     engine.feed(dispatcher.feed())
     try:
         while await engine.next_finished() is not None:
-            dispatcher.done += 1
             on_verdict()
     finally:
         ending = [asyncio.create_task(leave())]
