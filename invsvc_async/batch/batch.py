@@ -101,10 +101,7 @@ class Batch:
             ConfigurationError: A setting cannot work.
         """
         check_hooks(on_progress=on_progress)
-        sending = Sending(
-            client=client, concurrency=concurrency, rate=rate, tag=tag, on_secret=on_secret,
-            same_mode=same_mode, stop_after=stop_after,
-        )  # fmt: skip
+        sending = Sending(client, concurrency, rate, tag, on_secret, same_mode, stop_after)
         return cls(entries_of(path, restored=restored, moved=moved), sending, on_progress)
 
     async def __aenter__(self) -> Self:

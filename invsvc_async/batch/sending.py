@@ -25,7 +25,7 @@ __all__ = ["Sending"]
 _MOST_POLICIES = 1000  # remembered
 
 
-@attrs.define(kw_only=True, eq=False)
+@attrs.define(eq=False)
 class Sending:
     """
     The settings of ``Batch.open``, and what is known of the journal once it is open.

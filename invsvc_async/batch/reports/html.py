@@ -151,9 +151,7 @@ def _timeline(report: Report) -> _Html:
         left=_LEFT,
         base=_y(0),
         caption=f"Verdicts a second, in steps of {seconds:g} s; times in UTC.",
-        bars=[
-            each for n, piece in enumerate(slices) for each in _bar(piece, _LEFT + step * n, step, tallest)
-        ],
+        bars=[*_bars(slices, step, tallest)],
         faults=_fill("faults", points=points) if any(piece.faults for piece in slices) else "",
         scale=[_fill("mark", y=_y(n) + 4, rate=f"{tallest * n / seconds:,.0f}") for n in (0.5, 1.0)],
         times=[*_times(report)],
@@ -164,15 +162,17 @@ def _timeline(report: Report) -> _Html:
     )
 
 
-def _bar(piece: Slice, x: float, step: float, tallest: int) -> Iterator[_Html]:
-    """Draw one slice: its verdicts on top of each other."""
-    seen, width, moment = 0, max(step - 0.6, 0.4), _moment(piece.begun)
-    for verdict, colour in _COLOURS.items():
-        if count := piece.verdicts[verdict]:
-            top, height = _y((seen + count) / tallest), _HIGH * count / tallest
-            words = f"{moment}: {count:,} {verdict}"
-            yield _fill("bar", x=x, y=top, width=width, height=height, colour=colour, words=words)
-            seen += count
+def _bars(slices: Sequence[Slice], step: float, tallest: int) -> Iterator[_Html]:
+    """Draw each slice: its verdicts on top of each other."""
+    width = max(step - 0.6, 0.4)
+    for number, piece in enumerate(slices):
+        x, seen, moment = _LEFT + step * number, 0, _moment(piece.begun)
+        for verdict, colour in _COLOURS.items():
+            if count := piece.verdicts[verdict]:
+                top, height = _y((seen + count) / tallest), _HIGH * count / tallest
+                words = f"{moment}: {count:,} {verdict}"
+                yield _fill("bar", x=x, y=top, width=width, height=height, colour=colour, words=words)
+                seen += count
 
 
 def _events(report: Report) -> Iterator[tuple[int, str]]:
