@@ -24,7 +24,6 @@ from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.storage.address import is_postgres, without_login
-from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -37,7 +36,6 @@ __all__ = ["BEGUN", "Added", "BatchEntries", "Known", "checkpoint_at", "entries_
 __all__ += ["result_of", "results_of", "summary_of", "workers_of"]
 
 BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
-_AT_ONCE = 200  # entries added or reopened together
 _PAGE = 500  # entries that are done, read at once
 _LOOKED_AT = 5000  # of which one transaction of a prune looks at the rows
 _CHECKPOINT = "checkpoint"  # the fact that says how far the latest input was taken in
@@ -93,11 +91,8 @@ class BatchEntries(Entries):
     # --- the input
 
     async def known(self, keys: Iterable[str]) -> dict[str, Known]:
-        """Return what the journal has under *keys*."""
-        found: dict[str, Known] = {}
-        for some in slices([*keys], _AT_ONCE):
-            found |= {key: Known(*known) for key, *known in await self.store.rows(KNOWN, some)}
-        return found
+        """Return what the journal has under *keys*, at most 256."""
+        return {key: Known(*known) for key, *known in await self.store.rows(KNOWN, [*keys])}
 
     async def add(self, entries: Sequence[Entry], reader: str, checkpoint: Checkpoint | None) -> Added:
         """
@@ -149,8 +144,7 @@ class BatchEntries(Entries):
 
         def script() -> Script[None]:
             names = [name for (name,) in (yield _OF_DEAD, (self.store.silence, before))]
-            for some in slices(names, _AT_ONCE):
-                yield _FORGET, (some,)
+            yield _FORGET, (names,)
             closed.update(names)
 
         await self.store.run(script)
