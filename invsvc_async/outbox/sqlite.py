@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import ExitStack
 from functools import partial
 from hashlib import blake2b
 from itertools import takewhile
@@ -287,26 +288,24 @@ class SqliteOutbox(OutboxEntries):
 
 def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:
     """Connect to *path*, and create the tables that are missing; with *reading*, change nothing."""
-    try:
-        connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+    with ExitStack() as opened:
         try:
+            connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+            opened.callback(connection.close)
             if reading:
                 connection.execute("PRAGMA query_only = 1")
             else:
                 connection.executescript(_TABLES)
             columns = [row[1] for row in connection.execute("PRAGMA table_info(invsvc_outbox)")]
-        except BaseException:
-            connection.close()
-            raise
-    except sqlite3.Error as error:
-        raise in_words(name, error) from error
-    if "digest" not in columns:
-        connection.close()
-        raise JournalError(
-            f"{name}: its table invsvc_outbox is of another version. Use the version of the package that "
-            "created it, or a newer one."
-        )
-    return connection
+        except sqlite3.Error as error:
+            raise in_words(name, error) from error
+        if "digest" not in columns:
+            raise JournalError(
+                f"{name}: its table invsvc_outbox is of another version. Use the version of the package that "
+                "created it, or a newer one."
+            )
+        opened.pop_all()
+        return connection
 
 
 def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[tuple[int, int | None]]:
