@@ -101,14 +101,21 @@ def read_lines(file: Readable, number: int = 0, *, max_bytes: int = MAX_LINE) ->
             yield line
 
 
-def check_line(client: Client, line: Line) -> BadLine | None:
-    """Return what is wrong with *line* as a write of *client*, or ``None``."""
+def _write_of(client: Client, line: Line) -> Write[Any] | BadLine:  # Any: of any operation
     try:
-        as_write(client, line.operation, line.arguments, key=line.key).close()
+        return as_write(client, line.operation, line.arguments, key=line.key)
     except InvalidRequestError as error:
         return BadLine(line.number, f"{line.operation}: {'; '.join(error.problems)}")
     except ConfigurationError as error:
         return BadLine(line.number, str(error))
+
+
+def check_line(client: Client, line: Line) -> BadLine | None:
+    """Return what is wrong with *line* as a write of *client*, or ``None``."""
+    found = _write_of(client, line)
+    if isinstance(found, BadLine):
+        return found
+    found.close()
     return None
 
 
@@ -282,13 +289,15 @@ class FileWrites:
             if reader.reached(self._team) == checkpoint:
                 self.checkpoint, self._begin = checkpoint, reader
         reader = self._begin.again()
-        for number, line in enumerate(self._lines(reader)):
-            if isinstance(line, Line):
+        for number, found in enumerate(self._lines(reader)):
+            if not isinstance(found, BadLine):
+                line, write = found
+                write.close()
                 if len(self.first) < _FIRST:
                     self.first.append(line)
                 self.has_secrets = self.has_secrets or kind_of_write(BY_NAME[line.operation]).has_secret
             elif len(self.problems) < most:
-                self.problems.append(line)
+                self.problems.append(found)
             if number % _STEP == 0:
                 yield
         self.good, self.bad = reader.writes, reader.bad
@@ -303,11 +312,13 @@ class FileWrites:
             InvsvcError: There are others than in the check, so the file was changed meanwhile.
         """
         reader = self._reader = self._begin.again()
-        for line in self._lines(reader):
+        for found in self._lines(reader):
+            if isinstance(found, BadLine):
+                continue
             if reader.writes > self.good:
+                found[1].close()
                 break
-            if isinstance(line, Line):
-                yield as_write(self._client, line.operation, line.arguments, key=line.key)
+            yield found[1]
         if reader.writes != self.good:
             more = " or more" if reader.writes > self.good else ""
             raise InvsvcError(
@@ -325,21 +336,26 @@ class FileWrites:
         reader = self._reader
         return reader.reached(self._team) if reader.ends_line and reader.has_keys else None
 
-    def _lines(self, reader: _Reader) -> Iterator[Line | BadLine]:
-        """Yield each line, or what is wrong with it. A key that an earlier line has is wrong too."""
+    def _lines(self, reader: _Reader) -> Iterator[tuple[Line, Write[Any]] | BadLine]:
+        """Yield each line and its write, or what is wrong with it. A key of an earlier line is wrong too."""
         with closing(Met()) as keys:
             for line in self._read(reader, reader.lines):
-                found = line if isinstance(line, BadLine) else check_line(self._client, line) or line
-                if isinstance(found, Line) and found.key is not None:
-                    before = keys.first(found.key, found.number)
-                    if before is not None:
-                        found = BadLine(found.number, f"has the key {found.key!r}, as line {before}")
-                if isinstance(found, Line):
-                    reader.writes += 1
-                    reader.has_keys = reader.has_keys and found.key is not None
-                else:
+                found = line if isinstance(line, BadLine) else self._checked(line, keys)
+                if isinstance(found, BadLine):
                     reader.bad += 1
+                else:
+                    reader.writes += 1
+                    reader.has_keys = reader.has_keys and found[0].key is not None
                 yield found
+
+    def _checked(self, line: Line, keys: Met) -> tuple[Line, Write[Any]] | BadLine:
+        found = _write_of(self._client, line)
+        if isinstance(found, BadLine):
+            return found
+        if line.key is None or (before := keys.first(line.key, line.number)) is None:
+            return line, found
+        found.close()
+        return BadLine(line.number, f"has the key {line.key!r}, as line {before}")
 
 
 def check_file(writes: FileWrites, checkpoint: Checkpoint | None = None) -> None:
