@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from invsvc_async import Batch, Intent, Outbox, Outcome, SecretLostError
+from invsvc_async import Batch, Intent, Outbox, Outcome, SecretLostError, Verdict
 from invsvc_async.batch.reports.not_applied import plain_result
 from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.cli.commands.report import plain
+from invsvc_async.client import options_of
+from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.intents import Commons
+from invsvc_async.models import Webhook
+from invsvc_async.outbox.dispatch import OutboxItem
+from invsvc_async.reconcile.history import Evidence
 from tests.batch.conftest import HOOK
 from tests.batch.writing import all_of, creates, run_all
 from tests.outbox.conftest import enqueue, outbox_at, verdict_of
@@ -129,3 +136,38 @@ async def test_batch_without_a_place_for_secrets(client, journal, caplog):
     words = [record.message for record in caplog.records if "on_secret" in record.message]
     assert len(words) == 1
     assert "Their secrets are shown only once" in words[0]
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [(None, {"lost": True}), (lambda *_: None, {"had": "not stored"})],
+    ids=["nobody", "its own run"],
+)
+async def test_secret_that_another_run_of_the_client_returned(client, hook, said):
+    """An outbox has it in no result: it is lost, unless secrets are passed on. Then whoever made that run had it."""
+    write = client.webhooks.create(**HOOK)
+    engine = SimpleNamespace(
+        sending=SimpleNamespace(on_secret=hook),
+        breaker=SimpleNamespace(holds_back=lambda *_: False),
+        writes=options_of(client).session.writes,
+    )
+    store = SimpleNamespace(commons=Commons())
+    lane = SimpleNamespace(leases=SimpleNamespace(store=store), taker=None, put=lambda *_: None)
+    entry = Entry(key="k", state=State.SENDING, operation="webhooks.create")
+    item = OutboxItem(entry=entry, intent=write.intent, lane=lane, engine=engine)
+    await item.settled(
+        Outcome(
+            verdict=Verdict.APPLIED,
+            message="",
+            value=Webhook(id="wh_1", secret="s"),
+            evidence=Evidence(basis="answered"),
+            secret="returned",
+            started_as=write.intent,
+        )
+    )
+    write.close()
+    stored, *_ = item.finished
+    assert {name: json.loads(stored.outcome).get(name) for name in ("lost", "had")} == {
+        "lost": None,
+        "had": None,
+    } | said
