@@ -106,7 +106,8 @@ class Dispatcher:
         try:
             await act()
         except Exception as error:  # noqa: BLE001 - any error ends the run
-            self.engine.fail(error)
+            if self._sends:
+                self.engine.fail(error)
 
     async def feed(self, is_over: Callable[[], Awaitable[bool]] | None = None) -> None:
         """Add what is to be sent to the engine, until *is_over* while nothing is under way or to be read."""
