@@ -59,6 +59,10 @@ COME_BACK: Final[Mapping[str, str]] = MappingProxyType({"Retry-After": "5"})
 _PAUSE: Final = 1.0  # s at least between two fetches, however many forged deliveries come
 _LIMIT: Final = 5.0  # s for one fetch: the sender waits 10 s
 _NOTHING: Final = "secrets: nothing authenticates events. Pass secrets or a SharedHeader."
+_NO_BODY: Final = (
+    "An authentic delivery came without a body. Check that nothing reads it before the receiver, and that "
+    "the server accepts bodies in chunks."
+)
 _FAILED: Final = "secrets: the function that returns them failed. The log says why."
 
 
@@ -130,6 +134,9 @@ def judge(trust: Trust, body: bytes | None, headers: ByName, now: float) -> Verd
         event = parse(body, None if proof else headers)
     except MalformedEventError as error:
         bare = without_frames(error)
+        if proof and not body:  # the sender has sent one, so it is to come back
+            _log.error(_NO_BODY)
+            return Receipt(503, "unavailable", error=bare, headers=COME_BACK)
         return Unreadable(bare, proof) if proof else Receipt(400, "unreadable", error=bare)
     is_signed, is_resource = isinstance(proof, Secret), isinstance(event, ResourceEvent)
     try:

@@ -21,7 +21,6 @@ from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import ConfigurationError, takes_secrets
 from invsvc_async.events.event import by_name
 from invsvc_async.events.receiving.admission import (
-    COME_BACK,
     Admitted,
     Receipt,
     TrustSource,
@@ -255,11 +254,8 @@ class Receiver:
         """
         if until is None:
             until = asyncio.get_running_loop().time() + self.deadline
-        if self.on_delivery is not None:
-            receipt = await self.on_delivery(body, self._receive(until, body, by_name(headers)))
-        else:
-            begun = self._begin(until, body, by_name(headers))
-            receipt = begun if isinstance(begun, Receipt) else await begun
+        receiving = self._receive(until, body, by_name(headers))
+        receipt = await (receiving if self.on_delivery is None else self.on_delivery(body, receiving))
         return self.counted(until, receipt)
 
     def doubts(self, headers: ByName) -> bool:
@@ -280,7 +276,7 @@ class Receiver:
         if not isinstance(receipt, Receipt):
             return None
         if self.on_delivery is not None:
-            receipt = await self.on_delivery(b"", _ended(receipt))
+            receipt = await self.on_delivery(b"", _same(receipt))
         return self.counted(until, receipt)
 
     def counted(self, until: float, receipt: Receipt) -> Receipt:
@@ -471,14 +467,7 @@ class Receiver:
             await self._worker.stop(grace=self.deadline)
 
     async def _receive(self, until: float, body: bytes, headers: ByName) -> Receipt:
-        return await _ended(self._begin(until, body, headers))
-
-    def _begin(self, until: float, body: bytes, headers: ByName) -> Receipt | Awaitable[Receipt]:
-        """
-        Return the answer to a delivery, or what still has to be awaited for it.
-
-        While that waits for the store, neither the headers nor the judgement are kept in memory.
-        """
+        """Judge a delivery, then store or handle it."""
         if len(body) > self.max_body_bytes:
             return Receipt(413, "refused")
         now, source = self._tally.clock(), self._source
@@ -486,45 +475,27 @@ class Receiver:
         if trust is not None:
             self._tally.failing.pop(SECRETS, None)
         verdict = None if trust is None else judge(trust, body, headers, now)
-        if isinstance(verdict, Admitted):
-            return self._continue(until, body, verdict, now)
-        return self._judge_again(until, body, now, self._judged(until, body, headers, now, trust, verdict))
-
-    def _continue(
-        self, until: float, body: bytes, verdict: Admitted | Unreadable, now: float
-    ) -> Receipt | Awaitable[Receipt]:
-        """Store or handle what was judged at *now*."""
+        if not isinstance(verdict, Admitted):
+            verdict = await self._judged(until, body, headers, now, trust, verdict)
+        assert verdict is not None  # as there is a body
+        if isinstance(verdict, Receipt):
+            return verdict
         if verdict.by is not None:
             use = self._tally.uses[verdict.by]
             use.matched += 1
             use.last = now
         if isinstance(verdict, Unreadable):
-            if not body:  # the sender has sent one, so it is to come back
-                _log.error(
-                    "An authentic delivery came without a body. Check that nothing reads it before the "
-                    "receiver, and that the server accepts bodies in chunks."
-                )
-                return Receipt(503, "unavailable", error=verdict.error, headers=COME_BACK)
-            left = until - asyncio.get_running_loop().time()
-            return self._inline.bury(Delivery(key=None, type="", body=body), verdict.error, within=left)
+            found, left = Delivery(key=None, type="", body=body), until - asyncio.get_running_loop().time()
+            return await self._inline.bury(found, verdict.error, within=left)
         event, sent = verdict.event, verdict.sent
         if sent == "as a test":
-            return self._test(until, event)
+            return await self._test(until, event)
         if self._mode == "inbox":
-            return self._keep(until, event)
+            return await self._keep(until, event)
         handlers = self._handlers.matching(event)
         if not handlers:
             return Receipt(200, "ignored" if event.is_known else "unknown", event)
-        return self._inline.answer(until, event, handlers, once=sent == "once")
-
-    async def _judge_again(
-        self, until: float, body: bytes, now: float, judging: Awaitable[Verdict | None]
-    ) -> Receipt:
-        found = await judging
-        if isinstance(found, (Admitted, Unreadable)):
-            return await _ended(self._continue(until, body, found, now))
-        assert found is not None
-        return found
+        return await self._inline.answer(until, event, handlers, once=sent == "once")
 
     async def _judged(
         self,
@@ -653,8 +624,8 @@ def _check_settings(
         )
 
 
-async def _ended(begun: Receipt | Awaitable[Receipt]) -> Receipt:
-    return begun if isinstance(begun, Receipt) else await begun
+async def _same(receipt: Receipt) -> Receipt:
+    return receipt
 
 
 def _is_refusal(verdict: object) -> bool:

@@ -378,9 +378,9 @@ class Inline:
         self._tally.ended("dead letter")
         return Receipt(202, "dead letter", error=error)
 
-    async def _soon(self, record: Coroutine[Any, Any, object]) -> None:
-        """Store a result, before the answer if that is quick."""
-        await asyncio.wait([self._recorded(record)], timeout=_SOON)
+    def _soon(self, record: Coroutine[Any, Any, object]) -> Awaitable[object]:
+        """Store a result; what is returned waits for it, if that is quick."""
+        return asyncio.wait([self._recorded(record)], timeout=_SOON)
 
     def _recorded(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         """Store a result, whether or not somebody waits for it."""
