@@ -205,35 +205,34 @@ class SyncReceiver:
                     "receiver: it was started before the process forked. Start it in each process, or let "
                     "the first delivery start it."
                 )
-            started = self._started
+            started, thread = self._started, self._thread
             # A thread that could not start ends after it has said so.
             failed = started is not None and started.done() and started.exception() is not None
-            if started is None or failed or self._thread is None or not self._thread.is_alive():
+            if started is None or failed or thread is None or not thread.is_alive():
                 started = _Started()
-                live = partial(self._live, started)
-                thread = threading.Thread(target=live, name="invsvc events", daemon=True)
+                thread = threading.Thread(
+                    target=self._live, args=(started,), name="invsvc events", daemon=True
+                )
                 self._thread, self._started = thread, started  # before, for ``stop``, as this may be cut off
                 try:
                     thread.start()
                 except RuntimeError:  # the process has too many
-                    self._thread = self._started = None
+                    self._thread = None
                     raise
             return started  # to wait for without the lock: all that wait for one start share its result
 
     def stop(self) -> None:
         """Wait up to the deadline for running handlers, release what is not handled, close the store."""
         with self._lock:
-            thread, started = self._thread, self._started
-            if thread is None or started is None:
+            if self._thread is None or self._started is None:
                 return
-            failed = started.exception() is not None  # waits for it
-            self._thread = self._started = None
-            if failed or not thread.is_alive():
-                return
-            loop, stopping = started.result()
-            loop.call_soon_threadsafe(stopping.set)
-            thread.join()
-            self._started_in = None
+            has_started, thread = self._started.exception() is None, self._thread  # waits for it
+            self._thread = None
+            if has_started and thread.is_alive():
+                loop, stopping = self._started.result()
+                loop.call_soon_threadsafe(stopping.set)
+                thread.join()
+                self._started_in = None
 
     def __enter__(self) -> Self:
         """Start as ``start`` does."""
@@ -254,7 +253,7 @@ class SyncReceiver:
 
         Spec: Events, Delivery behavior.
         """
-        return self._waited(lambda: self._receiver.receive(body, headers))
+        return self._waited(self._receiver.receive(body, headers))
 
     def answer(self, method: str, headers: Headers, read: Callable[[int], bytes]) -> Receipt:
         """
@@ -265,7 +264,7 @@ class SyncReceiver:
         found = by_name(headers)
         refusal = refuse_by_head(method, found, self._receiver.max_body_bytes)
         if refusal is None and self._receiver.doubts(found):
-            refusal = self._waited(lambda: self._receiver.refusal(None, found))
+            refusal = self._waited(self._receiver.refusal(None, found))
         if refusal is not None:
             return refusal
         most = self._receiver.max_body_bytes + 1
@@ -307,26 +306,24 @@ class SyncReceiver:
     # Django reads this mark; its decorator does no more.
     django_view.csrf_exempt = True  # type: ignore[attr-defined]
 
-    def _waited(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T | Receipt:
+    def _waited(self, running: Coroutine[Any, Any, T]) -> T | Receipt:
         """Return what a coroutine returns in the receiver's thread, or the answer if it has none."""
-        running = None
+        future = None
         try:
             loop, stopping = self._starting().result(self._receiver.deadline)
             if stopping.is_set():
                 raise ConfigurationError("receiver: its thread has ended. Start it again.")  # noqa: TRY301
-            running = begin()
             future = asyncio.run_coroutine_threadsafe(running, loop)
-        except Exception as failure:  # noqa: BLE001 - of the store, of a vault's client, or of a closed loop
-            if running is not None:
-                running.close()
-            return unavailable(failure)
-        try:
             return future.result(self._receiver.deadline + _PATIENCE)
-        except TimeoutError as failure:  # a handler blocks the loop
-            future.cancel()
-            return unavailable(failure)
         except concurrent.futures.CancelledError:
             return unavailable(TimeoutError("the receiver stopped"))
+        except Exception as failure:  # noqa: BLE001 - of the store, of a vault's client, or of a closed loop
+            return unavailable(failure)  # or a timeout, because a handler blocks the loop
+        finally:
+            if future is None:
+                running.close()
+            else:
+                future.cancel()  # unless it is done
 
     def _live(self, started: _Started) -> None:
         try:
@@ -346,8 +343,7 @@ class SyncReceiver:
 
     def _forget(self) -> None:
         """Forget the thread in a forked process, which has none, and a lock that it may have held."""
-        self._lock = threading.Lock()
-        self._thread = self._started = None
+        self._lock, self._thread = threading.Lock(), None
 
 
 def _read_wsgi(environ: dict[str, Any], most: int) -> bytes:
