@@ -106,29 +106,18 @@ class Application:
         try:
             raw = await request.read()
         except ConnectionError:
-            return replies.Broken(replies.close)  # the client disconnected within the body: not an arrival
+            return replies.Broken()  # the client disconnected within the body: not an arrival
         protocol = request.protocol
         self._busy.add(protocol)
         exchange = self._note(route, request, raw)
-
-        def ended() -> None:
-            exchange.entry.ended_at = self._ledger.steady()
-
         try:
             steps = self.scripts.get(route.operation)
             drawn = None if steps else self._plan().draw(self._chance, route.operation, write=route.write)
             step = steps.popleft() if steps else drawn
-            response = await self._play(step or PASS, request, exchange)
-        except BaseException:
-            ended()
-            raise
+            return await self._play(step or PASS, request, exchange)
         finally:
+            exchange.entry.ended_at = self._ledger.steady()
             self._busy.discard(protocol)
-        if isinstance(response, replies.Broken):
-            response.on_end = ended
-        else:
-            ended()
-        return response
 
     def _note(self, route: Route, request: web.Request, raw: bytes) -> Exchange:
         """Record the arrival, and find out who sent it."""
@@ -172,9 +161,9 @@ class Application:
             if step.end in TRUTHFUL:
                 return await self._tell(step, request, exchange.entry, outcome)
         if step.end == "hang":
-            return replies.Broken(replies.hang(self._released, step.number))
-        if step.end in replies.BROKEN:
-            return replies.Broken(replies.BROKEN[step.end])
+            return await replies.hang(request, self._released, step.number)
+        if step.end in replies.CUT_OFF:
+            return replies.cut_off(request, step.end)
         return _false_answer(step, exchange.entry, self._state.clock)
 
     def _perform(self, exchange: Exchange) -> Answer | Refusal:
