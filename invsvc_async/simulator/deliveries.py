@@ -74,6 +74,29 @@ def signature(body: bytes, secret: str) -> str:
     return f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
 
 
+def prepare(
+    event: str,
+    body: Mapping[str, Json],
+    url: str,
+    secret: str | None,
+    headers: Mapping[str, str] | None,
+    *,
+    signed: bool = False,
+) -> Delivery:
+    """Build a delivery: text, headers and, for the two signed events or if asked, the signature."""
+    text = json_text(body).encode()
+    sent = {"Content-Type": "application/json"}
+    if event in SIGNED:
+        sent["X-Service-Event"] = event
+    elif not body.get("test"):
+        sent |= headers or {}
+    if secret is not None and (signed or event in SIGNED):
+        sent["X-Service-Signature"] = signature(text, secret)
+    if body.get("test"):
+        sent["X-Service-Test"] = "true"
+    return Delivery(event, url, text, sent)
+
+
 class Post:
     """
     Sends deliveries, with one session for all of them.
@@ -105,29 +128,6 @@ class Post:
         self._under_way: dict[asyncio.Task[Delivery], Delivery] = {}  # in the order of their starts
         self._is_stopped = False
 
-    def prepare(
-        self,
-        event: str,
-        body: Mapping[str, Json],
-        url: str,
-        *,
-        secret: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        signed: bool = False,
-    ) -> Delivery:
-        """Build a delivery: text, headers and, for the two signed events or if asked, the signature."""
-        text = json_text(body).encode()
-        sent = {"Content-Type": "application/json"}
-        if event in SIGNED:
-            sent["X-Service-Event"] = event
-        elif not body.get("test"):
-            sent |= headers or {}
-        if secret is not None and (signed or event in SIGNED):
-            sent["X-Service-Signature"] = signature(text, secret)
-        if body.get("test"):
-            sent["X-Service-Test"] = "true"
-        return Delivery(event, url, text, sent)
-
     def emit(
         self, event: str, book: Book, resource: Mapping[str, Json] | None = None
     ) -> list[asyncio.Task[Delivery]]:
@@ -138,7 +138,7 @@ class Post:
                 continue
             to = book.receivers[known_as]
             body = body_of(self._state, event, book, to.version, known_as, resource=resource)
-            sent = self.prepare(event, body, hook["url"], secret=to.secret, headers=to.headers)
+            sent = prepare(event, body, hook["url"], to.secret, to.headers)
             started.append(self._start(sent))
         return started
 

@@ -15,7 +15,7 @@ from aiohttp import web
 from invsvc_async.simulator import inspector
 from invsvc_async.simulator.app import Application
 from invsvc_async.simulator.auth import MODULES, Credential, Keyring, Role
-from invsvc_async.simulator.deliveries import ATTEMPTS, Post, body_of, changed
+from invsvc_async.simulator.deliveries import ATTEMPTS, Post, body_of, changed, prepare
 from invsvc_async.simulator.faults import Faults, parse_for
 from invsvc_async.simulator.ledger import Ledger
 from invsvc_async.simulator.loopback_page import serving
@@ -202,7 +202,7 @@ class Simulator(Seeding):
             name, body = str(event.get("type") or event.get("event")), event
         for path, value in (changes or {}).items():
             body = changed(body, path, value)
-        delivery = self._post.prepare(name, body, url, secret=secret, headers=headers, signed=signed)
+        delivery = prepare(name, body, url, secret, headers, signed=signed)
         delivery.copies += duplicates
         delivery.most = attempts
         return await self._post.send(delivery)

@@ -277,16 +277,11 @@ class TrustSource:
             raise TimeoutError  # the call of before has not ended yet
 
         def call() -> object:
+            self._is_called = True
             try:
                 return source()
             finally:
                 self._is_called = False
 
-        self._is_called = True
-        try:
-            answer = called(call, "invsvc events secrets")
-        except BaseException:  # the process has too many threads
-            self._is_called = False
-            raise
-        found = await answer
+        found = await called(call, "invsvc events secrets")
         return await found if inspect.isawaitable(found) else found
