@@ -41,7 +41,6 @@ class Portal:
 
     Raises:
         ConfigurationError: *make* is not a function.
-
     """
 
     def __init__(self, make: Callable[[], Client]) -> None:
@@ -74,7 +73,6 @@ class Portal:
         Raises:
             ConfigurationError: The portal has ended, or ends during the call; it belongs to the parent of
                 this process; or it is called from its own loop.
-
         """
         return self._call(awaitable, copy_context())
 
@@ -86,7 +84,6 @@ class Portal:
 
         Raises:
             ConfigurationError: As :meth:`call`.
-
         """
         iterator, context = aiter(items), copy_context()
         while True:
@@ -105,7 +102,6 @@ class Portal:
 
         Raises:
             ConfigurationError: As :meth:`call`.
-
         """
         return self.call(self._entered(manager))
 

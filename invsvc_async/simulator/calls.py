@@ -91,7 +91,6 @@ class Call:
 
         Raises:
             Refusal: 400, ``invalid_request_body`` or ``validation_failed`` with every problem.
-
         """
         if isinstance(self.body, ValueError):
             raise self.refusal(400, "invalid_request_body", "The body is not valid JSON", str(self.body))

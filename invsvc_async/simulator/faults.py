@@ -74,7 +74,6 @@ def parse_step(words: str) -> Step:
 
     Raises:
         ValueError: The words are not a step.  The message lists the valid ones.
-
     """
     effect: Literal["none", "now", "late"] = "none"
     late, rest = 0.0, words
@@ -103,7 +102,6 @@ def parse_for(operation: str, words: str, *, write: bool) -> Step:
 
     Raises:
         ValueError: The words are not a step, or not one for this kind of operation.
-
     """
     if not isinstance(words, str):  # a script may be from JSON
         raise ValueError(f"a step is text, such as 'apply, then reset', not {words!r}")  # noqa: TRY004 - what is promised
@@ -158,7 +156,6 @@ class Faults:
 
     Raises:
         ValueError: A probability outside 0 to 1, seconds that are negative or not finite, or an unknown name.
-
     """
 
     rate: float = 0.0
@@ -195,7 +192,6 @@ class Faults:
 
         Raises:
             ValueError: An unknown name, or an invalid value.
-
         """
         found: dict[str, float | tuple[str, ...]] = {}
         known = {field.name for field in fields(cls)}

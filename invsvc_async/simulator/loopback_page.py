@@ -95,7 +95,6 @@ async def serving_page(page: tuple[str, str], data: Data, *, port: int = 0) -> A
 
     Raises:
         OSError: The port is taken.
-
     """
     app = web.Application()
     path = f"/{secrets.token_urlsafe(16)}/"

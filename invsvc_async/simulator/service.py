@@ -63,7 +63,6 @@ class Simulator(Seeding):
 
     Raises:
         ValueError: A setting is not valid.
-
     """
 
     def __init__(  # noqa: PLR0913 - each is a setting of its own
@@ -148,7 +147,6 @@ class Simulator(Seeding):
 
         Raises:
             ValueError: The operation or a step is unknown (the message lists the valid ones).
-
         """
         route = BY_OPERATION.get(operation)
         if route is None:
@@ -188,7 +186,6 @@ class Simulator(Seeding):
         Raises:
             ValueError: The specification has no such type, or a path leads through something other than an
                 object.
-
         """
         if isinstance(event, str):
             if event not in EVENTS:
