@@ -7,16 +7,14 @@ import atexit
 import inspect
 import os
 import threading
-from contextlib import AsyncExitStack, suppress
-from contextvars import copy_context
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from invsvc_async.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
-    from contextlib import AbstractAsyncContextManager
-    from contextvars import Context
     from types import TracebackType
 
     from invsvc_async.client import Client

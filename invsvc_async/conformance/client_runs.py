@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import attrs
 
 from invsvc_async.client import Client
 from invsvc_async.conformance.judge import Answer, Asked, Judgement, Report, judge, sender_of
 from invsvc_async.conformance.naive_client import NaiveClient
-from invsvc_async.conformance.workload import request_of
+from invsvc_async.conformance.workload import Step, Unit, request_of
 from invsvc_async.resources.by_name import called
 from invsvc_async.settings import CallOptions, ReconcilePolicy, Timeouts
 from invsvc_async.simulator.ledger import SENDER
@@ -20,10 +20,8 @@ from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
-    from typing import Self
 
     from invsvc_async.conformance.service_process import Embedded
-    from invsvc_async.conformance.workload import Step, Unit
     from invsvc_async.writes.write import Write
 
 __all__ = ["ATTEMPT_TIMEOUT", "POLICY", "ClientRun", "run_client", "send_all"]

@@ -8,7 +8,7 @@ the whole body _malformed, because an event without a reliable id or type cannot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -23,8 +23,6 @@ from invsvc_async.errors import InvalidRequestError, MalformedEventError
 from invsvc_async.models.portable import Portable, hide_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from invsvc_async.events.payloads import InvoiceBatch, SyncedInvoice  # noqa: F401 - named in text below
     from invsvc_async.models import Model
 

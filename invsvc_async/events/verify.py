@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from hmac import compare_digest, digest
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -23,12 +23,7 @@ from invsvc_async.errors import (
     UnauthenticatedEventError,
     takes_secrets,
 )
-from invsvc_async.events.event import SIGNATURE, ByName, Event, ResourceEvent, by_name, parse
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from invsvc_async.events.event import Headers
+from invsvc_async.events.event import SIGNATURE, ByName, Event, Headers, ResourceEvent, by_name, parse
 
 __all__ = [
     "Credential", "Secret", "Secrets", "SecretsSource", "SharedHeader", "SharedHeaders",

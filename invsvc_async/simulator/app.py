@@ -14,13 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.simulator import replies
-from invsvc_async.simulator.auth import Caller, Credential, Refusal
+from invsvc_async.simulator.auth import Caller, Credential, Keyring, Refusal
 from invsvc_async.simulator.calls import Answer, Call, error_body
 from invsvc_async.simulator.faults import TRUTHFUL, Faults, Step, check_seconds, digits, parse_step
 from invsvc_async.simulator.json_records import read_json
-from invsvc_async.simulator.ledger import SENDER, Entry
+from invsvc_async.simulator.ledger import SENDER, Entry, Ledger
 from invsvc_async.simulator.operations import BY_OPERATION, UNKNOWN, Route
-from invsvc_async.simulator.state import Book, seeded
+from invsvc_async.simulator.state import Book, Clock, seeded
 
 if TYPE_CHECKING:
     from collections import deque
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from invsvc_async.simulator.auth import Keyring
-    from invsvc_async.simulator.ledger import Ledger
-    from invsvc_async.simulator.state import Clock
 
 PASS = parse_step("pass")
 IDLE_CLOSE_AFTER = 0.02  # seconds, by default

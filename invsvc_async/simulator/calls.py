@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from invsvc_async.simulator.auth import RANK, Caller, Refusal, Role
-from invsvc_async.simulator.json_records import is_object
+from invsvc_async.simulator.json_records import Json, Record, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.simulator.json_records import Json, Record
     from invsvc_async.simulator.state import Book, Clock, Shelf, State
     from invsvc_async.simulator.validate import Check, Query
 

@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from invsvc_async.simulator import samples
-from invsvc_async.simulator.faults import check_seconds
+from invsvc_async.simulator.faults import Faults, check_seconds
 from invsvc_async.simulator.json_records import Json, Record, is_array, is_object, json_text
-from invsvc_async.simulator.state import seeded
+from invsvc_async.simulator.state import Book, State, Version, seeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from invsvc_async.simulator.calls import Answer
-    from invsvc_async.simulator.faults import Faults
-    from invsvc_async.simulator.state import Book, State, Version
 
 ATTEMPTS = 16  # of a resource event, in total
 LONGEST_BACKOFF = 16  # times the first one

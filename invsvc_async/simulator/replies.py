@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from invsvc_async.simulator.json_records import json_text
+from invsvc_async.simulator.json_records import Json, json_text
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
 
-    from invsvc_async.simulator.json_records import Json
 
 JSON = {"Content-Type": "application/json"}
 HTML = {"Content-Type": "text/html"}

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.simulator import samples
 from invsvc_async.simulator.json_records import Json, Record
-from invsvc_async.simulator.ledger import Entry
-from invsvc_async.simulator.state import Receiver
+from invsvc_async.simulator.ledger import Entry, Ledger
+from invsvc_async.simulator.state import Book, Receiver, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from invsvc_async.simulator.ledger import Ledger
-    from invsvc_async.simulator.state import Book, State
 
 BILLING = "acct_1"
 RETENTION = "11111111-1111-4111-8111-111111111111"

@@ -15,23 +15,20 @@ from aiohttp import web
 from invsvc_async.simulator import inspector
 from invsvc_async.simulator.app import Application
 from invsvc_async.simulator.auth import MODULES, Credential, Keyring, Role
-from invsvc_async.simulator.deliveries import ATTEMPTS, Post, body_of, changed, prepare
-from invsvc_async.simulator.faults import Faults, parse_for
+from invsvc_async.simulator.deliveries import ATTEMPTS, Delivery, Post, body_of, changed, prepare
+from invsvc_async.simulator.faults import Faults, Step, parse_for
 from invsvc_async.simulator.ledger import Ledger
 from invsvc_async.simulator.loopback_page import serving
 from invsvc_async.simulator.operations import BY_OPERATION
 from invsvc_async.simulator.seed_methods import Seeding, seed_all
-from invsvc_async.simulator.state import Clock, State
+from invsvc_async.simulator.state import Clock, JourneyReads, State, Version
 from invsvc_async.simulator.validate import EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from ssl import SSLContext
 
-    from invsvc_async.simulator.deliveries import Delivery
-    from invsvc_async.simulator.faults import Step
     from invsvc_async.simulator.json_records import Json
-    from invsvc_async.simulator.state import JourneyReads, Version
 
 MAX_BODY = 32 * 1024 * 1024  # bytes of a request
 PATIENCE = 0.2  # seconds that running exchanges get at the end

@@ -11,13 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import inf
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from invsvc_async.simulator.json_records import is_array, is_object
-
-if TYPE_CHECKING:
-    from invsvc_async.simulator.json_records import Json
+from invsvc_async.simulator.json_records import Json, is_array, is_object
 
 Check = Callable[["Json", str], Iterator[str]]
 

@@ -19,16 +19,13 @@ import attrs
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.events.event import key_of
-from invsvc_async.events.receiving.current import READABLE
-from invsvc_async.events.stores import Delivery, HandlerStore
+from invsvc_async.events.event import Event, key_of
+from invsvc_async.events.receiving.current import READABLE, Gone
+from invsvc_async.events.stores import Delivery, Entry, HandlerStore, Store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.current import Gone
-    from invsvc_async.events.stores import Entry, Store
     from invsvc_async.models import Invoice
 
 __all__ = [

@@ -19,25 +19,31 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, ov
 from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import ConfigurationError, takes_secrets
-from invsvc_async.events.event import by_name
+from invsvc_async.events.event import ByName, Event, Headers, by_name
 from invsvc_async.events.receiving.admission import (
     Admitted,
     Receipt,
     TrustSource,
     Unreadable,
+    Verdict,
     judge,
     retired_match,
 )
 from invsvc_async.events.receiving.current import Current
 from invsvc_async.events.receiving.handlers import (
+    EventHandler,
+    EventPattern,
+    FetchingHandler,
+    Handler,
     HandlerOptions,
     Handlers,
     Handling,
     InboxPolicy,
+    Middleware,
     check_async,
     check_options,
 )
-from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Tally
+from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Observer, ReceiverStats, Tally
 from invsvc_async.events.receiving.web import (
     AsgiApp,
     BodyRoom,
@@ -47,7 +53,7 @@ from invsvc_async.events.receiving.web import (
     refuse_by_head,
 )
 from invsvc_async.events.receiving.worker import Inline, Worker
-from invsvc_async.events.stores import Delivery, choose_store
+from invsvc_async.events.stores import Delivery, Store, choose_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
@@ -58,17 +64,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.event_types import EventName
     from invsvc_async.client import Client
-    from invsvc_async.events.event import ByName, Event, Headers
-    from invsvc_async.events.receiving.admission import Verdict
-    from invsvc_async.events.receiving.handlers import (
-        EventHandler,
-        EventPattern,
-        FetchingHandler,
-        Handler,
-        Middleware,
-    )
-    from invsvc_async.events.receiving.stats import Observer, ReceiverStats
-    from invsvc_async.events.stores import Store
     from invsvc_async.events.verify import SecretsSource, SharedHeadersSource, Trust
 
 __all__ = ["Receiver"]

@@ -19,10 +19,10 @@ import threading
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.events.event import by_name
+from invsvc_async.events.event import ByName, Headers, by_name
 from invsvc_async.events.receiving.admission import COME_BACK, Receipt, unavailable
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
         MutableMapping,
     )
     from types import TracebackType
-    from typing import Self
 
-    from invsvc_async.events.event import ByName, Headers
     from invsvc_async.events.receiving.receiver import Receiver
 
 __all__ = ["AsgiApp", "BodyRoom", "NoRoomError", "SyncReceiver", "cut_off", "refuse_by_head"]

@@ -20,18 +20,15 @@ import attrs
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import Deadline, set_within
 from invsvc_async.errors import MalformedEventError
-from invsvc_async.events.event import key_of, parse
+from invsvc_async.events.event import Event, key_of, parse
 from invsvc_async.events.receiving.admission import COME_BACK, Receipt
-from invsvc_async.events.receiving.stats import STORE
-from invsvc_async.events.stores import Delivery, Entry, Standing
+from invsvc_async.events.receiving.stats import STORE, Tally
+from invsvc_async.events.stores import Backlog, Delivery, Entry, Standing, Store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sequence
 
-    from invsvc_async.events.event import Event
     from invsvc_async.events.receiving.handlers import Handler, Handlers, InboxPolicy
-    from invsvc_async.events.receiving.stats import Tally
-    from invsvc_async.events.stores import Backlog, Store
 
 __all__ = ["Inline", "Worker"]
 

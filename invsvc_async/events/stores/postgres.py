@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 import attrs
 
 from invsvc_async.errors import ConfigurationError, JournalError, takes_secrets
-from invsvc_async.events.stores import made_up_key
+from invsvc_async.events.stores import Delivery, made_up_key
 from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create
-from invsvc_async.storage.dialect import PostgresDialect
+from invsvc_async.storage.dialect import Connection, PostgresDialect, Script
 from invsvc_async.storage.table_version import VERSION, check_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from invsvc_async.events.stores import Delivery
-    from invsvc_async.storage.dialect import Connection, Script
     from invsvc_async.storage.postgres_pool import Pool
 
 __all__ = ["GroupedPuts", "PostgresStore"]

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
-from invsvc_async.events.stores import made_up_key
+from invsvc_async.events.stores import Delivery, made_up_key
 from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create, in_slices, runs
 from invsvc_async.storage.address import check_path
-from invsvc_async.storage.dialect import MOST, SqliteDialect, slices
+from invsvc_async.storage.dialect import MOST, Script, SqliteDialect, slices
 from invsvc_async.storage.file_lock import FileLock, LockedConnection
 from invsvc_async.storage.private_file import make_database_private
 from invsvc_async.storage.sqlite_file import SameFile, check_file, in_words, opened_as
@@ -36,8 +36,6 @@ from invsvc_async.storage.table_version import VERSION, check_version
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.events.stores import Delivery
-    from invsvc_async.storage.dialect import Script
 
 __all__ = ["SqliteStore", "Upkeep", "changes_until_next"]
 
