@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.models import Invoice
 
-__all__ = [
-    "EventHandler", "EventPattern", "FetchingHandler", "Group", "Handler", "HandlerOptions", "Handlers",
-    "Handling", "InboxPolicy", "Middleware", "Pace", "check_async", "check_options",
-]  # fmt: skip
+__all__ = ["EventHandler", "EventPattern", "FetchingHandler", "Group", "Handler", "HandlerOptions"]
+__all__ += ["Handlers", "Handling", "InboxPolicy", "Middleware", "Pace", "check_async", "check_options"]
 
 T = TypeVar("T")
 
