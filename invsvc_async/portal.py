@@ -15,7 +15,6 @@ from invsvc_async.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
-    from types import TracebackType
 
     from invsvc_async.client import Client
 
@@ -121,9 +120,7 @@ class Portal:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool | None:
         return self._end(error)
 
     def _live(self) -> None:

@@ -58,7 +58,6 @@ from invsvc_async.events.stores import Delivery, Store, choose_store
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
     from pathlib import Path
-    from types import TracebackType
 
     from aiohttp import web
 
@@ -431,9 +430,7 @@ class Receiver:
         self._worker.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         """
         Wait up to the deadline for running handlers, release what is not handled, close the store.
 

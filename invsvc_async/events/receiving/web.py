@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         Iterable,
         MutableMapping,
     )
-    from types import TracebackType
 
     from invsvc_async.events.receiving.receiver import Receiver
 
@@ -237,9 +236,7 @@ class SyncReceiver:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         """Stop as ``stop`` does."""
         self.stop()
 
