@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async.simulator import replies
 from invsvc_async.simulator.auth import Caller, Credential, Keyring, Refusal
 from invsvc_async.simulator.calls import Answer, Call, error_body
-from invsvc_async.simulator.faults import TRUTHFUL, Faults, Step, check_seconds, digits, parse_step
+from invsvc_async.simulator.faults import TRUTHFUL, Plan, Step, check_seconds, digits, parse_step
 from invsvc_async.simulator.json_records import read_json
 from invsvc_async.simulator.ledger import SENDER, Entry, Ledger
 from invsvc_async.simulator.operations import BY_OPERATION, UNKNOWN, Route
@@ -58,14 +58,7 @@ class Application:
     """Routes, scripts and the fault plan around the operations."""
 
     def __init__(
-        self,
-        keyring: Keyring,
-        ledger: Ledger,
-        plan: Callable[[], Faults],
-        *,
-        seed: int,
-        latency: float,
-        at_once: int | None,
+        self, keyring: Keyring, ledger: Ledger, plan: Plan, *, seed: int, latency: float, at_once: int | None
     ) -> None:
         check_seconds("latency", latency)
         if at_once is not None and not (isinstance(at_once, int) and at_once >= 1):

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from invsvc_async.simulator import samples
-from invsvc_async.simulator.faults import Faults, check_seconds
+from invsvc_async.simulator.faults import Plan, check_seconds
 from invsvc_async.simulator.json_records import Json, Record, is_array, is_object, json_text
 from invsvc_async.simulator.state import Book, State, Version, seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from invsvc_async.simulator.calls import Answer
 
@@ -99,29 +99,22 @@ class Post:
     """
     Sends deliveries, with one session for all of them.
 
-    *deliveries_kept* bounds memory: only as many of the latest are kept in `sent`, and if as many automatic
+    *kept* bounds memory: only as many of the latest are kept in `sent`, and if as many automatic
     ones are under way, the oldest is given up for a new one.
     """
 
     def __init__(
-        self,
-        state: State,
-        seed: int,
-        plan: Callable[[], Faults],
-        *,
-        delivery_backoff: float,
-        delivery_timeout: float,
-        deliveries_kept: int | None,
+        self, state: State, seed: int, plan: Plan, *, backoff: float, timeout: float, kept: int | None
     ) -> None:
-        check_seconds("delivery_backoff", delivery_backoff)
-        check_seconds("delivery_timeout", delivery_timeout)
-        if deliveries_kept is not None and deliveries_kept < 1:
-            raise ValueError(f"deliveries_kept: {deliveries_kept!r} is not valid. Use at least 1.")
+        check_seconds("delivery_backoff", backoff)
+        check_seconds("delivery_timeout", timeout)
+        if kept is not None and kept < 1:
+            raise ValueError(f"deliveries_kept: {kept!r} is not valid. Use at least 1.")
         self.sent: list[Delivery] = []
-        self._most = deliveries_kept
+        self._most = kept
         self._state, self._chance, self._plan = state, seeded(seed, "deliveries"), plan
-        self._backoff = delivery_backoff
-        self._timeout = aiohttp.ClientTimeout(total=delivery_timeout)
+        self._backoff = backoff
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
         self._under_way: dict[asyncio.Task[Delivery], Delivery] = {}  # in the order of their starts
         self._is_stopped = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from functools import lru_cache
@@ -17,7 +18,6 @@ from invsvc_async.simulator.operations import BY_OPERATION
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable
 
 
 STATUSES = ("500", "502", "503", "504", "408")
@@ -135,6 +135,9 @@ def _check_known(name: str, chosen: Iterable[str], known: Iterable[str]) -> None
         raise ValueError(f"{name} takes several, such as {(chosen,)!r}, not one text")  # noqa: TRY004 - what is promised
     if unknown := sorted(set(chosen) - set(known)) if chosen else ["nothing"]:
         raise ValueError(f"{name}: {', '.join(unknown)} is not among {', '.join(known)}")
+
+
+Plan = Callable[[], "Faults"]  # the current one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,11 +31,7 @@ AWKWARD = (Decimal("1234567890.123456789"), Decimal("0.1"), Decimal("10.00"), De
 
 
 def sample(
-    state: State,
-    kind: str,
-    book: Book | None = None,
-    fields: Mapping[str, Json] | None = None,
-    **own: Json,
+    state: State, kind: str, book: Book | None = None, fields: Mapping[str, Json] | None = None, **own: Json
 ) -> Record:
     """Make a record as in ``samples.json``, of the team and mode of *book*, with *own* and then *fields*."""
     own |= {} if book is None else {"livemode": book.livemode, "team": book.team}

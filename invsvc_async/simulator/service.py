@@ -96,8 +96,8 @@ class Simulator(Seeding):
         )
         self.scripts: Mapping[str, Iterable[Step]] = self._app.scripts
         """The steps that wait for their arrivals, by operation."""
-        timing = {"delivery_backoff": delivery_backoff, "delivery_timeout": delivery_timeout}
-        self._post = Post(self._state, seed, lambda: self.faults, deliveries_kept=deliveries_kept, **timing)
+        timing = {"backoff": delivery_backoff, "timeout": delivery_timeout}
+        self._post = Post(self._state, seed, lambda: self.faults, kept=deliveries_kept, **timing)
         self.deliveries: list[Delivery] = self._post.sent
         """All deliveries so far, in the order in which they were first sent."""
         if deliver:

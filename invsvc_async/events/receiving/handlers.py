@@ -282,7 +282,7 @@ class Handlers:
     """The handlers of one receiver, by name; *policy* is for those that say nothing else."""
 
     def __init__(self, policy: InboxPolicy, store: Store, *, stored_first: bool) -> None:
-        self._policy = policy
+        self.policy: Final = policy
         self.store: Final = store if isinstance(store, HandlerStore) else None  # if it knows handlers
         self._stored_first = stored_first
         self._by_name: dict[str, Handler] = {}
@@ -300,7 +300,7 @@ class Handlers:
             )
         given = {name: value for name, value in options.items() if value is not None}
         given.setdefault("name", str(getattr(function, "__name__", type(function).__name__)))
-        policy = attrs.evolve(self._policy, **{name: given[name] for name in _OF_POLICY if name in given})
+        policy = attrs.evolve(self.policy, **{name: given[name] for name in _OF_POLICY if name in given})
         own = {name: given[name] for name in _OF_HANDLER if name in given}
         handler = Handler(function=function, types=frozenset(types), fetch=fetch, policy=policy, **own)
         known = self._by_name.get(handler.name)
@@ -375,12 +375,12 @@ class Handlers:
         else:  # the store knows no handlers, so that there is one for each type
             own, rest = self._by_type.get(entry.type) or self._by_type_of(entry.type)
             handler = next(iter(own or rest), None)
-        return self._policy if handler is None else handler.policy
+        return self.policy if handler is None else handler.policy
 
     def groups(self) -> list[Group]:
         """Return which events to take together; those for no handler yet are with the first ones."""
         if self._groups is None:
-            names: dict[tuple[float, Pace | None], list[str]] = {(self._policy.timeout, None): [""]}
+            names: dict[tuple[float, Pace | None], list[str]] = {(self.policy.timeout, None): [""]}
             for handler in self._by_name.values():
                 names.setdefault((handler.policy.timeout, handler.pace), []).append(handler.name)
             self._groups = [Group(tuple(found), *limits) for limits, found in names.items()]

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.event_types import EventName
     from invsvc_async.client import Client
-    from invsvc_async.events.verify import SecretsSource, SharedHeadersSource, Trust
+    from invsvc_async.events.verify import SecretsSource, SharedHeadersSource
 
 __all__ = ["Receiver"]
 
@@ -137,12 +137,9 @@ class Receiver:
         self._mode = mode
         self.store: Final = choose_store(dedupe, store, mode)
         """The store of events, which also contains the dead letters."""
-        policy = inbox or InboxPolicy()
         self._current = Current(client)
-        self._handlers = Handlers(policy, self.store, stored_first=mode == "inbox")
-        self._worker = Worker(
-            self.store, self._handlers, self._handle, policy, random=random, tally=self._tally
-        )
+        self._handlers = Handlers(inbox or InboxPolicy(), self.store, stored_first=mode == "inbox")
+        self._worker = Worker(self.store, self._handlers, self._handle, random=random, tally=self._tally)
         self._inline = Inline(self._worker, deadline=deadline)
         self.on_delivery: Callable[[bytes, Awaitable[Receipt]], Awaitable[Receipt]] | None = None
         """Called around each delivery, with its body; for tracing."""
@@ -266,7 +263,7 @@ class Receiver:
         if not self.doubts(headers):
             return None
         until = asyncio.get_running_loop().time() + self.deadline if until is None else until
-        receipt = await self._judged(until, None, headers, self._tally.clock(), self._source.at_hand())
+        receipt = await self._judged(until, None, headers, self._tally.clock())
         if not isinstance(receipt, Receipt):
             return None
         if self.on_delivery is not None:
@@ -468,7 +465,7 @@ class Receiver:
             self._tally.failing.pop(SECRETS, None)
         verdict = None if trust is None else judge(trust, body, headers, now)
         if not isinstance(verdict, Admitted):
-            verdict = await self._judged(until, body, headers, now, trust, verdict)
+            verdict = await self._judged(until, body, headers, now, verdict)
         assert verdict is not None  # as there is a body
         if isinstance(verdict, Receipt):
             return verdict
@@ -490,21 +487,15 @@ class Receiver:
         return await self._inline.answer(until, event, handlers, once=sent == "once")
 
     async def _judged(
-        self,
-        until: float,
-        body: bytes | None,
-        headers: ByName,
-        now: float,
-        trust: Trust | None,
-        verdict: Verdict | None = None,
+        self, until: float, body: bytes | None, headers: ByName, now: float, verdict: Verdict | None = None
     ) -> Verdict | None:
-        """Return the *verdict* by *trust*; if that is a refusal, the one by newer secrets, if any."""
+        """Return the *verdict* so far; if it is a refusal, or there is none, the one by newer secrets."""
+        trust = self._source.at_hand()
         try:
             with self._within(until):
-                if trust is None or verdict is None:
-                    trust = trust or await self._source.newer(None)
-                    assert trust is not None  # or it would have raised
-                    verdict = judge(trust, body, headers, now)
+                trust = trust or await self._source.newer(None)
+                assert trust is not None  # or it would have raised
+                verdict = verdict or judge(trust, body, headers, now)
                 newer = await self._source.newer(trust) if _is_refusal(verdict) else None
         except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known
             return self._tally.unavailable(SECRETS, failure)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -28,9 +28,11 @@ from invsvc_async.events.stores import Backlog, Delivery, Entry, Standing, Store
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sequence
 
-    from invsvc_async.events.receiving.handlers import Handler, Handlers, InboxPolicy
+    from invsvc_async.events.receiving.handlers import Handler, Handlers
 
 __all__ = ["Inline", "Worker"]
+
+Handle: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"  # with the attempt, from 1
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _MARGIN: Final = 5.0  # s between the handler's timeout and the end of the lease, to store the result
@@ -51,20 +53,13 @@ class Worker:
     """
 
     def __init__(
-        self,
-        store: Store,
-        handlers: Handlers,
-        handle: Callable[[Handler, Event, int], Awaitable[object]],
-        policy: InboxPolicy,
-        *,
-        random: Callable[[], float],
-        tally: Tally,
+        self, store: Store, handlers: Handlers, handle: Handle, *, random: Callable[[], float], tally: Tally
     ) -> None:
         self.store: Final = store
         self.handle: Final = handle
         self.tally: Final = tally
         self._handlers = handlers
-        self._policy = policy
+        self._policy = handlers.policy
         self._random = random
         self._turns = 0
         self._stir = asyncio.Event()
@@ -345,7 +340,7 @@ class Inline:
         if isinstance(error, MalformedEventError):  # sending it again would not help
             key = key_of(event) if entry is None else entry.key
             found = Delivery(key=key, type=event.type, body=event.raw, handler=handler.name)
-            return attrs.evolve(await self.bury(found, error, entry=entry), event=event)
+            return attrs.evolve(await self.bury(found, error, entry), event=event)
         if entry is not None and entry.body is not None:
             await self._soon(self._worker.failed(entry, error))
             self._worker.wake()
@@ -356,12 +351,7 @@ class Inline:
         return Receipt(500, "failed", event)
 
     async def bury(
-        self,
-        found: Delivery,
-        error: MalformedEventError,
-        *,
-        entry: Entry | None = None,
-        within: float = _SOON,
+        self, found: Delivery, error: MalformedEventError, entry: Entry | None = None, within: float = _SOON
     ) -> Receipt:
         """Store what is malformed as a dead letter, *within* so many seconds; return the answer."""
         try:
