@@ -14,8 +14,8 @@ from invsvc_async.cli.options import FAULTS, FaultPlan, argument, fault_plan, nu
 from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_facts, table
 from invsvc_async.cli.progress import progress
 from invsvc_async.cli.signals import interruptible
-from invsvc_async.conformance import naive_client, workload
-from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, POLICY, run_client
+from invsvc_async.conformance import workload
+from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, ORDINARY, POLICY, run_client
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.reconcile.history import Verdict
 
@@ -113,7 +113,7 @@ def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) ->
         "work": _work(units),
         "faults": f"{plan.rate:.0%} of writes, {reads:.0%} of reads: {', '.join(plan.kinds)}",
         "effect": f"of a faulty write: {' or '.join(plan.phases)}; late means up to {plan.late_up_to:g} s",
-        "ordinary client": f"{naive_client.POLICY}; {ATTEMPT_TIMEOUT:g} s per attempt",
+        "ordinary client": f"{ORDINARY}; {ATTEMPT_TIMEOUT:g} s per attempt",
         "invsvc_async": "reads the state after a failure; sends again on proof, "
         f"at most {POLICY.max_resends} times",
         "settle windows": f"{_WINDOWS} (shortened for the demo)",
