@@ -83,15 +83,13 @@ def prepare(
 ) -> Delivery:
     """Build a delivery: text, headers and, for the two signed events or if asked, the signature."""
     text = json_text(body).encode()
-    sent = {"Content-Type": "application/json"}
+    sent = {"Content-Type": "application/json"} | ({"X-Service-Test": "true"} if body.get("test") else {})
     if event in SIGNED:
         sent["X-Service-Event"] = event
     elif not body.get("test"):
         sent |= headers or {}
     if secret is not None and (signed or event in SIGNED):
         sent["X-Service-Signature"] = signature(text, secret)
-    if body.get("test"):
-        sent["X-Service-Test"] = "true"
     return Delivery(event, url, text, sent)
 
 

@@ -124,12 +124,12 @@ def judge(trust: Trust, body: bytes | None, headers: ByName, now: float) -> Verd
     """
     if body is None:
         return _refusal(trust, headers, now)
+    proof = None
     try:
         proof = trust.prove(body, headers, now)
+        event = parse(body, None if proof else headers)
     except SignatureMismatchError as error:
         return Receipt(401, "refused", error=without_frames(error))
-    try:
-        event = parse(body, None if proof else headers)
     except MalformedEventError as error:
         bare = without_frames(error)
         if proof and not body:  # the sender has sent one, so it is to come back

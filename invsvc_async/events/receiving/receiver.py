@@ -44,14 +44,7 @@ from invsvc_async.events.receiving.handlers import (
     check_options,
 )
 from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Observer, ReceiverStats, Tally
-from invsvc_async.events.receiving.web import (
-    AsgiApp,
-    BodyRoom,
-    NoRoomError,
-    SyncReceiver,
-    cut_off,
-    refuse_by_head,
-)
+from invsvc_async.events.receiving.web import FULL, AsgiApp, BodyRoom, SyncReceiver, cut_off, refuse_by_head
 from invsvc_async.events.receiving.worker import Inline, Worker
 from invsvc_async.events.stores import Delivery, Store, choose_store
 
@@ -302,14 +295,13 @@ class Receiver:
             try:
                 with Deadline(loop, until):
                     async for chunk in body:
-                        take(len(chunk))
+                        if not take(len(chunk)):
+                            return self.counted(until, FULL)
                         whole += chunk
                         if len(whole) > self.max_body_bytes:  # the beginning is enough to refuse it
                             break
             except TimeoutError:
                 return Receipt(408, "refused")
-            except NoRoomError as error:
-                return self.counted(until, error.receipt)
             except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
                 return cut_off(error)
             return await self.receive(bytes(whole), found, until=until)
@@ -466,9 +458,9 @@ class Receiver:
         verdict = None if trust is None else judge(trust, body, headers, now)
         if not isinstance(verdict, Admitted):
             verdict = await self._judged(until, body, headers, now, verdict)
-        assert verdict is not None  # as there is a body
-        if isinstance(verdict, Receipt):
-            return verdict
+            assert verdict is not None  # as there is a body
+            if isinstance(verdict, Receipt):
+                return verdict
         if verdict.by is not None:
             use = self._tally.uses[verdict.by]
             use.matched += 1

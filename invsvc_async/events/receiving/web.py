@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.receiving.receiver import Receiver
 
-__all__ = ["AsgiApp", "BodyRoom", "NoRoomError", "SyncReceiver", "cut_off", "refuse_by_head"]
+__all__ = ["FULL", "AsgiApp", "BodyRoom", "SyncReceiver", "cut_off", "refuse_by_head"]
 
 T = TypeVar("T")
 _Message: TypeAlias = "MutableMapping[str, Any]"  # Any: as in ASGI
@@ -48,13 +48,8 @@ _Send: TypeAlias = "Callable[[_Message], Awaitable[None]]"
 _Started: TypeAlias = concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
 
 _log: Final = logging.getLogger("invsvc_async.events")
+FULL: Final = Receipt(503, "unavailable", headers=COME_BACK)  # other bodies take all the room
 _PATIENCE: Final = 1.0  # s beyond the receiver's deadline until a request is answered without it
-
-
-class NoRoomError(Exception):
-    """Other bodies take all the room; ``receipt`` is the answer, which makes the sender come back."""
-
-    receipt: Final = Receipt(503, "unavailable", headers=COME_BACK)
 
 
 class BodyRoom:
@@ -65,18 +60,19 @@ class BodyRoom:
         self._lock = threading.Lock()
 
     @contextmanager
-    def body(self) -> Generator[Callable[[int], None]]:
-        """Yield a function that takes room for some bytes of one body; the block's end gives it back."""
+    def body(self) -> Generator[Callable[[int], bool]]:
+        """Yield a function that takes room for bytes of one body, if there is; the block's end returns it."""
         taken = 0
 
-        def take(size: int) -> None:
+        def take(size: int) -> bool:
             nonlocal taken
             with self._lock:
                 if size > self._free:
                     _log.warning("A delivery was refused: others fill the %s bytes for bodies", self._size)
-                    raise NoRoomError
+                    return False
                 self._free -= size
             taken += size
+            return True
 
         try:
             yield take
@@ -265,11 +261,10 @@ class SyncReceiver:
         most = self._receiver.max_body_bytes + 1
         length = found.get("content-length", "")
         with self._receiver.room.body() as take:
+            if not take(int(length) if length.isdecimal() else most):
+                return FULL
             try:
-                take(int(length) if length.isdecimal() else most)
                 body = read(most)
-            except NoRoomError as error:
-                return error.receipt
             except Exception as error:  # noqa: BLE001 - each server has its own errors for a broken body
                 return cut_off(error)
             return self.receive(body, found)
