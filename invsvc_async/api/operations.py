@@ -102,33 +102,27 @@ _WITHOUT_READ: dict[str, Any] = {
 }
 
 
-def _path(name: str, wire: str = "id", *, pattern: str | None = None, bearer: str | None = None) -> Parameter:
-    return Parameter(
-        name=name, where="path", form=Form.ID, wire=wire, pattern=pattern, bearer=bearer, required=True
-    )
+def _path(name: str, wire: str = "id", **more: Fields) -> Parameter:
+    return Parameter(name=name, where="path", form=Form.ID, wire=wire, required=True, **more)
 
 
-def _body(name: str, form: Form = Form.TEXT, *, wire: str | None = None, **constraints: Fields) -> Parameter:
-    return Parameter(name=name, where="body", form=form, wire=wire or name, **constraints)
+def _body(name: str, form: Form = Form.TEXT, *, wire: str | None = None, **more: Fields) -> Parameter:
+    return Parameter(name=name, where="body", form=form, wire=wire or name, **more)
 
 
-def _query(name: str, form: Form = Form.TEXT, **constraints: Fields) -> Parameter:
-    return Parameter(name=name, where="query", form=form, wire=name, **constraints)
+def _query(name: str, form: Form = Form.TEXT, **more: Fields) -> Parameter:
+    return Parameter(name=name, where="query", form=form, wire=name, **more)
 
 
-def _unnamed(
-    name: str, form: Form = Form.TEXT, *, assumed: str | None = None, **constraints: Fields
-) -> Parameter:
-    return Parameter(name=name, where="query", form=form, assumed=assumed or name, **constraints)
+def _unnamed(name: str, form: Form = Form.TEXT, *, assumed: str | None = None, **more: Fields) -> Parameter:
+    return Parameter(name=name, where="query", form=form, assumed=assumed or name, **more)
 
 
-def _operation(name: str, request: str, result: str, *parameters: Parameter, **others: Fields) -> Operation:
+def _operation(name: str, request: str, result: str, *rows: Parameter, **more: Fields) -> Operation:
     """Return the row of a *request*: its method and its path."""
     method, path = request.split(" ")
     kind = Kind.READ if method == "GET" else Kind.WRITE
-    return Operation(
-        name=name, method=method, path=path, kind=kind, result=result, parameters=parameters, **others
-    )
+    return Operation(name=name, method=method, path=path, kind=kind, result=result, parameters=rows, **more)
 
 
 _PAGE_SIZE: dict[str, Any] = {"minimum": 1, "maximum": 100}
@@ -157,9 +151,7 @@ JOURNEYS_UPDATE = _operation(
     needs_field=True, reader="journeys.get", write_kind="update of a journey",
     settled="The journey is read back; its fields and its `last_updated` decide.",
 )
-JOURNEYS_GET = _operation(
-    "journeys.get", "GET /journeys/{id}", "Journey", _path("journey_id"), listed=False
-)
+JOURNEYS_GET = _operation("journeys.get", "GET /journeys/{id}", "Journey", _path("journey_id"), listed=False)
 INVOICES_EGRESS = _operation(
     "invoices.egress", "GET /invoices/egress", "Invoice",
     *_LISTING,
@@ -286,10 +278,7 @@ WEBHOOKS_HEALTH = _operation(
 # Requests that the specification does not list: method and path come with the request.
 CLIENT_REQUEST = _operation("client.request", "GET ", "Envelope", shape=Shape.OPEN, listed=False)
 CLIENT_DOWNLOAD = _operation("client.download", "GET ", "bytes", shape=Shape.BARE, listed=False)
-CLIENT_WRITE = _operation(
-    "client.write", "POST ", "object",
-    shape=Shape.OPEN, listed=False, **_WITHOUT_READ,
-)
+CLIENT_WRITE = _operation("client.write", "POST ", "object", shape=Shape.OPEN, listed=False, **_WITHOUT_READ)
 
 # fmt: on
 TABLE: tuple[Operation, ...] = tuple(each for each in globals().values() if isinstance(each, Operation))

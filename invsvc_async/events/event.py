@@ -513,18 +513,16 @@ def _is_object(raw: msgspec.Raw) -> bool:
     return memoryview(raw)[0] == _BRACE
 
 
-def _checked_version(
-    content: _Body, data: _Details, version: Version, raw: bytes, *, is_test: bool
-) -> Version:
+def _checked_version(body: _Body, data: _Details, version: Version, raw: bytes, *, is_test: bool) -> Version:
     """Check the fields of a resource event; return its version, as a wrapper may be around its data."""
-    if content.livemode.__class__ is not bool:
-        _check("livemode", content.livemode, bool, raw)
+    if body.livemode.__class__ is not bool:
+        _check("livemode", body.livemode, bool, raw)
     if version == "v2":
-        _check_id_and_time(content.id, "created", content.created, _LAST_SECOND * 1000, raw, is_test=is_test)
+        _check_id_and_time(body.id, "created", body.created, _LAST_SECOND * 1000, raw, is_test=is_test)
         return version
-    _check("team", content.team, str, raw)
-    _check("webhook", content.webhook, str, raw)
-    _check("connectedTeamMetadata", content.connected_team_metadata, dict, raw)
+    _check("team", body.team, str, raw)
+    _check("webhook", body.webhook, str, raw)
+    _check("connectedTeamMetadata", body.connected_team_metadata, dict, raw)
     is_outer = version == "v1.1" or not _is_object(data.payload)
     return version if is_outer or _decoded(_plain, raw, raw)["data"].keys() - _WRAPPER else "v1.1"
 

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 DAY = 86_400_000  # ms
 COMPANIES = ("Aceros del Norte", "Café Horizonte", "Luz y Sombra", "Mar Adentro", "Tejidos Alba")
 TAX_LETTERS = "ABCDEFGHJKLMNPRSTUVWXYZ"
-FORMS: dict[str, dict[str, Json]] = read_json(
-    files("invsvc_async.simulator").joinpath("samples.json").read_bytes()
-)
+FORMS: Json = read_json(files("invsvc_async.simulator").joinpath("samples.json").read_bytes())
 AWKWARD = (Decimal("1234567890.123456789"), Decimal("0.1"), Decimal("10.00"), Decimal("0.000001"))
 
 

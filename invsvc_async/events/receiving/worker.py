@@ -301,20 +301,18 @@ class Inline:
             answers.append(self._answer(until, event, handler, claim))
         return answers[0] if len(answers) == 1 else _worst(answers)
 
-    async def _answer(
-        self, until: float, event: Event, handler: Handler, delivery: Delivery | None
-    ) -> Receipt:
+    async def _answer(self, until: float, event: Event, handler: Handler, claim: Delivery | None) -> Receipt:
         loop = asyncio.get_running_loop()
-        entry, is_claimed = None, delivery is None
+        entry, is_claimed = None, claim is None
         try:
             with Deadline(loop, until):
-                if delivery is not None:
-                    claim = await self._store.claim(delivery, lease=self._lease)
+                if claim is not None:
+                    found = await self._store.claim(claim, lease=self._lease)
                     is_claimed = True
                     self._tally.failing.pop(STORE, None)
-                    if not isinstance(claim, Entry):
-                        return attrs.evolve(_BUSY if claim is Standing.BUSY else _DUPLICATE, event=event)
-                    entry = claim
+                    if not isinstance(found, Entry):
+                        return attrs.evolve(_BUSY if found is Standing.BUSY else _DUPLICATE, event=event)
+                    entry = found
                 if loop.time() >= until:  # something has blocked the loop: the lease may be over
                     raise TimeoutError("the handler was not called before the deadline")  # noqa: TRY301
                 timeout = handler.timeout
