@@ -70,12 +70,12 @@ class Embedded:
     """The running service: its plan, connection details, and `tell`."""
 
     plan: Plan
+    _ask: asyncio.StreamWriter
+    _answers: asyncio.StreamReader
     base_url: str
     api_key: str
     team: str
     _before: dict[str, Any]
-    _ask: asyncio.StreamWriter
-    _answers: asyncio.StreamReader
 
     async def tell(self) -> Record:
         """Wait until no more late effects can land, and return the ledger and the state."""
@@ -104,7 +104,7 @@ async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
     try:
         child.stdin.write(envelope.dumps(attrs.asdict(plan)) + b"\n")
         about = envelope.loads(await child.stdout.readline())
-        yield Embedded(plan, **about, ask=child.stdin, answers=child.stdout)
+        yield Embedded(plan, child.stdin, child.stdout, **about)
     finally:
         child.stdin.close()
         await child.wait()
