@@ -28,7 +28,7 @@ from invsvc_async.errors import (
     SignatureMismatchError,
     without_frames,
 )
-from invsvc_async.events.event import SIGNATURE, Event, ResourceEvent, parse, says_test
+from invsvc_async.events.event import SIGNATURE, ByName, Event, ResourceEvent, parse, says_test
 from invsvc_async.events.verify import (
     Secret,
     Trust,
@@ -42,7 +42,6 @@ from invsvc_async.events.verify import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from invsvc_async.events.event import ByName, Event
     from invsvc_async.events.verify import Credential, SecretsSource, SharedHeader, SharedHeadersSource
 
 __all__ = ["COME_BACK", "Admitted", "Outcome", "Receipt", "TrustSource", "Unreadable", "Verdict", "judge"]

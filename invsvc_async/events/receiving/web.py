@@ -176,7 +176,7 @@ class SyncReceiver:
         self._lock = threading.Lock()
         self._started_in: int | None = None
         self._thread: threading.Thread | None = None
-        self._started: _Started | None = None  # of that thread: done once it receives
+        self._started = _Started()  # of that thread: done once it receives
         if hasattr(os, "register_at_fork"):  # not on Windows
             os.register_at_fork(after_in_child=self._forget)
 
@@ -198,28 +198,24 @@ class SyncReceiver:
                     "receiver: it was started before the process forked. Start it in each process, or let "
                     "the first delivery start it."
                 )
-            started, thread = self._started, self._thread
-            # A thread that could not start ends after it has said so.
-            failed = started is not None and started.done() and started.exception() is not None
-            if started is None or failed or thread is None or not thread.is_alive():
-                started = _Started()
-                thread = threading.Thread(
-                    target=self._live, args=(started,), name="invsvc events", daemon=True
-                )
-                self._thread, self._started = thread, started  # before, for ``stop``, as this may be cut off
+            if self._thread is None or not self._thread.is_alive():
+                self._started = _Started()
+                live = partial(self._live, self._started)
+                # Stored before its start, for ``stop``, as this may be cut off.
+                self._thread = thread = threading.Thread(target=live, name="invsvc events", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError:  # the process has too many
                     self._thread = None
                     raise
-            return started  # to wait for without the lock: all that wait for one start share its result
+            return self._started  # to wait for without the lock: all that wait for one start share its result
 
     def stop(self) -> None:
         """Wait up to the deadline for running handlers, release what is not handled, close the store."""
         with self._lock:
-            if self._thread is None or self._started is None:
+            if (thread := self._thread) is None:
                 return
-            has_started, thread = self._started.exception() is None, self._thread  # waits for it
+            has_started = self._started.exception() is None  # waits for it
             self._thread = None
             if has_started and thread.is_alive():
                 loop, stopping = self._started.result()
@@ -322,6 +318,7 @@ class SyncReceiver:
         except BaseException as error:
             if started.done():
                 raise
+            self._thread = None  # the next one begins anew, although this one has not ended yet
             started.set_exception(error)
 
     async def _run(self, started: _Started) -> None:
