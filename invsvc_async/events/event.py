@@ -53,6 +53,7 @@ _UNREADABLE: Final = (
 )
 
 Text: TypeAlias = str | bytes
+Json: TypeAlias = bytes | msgspec.Raw
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[Text, Text]]
 """A mapping with names in any case, or pairs as in ASGI."""
 
@@ -114,15 +115,11 @@ class _Body(msgspec.Struct, gc=False):  # decoded JSON has no reference cycles
     payload: msgspec.Raw = _ABSENT
 
 
-_decode_body: Final[Callable[[bytes | msgspec.Raw], _Body]] = msgspec.json.Decoder(
-    _Body, float_hook=Decimal
-).decode
-_plain: Final[Callable[[bytes | msgspec.Raw], dict[str, Any]]] = msgspec.json.Decoder(
-    float_hook=Decimal
-).decode
+_decode_body: Final[Callable[[Json], _Body]] = msgspec.json.Decoder(_Body, float_hook=Decimal).decode
+_plain: Final[Callable[[Json], dict[str, Any]]] = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
-def _decoded(decode: Callable[[bytes | msgspec.Raw], T], raw: bytes | msgspec.Raw, whole: bytes) -> T:
+def _decoded(decode: Callable[[Json], T], raw: Json, whole: bytes) -> T:
     """Decode *raw*, a part of the body *whole*; raises ``MalformedEventError``."""
     try:
         return decode(raw)

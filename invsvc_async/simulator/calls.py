@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from invsvc_async.simulator.state import Book, Clock, Shelf, State
     from invsvc_async.simulator.validate import Check, Query
 
+    Details = str | Sequence[str] | None
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -57,9 +59,7 @@ class Call:
             body["message"] = message
         return Answer({**body, "timestamp": self.state.clock.now_ms()}, status, target)
 
-    def refusal(
-        self, status: int, code: str, message: str, details: str | Sequence[str] | None = None
-    ) -> Refusal:
+    def refusal(self, status: int, code: str, message: str, details: Details = None) -> Refusal:
         """Make a refusal in the standard error envelope."""
         return Refusal(status, error_body(self.state.clock, code, message, details))
 
@@ -120,9 +120,7 @@ class Call:
             raise self.refusal(403, "insufficient_permissions", "No active membership in this team")
 
 
-def error_body(
-    clock: Clock, code: str, message: str, details: str | Sequence[str] | None = None
-) -> dict[str, Json]:
+def error_body(clock: Clock, code: str, message: str, details: Details = None) -> dict[str, Json]:
     """Make the standard error envelope."""
     error: dict[str, Json] = {"code": code, "message": message}
     if details is not None:
