@@ -322,9 +322,7 @@ class Handlers:
         One whose ``where`` raises is among them, so that the error counts as a failed attempt.
         """
         for some in self._by_type.get(event.type) or self._by_type_of(event.type):
-            found = [
-                one for one in some if one.where is None or _tried("where", one.name, one.wants, event, True)
-            ]
+            found = [one for one in some if one.where is None or _tried("where", one, one.wants, event, True)]
             if found:
                 return found
         return ()
@@ -337,7 +335,7 @@ class Handlers:
             return (Delivery(key=key, type=kind, body=event.raw),)
         found: list[Delivery] = []
         for one in matching:
-            order = _tried("key", one.name, one.ordering_key, event, None)
+            order = _tried("key", one, one.ordering_key, event, None)
             own = None if found else key
             found.append(Delivery(key=own, type=kind, body=event.raw, handler=one.name, ordering_key=order))
         return tuple(found)
@@ -412,10 +410,10 @@ class Handlers:
             )
 
 
-def _tried(what: str, name: str, function: Callable[[Event], T], event: Event, otherwise: T) -> T:
+def _tried(what: str, handler: Handler, function: Callable[[Event], T], event: Event, otherwise: T) -> T:
     """Call a user-supplied function; return *otherwise* if it raises: it is called again, as an attempt."""
     try:
         return function(event)
     except Exception as error:  # noqa: BLE001 - it may raise anything
-        _log.warning("%s of handler %s failed: %s", what, name, type(error).__name__)
+        _log.warning("%s of handler %s failed: %s", what, handler.name, type(error).__name__)
         return otherwise
