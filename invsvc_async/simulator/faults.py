@@ -203,11 +203,9 @@ class Faults:
             name = "late_up_to" if name == "late" else name
             if name not in known:
                 raise ValueError(f"faults: {name!r} is not among {', '.join(sorted(known | {'late'}))}")
-            if name in ("kinds", "phases", "operations"):
-                found[name] = tuple(filter(None, value.split("+")))
-                continue
+            is_list = name in ("kinds", "phases", "operations")
             try:
-                found[name] = float(value)
+                found[name] = tuple(filter(None, value.split("+"))) if is_list else float(value)
             except ValueError:
                 raise ValueError(f"faults: {name} takes a number, not {value!r}") from None
         return cls(**found)  # type: ignore[arg-type] # each value was made for its field above
