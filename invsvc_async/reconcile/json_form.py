@@ -6,6 +6,7 @@ It contains no tokens or secrets; that of an error has no body and no headers of
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from functools import cache
 from math import isfinite
@@ -42,21 +43,7 @@ T = TypeVar("T")
 
 SCHEMA = 1
 LONGEST = 64 * 2**20  # characters of an intent's text
-_EVENTS: dict[str, type[Event]] = {
-    "attempt": history.Attempt,
-    "reading": history.Reading,
-    "tick": history.Tick,
-    "resumed": history.Resumed,
-    "closed": history.Closed,
-}
-_FINDINGS: dict[str, type[Any]] = {  # Any: findings contain wire data
-    "applied": history.Applied,
-    "holds": history.Holds,
-    "absent": history.Absent,
-    "superseded": history.Superseded,
-    "cannot tell": history.CannotTell,
-}
-
+_EVENT: Any = history.Event  # Any: a union of types
 _LONGEST_PAUSE = 10**9  # seconds of a Retry-After
 _ERROR_FIELDS = ("operation", "status", "code", "details", "own_envelope", "retry_after")
 _DESCRIBED = (ConfigurationError, DeadlineExceededError, TransportError, *TransportError.__subclasses__())
@@ -157,17 +144,12 @@ def misfit(intent: Intent) -> str | None:
 
 def event_to_wire(event: Event) -> Wire:
     """Convert one event of a history to plain data."""
-    name = next(name for name, cls in _EVENTS.items() if type(event) is cls)
-    return {"event": name, **without_secrets(_converter().unstructure(event))}
+    return without_secrets(_converter().unstructure(event, _EVENT))
 
 
 def event_from_wire(plain: Wire) -> Event:
     """Convert plain data to an event."""
-    name = plain.get("event") if isinstance(plain, dict) else None
-    if not isinstance(name, str) or name not in _EVENTS:
-        raise InvalidRequestError("not a story: it has an event of an unknown kind")
-    fields = {name: value for name, value in plain.items() if name != "event"}
-    event = structured(fields, _EVENTS[name], "a story")
+    event: Event = structured(plain, _EVENT, "a story")
     try:
         envelope.utc(getattr(event, "stamp", None) or 0)
     except OverflowError:
@@ -222,10 +204,11 @@ def _converter() -> Converter:
 
     cattrs refuses unknown keys (``forbid_extra_keys``) and generates a function for each class, with hooks of
     single fields (``override``).  Its own hooks of texts and numbers would convert: ``int("3")`` is 3.
-    Findings are no tagged union of its strategies: their values may be models, which the codec converts.
+    Findings are no tagged union of its strategies, as events are: their values may be models.
     """
     from cattrs import Converter
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+    from cattrs.strategies import configure_tagged_union
 
     names: dict[str, Any] = {"AnyReader": str, "Wire": Any, "Finding": Any}  # Any: types
     names |= {"Bounds": history.Bounds, "ErrorFacts": history.ErrorFacts}
@@ -256,7 +239,13 @@ def _converter() -> Converter:
             lambda value, of, make=structure: value if type(value) is of else make(value, of),  # type: ignore[misc]
         )
         converter.register_unstructure_hook(cls, unstructure)
+    configure_tagged_union(_EVENT, converter, _tag, "event")
     return converter
+
+
+def _tag(cls: type[object]) -> str:
+    """Return what an event or finding is called in plain data, such as ``cannot tell``."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
 
 
 def _exactly(value: object, kind: type[T]) -> T:
@@ -284,9 +273,8 @@ def _finding_to_wire(finding: Finding | None) -> Wire:
     """Convert a reader's finding to plain data.  Its value may be a model."""
     if finding is None:
         return None
-    name = next(name for name, cls in _FINDINGS.items() if type(finding) is cls)
-    fields = {each.name: getattr(finding, each.name) for each in attrs.fields(type(finding))}
-    return {"finding": name, **{field: _plain(value) for field, value in fields.items()}}
+    fields = attrs.asdict(finding, recurse=False)
+    return {"finding": _tag(type(finding)), **{name: _plain(value) for name, value in fields.items()}}
 
 
 def _plain(value: Any) -> Wire:  # Any: whatever a reader of the caller's found
@@ -305,9 +293,7 @@ def _plain(value: Any) -> Wire:  # Any: whatever a reader of the caller's found
 def _finding(plain: Wire, _: object) -> Finding | None:
     if plain is None:
         return None
-    cls = _FINDINGS[plain["finding"]]
+    cls: Any = next(cls for cls in history.FINDINGS if _tag(cls) == plain["finding"])
     fields = {name: value for name, value in plain.items() if name != "finding"}
-    found: Finding = cls(
-        **{n: tuple(value) if isinstance(value, list) else value for n, value in fields.items()}
-    )
+    found: Finding = cls(**{n: tuple(it) if isinstance(it, list) else it for n, it in fields.items()})
     return found
