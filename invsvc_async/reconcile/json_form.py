@@ -219,7 +219,8 @@ def _converter() -> Converter:
     for kind in (str, bool, int):
         converter.register_structure_hook(kind, _exactly)
     converter.register_structure_hook(float, _number)
-    converter.register_structure_hook(history.End, lambda value, _: history.End(value))
+    for enum in (history.End, history.Verdict):
+        converter.register_structure_hook(enum, lambda value, of: of(value))
     special: dict[type[Any], dict[str, Any]] = {
         settings.ReconcilePolicy: {
             "journey_reader": override(
