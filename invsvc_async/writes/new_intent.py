@@ -158,9 +158,8 @@ class Before(NamedTuple):
     at: float  # local s
     bounds: Bounds | None
     last: LastState | None = None
-    ids: UrlIds | None = None
+    ids: UrlIds | None = None  # of an untagged create
     listed: Listed | None = None
-    never_listed: bool = False  # an untagged create, and no list was seen
 
 
 def before(spec: WriteSpec, line: str | None) -> Before:
@@ -176,7 +175,7 @@ def before(spec: WriteSpec, line: str | None) -> Before:
         return Before(now, bounds)
     writes, reader = session.writes, spec.request.operation.reader
     listed = None if reader is None else writes.last_list(reader, team)
-    return Before(now, bounds, None, writes.ids(line), listed, listed is None)
+    return Before(now, bounds, None, writes.ids(line), listed)
 
 
 def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> Intent:
@@ -195,10 +194,10 @@ def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> I
             earliest = known.at + known.bounds.low - WHOLE_SECOND - 2 * intent.policy.clock_slack
         strangers |= known.ids.created_since(earliest)
         forgotten_until = known.ids.forgotten_until
-    if known.never_listed:
-        forgotten_until = NEVER_LISTED
-    if known.listed is not None:
-        strangers |= known.listed.ids(kind_of_write(BY_NAME[intent.operation]), intent.body)
+        if known.listed is None:
+            forgotten_until = NEVER_LISTED
+        else:
+            strangers |= known.listed.ids(kind_of_write(BY_NAME[intent.operation]), intent.body)
     return revised(
         intent,
         bounds=known.bounds,
@@ -298,7 +297,7 @@ def new_start(spec: WriteSpec, line: str | None, intent: Intent | Callable[..., 
         spec.options.timeouts if callable(intent) else intent.timeouts,
         has_baseline=spec.baseline is not None or known.last is not None,
         knows_clock=known.bounds is not None,
-        never_listed=known.never_listed,
+        never_listed=known.ids is not None and known.listed is None,
     )
     if callable(intent):
         return Start(partial(intent, known), (), first)
