@@ -11,7 +11,6 @@ import re
 from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
-from ipaddress import IPv6Address
 from math import isfinite
 from typing import TYPE_CHECKING, TypeGuard
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
 
 _NO_TIME = 10**15  # ms: 30,000 years
-_PORTS = {"http": 80, "https": 443}
 _ESCAPE = "%([0-9A-Fa-f]{2})"
 # Characters that mean the same whether they are escaped or not; programs differ in which they escape.
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!'()*")
@@ -127,17 +125,17 @@ def normal_url(url: str) -> str:
     unnecessary escapes are removed; necessary escapes are added.  A backslash in a path is a slash, as in
     browsers and Node.js.
     """
+    from yarl import URL  # slow to import
+
     try:
         parts = urlsplit(url.strip())
-        port = parts.port
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+        place = URL.build(scheme=parts.scheme, host=host, port=port).raw_authority if host else ""
     except ValueError:
         return url
-    host = _ascii_host((parts.hostname or "").rstrip("."))
     login = ":".join(quote(unquote(part), safe="") for part in parts.netloc.rpartition("@")[0].split(":", 1))
     login = login.rstrip(":")  # an empty password is the same as none
-    place = f"{login}@{host}" if login else host
-    if port is not None and port != _PORTS.get(parts.scheme):
-        place = f"{place}:{port}"
+    place = f"{login}@{place}" if login else place
     path = _without_dots(_escaped(parts.path.replace("\\", "/"))) or "/"
     return urlunsplit((parts.scheme, place, path, _escaped(parts.query), _escaped(parts.fragment)))
 
@@ -160,22 +158,6 @@ def _decoded(label: re.Match[str]) -> str:
     with suppress(UnicodeError):
         return label[1].encode().decode("punycode")
     return label[0]
-
-
-def _ascii_host(host: str) -> str:
-    if ":" in host:
-        with suppress(ValueError):
-            host = IPv6Address(host).compressed
-        return f"[{host}]"
-    if host.isascii():
-        return host
-    import idna  # slow to import
-
-    with suppress(UnicodeError):  # IDNAError is one
-        return idna.encode(host, uts46=True).decode()
-    with suppress(UnicodeError):
-        return host.encode("idna").decode()
-    return host
 
 
 def _escaped(text: str) -> str:
