@@ -48,7 +48,7 @@ def _exact(number: float | Decimal) -> int | Decimal:
 def same_journey_field(name: str, one: Wire, other: Wire) -> bool:
     """Return whether one field of two journeys is equal."""
     if name == "graph":  # a null ``viewport``, ``sourceHandle`` or ``config`` is absent
-        return same(_without_nulls(one, "graph"), _without_nulls(other, "graph"))
+        return same(_without_nulls(one, _NULLABLE), _without_nulls(other, _NULLABLE))
     return same(one, other)
 
 
@@ -96,24 +96,20 @@ def _reworded(sent: Wire, shown: Wire) -> bool:
     return same(sent, shown)
 
 
-# Where the specification allows null in a graph (Resources, JourneyGraph).  `config` is compared unchanged.
-_NULLABLE = {"graph": {"viewport"}, "node": set[str](), "data": {"config"}, "edge": {"sourceHandle"}}
-_PARTS = {("graph", "nodes"): "node", ("graph", "edges"): "edge", ("node", "data"): "data"}
+# The members of a graph that may be null or absent are empty here; the others have such ones in them.
+_NULLABLE: Wire = {"viewport": {}, "nodes": {"data": {"config": {}}}, "edges": {"sourceHandle": {}}}
 
 
-def _without_nulls(value: Wire, part: str) -> Wire:
-    if not isinstance(value, dict):
+def _without_nulls(value: Wire, nullable: Wire) -> Wire:
+    if isinstance(value, (list, tuple)):
+        return [_without_nulls(each, nullable) for each in value]
+    if not isinstance(value, dict) or not nullable:
         return value
-    kept: dict[str, Wire] = {}
-    for key, inner in value.items():
-        if inner is None and key in _NULLABLE[part]:
-            continue
-        below = _PARTS.get((part, key))
-        if below and isinstance(inner, (list, tuple)):
-            kept[key] = [_without_nulls(each, below) for each in inner]
-        else:
-            kept[key] = _without_nulls(inner, below) if below else inner
-    return kept
+    return {
+        name: _without_nulls(inner, nullable.get(name))
+        for name, inner in value.items()
+        if inner is not None or nullable.get(name, name)
+    }
 
 
 @lru_cache(maxsize=4096)
