@@ -267,10 +267,11 @@ def _is_in_time(known: Known, sends: list[Sending], hook: dict[str, Wire]) -> bo
     A webhook that was created later is not attributed to this write.  But if it is equal, it may be a late
     effect, so it disproves absence.
     """
-    created_at, ends = hook.get("created_at"), [send.ended_by for send in sends]
-    if not is_time(created_at) or None in ends:
+    created_at = hook.get("created_at")
+    ends = [send.ended_by + send.window for send in sends if send.ended_by is not None]
+    if not is_time(created_at) or len(ends) < len(sends):
         return True
-    latest = max((end + send.window for send in sends if (end := send.ended_by) is not None), default=-inf)
+    latest = max(ends, default=-inf)
     return float(created_at) / 1000 <= latest + known.policy.clock_slack
 
 
