@@ -167,16 +167,10 @@ def _schema_of(hint: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     """Return the schema of the wire form of a field's type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (UnionType, Union):
-        rest = [each for each in arguments if each is not NoneType]
-        known = next((each for each in rest if isinstance(each, type) and issubclass(each, StrEnum)), None)
-        inner = (
-            _schema_of(rest[0], handler)
-            if known is None
-            else core_schema.str_schema(
-                metadata={"pydantic_js_updates": {"examples": [member.value for member in known]}}
-            )
-        )
+        inner = _schema_of(_without_null(hint), handler)
         return core_schema.nullable_schema(inner) if NoneType in arguments else inner
+    if isinstance(hint, type) and issubclass(hint, StrEnum):  # other texts are accepted, too
+        return core_schema.str_schema(metadata={"pydantic_js_updates": {"examples": [*map(str, hint)]}})
     if origin is Literal:
         return core_schema.literal_schema([*arguments])
     if origin is tuple:

@@ -68,12 +68,10 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     kind = KINDS.get(operation.write_kind or "")
     if kind is not None and kind.creates:
         line = f"tag {tag}" if is_unique(tag) else line_of_alike(kind, request.body) or operation.path
-    elif request.raw_path is not None:
-        if request.method == "POST":
-            return None
-        line = request.raw_path.partition("?")[0]
-    elif operation.method == "POST":
+    elif (request.method or operation.method) == "POST":
         return None
+    elif request.raw_path is not None:
+        line = request.raw_path.partition("?")[0]
     elif not request.path:
         line = f"{operation.path} {team}"
     else:
