@@ -133,13 +133,12 @@ def with_decimals(hint: Any, plain: Wire) -> Wire:
 
 def _by_part(convert: Callable[[Any, Wire], Wire], hint: Any, plain: Wire) -> Wire:
     """Convert each item or field of *plain*, given its type.  What has no declared type stays as it is."""
-    if is_array(plain) and get_origin(_without_null(hint)) is tuple:
-        (item, *_) = get_args(_without_null(hint))
-        return [convert(item, each) for each in plain]
-    if is_object(plain) and get_origin(_without_null(hint)) is Mapping:
-        inner = get_args(_without_null(hint))[1]
-        return {name: convert(inner, value) for name, value in plain.items()}
-    types = _wire_types_of(hint)
+    kind = _without_null(hint)
+    if is_array(plain) and get_origin(kind) is tuple:
+        return [convert(get_args(kind)[0], each) for each in plain]
+    if is_object(plain) and get_origin(kind) is Mapping:
+        return {name: convert(get_args(kind)[1], value) for name, value in plain.items()}
+    types = _wire_types_of(kind)
     if types is None or not is_object(plain):
         return plain
     return {name: convert(types[name], value) if name in types else value for name, value in plain.items()}

@@ -12,11 +12,12 @@ from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 from math import isfinite
+from operator import eq
 from typing import TYPE_CHECKING, TypeGuard
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from invsvc_async.codec.exact_json import Wire
 
@@ -28,12 +29,18 @@ _KEPT = "!#$%&'()*+,/:;=?@"  # ASCII that is not escaped
 _NOT_KEPT = re.compile(f"[^A-Za-z0-9._~{re.escape(_KEPT)}-]").search
 
 
-def same(one: Wire, other: Wire) -> bool:
-    """Return whether two JSON values are equal.  Numbers are compared by value; booleans are not numbers."""
+def same(one: Wire, other: Wire, text: Callable[[str, str], bool] = eq) -> bool:
+    """
+    Return whether two JSON values are equal.  Numbers are compared by value; booleans are not numbers.
+
+    *text* compares two texts.
+    """
+    if isinstance(one, str) and isinstance(other, str):
+        return text(one, other)
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+        return one.keys() == other.keys() and all(same(value, other[key], text) for key, value in one.items())
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(same(*pair, text) for pair in zip(one, other, strict=True))
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, (int, float, Decimal)) and isinstance(other, (int, float, Decimal)):
@@ -81,19 +88,11 @@ def tidied(value: Wire) -> Wire:
 
 def reworded(sent: Wire, shown: Wire) -> bool:
     """Return whether *shown* may be *sent* in a service's own words: tidied, folded in case, or cut."""
-    return _reworded(tidied(sent), tidied(shown))
+    return same(tidied(sent), tidied(shown), _begins)
 
 
-def _reworded(sent: Wire, shown: Wire) -> bool:
-    if isinstance(sent, dict) and isinstance(shown, dict):
-        return sent.keys() == shown.keys() and all(
-            _reworded(value, shown[name]) for name, value in sent.items()
-        )
-    if isinstance(sent, list) and isinstance(shown, list):
-        return len(sent) == len(shown) and all(map(_reworded, sent, shown))
-    if isinstance(sent, str) and isinstance(shown, str):
-        return " ".join(sent.split()).casefold().startswith(" ".join(shown.split()).casefold())
-    return same(sent, shown)
+def _begins(sent: str, shown: str) -> bool:
+    return " ".join(sent.split()).casefold().startswith(" ".join(shown.split()).casefold())
 
 
 # The members of a graph that may be null or absent are empty here; the others have such ones in them.

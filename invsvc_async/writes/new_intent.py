@@ -65,8 +65,8 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     with a unique tag has a line of its own.
     """
     operation = request.operation
-    kind = KINDS.get(operation.write_kind or "")
-    if kind is not None and kind.creates:
+    kind = KINDS[operation.write_kind or ""]
+    if kind.creates:
         line = f"tag {tag}" if is_unique(tag) else line_of_alike(kind, request.body) or operation.path
     elif (request.method or operation.method) == "POST":
         return None
@@ -81,8 +81,7 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
 
 def thing_of(spec: WriteSpec) -> Thing:
     """Return the record of the line of a write, or a record of its own if it is in none."""
-    request = spec.request
-    line = line_of(request, request.team, spec.tag)
+    line = line_of(spec.request, spec.request.team, spec.tag)
     return Thing() if line is None else spec.options.session.writes.thing(line)
 
 

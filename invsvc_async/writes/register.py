@@ -301,8 +301,9 @@ class WriteRegister(Struct, eq=False):
         thing.held = False
         if thing.closed_until and thing.opens_at(None) <= self.clock.now():
             thing.closed_until = None
-        is_blank = thing.last is None and thing.ids is None
-        if thing.line and is_blank and not (thing.users or thing.open or thing.closed_until):
+        if thing.last is not None or thing.ids is not None or thing.line is None:
+            return
+        if not (thing.users or thing.open or thing.closed_until):
             del self._things[thing.line]
             self._bytes -= OWN_BYTES
 
