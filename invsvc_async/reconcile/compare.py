@@ -129,8 +129,7 @@ def normal_url(url: str) -> str:
     except ValueError:
         return url
     login = ":".join(quote(unquote(part), safe="") for part in parts.netloc.rpartition("@")[0].split(":", 1))
-    login = login.rstrip(":")  # an empty password is the same as none
-    place = f"{login}@{place}" if login else place
+    place = f"{login.rstrip(':')}@{place}".lstrip("@")  # an empty password is the same as none
     path = _without_dots(_escaped(parts.path.replace("\\", "/"))) or "/"
     return urlunsplit((parts.scheme, place, path, _escaped(parts.query), _escaped(parts.fragment)))
 

@@ -173,14 +173,13 @@ def error_of(plain: Wire) -> InvsvcError | None:
     """Return the error with this plain form; ``None`` if it is not one."""
     if not isinstance(plain, dict):
         return None
-    name, status, text = plain.get("type"), plain.get("status"), str(plain.get("text") or "")
-    kind = _ERRORS.get(name) if isinstance(name, str) else None
+    status, text = plain.get("status"), str(plain.get("text") or "")
+    kind = _ERRORS.get(str(plain.get("type")))
     if kind is not None and issubclass(kind, TransportError):
         return kind(text, operation=plain.get("operation"), status=status)
     if kind is not None or type(status) is not int:
         return (kind or InvsvcError)(text)
-    details, code, message = plain.get("details"), plain.get("code"), plain.get("message")
-    pause = plain.get("retry_after")
+    details, code, message, pause = map(plain.get, ("details", "code", "message", "retry_after"))
     if isinstance(details, list) and all(isinstance(each, str) for each in details):
         details = tuple(details)
     return service_error_class(status)(

@@ -65,8 +65,7 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     with a unique tag has a line of its own.
     """
     operation = request.operation
-    kind = KINDS[operation.write_kind or ""]
-    if kind.creates:
+    if (kind := KINDS[operation.write_kind or ""]).creates:
         line = f"tag {tag}" if is_unique(tag) else line_of_alike(kind, request.body) or operation.path
     elif (request.method or operation.method) == "POST":
         return None
