@@ -117,17 +117,14 @@ def misfit(intent: Intent) -> str | None:
     if operation is None or operation.kind != "write":
         return f"there is no write called {intent.operation!r}"
     names = {each.wire or each.name for each in operation.parameters if each.where == "path"}
+    path, fits = intent.path, all(map(is_segment, intent.path.values()))
     if not operation.listed:
-        names = {"method", "path"}
-    if set(intent.path) != names:
-        return f"its path has {sorted(intent.path)}, not {sorted(names)}"
-    path = intent.path  # the request stays below the base URL, and in its team
-    if operation.listed:
-        fits = all(map(is_segment, path.values()))
-    else:
-        fits = path["method"] in ("DELETE", "PATCH", "POST", "PUT") and is_below_base(path["path"])
+        names, method = {"method", "path"}, path.get("method")
+        fits = method in ("DELETE", "PATCH", "POST", "PUT") and is_below_base(path.get("path", ""))
+    if set(path) != names:
+        return f"its path has {sorted(path)}, not {sorted(names)}"
     if not fits or "team" in intent.query:
-        return "its path or query is none that a write can have"
+        return "its path or query is none that a write can have"  # below the base URL, and in its team
     kind = kind_of_write(operation)
     if kind.shown_by is not None and not kind.deletes and not isinstance(intent.body, dict):
         return "its body is not an object"
