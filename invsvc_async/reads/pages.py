@@ -153,24 +153,20 @@ class Pages(Generic[T]):
         Spec: Resources, Response envelopes.
         """
         place, request = read_token(token), self._request
-        problems: list[str] = []
         if place.operation != request.operation.name:
-            problems.append(f"token: belongs to {place.operation}")
+            problem = f"token: belongs to {place.operation}"
         elif place.service != digest_of(self._view.session.base_url):
-            problems.append("token: belongs to another base URL")
+            problem = "token: belongs to another base URL"
         elif place.team != request.team:
-            problems.append("token: belongs to another team")
+            problem = "token: belongs to another team"
         elif request.query and place.query != request.query:
-            problems.append("token: belongs to a list with other arguments")
+            problem = "token: belongs to a list with other arguments"
         elif not arguments.are_parameters(place.query, request.operation, self._view.names):
-            problems.append("token: contains arguments that this list does not accept")
-        if problems:
-            raise InvalidRequestError(problems, operation=request.operation.name)
-        return attrs.evolve(
-            self,
-            request=replace(request, query=place.query),
-            start=Position(cursor=place.cursor, page=place.page),
-        )
+            problem = "token: contains arguments that this list does not accept"
+        else:
+            start = Position(cursor=place.cursor, page=place.page)
+            return attrs.evolve(self, request=replace(request, query=place.query), start=start)
+        raise InvalidRequestError(problem, operation=request.operation.name)
 
     async def _page(self, position: Position) -> Page[T]:
         return self._made(await self._answer(position), position)
