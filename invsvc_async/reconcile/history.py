@@ -7,14 +7,12 @@ numbers), seconds of this machine's monotonic clock, and whole milliseconds of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 
+from invsvc_async.codec.exact_json import Wire  # noqa: TC001 - cattrs resolves the annotations
 from invsvc_async.reconcile.enums import Bounds, End, Verdict
-
-if TYPE_CHECKING:
-    from invsvc_async.codec.exact_json import Wire
 
 __all__ = ["FINDINGS", "Absent", "Applied", "Attempt", "Bounds", "CannotTell", "Cause", "Closed", "Decision"]
 __all__ += ["Done", "End", "ErrorFacts", "Event", "Evidence", "Finding", "History", "Holds", "Read"]

@@ -30,7 +30,7 @@ from invsvc_async.errors import (
 )
 from invsvc_async.reconcile import history
 from invsvc_async.reconcile.compare import is_time
-from invsvc_async.reconcile.intent import Intent, SentEnd
+from invsvc_async.reconcile.intent import Intent
 from invsvc_async.reconcile.kinds import kind_of_write
 
 if TYPE_CHECKING:
@@ -206,11 +206,7 @@ def _converter() -> Converter:
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
     from cattrs.strategies import configure_tagged_union
 
-    names: dict[str, Any] = {"AnyReader": str, "Wire": Any, "Finding": Any}  # Any: types
-    names |= {"Bounds": history.Bounds, "ErrorFacts": history.ErrorFacts}
-    events: list[type[Any]] = [history.Reading, history.Attempt, history.ErrorFacts, history.Evidence]
-    for cls in (settings.ReconcilePolicy, SentEnd, Intent, *events):
-        attrs.resolve_types(cls, localns=names)
+    attrs.resolve_types(settings.ReconcilePolicy, localns={"AnyReader": str})
     converter = Converter(forbid_extra_keys=True, unstruct_collection_overrides={frozenset: sorted})
     for kind in (str, bool, int):
         converter.register_structure_hook(kind, _exactly)
