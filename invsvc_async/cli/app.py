@@ -20,7 +20,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from invsvc_async._version import __version__
 from invsvc_async.cli.options import expanded, group_of
-from invsvc_async.cli.output import Exit, discard_output, errors_as_json, fail, note
+from invsvc_async.cli.output import Exit, as_json, discard_output, fail, note
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.storage.private_file import errors_naming
 
@@ -165,7 +165,7 @@ def run(arguments: Sequence[str]) -> int:
     words = [each for each in arguments[:end] if each != "--debug"]
     debug = ["--debug"] * (len(words) < end)  # people append it to a failed command
     words = [*debug, *words, *arguments[end:]]
-    restored = errors_as_json.set("--json" in arguments[:end])
+    restored = as_json.set("--json" in arguments[:end])
     try:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
@@ -180,7 +180,7 @@ def run(arguments: Sequence[str]) -> int:
             raise
         return _report(error)
     finally:
-        errors_as_json.reset(restored)
+        as_json.reset(restored)
     return code
 
 
@@ -208,7 +208,7 @@ def _show_warning(
 def _code_of(words: list[str]) -> int:
     command = _for_people(typer.main.get_command(app))
     try:
-        code = command(args=words, prog_name="invsvc", standalone_mode=not errors_as_json.get())
+        code = command(args=words, prog_name="invsvc", standalone_mode=not as_json.get())
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else Exit.FAILED
     except typer.Abort as error:  # the answer to a question was no, with --json

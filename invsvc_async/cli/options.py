@@ -19,6 +19,7 @@ import attrs
 import typer
 from typer.models import OptionInfo
 
+from invsvc_async.cli.output import as_json
 from invsvc_async.cli.signals import interruptible
 from invsvc_async.concurrency.event_loop import until_done
 
@@ -47,14 +48,15 @@ def expanded(command: Command, *, lacks: str = "", short: bool = False, **bound:
 
     What it returns is the exit code. If it is a coroutine function, it is run to its end; a *short* one makes
     a few requests. It has none of the options that it *lacks*, which are names with spaces between them, and
-    *bound* are arguments that are not given by the user.
+    *bound* are arguments that are not given by the user. Each command has ``--json``.
     """
     signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.name not in bound]
+    own = [_JSON, *(each for each in signature.parameters.values() if each.name not in bound)]
     groups = {each.name: each.annotation for each in own if attrs.has(each.annotation)}
 
     @wraps(command)
-    def call(**given: Any) -> None:  # Any: as the options
+    def call(*, json_: bool, **given: Any) -> None:  # Any: as the options
+        as_json.set(json_)
         for name, group in groups.items():
             names = {field.name for field in attrs.fields(group)} & {*given}
             given[name] = group(**{each: given.pop(each) for each in names})
@@ -130,7 +132,10 @@ InsecureHttp = Annotated[bool, option("Send events over plain HTTP to another ma
 
 
 Yes = Annotated[bool, option("Do not ask before a delete.", names=("--yes", "-y"))]
-Json = Annotated[bool, option("Print the result as JSON, and errors as JSON on stderr.")]
+_JSON_HELP = option("Print the result as JSON, and errors as JSON on stderr.")
+_JSON = inspect.Parameter(
+    "json_", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, _JSON_HELP]
+)
 EscapeFormulas = Annotated[bool, option("In CSV, put ' before text that a spreadsheet would run.")]
 
 
@@ -138,7 +143,6 @@ EscapeFormulas = Annotated[bool, option("In CSV, put ' before text that a spread
 class Calling:
     """The options of commands that call the service."""
 
-    json_: Json = False
     profile: Profile = None
     team: Annotated[str | None, option("Act on this team (Connect).", "ID")] = None
 

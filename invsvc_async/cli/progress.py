@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from invsvc_async.cli.output import age, console, is_terminal, say
+from invsvc_async.cli.output import age, as_json, console, is_terminal, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -35,8 +35,8 @@ def progress(words: str, total: int | None = None, *, shown: bool = True) -> Gen
 
 @contextmanager
 def batch_bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
-    """Show the progress as a bar if stderr is a terminal, and as lines if stdout is none."""
-    err, said = console(stderr=True), monotonic()
+    """Show the progress as a bar if stderr is a terminal, and as lines if stdout is none; not as JSON."""
+    shown, err, said = shown and not as_json.get(), console(stderr=True), monotonic()
 
     def print_line(progress: Progress) -> None:
         nonlocal said

@@ -20,6 +20,7 @@ from invsvc_async.batch.reports import live
 from invsvc_async.batch.run_status import Status
 from invsvc_async.cli.commands import stores as commands
 from invsvc_async.cli.commands.stores import BATCH, At
+from invsvc_async.cli.output import as_json
 from invsvc_async.simulator.loopback_page import local
 from tests.batch.conftest import client_of
 from tests.batch.reports.test_live import mixed, read
@@ -41,9 +42,8 @@ class Watching:
     """The page of a watch that runs in this process."""
 
     def __init__(self, journal, *, port=0):
-        self.running = asyncio.create_task(
-            commands.watch(BATCH, At(str(journal), json_=True), port=port, open_=False)
-        )
+        as_json.set(True)
+        self.running = asyncio.create_task(commands.watch(BATCH, At(str(journal)), port=port, open_=False))
 
     async def address(self, capsys):
         async with asyncio.timeout(60):

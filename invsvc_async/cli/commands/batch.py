@@ -15,7 +15,7 @@ from invsvc_async.cli.commands.report import INPUT_INCOMPLETE, counts_of, show_g
 from invsvc_async.cli.commands.stores import BATCH, Place, attach
 from invsvc_async.cli.files import check_outputs, existing_file
 from invsvc_async.cli.options import Concurrency, Sending, argument, expanded, group_of, option
-from invsvc_async.cli.output import Exit, counted, emit_json, fail, note, print_facts, reporting
+from invsvc_async.cli.output import Exit, counted, emit_json, emitted, fail, note, print_facts, reporting
 from invsvc_async.cli.progress import batch_bar
 from invsvc_async.cli.signals import handled, interruptible, stop_signals
 from invsvc_async.errors import BatchStoppedError
@@ -140,7 +140,7 @@ async def run(
             check_file(writes, None if dry_run else await checkpoint_at(journal))
             _name_problems(file, writes, skip_bad=skip_bad)
             if dry_run:
-                return _tell_check(writes, as_json=options.json_)
+                return _tell_check(writes)
             if writes.bad and not (skip_bad and writes.good):
                 fail(f"nothing was sent. {_CORRECT if writes.good else _FORM}")
                 return Exit.USAGE
@@ -156,13 +156,13 @@ def _name_problems(file: Path, writes: FileWrites, *, skip_bad: bool) -> None:
         fail(f"{file}: and {writes.bad - most:,} more lines")
 
 
-def _tell_check(writes: FileWrites, *, as_json: bool) -> int:
+def _tell_check(writes: FileWrites) -> int:
     """Print what a check has found, and return the exit code."""
     names = ("operation", "arguments", "key")
     first = [{name: getattr(each, name) for name in names} for each in writes.first]
     problems = [{"line": each.number, "reason": each.reason} for each in writes.problems]
     found = {"good": writes.good, "bad": writes.bad, "problems": problems, "first": first}
-    for each in [found] if as_json else first:
+    for each in () if emitted(found) else first:
         emit_json(each)
     valid, invalid = counted(writes.good, "valid write"), counted(writes.bad, "invalid line")
     note(f"{valid}, {invalid}; nothing was sent")
@@ -192,8 +192,8 @@ async def _run(journal: str, options: _BatchSending, client: Client, writes: Fil
     options.check_secrets(may_create=may_create)
     failure: BatchStoppedError | None = None
     async with AsyncExitStack() as stack:
-        shown = writes is not None and not options.json_
-        show = stack.enter_context(batch_bar(0 if writes is None else writes.good, shown=shown))
+        total = 0 if writes is None else writes.good
+        show = stack.enter_context(batch_bar(total, shown=writes is not None))
         take = await options.secret_sink(stack)  # its file is closed after the batch
         opening = Batch.open(journal, client, on_secret=take, on_progress=show, **options.settings)
         batch = await stack.enter_async_context(opening)
@@ -215,10 +215,8 @@ async def _run(journal: str, options: _BatchSending, client: Client, writes: Fil
     bad = 0 if writes is None else writes.bad
     discarded = options.no_secrets and may_create and writes is not None
     with reporting("The run has ended. `invsvc batch report` shows its result."):
-        if options.json_:
-            this_run = {"done_now": progress.done, "skipped": progress.skipped, "bad": bad}
-            emit_json(counts_of(summary) | this_run | {"not_applied": [each.plain() for each in groups]})
-        else:
+        this_run = {"done_now": progress.done, "skipped": progress.skipped, "bad": bad}
+        if not emitted(counts_of(summary) | this_run | {"not_applied": [each.plain() for each in groups]}):
             print_facts(_facts(summary, progress, bad, discarded=discarded))
             show_groups(groups)
     if failure is not None:

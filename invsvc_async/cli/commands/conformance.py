@@ -11,7 +11,7 @@ import typer
 
 from invsvc_async.cli.files import existing_file
 from invsvc_async.cli.options import FAULTS, FaultPlan, argument, fault_plan, number, option
-from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_facts, table
+from invsvc_async.cli.output import Exit, as_json, console, emitted, fail, note, print_facts, table
 from invsvc_async.cli.progress import progress
 from invsvc_async.cli.signals import interruptible
 from invsvc_async.conformance import naive_client, workload
@@ -59,7 +59,6 @@ async def demo(
     seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
     faults: FaultPlan = FAULTS,
     input_: Annotated[Path | None, option(_INPUT, "FILE.jsonl", callback=existing_file)] = None,
-    json_: Annotated[bool, option("Print the result as JSON.")] = False,
 ) -> int:
     """
     Run the same writes under faults through an ordinary client and through this one: `invsvc demo --seed 2`.
@@ -73,7 +72,7 @@ async def demo(
     fault_plan(faults)  # refused before the table's head is printed
     units = workload.made_up(writes, seed) if input_ is None else _units(input_)
     kept = sum(step.operation == "webhooks.create" for unit in units for step in unit)
-    if not json_:
+    if not as_json.get():
         _head(units, concurrency=concurrency, seed=seed, faults=faults)
     plan, total = workload.plan_for(units, seed=seed, faults=faults), sum(map(len, units))
     runs: dict[str, ClientRun] = {}
@@ -84,12 +83,10 @@ async def demo(
                     name, units, service, concurrency=concurrency, seed=seed, on_done=advance
                 )
     failed = failures(runs)
-    if json_:
-        windows = {"after_error": POLICY.settle_after_error, "after_loss": POLICY.settle_after_loss}
-        plain = {name: _plain(run) for name, run in runs.items()}
-        told = {"passed": not failed, "failures": failed, "seed": seed, "settle_windows": windows}
-        emit_json({**told, "webhooks_requested": kept, **plain})
-    else:
+    windows = {"after_error": POLICY.settle_after_error, "after_loss": POLICY.settle_after_loss}
+    told = {"passed": not failed, "failures": failed, "seed": seed, "settle_windows": windows}
+    plain = {name: _plain(run) for name, run in runs.items()}
+    if not emitted({**told, "webhooks_requested": kept, **plain}):
         show(runs, failed, kept=kept)
     return Exit.FAILED if failed else Exit.DONE
 
@@ -250,7 +247,6 @@ async def conformance(
     seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
     faults: FaultPlan = FAULTS,
     timeout: Timeout = 300.0,
-    json_: Annotated[bool, option("Print the result as JSON.")] = False,
 ) -> int:
     """
     Judge a client in any language: `invsvc conformance -- python examples/conformance/sdk.py`.
@@ -276,8 +272,7 @@ async def conformance(
         raise typer.BadParameter(f"{argv[0]}: {error.strerror}", param_hint="COMMAND") from error
     code, counts = Exit.DONE if found.holds else Exit.FAILED, found.counts()
     contradicted = {each.report.key: each.why for each in found.judgement.wrong}
-    if json_:
-        emit_json({**counts, "contradicted": contradicted})
+    if emitted({**counts, "contradicted": contradicted}):
         return code
     table(("what", "count"), [(label, str(counts[name])) for name, label in _LABELS.items()], right=(1,))
     if found.exit_code is None:

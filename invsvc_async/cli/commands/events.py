@@ -16,8 +16,8 @@ import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event
-from invsvc_async.cli.options import Json, Yes, argument, confirm, expanded, group_of, number, option
-from invsvc_async.cli.output import Exit, age, counted, emit_json, fail, note, print_facts, say, table, tell
+from invsvc_async.cli.options import Yes, argument, confirm, expanded, group_of, number, option
+from invsvc_async.cli.output import Exit, age, counted, emitted, fail, note, print_facts, say, table, tell
 from invsvc_async.resources.by_name import did_you_mean
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ class At:
 
     store: Annotated[str, option(_STORE, "FILE", envvar="INVSVC_EVENT_STORE")]
     table: Annotated[str, option("The table in PostgreSQL.", "NAME")] = "invsvc_delivery"
-    json_: Json = False
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[HandlerStore]:
@@ -159,9 +158,7 @@ async def list_(
                 note(f"there are more: continue with --after {found[-1].id}")
                 break
             found.append(event)
-    if at.json_:
-        for event in found:
-            emit_json(_facts(event))
+    if emitted(*map(_facts, found)):
         return
     titles = ("id", "state", "type", "key", "attempts", "handler", "age", "reason")
     rows = [_facts(event) | {"age": age(time.time() - event.received_at)} for event in found]
@@ -181,11 +178,11 @@ async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LA
     if event is None:
         return Exit.FAILED
     facts, body = _facts(event), event.body
-    if at.json_:
-        try:
-            emit_json(facts | {"body": None if body is None else body.decode()})
-        except UnicodeDecodeError:
-            emit_json(facts | {"body_base64": b64encode(body or b"").decode()})
+    try:
+        content = {"body": None if body is None else body.decode()}
+    except UnicodeDecodeError:
+        content = {"body_base64": b64encode(body or b"").decode()}
+    if emitted(facts | content):
         return Exit.DONE
     print_facts({name: str(value) for name, value in facts.items() if value is not None})
     shown = "(deleted)" if body is None else body.decode(errors="backslashreplace")
@@ -267,8 +264,8 @@ async def _change(at: At, chosen: Choice, state: State | None, done: str, *, to:
     if bodiless:
         note(f"{counted(bodiless, 'event')} passed over: no body was kept (InboxPolicy(keep_bodies=…))")
     failed = max(failed, len(chosen.ids or ()) - changed)  # those that are not there, too
-    tell({done: changed, "failed": failed}, f"{counted(changed, 'event')} {done}", json_=at.json_)
-    if changed and to and not at.json_:
+    is_json = tell({done: changed, "failed": failed}, f"{counted(changed, 'event')} {done}")
+    if changed and to and not is_json:
         note(f"only a receiver that has a handler named {to!r} handles them")
     return Exit.FAILED if failed else Exit.DONE
 
@@ -290,8 +287,7 @@ async def stats(at: At) -> None:
 
     async with at.opened() as store:
         found, backlog = await store.stats(), await store.backlog()
-    if at.json_:
-        emit_json(_counted(found) | {"backlog": attrs.asdict(backlog)})
+    if emitted(_counted(found) | {"backlog": attrs.asdict(backlog)}):
         return
     rows = [(state, _number(one), _time(one.oldest) or "") for state, one in found.items()]
     table(("state", "events", "oldest"), rows, right=(1,))
@@ -327,8 +323,7 @@ async def prune(
     async with at.opened() as store:
         pruned = await store.prune(**{name: _seconds(age) for name, age in ages.items() if age is not None})
         left = await store.stats()
-    if at.json_:
-        emit_json({"pruned": pruned, "kept": _counted(left)})
+    if emitted({"pruned": pruned, "kept": _counted(left)}):
         return
     say(f"{counted(pruned, 'event')} pruned")
     kept = "until dropped: --dead was not given" if dead is None else f"younger than {dead}"

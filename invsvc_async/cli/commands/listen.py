@@ -16,7 +16,7 @@ from invsvc_async import events
 from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.files import check_outputs, content_of, existing_file
 from invsvc_async.cli.options import InsecureHttp, Port, check_url, option
-from invsvc_async.cli.output import Exit, fail, note, tell
+from invsvc_async.cli.output import Exit, as_json, fail, note, tell
 from invsvc_async.cli.secrets_file import end_line
 from invsvc_async.codec import envelope
 from invsvc_async.concurrency.event_loop import until_done
@@ -63,9 +63,7 @@ def listen(
     forward: Forward = None,
     allow_insecure_http: InsecureHttp = False,
     replay: Replay = None,
-    json_: Annotated[
-        bool, option("Print each event as one JSON object.", names=("--json", "--print-json"))
-    ] = False,
+    print_json: Annotated[bool, option("Print each event as one JSON object, as --json does.")] = False,
 ) -> int:
     """
     Receive events: `invsvc listen --forward http://127.0.0.1:8000/events --store events.jsonl`.
@@ -87,7 +85,8 @@ def listen(
         raise typer.BadParameter("must be NAME=VALUE", param_hint="--shared-header")
     shared = events.SharedHeader(name, value) if equals else None
     secrets = tuple(secret or ())
-    listener = Listener(secrets=secrets, shared_header=shared, store=store, forward=forward, as_json=json_)
+    as_json.set(as_json.get() or print_json)
+    listener = Listener(secrets=secrets, shared_header=shared, store=store, forward=forward)
     if replay is not None:
         # It is read outside the event loop, so that Ctrl-C ends reading from a silent pipe.
         return Exit.FAILED if until_done(replayed(listener, replay, content_of(replay))) else Exit.DONE
@@ -114,7 +113,6 @@ class Listener:
     shared_header: events.SharedHeader | None = None
     store: Path | None = None
     forward: str | None = None
-    as_json: bool = False
     _stored: set[tuple[str, bool]] = attrs.field(factory=set[tuple[str, bool]], init=False, repr=False)
 
     async def handle(self, event: events.Event) -> None:
@@ -130,7 +128,7 @@ class Listener:
         """Print an event and forward it."""
         family = event.version if isinstance(event, events.ResourceEvent) else "signed"
         cells = (_now(), event.type, family, event.id or "", "test" if event.is_test else "")
-        tell(_record(event), "\t".join(cells).rstrip(), json_=self.as_json)
+        tell(_record(event), "\t".join(cells).rstrip())
         sys.stdout.flush()
         if self.forward is not None:
             await _post(self.forward, event.raw, self.headers_for(event))

@@ -13,7 +13,7 @@ import typer
 from invsvc_async.cli.commands.stores import OUTBOX, Place, attach, session_of
 from invsvc_async.cli.files import check_outputs
 from invsvc_async.cli.options import Concurrency, Profile, Sending, expanded, group_of, option
-from invsvc_async.cli.output import emit_json, note
+from invsvc_async.cli.output import emitted, note
 from invsvc_async.cli.signals import handled, stop_signals
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.storage.address import is_postgres
@@ -44,8 +44,7 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
         stopped.set()
 
     def tell(state: str, words: str) -> None:
-        if sending.json_:
-            emit_json({"state": state})
+        if emitted({"state": state}):
             sys.stdout.flush()
         else:
             note(words)
@@ -73,7 +72,6 @@ def schema(
     place: Place,
     *,
     role: Annotated[str | None, option("Grant it what applications need.", "ROLE")] = None,
-    json_: Annotated[bool, option("Print the statements as JSON.")] = False,
     profile: Profile = None,
 ) -> None:
     """
@@ -98,10 +96,8 @@ def schema(
             f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name} TO {to}",
             f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {name} TO {to}",
         ]
-    if json_:
-        emit_json({"statements": statements})
-        return
-    typer.echo("\n".join(["BEGIN;", *(f"{each};" for each in statements), "COMMIT;"]))
+    if not emitted({"statements": statements}):
+        typer.echo("\n".join(["BEGIN;", *(f"{each};" for each in statements), "COMMIT;"]))
 
 
 attach(outbox, OUTBOX)

@@ -12,7 +12,7 @@ import typer
 from invsvc_async.api.operations import CLIENT_REQUEST, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
 from invsvc_async.cli.options import Calling, EscapeFormulas, argument, number, option
-from invsvc_async.cli.output import emit_json, note, tell
+from invsvc_async.cli.output import as_json, emitted, note, tell
 from invsvc_async.cli.progress import progress
 from invsvc_async.cli.waiting import waiting_for_read
 from invsvc_async.errors import InvsvcError
@@ -68,11 +68,9 @@ async def get(
             reading = called(client, operation.name, arguments_of(operation, words or []))
             with waiting_for_read(client, operation.name):
                 found = await reading
-    if calling.json_:
-        from invsvc_async.codec import unstructure
+    from invsvc_async.codec import unstructure
 
-        emit_json(unstructure(found))
-    else:
+    if not emitted(unstructure(found)):
         from invsvc_async.cli.formatting import show
 
         show(found)
@@ -98,14 +96,14 @@ async def list_(
     """
     from invsvc_async.cli.formatting import Sink
 
-    if calling.json_ + jsonl + csv > 1:
+    if as_json.get() + jsonl + csv > 1:
         raise typer.BadParameter("use only one of --json, --jsonl and --csv")
     if escape_formulas and not csv:
         raise typer.BadParameter("use it with --csv only", param_hint="--escape-formulas")
     operation = operation_of(what, Kind.READ, many=True, short="list")
     if resume is not None and all(row.name != "cursor" for row in operation.parameters):
         raise typer.BadParameter("this list has no pages", param_hint="--resume")
-    form: Form = "json" if calling.json_ else "jsonl" if jsonl else "csv" if csv else "table"
+    form: Form = "json" if as_json.get() else "jsonl" if jsonl else "csv" if csv else "table"
     sink = Sink(form, _columns(fields, form, operation.result), escape_formulas, wide)
     # The largest limit of a list without pages; a parameter whose name is assumed is left out.
     named = {each.name: each.maximum for each in operation.parameters if not each.assumed}
@@ -227,8 +225,7 @@ async def export(
     arguments = arguments_of(operation, words or [])
     if how.resume and not how.overwrite and is_finished(path):
         note(f"{path}: exists, and is not an interrupted export, so that nothing was read. Use --overwrite")
-        if calling.json_:
-            emit_json({"path": str(path), "rows": None, "resumed": False})
+        emitted({"path": str(path), "rows": None, "resumed": False})
         return
     settings: dict[str, Any] = {"format": format_, **attrs.asdict(how)}
     try:
@@ -241,4 +238,4 @@ async def export(
         note(f"stopped: repeat the command with --resume (progress is in {path}.resume)")
         raise
     plain = {"path": str(done.path), "rows": done.rows, "resumed": done.resumed}
-    tell(plain, f"{done.path}\t{done.rows} rows", json_=calling.json_)
+    tell(plain, f"{done.path}\t{done.rows} rows")

@@ -10,7 +10,7 @@ import typer
 
 from invsvc_async.cli.files import check_outputs, existing_file
 from invsvc_async.cli.options import Calling, argument, option
-from invsvc_async.cli.output import Exit, emit_json, note, table
+from invsvc_async.cli.output import Exit, emitted, note, table
 from invsvc_async.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -69,16 +69,14 @@ async def reconcile(
         with progress(f"{what}: rows and items read") as advance:
             found = Comparison(client, what, rows, **settings, on_read=advance)
             async for each in found:
-                if calling.json_:
-                    emit_json(_plain(each))
+                emitted(_plain(each))
                 if len(kept) < _SHOWN:
                     kept.append(each)
-    if calling.json_:
-        counts = {name.replace(" ", "_"): count for name, count in _counts(found).items()}
-        emit_json({"complete": found.complete, **counts})
-    elif kept:
+    counts = {name.replace(" ", "_"): count for name, count in _counts(found).items()}
+    has_all = emitted({"complete": found.complete, **counts})
+    if kept and not has_all:
         table(_TITLES, [line for each in kept for line in _lines(each)])
-    note(_words(found, found.counts.total() if calling.json_ else len(kept)))
+    note(_words(found, found.counts.total() if has_all else len(kept)))
     if report is not None:
         window = [f", {name} {each}" for name, each in (("from", from_), ("to", to)) if each]
         _write_report(report, f"{what} and {rows.name}{''.join(window)}", found, kept)

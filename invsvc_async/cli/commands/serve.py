@@ -14,7 +14,7 @@ import typer
 
 from invsvc_async.cli.commands.trigger import Credentials, PayloadVersion
 from invsvc_async.cli.options import FaultPlan, Port, check_url, fault_plan, number, option
-from invsvc_async.cli.output import note
+from invsvc_async.cli.output import as_json, note
 from invsvc_async.cli.signals import handled
 
 if TYPE_CHECKING:
@@ -64,7 +64,6 @@ async def serve(
     deliver_every: DeliverEvery = None,
     deliver_version: PayloadVersion = "v2",
     credentials: Credentials,
-    json_: Annotated[bool, option("Print the connection details as one line of JSON.")] = False,
     openapi: Annotated[bool, option("Print an OpenAPI 3.1 description of it as JSON, and end.")] = False,
 ) -> None:
     """
@@ -98,10 +97,10 @@ async def serve(
         hook = service.seed_webhook(url=deliver_to, events=EVENTS, secret=secret)
         service.set_delivery_version(hook.id, deliver_version)
         service.set_delivery_headers(hook.id, headers)
-    await _serve(service, deliver_every, missing, as_json=json_)
+    await _serve(service, deliver_every, missing)
 
 
-async def _serve(service: Simulator, every: float | None, missing: list[str], *, as_json: bool) -> None:
+async def _serve(service: Simulator, every: float | None, missing: list[str]) -> None:
     from invsvc_async.simulator.inspector import plan_text
     from invsvc_async.simulator.validate import EVENTS
 
@@ -113,7 +112,7 @@ async def _serve(service: Simulator, every: float | None, missing: list[str], *,
             names = ("base_url", "api_key", "test_key", "oauth_token", "person_token", "teams")
             facts = {name: getattr(service, name) for name in names} | {"faults": plan_text(service.faults)}
             facts |= service.pages
-            typer.echo(json.dumps(facts) if as_json else _shown(facts))
+            typer.echo(json.dumps(facts) if as_json.get() else _shown(facts))
             for event in itertools.cycle(EVENTS):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stopped.wait(), every)

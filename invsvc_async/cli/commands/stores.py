@@ -19,7 +19,6 @@ import typer
 from invsvc_async.cli.commands.report import plain, show as show_report, write_failed, write_results
 from invsvc_async.cli.files import check_outputs
 from invsvc_async.cli.options import (
-    Json,
     Port,
     Profile,
     Yes,
@@ -31,7 +30,7 @@ from invsvc_async.cli.options import (
     number,
     option,
 )
-from invsvc_async.cli.output import Exit, age, counted, emit_json, fail, note, print_facts, table, tell
+from invsvc_async.cli.output import Exit, age, as_json, counted, emitted, fail, note, print_facts, table, tell
 from invsvc_async.cli.signals import handled
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
@@ -73,7 +72,6 @@ class At:
     """The options of each command: where the store is, and how its content is printed."""
 
     place: Place
-    json_: Json = False
     profile: Profile = None
 
 
@@ -151,8 +149,7 @@ async def list_(
         rows = [_row(entries, entry, errors.get(f"{_UNTOLD}{entry.key}")) for entry in found]
     total, oldest = max(count, len(rows)), _since(first)
     more = total >= _MOST
-    if at.json_:
-        emit_json({"total": total, "at_least": more, "oldest": oldest, "writes": rows})
+    if emitted({"total": total, "at_least": more, "oldest": oldest, "writes": rows}):
         return
     names = ["namespace"] if kind is JOURNAL else []
     names += ["key", "operation", "thing", "state", "attempts"]
@@ -188,9 +185,7 @@ async def show(kind: Kind, at: At, key: Annotated[str, argument("The key of the 
             row |= await _waits(kind, entries, entry)
         else:
             row = plain_result(result_of(entries, entry)) | row
-    if at.json_:
-        emit_json(row)
-    else:
+    if not emitted(row):
         print_facts({name.replace("_", " "): words for name, words in _facts(row)})
     return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(row["state"], Exit.FAILED)
 
@@ -295,7 +290,7 @@ async def report(
             await write_results(entries, jsonl)
         if failed is not None:
             await write_failed(entries, failed)
-        if (jsonl or failed) is not None and html is None and not at.json_:
+        if (jsonl or failed) is not None and html is None and not as_json.get():
             return
         found = await report_of(entries, name_of(at.place), kind.name)
     if html is not None:
@@ -303,9 +298,7 @@ async def report(
 
         write_private(html, page_of(found))
         note(f"wrote {html}")
-    if at.json_:
-        emit_json(plain(found))
-    elif html is None:
+    if not emitted(plain(found)) and html is None:
         show_report(found)
 
 
@@ -332,15 +325,13 @@ async def watch(
             entries = await undo.enter_async_context(opened(kind, at, reading=True))
             watched = Watch(entries, at.place, kind.name)
             address = await undo.enter_async_context(serving_page(PAGE, watched.data, port=port))
-            if at.json_:
-                emit_json({"watch_url": address, "data_url": f"{address}data"})
-            else:
+            if not emitted({"watch_url": address, "data_url": f"{address}data"}):
                 typer.echo(f"Watching {watched.name}; press Ctrl-C to stop.\n  watch_url   {address}")
                 typer.echo(f"  data_url    {address}data (what the page reads, as JSON)")
             sys.stdout.flush()
             display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
             has_screen = sys.platform in {"darwin", "win32"} or bool(display)
-            if open_ and not at.json_ and has_screen:  # a browser for terminals would take over this one
+            if open_ and has_screen and not as_json.get():  # a browser for terminals would take over this one
                 await asyncio.to_thread(webbrowser.open, address)
             stopped = asyncio.Event()
             with handled((signal.SIGINT, signal.SIGTERM), stopped.set):
@@ -360,8 +351,7 @@ async def workers(kind: Kind, at: At) -> None:
 
     async with opened(kind, at, reading=True) as entries:
         found = [plain_worker(each) for each in await workers_of(entries)]
-    if at.json_:
-        emit_json(found)
+    if emitted(found):
         return
     titles = ["host", "pid", "state", "done", "per second", "lanes", "seconds since a sign of life"]
     forms = {"host": "", "pid": "", "state": "", "done": ",", "rate": ".1f", "lanes": "", "silent": ".0f"}
@@ -404,7 +394,7 @@ async def retry(
     for key in missed:
         fail(f"{key}: not marked: there is no such write, it is applied or open, or has another verdict")
     words = f"{counted(count, 'write')} to be done again{f': {kind.again}' if count else ''}"
-    tell({"to_do": count}, words, json_=at.json_)
+    tell({"to_do": count}, words)
     return Exit.FAILED if keys and not count else Exit.DONE
 
 
@@ -438,7 +428,7 @@ async def drop(
                 missed.append(key)
                 fail(f"{key}: not dropped: {why}")
     words = f"{counted(len(dropped), 'write')} dropped"
-    tell({"dropped": dropped, "kept": missed}, words, json_=at.json_)
+    tell({"dropped": dropped, "kept": missed}, words)
     return Exit.FAILED if missed else Exit.DONE
 
 
@@ -468,7 +458,7 @@ async def prune(
     kept = {"open": left, "unknown": summary.unknown, "other": others}
     lines = [f"  {count:,} left as they are: {_KEPT[why]}" for why, count in kept.items() if count]
     words = "\n".join([f"{counted(pruned, 'write')} pruned", *lines])
-    tell({"pruned": pruned, "kept": kept}, words, json_=at.json_)
+    tell({"pruned": pruned, "kept": kept}, words)
 
 
 def attach(app: typer.Typer, kind: Kind) -> typer.Typer:

@@ -91,7 +91,6 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
     backoff: Annotated[float, number(float, "Before the second attempt.", least=0, metavar="SECONDS")] = 1.0,
     seed: Seed = None,
     credentials: Credentials,
-    json_: Annotated[bool, option("Print each delivery as one JSON object.")] = False,
 ) -> int:
     """
     Send events: `invsvc trigger invoice.created --to http://127.0.0.1:8000/events`.
@@ -121,7 +120,7 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
         random.Random(seed).shuffle(turns)
     async with Simulator(seed=seed, delivery_backoff=backoff) as service:
         sent = await _send(service, events, turns, first, again)
-    return _report(sent, as_json=json_)
+    return _report(sent)
 
 
 async def _send(
@@ -140,11 +139,11 @@ async def _send(
     return sent
 
 
-def _report(sent: Sequence[Delivery], *, as_json: bool) -> int:
+def _report(sent: Sequence[Delivery]) -> int:
     for delivery in sent:
         answers = [attempt.status or attempt.error for attempt in delivery.attempts]
         plain = {"type": delivery.event, "answers": answers, "body": delivery.body.decode()}
-        tell(plain, f"{delivery.event}\t{', '.join(map(str, answers))}", json_=as_json)
+        tell(plain, f"{delivery.event}\t{', '.join(map(str, answers))}")
     failed = sum(not delivery.delivered for delivery in sent)
     if failed:
         advice = "The receiver's log says why"

@@ -19,7 +19,7 @@ from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
 from invsvc_async.cli.files import IntentFile, Story, StoryFile, check_outputs, content_of, intent_in, named
 from invsvc_async.cli.options import Calling, Yes, argument, confirm, option
-from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_hanging, reporting, told
+from invsvc_async.cli.output import Exit, console, emitted, fail, note, print_hanging, reporting, told
 from invsvc_async.cli.signals import handled, interruptible, unhandled
 from invsvc_async.cli.waiting import WaitingForWrite
 from invsvc_async.codec import envelope
@@ -204,15 +204,12 @@ async def _sent(
 def _print_outcome(outcome: Outcome[Any], how: _How) -> int:
     """Print verdict, story and value, write the whole story to a file, and return the exit code."""
     with reporting(f"{outcome.intent.operation}: {outcome.verdict}: {outcome.message}"):
-        if how.json_:
-            from invsvc_async.codec.encode import unstructure
-            from invsvc_async.reconcile.outcome import summary
+        from invsvc_async.codec.encode import unstructure
+        from invsvc_async.reconcile.outcome import summary
 
-            intent = envelope.loads(outcome.intent.to_json().encode())
-            lines = outcome.explain().splitlines()
-            emit_json({**summary(outcome, unstructure), "story": lines, "intent": intent})
-        else:
-            _print(outcome)
+        intent, story = envelope.loads(outcome.intent.to_json().encode()), outcome.explain()
+        if not emitted({**summary(outcome, unstructure), "story": story.splitlines(), "intent": intent}):
+            _print(outcome, story)
     if how.story is not None:
         try:
             write_private(how.story, outcome.to_json())
@@ -221,12 +218,12 @@ def _print_outcome(outcome: Outcome[Any], how: _How) -> int:
     return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(outcome.verdict, Exit.FAILED)
 
 
-def _print(outcome: Outcome[Any]) -> None:
+def _print(outcome: Outcome[Any], story: str) -> None:
     out = console()
     colour = _COLOURS.get(outcome.verdict, "red")
     out.print(f"[bold {colour}]{str(outcome.verdict).upper()}[/]", end="  ")
     out.print(outcome.message, markup=False)
-    print_hanging(outcome.explain(), style="dim")
+    print_hanging(story, style="dim")
     if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
         out.print(told(str(outcome.error), outcome.error), markup=False)
     if outcome.secret_lost:
@@ -263,7 +260,7 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
         note(f"{intent.operation} is not settled; {step}")
 
 
-def explain(file: StoryFile, *, json_: Annotated[bool, option("Print the result as JSON.")] = False) -> int:
+def explain(file: StoryFile) -> int:
     """
     Explain how a verdict was reached, and check that the current rules still reach it:
     `invsvc explain story.json`.
@@ -289,9 +286,7 @@ def explain(file: StoryFile, *, json_: Annotated[bool, option("Print the result 
         decisions.append(f"{after}: {kind}{f' ({words})' if words else ''}")
     plain = {"said": stored, "verdict": now, "same": stored == now, "decisions": decisions}
     story = [tell(intent, history, now, reason), "decision after each event:"]
-    if json_:
-        emit_json(plain)
-    else:
+    if not emitted(plain):
         print_hanging("\n".join([*story, *(f"  {line}" for line in decisions)]))
     if stored != now:
         fail(f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}")
