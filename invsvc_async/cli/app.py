@@ -19,7 +19,7 @@ import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from invsvc_async._version import __version__
-from invsvc_async.cli.options import expanded, group_of
+from invsvc_async.cli.options import Group
 from invsvc_async.cli.output import Exit, as_json, discard_output, fail, note
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.storage.private_file import errors_naming
@@ -85,8 +85,8 @@ class Commands(TyperGroup):
         module = import_module(f"invsvc_async.cli.commands.{_MODULES.get(cmd_name, cmd_name)}")
         group = getattr(module, "list_" if cmd_name == "list" else cmd_name)
         if not isinstance(group, typer.Typer):
-            command, group = group, typer.Typer(add_completion=False, rich_markup_mode="markdown")
-            group.command(cmd_name)(expanded(command, short=cmd_name in _SHORT))
+            command, group = group, Group()
+            group.add(command, short=cmd_name in _SHORT)
         found = _for_people(typer.main.get_command(group))
         found.name, found.help = cmd_name, found.help or f"{COMMANDS[cmd_name]}."
         for each in (found, *getattr(found, "commands", {}).values()):
@@ -124,9 +124,8 @@ def _for_people(command: Any) -> Any:  # Any: the same
     return command
 
 
-app: typer.Typer = group_of(
-    cls=Commands, add_completion=True, pretty_exceptions_enable=False, context_settings=vars(_HELP)
-)
+_SETTINGS: dict[str, Any] = {"pretty_exceptions_enable": False, "context_settings": vars(_HELP)}
+app: Group = Group(cls=Commands, add_completion=True, **_SETTINGS)
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's signature

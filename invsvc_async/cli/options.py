@@ -12,7 +12,7 @@ from contextlib import suppress
 from copy import copy
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 from urllib.parse import urlsplit
 
 import attrs
@@ -29,50 +29,55 @@ if TYPE_CHECKING:
 
     from invsvc_async.client import Client
     from invsvc_async.simulator import Faults
+    from invsvc_async.transport.session import ClientState
 
-Command: TypeAlias = Callable[..., Coroutine[Any, Any, int | None] | int | None]
-Call: TypeAlias = Callable[..., None]
+C = TypeVar("C", bound=Callable[..., Coroutine[Any, Any, int | None] | int | None])
 _INFINITE = float("inf")
 _LAST = ("json_", "profile", "team")  # in the help
+_OWN = ("profile", "team", "secrets_to", "no_secrets")  # of `Sending`, not of what is opened
 
 
-def group_of(**settings: Any) -> typer.Typer:  # Any: those of typer
-    """Return a group of commands."""
-    settings = {"add_completion": False, "no_args_is_help": True, **settings}
-    return typer.Typer(rich_markup_mode="markdown", **settings)
+class Group(typer.Typer):
+    """A group of commands."""
 
+    def __init__(self, **settings: Any) -> None:  # Any: those of typer
+        settings = {"add_completion": False, "no_args_is_help": True, **settings}
+        super().__init__(rich_markup_mode="markdown", **settings)
 
-def expanded(command: Command, *, lacks: str = "", short: bool = False, **bound: object) -> Call:
-    """
-    Return *command*, as typer takes it, with the fields of its parameters that are attrs classes.
+    def add(
+        self, command: C, *, words: str | None = None, lacks: str = "", short: bool = False, **bound: object
+    ) -> C:
+        """
+        Add *command*, with the fields of its parameters that are attrs classes, and with ``--json``.
 
-    What it returns is the exit code. If it is a coroutine function, it is run to its end; a *short* one makes
-    a few requests. It has none of the options that it *lacks*, which are names with spaces between them, and
-    *bound* are arguments that are not given by the user. Each command has ``--json``.
-    """
-    signature = inspect.signature(command, eval_str=True)
-    own = [_JSON, *(each for each in signature.parameters.values() if each.name not in bound)]
-    groups = {each.name: each.annotation for each in own if attrs.has(each.annotation)}
+        What it returns is the exit code. If it is a coroutine function, it is run to its end; a *short* one
+        makes a few requests. It has none of the options that it *lacks*, which are names with spaces between
+        them, and *bound* are arguments that are not given by the user. *words* replace its help.
+        """
+        signature = inspect.signature(command, eval_str=True)
+        own = [_JSON, *(each for each in signature.parameters.values() if each.name not in bound)]
+        groups = {each.name: each.annotation for each in own if attrs.has(each.annotation)}
 
-    @wraps(command)
-    def call(*, json_: bool, **given: Any) -> None:  # Any: as the options
-        as_json.set(json_)
-        for name, group in groups.items():
-            names = {field.name for field in attrs.fields(group)} & {*given}
-            given[name] = group(**{each: given.pop(each) for each in names})
-        code = command(**bound, **given)
-        try:
-            if isinstance(code, Coroutine):
-                code = until_done(code, short=short)
-        except asyncio.CancelledError:  # a signal that ends processes interrupts it as Ctrl-C does
-            raise KeyboardInterrupt from None
-        if code:
-            raise typer.Exit(code)
+        @wraps(command)
+        def call(*, json_: bool, **given: Any) -> None:  # Any: as the options
+            as_json.set(json_)
+            for name, group in groups.items():
+                names = {field.name for field in attrs.fields(group)} & {*given}
+                given[name] = group(**{each: given.pop(each) for each in names})
+            code = command(**bound, **given)
+            try:
+                if isinstance(code, Coroutine):
+                    code = until_done(code, short=short)
+            except asyncio.CancelledError:  # a signal that ends processes interrupts it as Ctrl-C does
+                raise KeyboardInterrupt from None
+            if code:
+                raise typer.Exit(code)
 
-    options = [each for parameter in own for each in _options_of(parameter) if each.name not in lacks.split()]
-    options.sort(key=lambda each: each.name in _LAST)
-    call.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
-    return call
+        options = [each for asked in own for each in _options_of(asked) if each.name not in lacks.split()]
+        options.sort(key=lambda each: each.name in _LAST)
+        call.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
+        self.command(command.__name__.rstrip("_"), help=words)(call)
+        return command
 
 
 def _options_of(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
@@ -105,6 +110,11 @@ def argument(help_: str, metavar: str | None = None, **settings: Any) -> Any:
     return typer.Argument(help=help_, metavar=metavar, **settings)
 
 
+def misuse(words: str, option: str | None = None) -> typer.BadParameter:
+    """Return the error that says what is wrong with the value of *option*, or with the options."""
+    return typer.BadParameter(words, param_hint=option)
+
+
 def number(
     kind: type[float], help_: str, metavar: str = "N", *, least: float = -_INFINITE, most: float = _INFINITE
 ) -> Any:  # Any: as typer.Option
@@ -114,10 +124,10 @@ def number(
         try:
             found = kind(text)
         except (ValueError, OverflowError):
-            raise typer.BadParameter(f"must be a {'whole ' * (kind is int)}number, not {text!r}") from None
+            raise misuse(f"must be a {'whole ' * (kind is int)}number, not {text!r}") from None
         if not least <= found <= most:
             upper = f" and at most {most:,}" if most < _INFINITE else ""
-            raise typer.BadParameter(f"must be at least {least:,}{upper}, not {text}")
+            raise misuse(f"must be at least {least:,}{upper}, not {text}")
         return found
 
     return typer.Option(help=help_, metavar=metavar, parser=parse)
@@ -139,7 +149,7 @@ _JSON = inspect.Parameter(
 EscapeFormulas = Annotated[bool, option("In CSV, put ' before text that a spreadsheet would run.")]
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Calling:
     """The options of commands that call the service."""
 
@@ -147,8 +157,18 @@ class Calling:
     team: Annotated[str | None, option("Act on this team (Connect).", "ID")] = None
 
     def client(self, **settings: Any) -> Client:  # Any: arguments of Client
-        """Create the client that they describe."""
-        return client_of(self.profile, self.team, **settings)
+        """Create the client that they and the environment describe; it has a journal only by *settings*."""
+        from invsvc_async.client import Client
+
+        client = Client.from_env(profile=self.profile, **{"journal": None, **settings})
+        return client if self.team is None else client.for_team(self.team)
+
+    @property
+    def session(self) -> ClientState:
+        """What a client that is never opened knows of its service."""
+        from invsvc_async.client import options_of
+
+        return options_of(self.client()).session
 
 
 @attrs.frozen
@@ -164,15 +184,15 @@ class Sending(Calling):
 
     @property
     def settings(self) -> dict[str, Any]:  # Any: as the parameters
-        """Those of ``Batch.open`` and ``Outbox.open``."""
-        return {name: getattr(self, name) for name in ("rate", "same_mode", "restored", "moved")}
+        """Those that are arguments of ``Batch.open`` and ``Outbox.open``, too."""
+        return attrs.asdict(self, filter=lambda field, _: field.name not in _OWN)
 
     def check_secrets(self, *, may_create: bool) -> None:
         """Check, before anything is sent, that secrets of new webhooks have a place, or are not wanted."""
         if self.secrets_to is not None and self.no_secrets:
-            raise typer.BadParameter("use either --secrets-to or --no-secrets")
+            raise misuse("use either --secrets-to or --no-secrets")
         if may_create and self.secrets_to is None and not self.no_secrets:
-            raise typer.BadParameter(
+            raise misuse(
                 "nothing was sent. Writes may create webhooks, whose secrets are returned only once. Use "
                 "--secrets-to FILE to store them, or --no-secrets to throw them away."
             )
@@ -206,10 +226,9 @@ def check_url(url: str, option: str, *, insecure: bool) -> None:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     if not valid:
-        raise typer.BadParameter("must be an http(s) URL", param_hint=option)
+        raise misuse("must be an http(s) URL", option)
     if is_insecure(url) and not insecure:
-        wrong = "is plain HTTP to another machine. Use https, or --allow-insecure-http"
-        raise typer.BadParameter(wrong, param_hint=option)
+        raise misuse("is plain HTTP to another machine. Use https, or --allow-insecure-http", option)
 
 
 def is_insecure(url: str) -> bool:
@@ -236,12 +255,4 @@ def fault_plan(text: str) -> Faults:
     try:
         return Faults.parse(text)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--faults") from error
-
-
-def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:  # Any: arguments of Client
-    """Create the client of the environment, or of a profile, with more *settings*; without a journal."""
-    from invsvc_async.client import Client
-
-    client = Client.from_env(profile=profile, **{"journal": None, **settings})
-    return client if team is None else client.for_team(team)
+        raise misuse(str(error), "--faults") from error

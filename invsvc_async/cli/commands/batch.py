@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
-import typer
 from typer.core import TyperGroup
 
 from invsvc_async.cli.commands.report import INPUT_INCOMPLETE, counts_of, show_groups
 from invsvc_async.cli.commands.stores import BATCH, Place, attach
 from invsvc_async.cli.files import check_outputs, existing_file
-from invsvc_async.cli.options import Concurrency, Sending, argument, expanded, group_of, option
+from invsvc_async.cli.options import Concurrency, Group, Sending, argument, misuse, option
 from invsvc_async.cli.output import Exit, counted, emit_json, emitted, fail, note, print_facts, reporting
 from invsvc_async.cli.progress import batch_bar
 from invsvc_async.cli.signals import handled, interruptible, stop_signals
@@ -44,6 +43,14 @@ Input = Annotated[
 ]
 Operation = Annotated[str | None, option("The input is a CSV table; each row is such a write.", "NAME")]
 Maps = Annotated[list[str] | None, option("Of a table: one argument; repeatable.", "ARGUMENT=COLUMN")]
+_STOP_AFTER = "Stop after so many writes, or such a share (0.05), that were not applied."
+
+
+def _limit(text: str) -> float:
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        raise misuse("must be a number of writes, or a share below 1") from None
 
 
 @attrs.frozen
@@ -54,21 +61,7 @@ class _BatchSending(Sending):
     tag: Annotated[
         bool, option("Tag new webhooks, so that they can be identified.", names=("--tag/--no-tag",))
     ] = True
-    stop_after: Annotated[
-        str | None, option("Stop after so many writes, or such a share (0.05), that were not applied.", "N")
-    ] = None
-
-    @property
-    def settings(self) -> dict[str, Any]:  # Any: as the parameters
-        """Those of ``Batch.open``."""
-        text = self.stop_after
-        try:
-            limit = None if text is None else int(text) if text.isdecimal() else float(text)
-        except ValueError:
-            wrong = "--stop-after: must be a number of writes, or a share below 1"
-            raise typer.BadParameter(wrong) from None
-        own = {"concurrency": self.concurrency, "tag": self.tag, "stop_after": limit}
-        return super().settings | own
+    stop_after: Annotated[float | None, option(_STOP_AFTER, "N", parser=_limit)] = None
 
 
 class _Group(TyperGroup):
@@ -85,7 +78,7 @@ class _Group(TyperGroup):
         return list(super().parse_args(ctx, args))
 
 
-batch: typer.Typer = group_of(
+batch: Group = Group(
     cls=_Group,
     help="Run the writes of a file, one per line. Safe to kill at any moment: nothing is lost or sent twice."
     "\n\nBegin or resume one with `invsvc batch FILE.jsonl --journal run.db`. A line of the file is "
@@ -94,8 +87,7 @@ batch: typer.Typer = group_of(
 )
 
 
-@batch.command()
-@expanded
+@batch.add
 async def run(
     file: Input,
     *,
@@ -129,7 +121,7 @@ async def run(
 
     check_outputs({"--secrets-to": options.secrets_to}, input=file, journal=journal)
     if operation is None and (map_ or key is not None):
-        raise typer.BadParameter("--map and --key need --operation, which says that the input is a table")
+        raise misuse("--map and --key need --operation, which says that the input is a table")
     with interruptible():  # a pipe may give nothing
         opened = rereadable(file)
     with opened as lines:
@@ -273,5 +265,5 @@ def _facts(summary: Summary, progress: Progress, bad: int, *, discarded: bool) -
     }
 
 
-batch.command()(expanded(worker, lacks="tag stop_after"))
+batch.add(worker, lacks="tag stop_after")
 attach(batch, BATCH)

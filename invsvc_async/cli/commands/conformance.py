@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from invsvc_async.cli.files import existing_file
-from invsvc_async.cli.options import FAULTS, FaultPlan, argument, fault_plan, number, option
+from invsvc_async.cli.options import FAULTS, FaultPlan, argument, fault_plan, misuse, number, option
 from invsvc_async.cli.output import Exit, as_json, console, emitted, fail, note, print_facts, table
 from invsvc_async.cli.progress import progress
 from invsvc_async.cli.signals import interruptible
@@ -269,7 +269,7 @@ async def conformance(
                 argv, writes=writes, seed=seed, faults=faults, concurrency=concurrency, timeout=timeout
             )
     except (FileNotFoundError, PermissionError) as error:
-        raise typer.BadParameter(f"{argv[0]}: {error.strerror}", param_hint="COMMAND") from error
+        raise misuse(f"{argv[0]}: {error.strerror}", "COMMAND") from error
     code, counts = Exit.DONE if found.holds else Exit.FAILED, found.counts()
     contradicted = {each.report.key: each.why for each in found.judgement.wrong}
     if emitted({**counts, "contradicted": contradicted}):

@@ -12,11 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import attrs
-import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event
-from invsvc_async.cli.options import Yes, argument, confirm, expanded, group_of, number, option
+from invsvc_async.cli.options import Group, Yes, argument, confirm, misuse, number, option
 from invsvc_async.cli.output import Exit, age, counted, emitted, fail, note, print_facts, say, table, tell
 from invsvc_async.resources.by_name import did_you_mean
 
@@ -39,7 +38,7 @@ def _seconds(age: str) -> float:
     with suppress(ValueError, OverflowError):  # too many digits
         if found := _AGE.fullmatch(age):
             return timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds()
-    raise typer.BadParameter("use 30d, 2h, 30m or 10s")
+    raise misuse("use 30d, 2h, 30m or 10s")
 
 
 def _age(text: str | None) -> str | None:
@@ -55,7 +54,7 @@ def _moment(text: str) -> float:
             return (datetime.now(UTC) - timedelta(seconds=_seconds(text))).timestamp()
         found = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
-        raise typer.BadParameter("use 2026-05-01, 2026-05-01T12:30, or 1d, 2h, 30m") from None
+        raise misuse("use 2026-05-01, 2026-05-01T12:30, or 1d, 2h, 30m") from None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
@@ -81,7 +80,7 @@ class At:
 
             store = PostgresStore(self.store, table=self.table, connections=2)
         elif not os.path.exists(self.store):  # noqa: ASYNC240, PTH110 - nothing else runs
-            raise typer.BadParameter(f"{self.store}: there is no such file", param_hint="--store")
+            raise misuse(f"{self.store}: there is no such file", "--store")
         try:
             yield store
         finally:
@@ -125,18 +124,17 @@ class Choice(Filter):
 
     def __attrs_post_init__(self) -> None:
         if bool(self.ids) == self.all_:
-            raise typer.BadParameter("use either ids or --all")
+            raise misuse("use either ids or --all")
 
 
-events: typer.Typer = group_of()
+events: Group = Group()
 _BODIES = "Kept bodies: older than this. As --older-than."
 _DEAD = "Dead letters: older than this. None by default."
 _LISTED = "Dead letters, events that wait, handled ones, or all."
 _DROPPED = "With --all: dead letters, events that wait, or kept bodies of handled ones."
 
 
-@events.command("list")
-@expanded
+@events.add
 async def list_(
     at: At,
     *,
@@ -165,8 +163,7 @@ async def list_(
     table(titles, [[str(row[title] or "") for title in titles] for row in rows], right=(0, 4, 6))
 
 
-@events.command()
-@expanded
+@events.add
 async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LARGEST)], at: At) -> int:
     """
     Show one event: `invsvc events show 17 --store events.db`.
@@ -190,8 +187,7 @@ async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LA
     return Exit.DONE
 
 
-@events.command()
-@expanded
+@events.add
 async def revive(chosen: Choice, at: At) -> int:
     """
     Hand dead letters to the receiver again: `invsvc events revive --all --store events.db`.
@@ -202,8 +198,7 @@ async def revive(chosen: Choice, at: At) -> int:
     return await _change(at, chosen, "dead", "revived")
 
 
-@events.command()
-@expanded
+@events.add
 async def drop(
     chosen: Choice,
     at: At,
@@ -224,8 +219,7 @@ async def drop(
     return await _change(at, chosen, None if chosen.ids else state, "dropped")
 
 
-@events.command()
-@expanded
+@events.add
 async def replay(chosen: Choice, at: At) -> int:
     """
     Hand handled events to the receiver again: `invsvc events replay --all --since 1d --store events.db`.
@@ -236,7 +230,7 @@ async def replay(chosen: Choice, at: At) -> int:
     """
     handler = chosen.handler
     if handler is not None and not handler.strip():  # an unset variable of the shell is not "all handlers"
-        raise typer.BadParameter("give the handler's name", param_hint="--handler")
+        raise misuse("give the handler's name", "--handler")
     return await _change(at, chosen, None if handler else "handled", "replayed", to=handler)
 
 
@@ -279,8 +273,7 @@ async def _named(store: HandlerStore, ids: Sequence[int]) -> AsyncIterator[Store
             fail(f"{one}: there is no such event in the store. Use an id that `list` shows")
 
 
-@events.command()
-@expanded
+@events.add
 async def stats(at: At) -> None:
     """Count the events in each state, and what is due now: `invsvc events stats --store events.db`."""
     from invsvc_async.events.stores import COUNTED
@@ -304,8 +297,7 @@ def _number(stats: StateStats) -> str:
     return f"{stats.count:,}{'+' if stats.has_more else ''}"
 
 
-@events.command()
-@expanded
+@events.add
 async def prune(
     at: At,
     *,

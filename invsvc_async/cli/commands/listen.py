@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import attrs
-import typer
 
 from invsvc_async import events
 from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.files import check_outputs, content_of, existing_file
-from invsvc_async.cli.options import InsecureHttp, Port, check_url, option
+from invsvc_async.cli.options import InsecureHttp, Port, check_url, misuse, option
 from invsvc_async.cli.output import Exit, as_json, fail, note, tell
 from invsvc_async.cli.secrets_file import end_line
 from invsvc_async.codec import envelope
@@ -75,14 +74,13 @@ def listen(
     Stop it with Ctrl-C.  Exits with 1 if a replayed event was not accepted.
     """
     if replay is None and not (secret or shared_header or accept_unsigned):
-        wrong = "nothing authenticates events. Use --secret, --shared-header or --accept-unsigned"
-        raise typer.BadParameter(wrong)
+        raise misuse("nothing authenticates events. Use --secret, --shared-header or --accept-unsigned")
     if forward is not None:
         check_url(forward, "--forward", insecure=allow_insecure_http)
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
     name, equals, value = (shared_header or "").partition("=")
     if shared_header is not None and not equals:
-        raise typer.BadParameter("must be NAME=VALUE", param_hint="--shared-header")
+        raise misuse("must be NAME=VALUE", "--shared-header")
     shared = events.SharedHeader(name, value) if equals else None
     secrets = tuple(secret or ())
     as_json.set(as_json.get() or print_json)

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from invsvc_async.cli.commands.stores import OUTBOX, Place, attach, session_of
+from invsvc_async.cli.commands.stores import OUTBOX, Place, attach
 from invsvc_async.cli.files import check_outputs
-from invsvc_async.cli.options import Concurrency, Profile, Sending, expanded, group_of, option
+from invsvc_async.cli.options import Calling, Concurrency, Group, Profile, Sending, option
 from invsvc_async.cli.output import emitted, note
 from invsvc_async.cli.signals import handled, stop_signals
 from invsvc_async.errors import ConfigurationError
@@ -20,11 +20,10 @@ from invsvc_async.storage.address import is_postgres
 
 __all__ = ["outbox"]
 
-outbox: typer.Typer = group_of()
+outbox: Group = Group()
 
 
-@outbox.command()
-@expanded
+@outbox.add
 async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending) -> None:
     """
     Send what is committed, until interrupted: `invsvc outbox work outbox.db --no-secrets`.
@@ -66,8 +65,7 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
                 raise
 
 
-@outbox.command()
-@expanded
+@outbox.add
 def schema(
     place: Place,
     *,
@@ -83,7 +81,7 @@ def schema(
     from invsvc_async.outbox.outbox import outbox_at
     from invsvc_async.outbox.postgres import PostgresOutbox
 
-    session = session_of(profile)
+    session = Calling(profile=profile).session
     outbox = outbox_at(place, session)
     if not isinstance(outbox, PostgresOutbox):
         raise ConfigurationError(f"outbox: {place} is a file. Its tables are made when it is first opened.")

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
-import typer
 
 from invsvc_async.api.operations import CLIENT_REQUEST, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
-from invsvc_async.cli.options import Calling, EscapeFormulas, argument, number, option
+from invsvc_async.cli.options import Calling, EscapeFormulas, argument, misuse, number, option
 from invsvc_async.cli.output import as_json, emitted, note, tell
 from invsvc_async.cli.progress import progress
 from invsvc_async.cli.waiting import waiting_for_read
@@ -97,12 +96,12 @@ async def list_(
     from invsvc_async.cli.formatting import Sink
 
     if as_json.get() + jsonl + csv > 1:
-        raise typer.BadParameter("use only one of --json, --jsonl and --csv")
+        raise misuse("use only one of --json, --jsonl and --csv")
     if escape_formulas and not csv:
-        raise typer.BadParameter("use it with --csv only", param_hint="--escape-formulas")
+        raise misuse("use it with --csv only", "--escape-formulas")
     operation = operation_of(what, Kind.READ, many=True, short="list")
     if resume is not None and all(row.name != "cursor" for row in operation.parameters):
-        raise typer.BadParameter("this list has no pages", param_hint="--resume")
+        raise misuse("this list has no pages", "--resume")
     form: Form = "json" if as_json.get() else "jsonl" if jsonl else "csv" if csv else "table"
     sink = Sink(form, _columns(fields, form, operation.result), escape_formulas, wide)
     # The largest limit of a list without pages; a parameter whose name is assumed is left out.
@@ -150,8 +149,7 @@ def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
         return COLUMNS[result] if form == "table" else known
     asked = tuple(name.strip() for name in fields.split(","))
     if unknown := [name for name in asked if name.partition(".")[0] not in known]:
-        wrong = f"{', '.join(unknown)}: unknown. {result} has {', '.join(known)}"
-        raise typer.BadParameter(wrong, param_hint="--columns")
+        raise misuse(f"{', '.join(unknown)}: unknown. {result} has {', '.join(known)}", "--columns")
     return asked
 
 
@@ -216,11 +214,10 @@ async def export(
 
     operation = operation_of(_EXPORTS.get(what, what), Kind.READ, many=True, short="list")
     if operation.result != "Invoice":
-        wrong = "only invoices and invoices.payment_complements can be exported"
-        raise typer.BadParameter(wrong, param_hint="WHAT")
+        raise misuse("only invoices and invoices.payment_complements can be exported", "WHAT")
     if str(output) == "-":
         wrong = "an export writes a file, so that it can be resumed; for a pipe, use invsvc list --jsonl"
-        raise typer.BadParameter(wrong, param_hint="--output")
+        raise misuse(wrong, "--output")
     path = output or Path(f"{what}.{format_ or 'jsonl'}")
     arguments = arguments_of(operation, words or [])
     if how.resume and not how.overwrite and is_finished(path):

@@ -6,10 +6,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from invsvc_async.cli.files import check_outputs, existing_file
-from invsvc_async.cli.options import Calling, argument, option
+from invsvc_async.cli.options import Calling, argument, misuse, option
 from invsvc_async.cli.output import Exit, emitted, note, table
 from invsvc_async.cli.progress import progress
 
@@ -86,7 +84,7 @@ async def reconcile(
 def _pair(word: str) -> tuple[str, str | None]:
     field, sign, column = word.partition("=")
     if not (field and sign):
-        raise typer.BadParameter(f"{word!r}: write FIELD=COLUMN", param_hint="--map")
+        raise misuse(f"{word!r}: write FIELD=COLUMN", "--map")
     return field, column or None
 
 
@@ -96,7 +94,7 @@ def _zone(name: str | None) -> tzinfo | None:
     try:
         return None if name is None else ZoneInfo(name)
     except (ValueError, KeyError, OSError):
-        raise typer.BadParameter(f"{name}: is no known time zone", param_hint="--zone") from None
+        raise misuse(f"{name}: is no known time zone", "--zone") from None
 
 
 def _plain(each: Difference) -> WireObject:

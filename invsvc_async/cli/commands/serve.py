@@ -13,7 +13,7 @@ import attrs
 import typer
 
 from invsvc_async.cli.commands.trigger import Credentials, PayloadVersion
-from invsvc_async.cli.options import FaultPlan, Port, check_url, fault_plan, number, option
+from invsvc_async.cli.options import FaultPlan, Port, check_url, fault_plan, misuse, number, option
 from invsvc_async.cli.output import as_json, note
 from invsvc_async.cli.signals import handled
 
@@ -47,7 +47,7 @@ class _Service:
         try:
             return Simulator(**given, **settings)
         except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
+            raise misuse(str(error)) from error
 
 
 DeliverTo = Annotated[str | None, option("Deliver events to this receiver; see also --faults.", "URL")]
@@ -86,7 +86,7 @@ async def serve(
     from invsvc_async.simulator.validate import EVENTS
 
     if deliver_every is not None and deliver_to is None:
-        raise typer.BadParameter("--deliver-every needs --deliver-to")
+        raise misuse("--deliver-every needs --deliver-to")
     service = of.made(deliver=deliver_to is not None, delivery_backoff=1.0, deliveries_kept=_KEPT)
     missing: list[str] = []
     if deliver_to is not None:

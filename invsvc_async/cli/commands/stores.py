@@ -18,18 +18,7 @@ import typer
 
 from invsvc_async.cli.commands.report import plain, show as show_report, write_failed, write_results
 from invsvc_async.cli.files import check_outputs
-from invsvc_async.cli.options import (
-    Port,
-    Profile,
-    Yes,
-    argument,
-    client_of,
-    confirm,
-    expanded,
-    group_of,
-    number,
-    option,
-)
+from invsvc_async.cli.options import Calling, Group, Port, Yes, argument, confirm, misuse, number, option
 from invsvc_async.cli.output import Exit, age, as_json, counted, emitted, fail, note, print_facts, table, tell
 from invsvc_async.cli.signals import handled
 from invsvc_async.reconcile.enums import Verdict
@@ -42,9 +31,8 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.transport.session import ClientState
 
-__all__ = ["BATCH", "JOURNAL", "OUTBOX", "PAGE", "Place", "attach", "journal", "opened", "session_of"]
+__all__ = ["BATCH", "JOURNAL", "OUTBOX", "PAGE", "Place", "attach", "journal", "opened"]
 
 PAGE = ("invsvc_async.cli", "batch_watch.html")
 _UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
@@ -68,11 +56,10 @@ Place = Annotated[str, argument("A file, or postgresql://…", "PLACE", show_def
 
 
 @attrs.frozen
-class At:
-    """The options of each command: where the store is, and how its content is printed."""
+class At(Calling):
+    """The options of each command."""
 
     place: Place
-    profile: Profile = None
 
 
 @attrs.frozen
@@ -82,13 +69,13 @@ class Kind:
     name: str
     example: str  # of a place, in the help
     again: str  # what sends a write again
-    lacks: str = ""
+    lacks: str = "team"
 
 
-BATCH = Kind("batch", "run.db", "run the batch", "profile unacknowledged")
+BATCH = Kind("batch", "run.db", "run the batch", "team profile unacknowledged")
 OUTBOX = Kind("outbox", "outbox.db", "whoever sends its writes does it")
 _ONCE = "run the same write under its key"
-JOURNAL = Kind("journal", "journal.db", _ONCE, "watch workers verdict force failed")
+JOURNAL = Kind("journal", "journal.db", _ONCE, "team watch workers verdict force failed")
 
 
 @asynccontextmanager
@@ -106,24 +93,16 @@ async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator
     elif kind is OUTBOX:
         from invsvc_async.outbox.outbox import outbox_at
 
-        session = session_of(at.profile)
-        entries = outbox_at(place, session, same_mode=not is_shared, create=False, reading=reading)
+        entries = outbox_at(place, at.session, same_mode=not is_shared, create=False, reading=reading)
     else:
         from invsvc_async.durable.entries import JournalEntries
 
-        entries = JournalEntries(place, session_of(at.profile) if is_shared else None, reading=reading)
+        entries = JournalEntries(place, at.session if is_shared else None, reading=reading)
     await entries.open()
     try:
         yield entries
     finally:
         await entries.aclose()
-
-
-def session_of(profile: str | None) -> ClientState:
-    """Return what a client that is never opened knows of its service."""
-    from invsvc_async.client import options_of
-
-    return options_of(client_of(profile, None)).session
 
 
 # --- that show writes
@@ -241,8 +220,7 @@ def _verdict_in(word: str, option: str) -> Verdict:
     try:
         return Verdict(re.sub("[-_]", " ", word))
     except ValueError:
-        wrong = f"must be one of {', '.join(Verdict)}, not {word!r}"
-        raise typer.BadParameter(wrong, param_hint=option) from None
+        raise misuse(f"must be one of {', '.join(Verdict)}, not {word!r}", option) from None
 
 
 async def _waits(kind: Kind, entries: Entries, entry: Entry) -> WireObject:
@@ -337,7 +315,7 @@ async def watch(
             with handled((signal.SIGINT, signal.SIGTERM), stopped.set):
                 await stopped.wait()
     except OSError as error:
-        raise typer.BadParameter(f"--port: {error.strerror or error}. Use another one, or 0.") from error
+        raise misuse(f"--port: {error.strerror or error}. Use another one, or 0.") from error
 
 
 async def workers(kind: Kind, at: At) -> None:
@@ -379,10 +357,10 @@ async def retry(
     them was marked.
     """
     if not (keys or verdict):
-        raise typer.BadParameter("give keys" if "verdict" in kind.lacks else "give keys or --verdict")
+        raise misuse("give keys" if "verdict" in kind.lacks else "give keys or --verdict")
     verdicts = [_verdict_in(each, "--verdict") for each in verdict or ()]
     if Verdict.APPLIED in verdicts:
-        raise typer.BadParameter("applied writes are done, and sending them again would have a second effect")
+        raise misuse("applied writes are done, and sending them again would have a second effect")
     wanted, missed = sorted(verdicts or {*Verdict} - {Verdict.APPLIED}), list[str]()
     async with opened(kind, at) as entries:
         if keys:
@@ -461,15 +439,13 @@ async def prune(
     tell({"pruned": pruned, "kept": kept}, words)
 
 
-def attach(app: typer.Typer, kind: Kind) -> typer.Typer:
+def attach(group: Group, kind: Kind) -> Group:
     """Add the commands of one kind to its group, and return that."""
     for command in (list_, show, report, watch, workers, retry, drop, prune):
-        name = command.__name__.rstrip("_")
-        if name not in kind.lacks.split():
-            made = expanded(command, lacks=kind.lacks, kind=kind)
-            made.__doc__ = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)
-            app.command(name)(made)
-    return app
+        if command.__name__ not in kind.lacks.split():
+            words = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)
+            group.add(command, words=words, lacks=kind.lacks, kind=kind)
+    return group
 
 
-journal: typer.Typer = attach(group_of(), JOURNAL)
+journal: Group = attach(Group(), JOURNAL)

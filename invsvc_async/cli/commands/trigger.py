@@ -9,11 +9,10 @@ from secrets import randbits
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import attrs
-import typer
 
 from invsvc_async.cli.arguments import complete_event
 from invsvc_async.cli.files import content_of, existing_file
-from invsvc_async.cli.options import InsecureHttp, argument, check_url, number, option
+from invsvc_async.cli.options import InsecureHttp, argument, check_url, misuse, number, option
 from invsvc_async.cli.output import Exit, fail, tell
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
@@ -55,7 +54,7 @@ class Credentials:
         name, equals, value = text.partition("=")
         if text and not (equals and name and value):
             del text, name, value
-            raise typer.BadParameter("must be NAME=VALUE", param_hint="--shared-header-file")
+            raise misuse("must be NAME=VALUE", "--shared-header-file")
         return {name: value} if name else {}
 
 
@@ -63,7 +62,7 @@ def _text_in(file: Path | None, variable: str) -> str:
     try:
         return os.environ.get(variable, "") if file is None else content_of(file).decode()
     except UnicodeDecodeError:  # its message would show the secret
-        raise typer.BadParameter(f"{file}: is not text in UTF-8") from None
+        raise misuse(f"{file}: is not text in UTF-8") from None
 
 
 Type = Annotated[
@@ -105,11 +104,11 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
     types = EVENTS if type_ == "all" else [type_]
     if type_ not in (known := ("all", *EVENTS)):
         advice = did_you_mean(type_, known) or f"Use one of {', '.join(known)}"
-        raise typer.BadParameter(f"unknown type {type_!r}. {advice}")
+        raise misuse(f"unknown type {type_!r}. {advice}")
     check_url(to, "--to", insecure=credentials.allow_insecure_http)
     secret, headers = credentials.secret(), credentials.header()
     if secret is None and signed:
-        raise typer.BadParameter("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
+        raise misuse("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
     again: WireObject = {"url": to, "signed": signed, "secret": secret, "headers": headers}
     again["attempts"] = 16 if retries else 1
     first = {**again, "version": version, "test": test, "changes": _changes(set_ or ())}
@@ -134,7 +133,7 @@ async def _send(
         try:
             sent.append(await service.deliver(event, **settings))
         except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--set") from None
+            raise misuse(str(error), "--set") from None
         bodies.setdefault(turn, loads(sent[-1].body))
     return sent
 
@@ -160,11 +159,11 @@ def _changes(texts: Sequence[str]) -> WireObject:
     for text in texts:
         path, equals, value = text.partition("=")
         if not equals or not path:
-            raise typer.BadParameter("must be PATH=VALUE", param_hint="--set")
+            raise misuse("must be PATH=VALUE", "--set")
         try:
             found[path] = loads(value.encode())
         except UnreadableResponseError as error:
             if isinstance(error.__cause__, NestingError):
-                raise typer.BadParameter(str(error.__cause__), param_hint=f"--set {path}") from None
+                raise misuse(str(error.__cause__), f"--set {path}") from None
             found[path] = value
     return found

@@ -18,7 +18,7 @@ import typer
 from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
 from invsvc_async.cli.files import IntentFile, Story, StoryFile, check_outputs, content_of, intent_in, named
-from invsvc_async.cli.options import Calling, Yes, argument, confirm, option
+from invsvc_async.cli.options import Calling, Yes, argument, confirm, misuse, option
 from invsvc_async.cli.output import Exit, console, emitted, fail, note, print_hanging, reporting, told
 from invsvc_async.cli.signals import handled, interruptible, unhandled
 from invsvc_async.cli.waiting import WaitingForWrite
@@ -82,7 +82,7 @@ async def write(
     A kill (SIGKILL) leaves no file: use `invsvc batch` with a file of one line if that may happen.
     """
     if (what is None) == (file is None):
-        raise typer.BadParameter("give either an operation with arguments, or --file")
+        raise misuse("give either an operation with arguments, or --file")
     with interruptible():  # the pipe may give nothing
         content = None if file is None else file.read()
     check_outputs(
