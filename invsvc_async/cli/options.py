@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from invsvc_async.client import Client
-    from invsvc_async.simulator import Faults
     from invsvc_async.transport.session import ClientState
 
 C = TypeVar("C", bound=Callable[..., Coroutine[Any, Any, int | None] | int | None])
@@ -232,27 +231,23 @@ def check_url(url: str, option: str, *, insecure: bool) -> None:
 
 
 def is_insecure(url: str) -> bool:
-    """Return whether *url* is plain HTTP to another machine, or names no valid host."""
+    """Return whether a valid *url* is plain HTTP to another machine."""
     from invsvc_async.client import LOOPBACK
 
-    try:
-        parts = urlsplit(url)
-        return parts.scheme == "http" and not re.fullmatch(LOOPBACK, parts.hostname or "")
-    except ValueError:
-        return True
+    parts = urlsplit(url)
+    return parts.scheme == "http" and not re.fullmatch(LOOPBACK, parts.hostname or "")
 
 
-FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
-FaultPlan = Annotated[
-    str, option("A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4.", "PLAN")
-]
-
-
-def fault_plan(text: str) -> Faults:
-    """Parse the value of ``--faults``."""
+def _fault_plan(text: str) -> str:
     from invsvc_async.simulator import Faults
 
     try:
-        return Faults.parse(text)
+        Faults.parse(text)
     except ValueError as error:
-        raise misuse(str(error), "--faults") from error
+        raise misuse(str(error)) from error
+    return text
+
+
+FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
+_PLAN = "A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4."
+FaultPlan = Annotated[str, option(_PLAN, "PLAN", callback=_fault_plan)]

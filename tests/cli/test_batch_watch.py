@@ -223,7 +223,9 @@ async def test_browser_is_opened(client, tmp_path, monkeypatch, capsys):
     async with Batch.open(tmp_path / "run.db", client) as batch:
         await all_of(batch, creates(client, 1))
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setattr(commands, "handled", lambda _, stop: nullcontext(stop()))
+    stopped = asyncio.Event()
+    stopped.set()
+    monkeypatch.setattr(commands, "stopping", lambda: nullcontext(stopped))
     for display, many in (("", 0), (":0", 1)):
         monkeypatch.setenv("DISPLAY", display)
         await commands.watch(BATCH, At(str(tmp_path / "run.db")))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from invsvc_async.cli.files import existing_file
-from invsvc_async.cli.options import FAULTS, FaultPlan, argument, fault_plan, misuse, number, option
+from invsvc_async.cli.options import FAULTS, FaultPlan, argument, misuse, number, option
 from invsvc_async.cli.output import Exit, as_json, console, emitted, fail, note, print_facts, table
 from invsvc_async.cli.progress import progress
 from invsvc_async.cli.signals import interruptible
@@ -69,7 +69,6 @@ async def demo(
     Exits with 1 if this client has a duplicate, a lost write, a wrong verdict or more than 1 % unknown, or
     if the faults were so mild that the ordinary client made no duplicate.
     """
-    fault_plan(faults)  # refused before the table's head is printed
     units = workload.made_up(writes, seed) if input_ is None else _units(input_)
     kept = sum(step.operation == "webhooks.create" for unit in units for step in unit)
     if not as_json.get():
@@ -103,7 +102,9 @@ def _units(path: Path) -> list[Unit]:
 
 def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> None:
     """Print what is about to run, and each client's policy."""
-    plan = fault_plan(faults)
+    from invsvc_async.simulator import Faults
+
+    plan = Faults.parse(faults)
     reads = plan.rate if plan.reads is None else plan.reads
     writes = f"{sum(map(len, units)):,} writes, {concurrency} in flight, by each client"
     facts = {
@@ -261,7 +262,6 @@ async def conformance(
     from invsvc_async.cli.waiting import Waiting
     from invsvc_async.conformance import conform
 
-    fault_plan(faults)  # refused before the command is started
     argv = shlex.split(words[0]) if len(words) == 1 else words
     try:
         with Waiting("waiting for the command", timeout).spinning():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,8 +17,8 @@ from invsvc_async.cli.files import check_outputs, content_of, existing_file
 from invsvc_async.cli.options import InsecureHttp, Port, check_url, misuse, option
 from invsvc_async.cli.output import Exit, as_json, fail, note, tell
 from invsvc_async.cli.secrets_file import end_line
+from invsvc_async.cli.signals import stopping
 from invsvc_async.codec import envelope
-from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.errors import InvsvcError, UnreadableResponseError
 from invsvc_async.events.event import key_of
 from invsvc_async.events.verify import keys_of, signature_of
@@ -51,7 +51,7 @@ Forward = Annotated[
 ]
 
 
-def listen(
+async def listen(
     *,
     port: Port = 8765,
     host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1",
@@ -86,16 +86,11 @@ def listen(
     as_json.set(as_json.get() or print_json)
     listener = Listener(secrets=secrets, shared_header=shared, store=store, forward=forward)
     if replay is not None:
-        # It is read outside the event loop, so that Ctrl-C ends reading from a silent pipe.
-        return Exit.FAILED if until_done(replayed(listener, replay, content_of(replay))) else Exit.DONE
-
-    async def listen() -> None:
-        async with listening(listener, host=host, port=port, accept_unsigned=accept_unsigned) as url:
+        return Exit.FAILED if await replayed(listener, replay, content_of(replay)) else Exit.DONE
+    async with listening(listener, host=host, port=port, accept_unsigned=accept_unsigned) as url:
+        with stopping() as stopped:
             sys.stderr.write(f"Listening on {url}; press Ctrl-C to stop.\n")
-            await asyncio.Event().wait()
-
-    with suppress(KeyboardInterrupt):
-        until_done(listen())
+            await stopped.wait()
     return Exit.DONE
 
 

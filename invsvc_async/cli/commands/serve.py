@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,9 +12,9 @@ import attrs
 import typer
 
 from invsvc_async.cli.commands.trigger import Credentials, PayloadVersion
-from invsvc_async.cli.options import FaultPlan, Port, check_url, fault_plan, misuse, number, option
+from invsvc_async.cli.options import FaultPlan, Port, check_url, misuse, number, option
 from invsvc_async.cli.output import as_json, note
-from invsvc_async.cli.signals import handled
+from invsvc_async.cli.signals import stopping
 
 if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator
@@ -41,9 +40,9 @@ class _Service:
     inspect: Annotated[bool, option(_INSPECT)] = False
 
     def made(self, **settings: Any) -> Simulator:  # Any: more arguments of Simulator
-        from invsvc_async.simulator import Simulator
+        from invsvc_async.simulator import Faults, Simulator
 
-        given = attrs.asdict(self) | {"faults": fault_plan(self.faults)}
+        given = attrs.asdict(self) | {"faults": Faults.parse(self.faults)}
         try:
             return Simulator(**given, **settings)
         except ValueError as error:
@@ -104,8 +103,7 @@ async def _serve(service: Simulator, every: float | None, missing: list[str]) ->
     from invsvc_async.simulator.inspector import plan_text
     from invsvc_async.simulator.validate import EVENTS
 
-    stopped = asyncio.Event()
-    with handled((signal.SIGINT, signal.SIGTERM), stopped.set):
+    with stopping() as stopped:
         async with service:
             if missing:
                 note(f"not set: {', '.join(missing)}. A receiver that expects it refuses the deliveries")

@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import signal
 import sys
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import attrs
-import typer
 
 from invsvc_async.cli.commands.report import plain, show as show_report, write_failed, write_results
 from invsvc_async.cli.files import check_outputs
 from invsvc_async.cli.options import Calling, Group, Port, Yes, argument, confirm, misuse, number, option
 from invsvc_async.cli.output import Exit, age, as_json, counted, emitted, fail, note, print_facts, table, tell
-from invsvc_async.cli.signals import handled
+from invsvc_async.cli.signals import stopping
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
 from invsvc_async.storage.private_file import write_private
@@ -44,6 +42,7 @@ _OPENED = "Open the page in a browser, or only print its address."
 _STATE = "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
 _STATES = ("to do", "sending")
 _DAY = 86_400_000  # ms
+_SCREENS = ("DISPLAY", "WAYLAND_DISPLAY")  # variables of the environment
 _KEPT = {  # why a write was not pruned
     "open": "not finished",
     "unknown": "unknown, so their content is needed to settle them",
@@ -85,19 +84,19 @@ async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator
 
     Nothing is sent, so the credential need not be that of the writes in a file.
     """
-    place, is_shared = at.place, is_postgres(at.place)
+    is_shared = is_postgres(at.place)
     if kind is BATCH:
         from invsvc_async.batch.entries import entries_of
 
-        entries: Entries = entries_of(place, create=False, reading=reading)
+        entries: Entries = entries_of(at.place, create=False, reading=reading)
     elif kind is OUTBOX:
         from invsvc_async.outbox.outbox import outbox_at
 
-        entries = outbox_at(place, at.session, same_mode=not is_shared, create=False, reading=reading)
+        entries = outbox_at(at.place, at.session, same_mode=not is_shared, create=False, reading=reading)
     else:
         from invsvc_async.durable.entries import JournalEntries
 
-        entries = JournalEntries(place, at.session if is_shared else None, reading=reading)
+        entries = JournalEntries(at.place, at.session if is_shared else None, reading=reading)
     await entries.open()
     try:
         yield entries
@@ -299,20 +298,18 @@ async def watch(
     from invsvc_async.simulator.loopback_page import serving_page
 
     try:
-        async with AsyncExitStack() as undo:
-            entries = await undo.enter_async_context(opened(kind, at, reading=True))
-            watched = Watch(entries, at.place, kind.name)
-            address = await undo.enter_async_context(serving_page(PAGE, watched.data, port=port))
-            if not emitted({"watch_url": address, "data_url": f"{address}data"}):
-                typer.echo(f"Watching {watched.name}; press Ctrl-C to stop.\n  watch_url   {address}")
-                typer.echo(f"  data_url    {address}data (what the page reads, as JSON)")
+        async with (
+            opened(kind, at, reading=True) as entries,
+            serving_page(PAGE, (watched := Watch(entries, at.place, kind.name)).data, port=port) as address,
+        ):
+            words = f"Watching {watched.name}; press Ctrl-C to stop.\n  watch_url   {address}\n"
+            words += f"  data_url    {address}data (what the page reads, as JSON)"
+            is_json = tell({"watch_url": address, "data_url": f"{address}data"}, words)
             sys.stdout.flush()
-            display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-            has_screen = sys.platform in {"darwin", "win32"} or bool(display)
-            if open_ and has_screen and not as_json.get():  # a browser for terminals would take over this one
+            has_screen = sys.platform in {"darwin", "win32"} or any(map(os.environ.get, _SCREENS))
+            if open_ and has_screen and not is_json:  # a browser for terminals would take over this one
                 await asyncio.to_thread(webbrowser.open, address)
-            stopped = asyncio.Event()
-            with handled((signal.SIGINT, signal.SIGTERM), stopped.set):
+            with stopping() as stopped:
                 await stopped.wait()
     except OSError as error:
         raise misuse(f"--port: {error.strerror or error}. Use another one, or 0.") from error
