@@ -72,12 +72,8 @@ def _in_existing_folder(story: Path | None) -> Path | None:
 
 _STORY = "Write the history of the decision here, for `invsvc explain`."
 Story = Annotated[Path | None, option(_STORY, "FILE", dir_okay=False, callback=_in_existing_folder)]
-IntentFile = Annotated[
-    Path, argument("The intent, as JSON; - is standard input.", "INTENT", callback=existing_file)
-]
-StoryFile = Annotated[
-    Path, argument("A story written by `write --story`; - is standard input.", callback=existing_file)
-]
+_INTENT = "The intent, as JSON; - is standard input."
+IntentFile = Annotated[Path, argument(_INTENT, "INTENT", callback=existing_file)]
 
 
 def intent_in(file: Path) -> Intent:

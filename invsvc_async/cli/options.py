@@ -132,19 +132,16 @@ def number(
     return typer.Option(help=help_, metavar=metavar, parser=parse)
 
 
-Port = Annotated[
-    int, number(int, "A port of this machine; 0 selects a free one.", least=0, most=65_535, metavar="PORT")
-]
+_PORT = "A port of this machine; 0 selects a free one."
+Port = Annotated[int, number(int, _PORT, least=0, most=65_535, metavar="PORT")]
 Profile = Annotated[str | None, option("A profile in invsvc.toml.", "NAME")]
 Concurrency = Annotated[int, number(int, "Maximum writes in flight in this process.", least=1)]
 InsecureHttp = Annotated[bool, option("Send events over plain HTTP to another machine.")]
 
 
 Yes = Annotated[bool, option("Do not ask before a delete.", names=("--yes", "-y"))]
-_JSON_HELP = option("Print the result as JSON, and errors as JSON on stderr.")
-_JSON = inspect.Parameter(
-    "json_", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, _JSON_HELP]
-)
+Json = Annotated[bool, option("Print the result as JSON, and errors as JSON on stderr.")]
+_JSON = inspect.Parameter("json_", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 EscapeFormulas = Annotated[bool, option("In CSV, put ' before text that a spreadsheet would run.")]
 
 

@@ -38,11 +38,10 @@ _FORM = (
 _NAMED = 20  # bad lines that are shown; 2 if no line is good, as in a file of another format
 _GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
-Input = Annotated[
-    Path, argument("One write per line, as JSON, or a table; - is stdin.", "FILE", callback=existing_file)
-]
-Operation = Annotated[str | None, option("The input is a CSV table; each row is such a write.", "NAME")]
-Maps = Annotated[list[str] | None, option("Of a table: one argument; repeatable.", "ARGUMENT=COLUMN")]
+_INPUT = "One write per line, as JSON, or a table; - is stdin."
+_OPERATION = "The input is a CSV table; each row is such a write."
+_MAP = "Of a table: one argument; repeatable."
+_TAG = "Tag new webhooks, so that they can be identified."
 _STOP_AFTER = "Stop after so many writes, or such a share (0.05), that were not applied."
 
 
@@ -58,9 +57,7 @@ class _BatchSending(Sending):
     """The options of commands that send a batch; a worker has not all of them."""
 
     concurrency: Concurrency = 200
-    tag: Annotated[
-        bool, option("Tag new webhooks, so that they can be identified.", names=("--tag/--no-tag",))
-    ] = True
+    tag: Annotated[bool, option(_TAG, names=("--tag/--no-tag",))] = True
     stop_after: Annotated[float | None, option(_STOP_AFTER, "N", parser=_limit)] = None
 
 
@@ -89,13 +86,13 @@ batch: Group = Group(
 
 @batch.add
 async def run(
-    file: Input,
+    file: Annotated[Path, argument(_INPUT, "FILE", callback=existing_file)],
     *,
     journal: Annotated[str, option("The journal: a file, or postgresql://…", "FILE")],
     dry_run: Annotated[bool, option("Check the file, and show its first writes.")] = False,
     skip_bad: Annotated[bool, option("Skip invalid lines and list them.")] = False,
-    operation: Operation = None,
-    map_: Maps = None,
+    operation: Annotated[str | None, option(_OPERATION, "NAME")] = None,
+    map_: Annotated[list[str] | None, option(_MAP, "ARGUMENT=COLUMN")] = None,
     key: Annotated[str | None, option("Of a table: the keys.", "COLUMN")] = None,
     options: _BatchSending,
 ) -> int:

@@ -237,7 +237,7 @@ def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int
     }
 
 
-Timeout = Annotated[float, number(float, "Until the command is killed.", least=1, metavar="SECONDS")]
+_TIMEOUT = "Until the command is killed."
 
 
 async def conformance(
@@ -247,7 +247,7 @@ async def conformance(
     concurrency: Annotated[int, number(int, "Requested number of writes in flight.", least=1)] = 50,
     seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
     faults: FaultPlan = FAULTS,
-    timeout: Timeout = 300.0,
+    timeout: Annotated[float, number(float, _TIMEOUT, least=1, metavar="SECONDS")] = 300.0,
 ) -> int:
     """
     Judge a client in any language: `invsvc conformance -- python examples/conformance/sdk.py`.

@@ -35,33 +35,24 @@ __all__ = ["ForwardError", "Listener", "listen", "listening", "replayed"]
 FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
 
 
-Secrets = Annotated[
-    list[str] | None,
-    option("A webhook's secret, for signed events; repeatable.", "SECRET", envvar="INVSVC_WEBHOOK_SECRET"),
-]
+_SECRET = "A webhook's secret, for signed events; repeatable."
 _HEADER = "The secret header of resource events, as set in the dashboard."
-Header = Annotated[str | None, option(_HEADER, "NAME=VALUE", envvar="INVSVC_SHARED_HEADER")]
-StoreFile = Annotated[
-    Path | None, option("Append each event to this file, one per line.", "FILE", dir_okay=False)
-]
+_STORE = "Append each event to this file, one per line."
 _REPLAY = "Process the events of a --store file instead; - is standard input."
-Replay = Annotated[Path | None, option(_REPLAY, "FILE", callback=existing_file)]
-Forward = Annotated[
-    str | None, option("Forward each event to this URL; if that fails, the answer is 500.", "URL")
-]
+_FORWARD = "Forward each event to this URL; if that fails, the answer is 500."
 
 
 async def listen(
     *,
     port: Port = 8765,
     host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1",
-    secret: Secrets = None,
-    shared_header: Header = None,
+    secret: Annotated[list[str] | None, option(_SECRET, "SECRET", envvar="INVSVC_WEBHOOK_SECRET")] = None,
+    shared_header: Annotated[str | None, option(_HEADER, "NAME=VALUE", envvar="INVSVC_SHARED_HEADER")] = None,
     accept_unsigned: Annotated[bool, option("Accept events that nothing authenticates.")] = False,
-    store: StoreFile = None,
-    forward: Forward = None,
+    store: Annotated[Path | None, option(_STORE, "FILE", dir_okay=False)] = None,
+    forward: Annotated[str | None, option(_FORWARD, "URL")] = None,
     allow_insecure_http: InsecureHttp = False,
-    replay: Replay = None,
+    replay: Annotated[Path | None, option(_REPLAY, "FILE", callback=existing_file)] = None,
     print_json: Annotated[bool, option("Print each event as one JSON object, as --json does.")] = False,
 ) -> int:
     """

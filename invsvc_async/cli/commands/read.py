@@ -37,18 +37,14 @@ What = Annotated[str, argument(_LISTS, "WHAT", autocompletion=complete_operation
 _FILTERS = "Filters: status=valid created_after=2026-05-01 metadata.order=A-1."
 Filters = Annotated[list[str] | None, argument(_FILTERS, "NAME=VALUE", autocompletion=complete_argument)]
 _ITEM = "A read, such as webhooks.get (or webhooks), or a path like /users/usr_1."
-Item = Annotated[str, argument(_ITEM, "WHAT", autocompletion=complete_operation(Kind.READ, many=False))]
-Columns = Annotated[
-    str | None,
-    option("Comma-separated columns: uuid,client.email.", "NAMES", names=("--columns", "--fields")),
-]
+_WORDS = "Its id and other arguments."
+_FIELDS = "Comma-separated columns: uuid,client.email."
 
 
 async def get(
-    what: Item,
+    what: Annotated[str, argument(_ITEM, "WHAT", autocompletion=complete_operation(Kind.READ, many=False))],
     words: Annotated[
-        list[str] | None,
-        argument("Its id and other arguments.", "ID | NAME=VALUE", autocompletion=complete_argument),
+        list[str] | None, argument(_WORDS, "ID | NAME=VALUE", autocompletion=complete_argument)
     ] = None,
     *,
     calling: Calling,
@@ -80,7 +76,7 @@ async def list_(
     words: Filters = None,
     *,
     all_: Annotated[bool, option("Read all pages.")] = False,
-    fields: Columns = None,
+    fields: Annotated[str | None, option(_FIELDS, "NAMES", names=("--columns", "--fields"))] = None,
     wide: Annotated[bool, option("Do not wrap columns, even if rows are longer than the terminal.")] = False,
     jsonl: Annotated[bool, option("Print one JSON object per line, as items arrive.")] = False,
     csv: Annotated[bool, option("Print CSV, as items arrive.")] = False,
@@ -174,13 +170,8 @@ async def _items(
 
 
 _EXPORTS = {"invoices": "invoices.egress"}
-Exported = Annotated[
-    str, argument("invoices (that is, invoices.egress), or invoices.payment_complements.", "WHAT")
-]
-Output = Annotated[
-    Path | None,
-    option("The file; its extension selects the format.", "FILE", names=("--output", "-o"), dir_okay=False),
-]
+_WHAT = "invoices (that is, invoices.egress), or invoices.payment_complements."
+_FILE = "The file; its extension selects the format."
 
 
 @attrs.frozen
@@ -193,11 +184,11 @@ class _How:
 
 
 async def export(
-    what: Exported,
+    what: Annotated[str, argument(_WHAT, "WHAT")],
     words: Annotated[list[str] | None, argument("Filters: status=valid.", "NAME=VALUE")] = None,
     *,
     format_: Annotated[str | None, option("jsonl, csv or parquet.", "FORMAT")] = None,
-    output: Output = None,
+    output: Annotated[Path | None, option(_FILE, "FILE", names=("--output", "-o"), dir_okay=False)] = None,
     how: _How,
     calling: Calling,
 ) -> None:

@@ -24,19 +24,17 @@ _SHOWN = 500  # differences on a terminal, and in a report
 _TITLES = ("difference", "key", "line", "field", "yours", "theirs")
 
 
-Rows = Annotated[
-    Path, argument("Rows: .csv, .jsonl or .parquet; - is stdin.", "FILE", callback=existing_file)
-]
-Map = Annotated[list[str] | None, option("Compare FIELD with COLUMN; FIELD= leaves it out.", "FIELD=COLUMN")]
+_ROWS = "Rows: .csv, .jsonl or .parquet; - is stdin."
+_MAP = "Compare FIELD with COLUMN; FIELD= leaves it out."
 Zone = Annotated[str | None, option("Zone of times without an offset: America/Mexico_City.", "NAME")]
 
 
 async def reconcile(
     what: Annotated[str, argument("invoices, invoices.payment_complements or webhooks.", "LIST")],
-    rows: Rows,
+    rows: Annotated[Path, argument(_ROWS, "FILE", callback=existing_file)],
     *,
     key: Annotated[str | None, option("Column of the uuid or id.", "COLUMN")] = None,
-    map_: Map = None,
+    map_: Annotated[list[str] | None, option(_MAP, "FIELD=COLUMN")] = None,
     from_: Annotated[str | None, option("Created at or after this time.", "TIME")] = None,
     to: Annotated[str | None, option("Created before this time.", "TIME")] = None,
     zone: Zone = None,

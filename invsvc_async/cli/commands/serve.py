@@ -24,7 +24,7 @@ __all__ = ["serve"]
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 
 
-Latency = Annotated[float, number(float, "Processing time of each request.", least=0, metavar="SECONDS")]
+_LATENCY = "Processing time of each request."
 _INSPECT = "Serve a page that shows what arrives; with --admin, script faults."
 
 
@@ -34,7 +34,7 @@ class _Service:
     host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1"
     seed: Annotated[int, number(int, "Seed of records, ids and faults.")] = 7
     faults: FaultPlan = "none"
-    latency: Latency = 0.0
+    latency: Annotated[float, number(float, _LATENCY, least=0, metavar="SECONDS")] = 0.0
     at_once: Annotated[int | None, number(int, "Maximum requests processed at once.", least=1)] = None
     admin: Annotated[bool, option("Enable /_simulator/: ledger, scripts, faults.")] = False
     inspect: Annotated[bool, option(_INSPECT)] = False
@@ -49,18 +49,15 @@ class _Service:
             raise misuse(str(error)) from error
 
 
-DeliverTo = Annotated[str | None, option("Deliver events to this receiver; see also --faults.", "URL")]
-DeliverEvery = Annotated[
-    float | None,
-    number(float, "Deliver an event so often, one type after the other.", least=0.001, metavar="SECONDS"),
-]
+_TO = "Deliver events to this receiver; see also --faults."
+_EVERY = "Deliver an event so often, one type after the other."
 
 
 async def serve(
     *,
     of: _Service,
-    deliver_to: DeliverTo = None,
-    deliver_every: DeliverEvery = None,
+    deliver_to: Annotated[str | None, option(_TO, "URL")] = None,
+    deliver_every: Annotated[float | None, number(float, _EVERY, least=0.001, metavar="SECONDS")] = None,
     deliver_version: PayloadVersion = "v2",
     credentials: Credentials,
     openapi: Annotated[bool, option("Print an OpenAPI 3.1 description of it as JSON, and end.")] = False,

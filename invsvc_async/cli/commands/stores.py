@@ -50,7 +50,6 @@ _KEPT = {  # why a write was not pruned
 }
 
 _AGE = "Finished at least so long ago."
-Days = Annotated[float, number(float, _AGE, least=0, most=100_000, metavar="DAYS")]
 Place = Annotated[str, argument("A file, or postgresql://…", "PLACE", show_default=False)]
 
 
@@ -411,7 +410,7 @@ async def prune(
     kind: Kind,
     at: At,
     *,
-    days: Days,
+    days: Annotated[float, number(float, _AGE, least=0, most=100_000, metavar="DAYS")],
     unacknowledged: Annotated[bool, option("Also those whose verdict nobody has acknowledged.")] = False,
 ) -> None:
     """

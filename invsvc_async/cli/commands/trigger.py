@@ -65,30 +65,25 @@ def _text_in(file: Path | None, variable: str) -> str:
         raise misuse(f"{file}: is not text in UTF-8") from None
 
 
-Type = Annotated[
-    str, argument("invoice.created, for example, or `all`.", "TYPE", autocompletion=complete_event)
-]
-Signed = Annotated[bool, option("Sign resource events too, which the service does not.")]
-Changes = Annotated[
-    list[str] | None, option("Set data.object.total=5, for example; repeatable.", "PATH=VALUE")
-]
-Seed = Annotated[int | None, number(int, "Seed of ids, contents and order; the same ids are duplicates.")]
+_TYPE = "invoice.created, for example, or `all`."
+_SET = "Set data.object.total=5, for example; repeatable."
+_SEED = "Seed of ids, contents and order; the same ids are duplicates."
 
 
 async def trigger(  # noqa: PLR0913 - each is an option of its own
-    type_: Type,
+    type_: Annotated[str, argument(_TYPE, "TYPE", autocompletion=complete_event)],
     *,
     to: Annotated[str, option("The receiver.", "URL")],
     version: PayloadVersion = "v2",
-    signed: Signed = False,
-    set_: Changes = None,
+    signed: Annotated[bool, option("Sign resource events too, which the service does not.")] = False,
+    set_: Annotated[list[str] | None, option(_SET, "PATH=VALUE")] = None,
     test: Annotated[bool, option("A test, as the dashboard sends it.")] = False,
     count: Annotated[int, number(int, "How many events of each type.", least=1)] = 1,
     duplicates: Annotated[int, number(int, "How many further copies of each event.", least=0)] = 0,
     reorder: Annotated[bool, option("Send events and copies in random order.")] = False,
     retries: Annotated[bool, option("Send unsigned events up to 16 times, as the service does.")] = False,
     backoff: Annotated[float, number(float, "Before the second attempt.", least=0, metavar="SECONDS")] = 1.0,
-    seed: Seed = None,
+    seed: Annotated[int | None, number(int, _SEED)] = None,
     credentials: Credentials,
 ) -> int:
     """

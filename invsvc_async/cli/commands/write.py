@@ -17,7 +17,15 @@ import typer
 
 from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
-from invsvc_async.cli.files import IntentFile, Story, StoryFile, check_outputs, content_of, intent_in, named
+from invsvc_async.cli.files import (
+    IntentFile,
+    Story,
+    check_outputs,
+    content_of,
+    existing_file,
+    intent_in,
+    named,
+)
 from invsvc_async.cli.options import Calling, Yes, argument, confirm, misuse, option
 from invsvc_async.cli.output import Exit, console, emitted, fail, note, print_hanging, reporting, told
 from invsvc_async.cli.signals import handled, interruptible, unhandled
@@ -40,19 +48,13 @@ __all__ = ["explain", "resume", "settle", "write"]
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
 
-What = Annotated[
-    str | None,
-    argument("A write, such as webhooks.create.", "WHAT", autocompletion=complete_operation(Kind.WRITE)),
-]
+_OP = "A write, such as webhooks.create."
 _WORDS = "Its id and arguments; NAME:=JSON for JSON values."
 Words = Annotated[list[str] | None, argument(_WORDS, "ID | NAME=VALUE", autocompletion=complete_argument)]
-SecretsTo = Annotated[
-    Path, option("Write the secret of a new webhook here (mode 0600); it is never printed.", "FILE")
-]
+_SECRETS = "Write the secret of a new webhook here (mode 0600); it is never printed."
+SecretsTo = Annotated[Path, option(_SECRETS, "FILE")]
 SameMode = Annotated[bool, option("Confirm that the credential has the intent's team and data mode.")]
-File = Annotated[
-    typer.FileBinaryRead | None, option('One write: {"operation", "arguments"}; - is stdin.', "FILE")
-]
+_FILE = 'One write: {"operation", "arguments"}; - is stdin.'
 
 
 @attrs.frozen
@@ -63,10 +65,10 @@ class _How(Calling):
 
 
 async def write(
-    what: What = None,
+    what: Annotated[str | None, argument(_OP, "WHAT", autocompletion=complete_operation(Kind.WRITE))] = None,
     words: Words = None,
     *,
-    file: File = None,
+    file: Annotated[typer.FileBinaryRead | None, option(_FILE, "FILE")] = None,
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     yes: Yes = False,
     how: _How,
@@ -260,7 +262,10 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
         note(f"{intent.operation} is not settled; {step}")
 
 
-def explain(file: StoryFile) -> int:
+_EXPLAINED = "A story written by `write --story`; - is standard input."
+
+
+def explain(file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)]) -> int:
     """
     Explain how a verdict was reached, and check that the current rules still reach it:
     `invsvc explain story.json`.
