@@ -18,6 +18,7 @@ from invsvc_async.conformance import naive_client, workload
 from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, POLICY, run_client
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.simulator import Faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,11 +103,9 @@ def _units(path: Path) -> list[Unit]:
 
 def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> None:
     """Print what is about to run, and each client's policy."""
-    from invsvc_async.simulator import Faults
-
     plan = Faults.parse(faults)
     reads = plan.rate if plan.reads is None else plan.reads
-    writes = f"{sum(map(len, units)):,} writes, {concurrency} in flight, by each client"
+    is_late = plan.late_up_to > POLICY.settle_after_error and "late" in plan.phases
     facts = {
         "work": _work(units),
         "faults": f"{plan.rate:.0%} of writes, {reads:.0%} of reads: {', '.join(plan.kinds)}",
@@ -115,12 +114,12 @@ def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) ->
         "invsvc_async": "reads the state after a failure; sends again on proof, "
         f"at most {POLICY.max_resends} times",
         "settle windows": f"{_WINDOWS} (shortened for the demo)",
+        "note": is_late and "some faults commit after the settle windows: expect wrong verdicts",
     }
-    if plan.late_up_to > POLICY.settle_after_error and "late" in plan.phases:
-        facts["note"] = "some faults commit after the settle windows: expect wrong verdicts"
     out = console()
-    out.print(f"[bold]{writes}[/], against the embedded service (seed {seed})")
-    if sum(map(len, units)) <= _USUAL:
+    count, flying = sum(map(len, units)), f"{concurrency} in flight, by each client"
+    out.print(f"[bold]{count:,} writes, {flying}[/], against the embedded service (seed {seed})")
+    if count <= _USUAL:
         out.print("This takes about 20 seconds, longer on a busy machine. Nothing leaves it.")
     print_facts(facts)
     out.print()

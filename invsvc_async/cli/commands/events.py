@@ -179,11 +179,9 @@ async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LA
         content = {"body": None if body is None else body.decode()}
     except UnicodeDecodeError:
         content = {"body_base64": b64encode(body or b"").decode()}
-    if emitted(facts | content):
-        return Exit.DONE
-    print_facts({name: str(value) for name, value in facts.items() if value is not None})
-    shown = "(deleted)" if body is None else body.decode(errors="backslashreplace")
-    say(f"\n{shown}")
+    if not emitted(facts | content):
+        print_facts({name: str(value) for name, value in facts.items() if value is not None})
+        say("\n" + ("(deleted)" if body is None else body.decode(errors="backslashreplace")))
     return Exit.DONE
 
 
@@ -315,9 +313,8 @@ async def prune(
     async with at.opened() as store:
         pruned = await store.prune(**{name: _seconds(age) for name, age in ages.items() if age is not None})
         left = await store.stats()
-    if emitted({"pruned": pruned, "kept": _counted(left)}):
+    if tell({"pruned": pruned, "kept": _counted(left)}, f"{counted(pruned, 'event')} pruned"):
         return
-    say(f"{counted(pruned, 'event')} pruned")
     kept = "until dropped: --dead was not given" if dead is None else f"younger than {dead}"
     reasons = {"open": "not handled yet", "handled": f"less than {older_than} ago", "dead": kept}
     table(("kept", "events", "why"), [[s, _number(one), reasons[s]] for s, one in left.items()], right=(1,))

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -97,10 +97,8 @@ async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator
 
         entries = JournalEntries(at.place, at.session if is_shared else None, reading=reading)
     await entries.open()
-    try:
+    async with aclosing(entries):
         yield entries
-    finally:
-        await entries.aclose()
 
 
 # --- that show writes

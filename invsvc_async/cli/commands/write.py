@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 import sys
 from codecs import BOM_UTF8
 from contextlib import nullcontext
+from hashlib import sha256
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = ["explain", "resume", "settle", "write"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
+_NO_READ = "The specification has no read for it: check by hand, or settle it from Python with a custom "
+_NO_READ += "reader: client.settle(intent, reader=…)"
 _COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
 
 _OP = "A write, such as webhooks.create."
@@ -241,8 +243,7 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
     """Store each unsettled intent of *client* in a file here, readable only by its owner, or print it."""
     for intent in client.unsettled:
         # A key from a file that is no plain name is hashed.
-        plain = _NAME.fullmatch(intent.key) is not None
-        name = intent.key if plain else hashlib.sha256(intent.key.encode()).hexdigest()[:16]
+        name = intent.key if _NAME.fullmatch(intent.key) else sha256(intent.key.encode()).hexdigest()[:16]
         text, path = intent.to_json(), Path(f"invsvc-intent-{name}.json")
         try:
             path.unlink(missing_ok=True)  # an older file may be readable by others
@@ -253,12 +254,8 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
             sys.stderr.write(text + "\n")
             path = Path("FILE")  # a placeholder in the hint
         given = "" if profile is None else f"--profile {quote(profile)} "
-        step = f"run: invsvc settle {given}{path}"
-        if BY_NAME[intent.operation].reader is None:
-            step = (
-                f"{path} has its intent. The specification has no read for it: check by hand, or settle it "
-                "from Python with a custom reader: client.settle(intent, reader=…)"
-            )
+        has_read = BY_NAME[intent.operation].reader is not None
+        step = f"run: invsvc settle {given}{path}" if has_read else f"{path} has its intent. {_NO_READ}"
         note(f"{intent.operation} is not settled; {step}")
 
 
