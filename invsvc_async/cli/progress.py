@@ -78,7 +78,6 @@ def _whole(progress: Progress, total: int) -> str:
 
 
 def _this_run(progress: Progress) -> str:
-    """Return what this run has done, and what limits it."""
     words = f"this run: {progress.done:,}, {progress.rate:,.0f}/s"
     if progress.verdicts:
         counts = (f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items()))

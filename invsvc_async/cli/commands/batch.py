@@ -146,7 +146,6 @@ def _name_problems(file: Path, writes: FileWrites, *, skip_bad: bool) -> None:
 
 
 def _tell_check(writes: FileWrites) -> int:
-    """Print what a check has found, and return the exit code."""
     names = ("operation", "arguments", "key")
     first = [{name: getattr(each, name) for name in names} for each in writes.first]
     problems = [{"line": each.number, "reason": each.reason} for each in writes.problems]
@@ -247,7 +246,6 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
 
 
 def _facts(summary: Summary, progress: Progress, bad: int, *, discarded: bool) -> dict[str, object]:
-    """Return what is said of a run that has ended, and of its batch."""
     left, lost, overtaken = summary.to_do + summary.sending, summary.secrets_lost, summary.overtaken
     speed = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
     return {

@@ -126,7 +126,6 @@ def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) ->
 
 
 def _work(units: Sequence[Unit]) -> str:
-    """Return what the writes do, in words."""
     kinds = Counter(step.operation.rpartition(".")[2] for unit in units for step in unit)
     updates = [sum(step.operation.endswith(".update") for step in unit) for unit in units]
     sequences = [count for count in updates if count > 1]
