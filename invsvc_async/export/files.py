@@ -21,7 +21,7 @@ from invsvc_async.models.common import Model, wire_names
 from invsvc_async.storage.private_file import create_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
 __all__ = ["ExportError", "Form", "TextSink", "csv_row", "csv_rows", "escaped_formula", "text_of"]
@@ -116,11 +116,13 @@ class TextSink:
         if self.form == "jsonl":
             return envelope.dumps(unstructure(item)) + b"\n"
         cells = [*(text_of(present(item, name)) for name in wire_names(type(item))), "; ".join(named(item))]
-        return csv_row([*map(escaped_formula, cells)] if self.escape_formulas else cells).encode()
+        return csv_row(cells, escape_formulas=self.escape_formulas).encode()
 
 
-def csv_row(cells: Sequence[str]) -> str:
+def csv_row(cells: Iterable[str], *, escape_formulas: bool = False) -> str:
     """Return a line of CSV, in which a cell with a line break of any kind is quoted."""
+    if escape_formulas:
+        cells = map(escaped_formula, cells)
     out = io.StringIO()
     # Before Python 3.13, the writer quotes the characters of its own line end only.
     csv.writer(out, lineterminator="\r\n").writerow(cells)
