@@ -71,6 +71,7 @@ Reader: TypeAlias = "Callable[[Client, Intent], Awaitable[Any]]"
 # Compiled at first use, because compilation would be a part of the import's time.
 LOOPBACK = r"localhost|127(\.\d{1,3}){3}|::1"
 _VERSION = r"/v\d+$"
+_SCHEMES = ("http", "https")
 _SETTINGS: dict[str, type] = {  # by the names in ClientOptions
     "timeouts": Timeouts,
     "reads": ReadRetries,
@@ -554,18 +555,16 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
     except ValueError:  # whose text may be a part of a password that should not be there
         raise ConfigurationError("base_url: is not a URL. Check its host and port.") from None
     path = parts.path.rstrip("/")
-    secure, web = parts.scheme == "https", parts.scheme in ("http", "https")
-    exposed = web and not (secure or allow_insecure_http or re.fullmatch(LOOPBACK, host or ""))
+    exposed = parts.scheme == "http" and not (allow_insecure_http or re.fullmatch(LOOPBACK, host or ""))
     problems: dict[str, object] = {
-        "must start with https:// (or http://) and name a host": not web or not host,
+        "must start with https:// (or http://) and name a host": parts.scheme not in _SCHEMES or not host,
         "must not contain credentials (pass ApiKey(…) instead)": parts.username or parts.password,
         "must not have a query or fragment": "?" in text or "#" in text,
         "must end in the version segment, such as https://host.example/v2": not re.search(_VERSION, path),
         "is plain http to another machine (use https, or allow_insecure_http=True)": exposed,
         "contains a space or control character": any(ord(char) <= 32 or ord(char) == 127 for char in text),
     }
-    wrong = [reason for reason, found in problems.items() if found]
-    if wrong:
+    if wrong := [reason for reason, found in problems.items() if found]:
         raise ConfigurationError(f"base_url: {'; '.join(wrong)}")
     netloc = f"[{host}]" if host and ":" in host else host
     return f"{parts.scheme}://{netloc}{f':{port}' if port else ''}{path}"

@@ -103,22 +103,21 @@ def _units(path: Path) -> list[Unit]:
 
 def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> None:
     """Print what is about to run, and each client's policy."""
-    plan = Faults.parse(faults)
+    plan, out, count = Faults.parse(faults), console(), sum(map(len, units))
     reads = plan.rate if plan.reads is None else plan.reads
     is_late = plan.late_up_to > POLICY.settle_after_error and "late" in plan.phases
+    sends = f"sends again on proof, at most {POLICY.max_resends} times"
     facts = {
         "work": _work(units),
         "faults": f"{plan.rate:.0%} of writes, {reads:.0%} of reads: {', '.join(plan.kinds)}",
         "effect": f"of a faulty write: {' or '.join(plan.phases)}; late means up to {plan.late_up_to:g} s",
         "ordinary client": f"{naive_client.POLICY}; {ATTEMPT_TIMEOUT:g} s per attempt",
-        "invsvc_async": "reads the state after a failure; sends again on proof, "
-        f"at most {POLICY.max_resends} times",
+        "invsvc_async": f"reads the state after a failure; {sends}",
         "settle windows": f"{_WINDOWS} (shortened for the demo)",
         "note": is_late and "some faults commit after the settle windows: expect wrong verdicts",
     }
-    out = console()
-    count, flying = sum(map(len, units)), f"{concurrency} in flight, by each client"
-    out.print(f"[bold]{count:,} writes, {flying}[/], against the embedded service (seed {seed})")
+    out.print(f"[bold]{count:,} writes, {concurrency} in flight, by each client[/]", end=", ")
+    out.print(f"against the embedded service (seed {seed})")
     if count <= _USUAL:
         out.print("This takes about 20 seconds, longer on a busy machine. Nothing leaves it.")
     print_facts(facts)

@@ -78,11 +78,7 @@ JOURNAL = Kind("journal", "journal.db", _ONCE, "team watch workers verdict force
 
 @asynccontextmanager
 async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator[Entries]:
-    """
-    Open a store, which must exist; with *reading*, also while another process has it.
-
-    Nothing is sent, so the credential need not be that of the writes in a file.
-    """
+    """Open a store, which must exist; with *reading*, also while another process has it."""
     is_shared = is_postgres(at.place)
     if kind is BATCH:
         from invsvc_async.batch.entries import entries_of
@@ -91,6 +87,7 @@ async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator
     elif kind is OUTBOX:
         from invsvc_async.outbox.outbox import outbox_at
 
+        # Nothing is sent, so the credential need not be that of the writes in a file.
         entries = outbox_at(at.place, at.session, same_mode=not is_shared, create=False, reading=reading)
     else:
         from invsvc_async.durable.entries import JournalEntries
