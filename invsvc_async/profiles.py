@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["FILE", "from_environment", "with_profile", "write_profile"]
 
 FILE = "invsvc.toml"
-_TOP = ("default_profile", "profiles")
 _TYPE_NAMES = {str: "a string", bool: "true or false", dict: "a table"}
 _BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key without quotes
 _CLASSES: dict[str, type[Any]] = {"names": ParameterNames, "reconcile": ReconcilePolicy}
@@ -81,7 +80,7 @@ def _parsed(text: str, place: str) -> dict[str, Any]:
         whole = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # huge numbers and deep nesting, among others
         raise ConfigurationError(f"{place}: cannot be read: {error}") from None
-    _check_keys(whole, _TOP, place)
+    _check_keys(whole, ("default_profile", "profiles"), place)
     return whole
 
 

@@ -169,7 +169,6 @@ async def _items(
             return
 
 
-_EXPORTS = {"invoices": "invoices.egress"}
 _WHAT = "invoices (that is, invoices.egress), or invoices.payment_complements."
 _FILE = "The file; its extension selects the format."
 
@@ -203,7 +202,8 @@ async def export(
     from invsvc_async.export import invoices
     from invsvc_async.export.walk import is_finished
 
-    operation = operation_of(_EXPORTS.get(what, what), Kind.READ, many=True, short="list")
+    name = "invoices.egress" if what == "invoices" else what
+    operation = operation_of(name, Kind.READ, many=True, short="list")
     if operation.result != "Invoice":
         raise misuse("only invoices and invoices.payment_complements can be exported", "WHAT")
     if str(output) == "-":

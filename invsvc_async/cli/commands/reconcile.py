@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["reconcile"]
 
-_LISTS = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}
 _SHOWN = 500  # differences on a terminal, and in a report
 _TITLES = ("difference", "key", "line", "field", "yours", "theirs")
 
@@ -54,7 +53,7 @@ async def reconcile(
     from invsvc_async.drift import Comparison
 
     check_outputs({"--report": report}, rows=rows)
-    what = _LISTS.get(what, what)
+    what = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}.get(what, what)
     fields = dict(map(_pair, map_ or ()))
     if key is not None:
         fields["id" if what.startswith("webhooks") else "uuid"] = key

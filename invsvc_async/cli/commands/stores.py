@@ -40,7 +40,6 @@ _FAILED = "Write what is not applied here, as lines of a batch's input; - is std
 _RETRIED = "not-applied, refused, superseded or unknown; repeatable."
 _OPENED = "Open the page in a browser, or only print its address."
 _STATE = "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
-_STATES = ("to do", "sending")
 _DAY = 86_400_000  # ms
 _SCREENS = ("DISPLAY", "WAYLAND_DISPLAY")  # variables of the environment
 _KEPT = {  # why a write was not pruned
@@ -173,7 +172,7 @@ def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
         "namespace": entry.key.removesuffix(key).rstrip() or None,
         "operation": entry.operation,
         "thing": None if entry.thing is None else entry.thing.partition("?")[0],  # a query may have a token
-        "state": entry.verdict or _STATES[entry.state],
+        "state": entry.verdict or ("to do", "sending")[entry.state],
         "attempts": attempts_of(entry),
         "since": None if since is None else datetime.fromtimestamp(since // 1000, UTC).isoformat(),
         "age": _since(since),

@@ -48,7 +48,6 @@ __all__ = ["explain", "resume", "settle", "write"]
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _NO_READ = "The specification has no read for it: check by hand, or settle it from Python with a custom "
 _NO_READ += "reader: client.settle(intent, reader=…)"
-_COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
 
 _OP = "A write, such as webhooks.create."
 _WORDS = "Its id and arguments; NAME:=JSON for JSON values."
@@ -224,7 +223,7 @@ def _print_outcome(outcome: Outcome[Any], how: _How) -> int:
 
 def _print(outcome: Outcome[Any], story: str) -> None:
     out = console()
-    colour = _COLOURS.get(outcome.verdict, "red")
+    colour = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}.get(outcome.verdict, "red")
     out.print(f"[bold {colour}]{str(outcome.verdict).upper()}[/]", end="  ")
     out.print(outcome.message, markup=False)
     print_hanging(story, style="dim")
