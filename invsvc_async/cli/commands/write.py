@@ -46,8 +46,10 @@ if TYPE_CHECKING:
 __all__ = ["explain", "resume", "settle", "write"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
-_NO_READ = "The specification has no read for it: check by hand, or settle it from Python with a custom "
-_NO_READ += "reader: client.settle(intent, reader=…)"
+_NO_READ = (
+    "The specification has no read for it: check by hand, or settle it from Python with a custom reader: "
+    "client.settle(intent, reader=…)"
+)
 
 _OP = "A write, such as webhooks.create."
 _WORDS = "Its id and arguments; NAME:=JSON for JSON values."
