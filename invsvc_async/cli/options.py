@@ -51,19 +51,20 @@ class Group(typer.Typer):
 
         What it returns is the exit code. If it is a coroutine function, it is run to its end; a *short* one
         makes a few requests. It has none of the options that it *lacks*, which are names with spaces between
-        them, and *bound* are arguments that are not given by the user. *words* replace its help.
+        them, and *bound* are arguments and fields that are not given by the user. *words* replace its help.
         """
         signature = inspect.signature(command, eval_str=True)
-        own = [_JSON, *(each for each in signature.parameters.values() if each.name not in bound)]
+        own = [_JSON, *signature.parameters.values()]
         groups = {each.name: each.annotation for each in own if attrs.has(each.annotation)}
 
         @wraps(command)
         def call(*, json_: bool, **given: Any) -> None:  # Any: as the options
             as_json.set(json_)
+            given |= bound
             for name, group in groups.items():
                 names = {field.name for field in attrs.fields(group)} & {*given}
                 given[name] = group(**{each: given.pop(each) for each in names})
-            code = command(**bound, **given)
+            code = command(**given)
             try:
                 if isinstance(code, Coroutine):
                     code = until_done(code, short=short)
@@ -72,16 +73,16 @@ class Group(typer.Typer):
             if code:
                 raise typer.Exit(code)
 
-        options = [each for asked in own for each in _options_of(asked) if each.name not in lacks.split()]
+        options = [each for asked in own for each in _options_of(asked, {*lacks.split(), *bound})]
         options.sort(key=lambda each: each.name in _LAST)
         call.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
         self.command(command.__name__.rstrip("_"), help=words)(call)
         return command
 
 
-def _options_of(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+def _options_of(parameter: inspect.Parameter, lacks: set[str]) -> Iterator[inspect.Parameter]:
     """
-    Yield the parameters for the fields of *parameter*, or itself.
+    Yield the parameters for the fields of *parameter*, or itself, but none with the names in *lacks*.
 
     Options are named as they are; typer itself would give each flag another one that unsets it.
     """
@@ -91,7 +92,7 @@ def _options_of(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
         for each in attrs.fields(attrs.resolve_types(parameter.annotation)):
             default = parameter.empty if each.default is attrs.NOTHING else each.default
             fields.append(parameter.replace(name=each.name, annotation=each.type, default=default))
-    for field in fields:
+    for field in (each for each in fields if each.name not in lacks):
         kind, described = get_args(field.annotation)
         if isinstance(described, OptionInfo) and described.default is ...:  # it has no name of its own
             described = copy(described)  # typer keeps the first name in its default

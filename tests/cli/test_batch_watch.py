@@ -43,7 +43,7 @@ class Watching:
 
     def __init__(self, journal, *, port=0):
         as_json.set(True)
-        self.running = asyncio.create_task(commands.watch(BATCH, At(str(journal)), port=port, open_=False))
+        self.running = asyncio.create_task(commands.watch(At(str(journal), BATCH), port=port, open_=False))
 
     async def address(self, capsys):
         async with asyncio.timeout(60):
@@ -228,7 +228,7 @@ async def test_browser_is_opened(client, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(commands, "stopping", lambda: nullcontext(stopped))
     for display, many in (("", 0), (":0", 1)):
         monkeypatch.setenv("DISPLAY", display)
-        await commands.watch(BATCH, At(str(tmp_path / "run.db")))
+        await commands.watch(At(str(tmp_path / "run.db"), BATCH))
         assert len(opened) == many
         out = capsys.readouterr().out
         assert "watch_url   http://127.0.0.1:" in out

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
 
-__all__ = ["BATCH", "JOURNAL", "OUTBOX", "PAGE", "Place", "attach", "journal", "opened"]
+__all__ = ["BATCH", "JOURNAL", "OUTBOX", "PAGE", "Place", "attach", "journal"]
 
 PAGE = ("invsvc_async.cli", "batch_watch.html")
 _UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
@@ -53,13 +53,6 @@ Place = Annotated[str, argument("A file, or postgresql://…", "PLACE", show_def
 
 
 @attrs.frozen
-class At(Calling):
-    """The options of each command."""
-
-    place: Place
-
-
-@attrs.frozen
 class Kind:
     """One kind, and the commands and options that it does not have."""
 
@@ -75,33 +68,39 @@ _ONCE = "run the same write under its key"
 JOURNAL = Kind("journal", "journal.db", _ONCE, "team watch workers verdict force failed")
 
 
-@asynccontextmanager
-async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator[Entries]:
-    """Open a store, which must exist; with *reading*, also while another process has it."""
-    is_shared = is_postgres(at.place)
-    if kind is BATCH:
-        from invsvc_async.batch.entries import entries_of
+@attrs.frozen
+class At(Calling):
+    """A store; where it is, and whose, are options of each command."""
 
-        entries: Entries = entries_of(at.place, create=False, reading=reading)
-    elif kind is OUTBOX:
-        from invsvc_async.outbox.outbox import outbox_at
+    place: Place
+    kind: Kind
 
-        # Nothing is sent, so the credential need not be that of the writes in a file.
-        entries = outbox_at(at.place, at.session, same_mode=not is_shared, create=False, reading=reading)
-    else:
-        from invsvc_async.durable.entries import JournalEntries
+    @asynccontextmanager
+    async def opened(self, *, reading: bool = False) -> AsyncGenerator[Entries]:
+        """Open the store, which must exist; with *reading*, also while another process has it."""
+        is_shared, given = is_postgres(self.place), {"create": False, "reading": reading}
+        if self.kind is BATCH:
+            from invsvc_async.batch.entries import entries_of
 
-        entries = JournalEntries(at.place, at.session if is_shared else None, reading=reading)
-    await entries.open()
-    async with aclosing(entries):
-        yield entries
+            entries: Entries = entries_of(self.place, **given)
+        elif self.kind is OUTBOX:
+            from invsvc_async.outbox.outbox import outbox_at
+
+            # Nothing is sent, so the credential need not be that of the writes in a file.
+            entries = outbox_at(self.place, self.session, same_mode=not is_shared, **given)
+        else:
+            from invsvc_async.durable.entries import JournalEntries
+
+            entries = JournalEntries(self.place, self.session if is_shared else None, reading=reading)
+        await entries.open()
+        async with aclosing(entries):
+            yield entries
 
 
 # --- that show writes
 
 
 async def list_(
-    kind: Kind,
     at: At,
     *,
     state: Annotated[str | None, option(_STATE, "STATE")] = None,
@@ -114,7 +113,7 @@ async def list_(
     The age is the time since its verdict, or else since it was stored.
     """
     wanted = state if state in (None, "open", "untold") else _verdict_in(state, "--state")
-    async with opened(kind, at, reading=True) as entries:
+    async with at.opened(reading=True) as entries:
         found, (count, first) = await entries.first(limit, wanted), await entries.count(wanted, _MOST)
         errors = await entries.facts.of(f"{_UNTOLD}{each.key}" for each in found if not each.heard)
         rows = [_row(entries, entry, errors.get(f"{_UNTOLD}{entry.key}")) for entry in found]
@@ -122,7 +121,7 @@ async def list_(
     more = total >= _MOST
     if emitted({"total": total, "at_least": more, "oldest": oldest, "writes": rows}):
         return
-    names = ["namespace"] if kind is JOURNAL else []
+    names = ["namespace"] if at.kind is JOURNAL else []
     names += ["key", "operation", "thing", "state", "attempts"]
     cells: list[list[str]] = []
     for row in rows:
@@ -135,7 +134,7 @@ async def list_(
     note(words if oldest is None else f"{words}; the oldest was stored {age(oldest)} ago")
 
 
-async def show(kind: Kind, at: At, key: Annotated[str, argument("The key of the write.", "KEY")]) -> int:
+async def show(at: At, key: Annotated[str, argument("The key of the write.", "KEY")]) -> int:
     """
     Show one write: `invsvc KIND show PLACE row-17`.
 
@@ -146,14 +145,14 @@ async def show(kind: Kind, at: At, key: Annotated[str, argument("The key of the 
     """
     from invsvc_async.batch.reports.not_applied import plain_result, result_of
 
-    async with opened(kind, at, reading=True) as entries:
+    async with at.opened(reading=True) as entries:
         entry = await entries.entry(await entries.named(key))
         if entry is None:
-            fail(f"{key}: the {kind.name} has no write under this key")
+            fail(f"{key}: the {at.kind.name} has no write under this key")
             return Exit.FAILED
         row = _row(entries, entry, await entries.facts.get(f"{_UNTOLD}{entry.key}"))
         if entry.verdict is None:
-            row |= await _waits(kind, entries, entry)
+            row |= await _waits(at.kind, entries, entry)
         else:
             row = plain_result(result_of(entries, entry)) | row
     if not emitted(row):
@@ -233,7 +232,6 @@ async def _waits(kind: Kind, entries: Entries, entry: Entry) -> WireObject:
 
 
 async def report(
-    kind: Kind,
     at: At,
     *,
     html: Annotated[Path | None, option("Write an HTML page here.", "FILE")] = None,
@@ -253,16 +251,16 @@ async def report(
     from invsvc_async.batch.entries import name_of
     from invsvc_async.batch.reports.summary import report_of
 
-    named = {"outbox" if kind is OUTBOX else "journal": at.place}
+    named = {"outbox" if at.kind is OUTBOX else "journal": at.place}
     check_outputs({"--html": html, "--jsonl": jsonl, "--failed": failed}, **named)
-    async with opened(kind, at, reading=True) as entries:
+    async with at.opened(reading=True) as entries:
         if jsonl is not None:
             await write_results(entries, jsonl)
         if failed is not None:
             await write_failed(entries, failed)
         if (jsonl or failed) is not None and html is None and not as_json.get():
             return
-        found = await report_of(entries, name_of(at.place), kind.name)
+        found = await report_of(entries, name_of(at.place), at.kind.name)
     if html is not None:
         from invsvc_async.batch.reports.html import page_of
 
@@ -273,7 +271,6 @@ async def report(
 
 
 async def watch(
-    kind: Kind,
     at: At,
     *,
     port: Port = 0,
@@ -291,24 +288,23 @@ async def watch(
     from invsvc_async.simulator.loopback_page import serving_page
 
     try:
-        async with (
-            opened(kind, at, reading=True) as entries,
-            serving_page(PAGE, (watched := Watch(entries, at.place, kind.name)).data, port=port) as address,
-        ):
-            words = f"Watching {watched.name}; press Ctrl-C to stop.\n  watch_url   {address}\n"
-            words += f"  data_url    {address}data (what the page reads, as JSON)"
-            is_json = tell({"watch_url": address, "data_url": f"{address}data"}, words)
-            sys.stdout.flush()
-            has_screen = sys.platform in {"darwin", "win32"} or any(map(os.environ.get, _SCREENS))
-            if open_ and has_screen and not is_json:  # a browser for terminals would take over this one
-                await asyncio.to_thread(webbrowser.open, address)
-            with stopping() as stopped:
-                await stopped.wait()
+        async with at.opened(reading=True) as entries:
+            watched = Watch(entries, at.place, at.kind.name)
+            async with serving_page(PAGE, watched.data, port=port) as address:
+                words = f"Watching {watched.name}; press Ctrl-C to stop.\n  watch_url   {address}\n"
+                words += f"  data_url    {address}data (what the page reads, as JSON)"
+                is_json = tell({"watch_url": address, "data_url": f"{address}data"}, words)
+                sys.stdout.flush()
+                has_screen = sys.platform in {"darwin", "win32"} or any(map(os.environ.get, _SCREENS))
+                if open_ and has_screen and not is_json:  # a browser for terminals would take over this one
+                    await asyncio.to_thread(webbrowser.open, address)
+                with stopping() as stopped:
+                    await stopped.wait()
     except OSError as error:
         raise misuse(f"--port: {error.strerror or error}. Use another one, or 0.") from error
 
 
-async def workers(kind: Kind, at: At) -> None:
+async def workers(at: At) -> None:
     """
     List the processes that send: `invsvc KIND workers "postgresql://db.example/orders"`.
 
@@ -317,7 +313,7 @@ async def workers(kind: Kind, at: At) -> None:
     from invsvc_async.batch.entries import workers_of
     from invsvc_async.batch.reports.live import plain_worker
 
-    async with opened(kind, at, reading=True) as entries:
+    async with at.opened(reading=True) as entries:
         found = [plain_worker(each) for each in await workers_of(entries)]
     if emitted(found):
         return
@@ -331,7 +327,6 @@ async def workers(kind: Kind, at: At) -> None:
 
 
 async def retry(
-    kind: Kind,
     at: At,
     keys: Annotated[list[str] | None, argument("Keys of writes.", "KEY")] = None,
     *,
@@ -347,12 +342,12 @@ async def retry(
     them was marked.
     """
     if not (keys or verdict):
-        raise misuse("give keys" if "verdict" in kind.lacks else "give keys or --verdict")
+        raise misuse("give keys" if "verdict" in at.kind.lacks else "give keys or --verdict")
     verdicts = [_verdict_in(each, "--verdict") for each in verdict or ()]
     if Verdict.APPLIED in verdicts:
         raise misuse("applied writes are done, and sending them again would have a second effect")
     wanted, missed = sorted(verdicts or {*Verdict} - {Verdict.APPLIED}), list[str]()
-    async with opened(kind, at) as entries:
+    async with at.opened() as entries:
         if keys:
             named = {key: await entries.named(key) for key in keys}
             marked = await entries.do_again(named.values(), verdicts=wanted, newest=force)
@@ -361,13 +356,12 @@ async def retry(
             count = await entries.reopen_all(wanted, newest=force)
     for key in missed:
         fail(f"{key}: not marked: there is no such write, it is applied or open, or has another verdict")
-    words = f"{counted(count, 'write')} to be done again{f': {kind.again}' if count else ''}"
+    words = f"{counted(count, 'write')} to be done again{f': {at.kind.again}' if count else ''}"
     tell({"to_do": count}, words)
     return Exit.FAILED if keys and not count else Exit.DONE
 
 
 async def drop(
-    kind: Kind,
     at: At,
     keys: Annotated[list[str], argument("Keys, as `list` shows them.", "KEY")],
     *,
@@ -382,11 +376,11 @@ async def drop(
     and has no verdict yet.
     """
     if not yes:
-        confirm(f"{kind.name} drop: delete {', '.join(keys)}?")
+        confirm(f"{at.kind.name} drop: delete {', '.join(keys)}?")
     dropped, missed = list[str](), list[str]()
     why = "there is no such write, or it may have been sent and has no verdict yet"
-    why += ", or it is finished: its input would send it again" if kind is BATCH else ""
-    async with opened(kind, at) as entries:
+    why += ", or it is finished: its input would send it again" if at.kind is BATCH else ""
+    async with at.opened() as entries:
         for key in dict.fromkeys(keys):
             whole = await entries.named(key)
             if await entries.drop(whole):
@@ -401,7 +395,6 @@ async def drop(
 
 
 async def prune(
-    kind: Kind,
     at: At,
     *,
     days: Annotated[float, number(float, _AGE, least=0, most=100_000, metavar="DAYS")],
@@ -417,11 +410,11 @@ async def prune(
     from invsvc_async.batch.entries import summary_of
 
     before = round(time.time() * 1000 - days * _DAY)
-    async with opened(kind, at) as entries:
+    async with at.opened() as entries:
         pruned = await entries.prune(before, unacknowledged=unacknowledged)
         summary = await summary_of(entries)
     left, others = summary.to_do + summary.sending, summary.done - summary.unknown
-    if kind is BATCH:
+    if at.kind is BATCH:
         others = max(others - pruned, 0)
     kept = {"open": left, "unknown": summary.unknown, "other": others}
     lines = [f"  {count:,} left as they are: {_KEPT[why]}" for why, count in kept.items() if count]
