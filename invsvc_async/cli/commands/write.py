@@ -28,7 +28,7 @@ from invsvc_async.cli.files import (
 )
 from invsvc_async.cli.options import Calling, Yes, argument, confirm, misuse, option
 from invsvc_async.cli.output import Exit, console, emitted, fail, note, print_hanging, reporting, told
-from invsvc_async.cli.signals import handled, interruptible, unhandled
+from invsvc_async.cli.signals import handled, unhandled
 from invsvc_async.cli.waiting import WaitingForWrite
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, JournalError
@@ -71,7 +71,7 @@ async def write(
     what: Annotated[str | None, argument(_OP, "WHAT", autocompletion=complete_operation(Kind.WRITE))] = None,
     words: Words = None,
     *,
-    file: Annotated[typer.FileBinaryRead | None, option(_FILE, "FILE")] = None,
+    file: Annotated[Path | None, option(_FILE, "FILE", callback=existing_file)] = None,
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     yes: Yes = False,
     how: _How,
@@ -88,11 +88,8 @@ async def write(
     """
     if (what is None) == (file is None):
         raise misuse("give either an operation with arguments, or --file")
-    with interruptible():  # the pipe may give nothing
-        content = None if file is None else file.read()
-    check_outputs(
-        {"--secrets-to": secrets_to, "--story": how.story}, input=None if file is None else file.name
-    )
+    check_outputs({"--secrets-to": secrets_to, "--story": how.story}, input=file)
+    content = None if file is None else content_of(file)
 
     def make(client: Client) -> Write[Any]:
         if content is None:
