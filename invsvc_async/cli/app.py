@@ -163,12 +163,11 @@ def run(arguments: Sequence[str]) -> int:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     words = [each for each in arguments[:end] if each != "--debug"]
     debug = ["--debug"] * (len(words) < end)  # people append it to a failed command
-    words = [*debug, *words, *arguments[end:]]
     restored = as_json.set("--json" in arguments[:end])
     try:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
-            code = _code_of(words)
+            code = _code_of([*debug, *words, *arguments[end:]])
         with errors_naming("stdout"):
             sys.stdout.flush()  # while errors can still be handled
     except BrokenPipeError:  # `invsvc list … | head`
@@ -194,9 +193,7 @@ def _prepare_standard_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _show_warning(
-    show: Callable[..., object], message: Warning | str, category: type[Warning], *place: Any
-) -> None:  # Any: where in our code it arose
+def _show_warning(show: Callable[..., object], message: object, category: object, *place: object) -> None:
     """Print a warning about an argument as a note; those for developers as Python does."""
     if category is UserWarning:
         note(str(message))

@@ -34,8 +34,8 @@ def operation_of(name: str, kind: Kind, *, many: bool | None = None, short: str 
     possible = operations_of(kind, many=many)
     found = possible.get(name) or possible.get(f"{name}.{short}")
     if found is None:
-        suggestion = did_you_mean(name, possible) or None
-        raise InvalidRequestError(f"{name}: unknown. Use one of {', '.join(possible)}", hint=suggestion)
+        wrong = f"{name}: unknown. Use one of {', '.join(possible)}"
+        raise InvalidRequestError(wrong, hint=did_you_mean(name, possible))
     return found
 
 

@@ -48,9 +48,8 @@ class Table:
             name = argument.removesuffix(":").partition(".")[0]
             if name not in known or argument in self._columns:
                 why = "is mapped twice" if name in known else "is not an argument"
-                wrong = f"{name}: {why}; {operation} takes {', '.join(known)}"
                 hint = did_you_mean(name, known) or "Use --map ARGUMENT=COLUMN for each column that you need."
-                raise InvalidRequestError(wrong, hint=hint)
+                raise InvalidRequestError(f"{name}: {why}; {operation} takes {', '.join(known)}", hint=hint)
             self._columns[argument] = self._place_of(column)
         # With the content of the file, this says what its writes are.
         self.form: bytes = repr((operation, self._columns, self._key)).encode()
@@ -82,7 +81,7 @@ class Table:
             return self._header.index(column)
         names = ", ".join(self._header) or "none"
         wrong = f"{count} columns have this name" if count else f"is no column; the table has {names}"
-        raise InvalidRequestError(f"{column}: {wrong}", hint=did_you_mean(column, self._header) or None)
+        raise InvalidRequestError(f"{column}: {wrong}", hint=did_you_mean(column, self._header))
 
     def _rows(self, file: Readable, number: int) -> Iterator[tuple[int, list[str]]]:
         return csv_rows(file.readline, self._delimiter, begin=number, errors="surrogateescape")

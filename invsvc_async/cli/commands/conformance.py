@@ -50,6 +50,7 @@ _LABELS = {
 }
 _INPUT = 'Your own writes: one {"operation", "arguments", "key"} per line; - is stdin.'
 _USUAL = 2000  # writes of a run without options
+_OURS = f"reads the state after a failure; sends again on proof, at most {POLICY.max_resends} times"
 _WINDOWS = f"{POLICY.settle_after_error:g} s after a 500, {POLICY.settle_after_loss:g} s after a lost answer"
 
 
@@ -106,13 +107,12 @@ def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) ->
     plan, out, count = Faults.parse(faults), console(), sum(map(len, units))
     reads = plan.rate if plan.reads is None else plan.reads
     is_late = plan.late_up_to > POLICY.settle_after_error and "late" in plan.phases
-    sends = f"sends again on proof, at most {POLICY.max_resends} times"
     facts = {
         "work": _work(units),
         "faults": f"{plan.rate:.0%} of writes, {reads:.0%} of reads: {', '.join(plan.kinds)}",
         "effect": f"of a faulty write: {' or '.join(plan.phases)}; late means up to {plan.late_up_to:g} s",
         "ordinary client": f"{naive_client.POLICY}; {ATTEMPT_TIMEOUT:g} s per attempt",
-        "invsvc_async": f"reads the state after a failure; {sends}",
+        "invsvc_async": _OURS,
         "settle windows": f"{_WINDOWS} (shortened for the demo)",
         "note": is_late and "some faults commit after the settle windows: expect wrong verdicts",
     }
