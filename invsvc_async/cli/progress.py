@@ -78,15 +78,13 @@ def _whole(progress: Progress, total: int) -> str:
 
 
 def _this_run(progress: Progress) -> str:
-    words = f"this run: {progress.done:,}, {progress.rate:,.0f}/s"
-    if progress.verdicts:
-        counts = (f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items()))
-        words += f"; {', '.join(counts)}"
-    if progress.skipped:
-        words += f"; {progress.skipped:,} were done before"
-    if progress.settling:
-        words += f"; {progress.settling:,} settling"
-    if progress.paused is not None:
-        probe = "" if progress.next_probe is None else f", next probe in {progress.next_probe:.0f} s"
-        return f"{words}; paused: {progress.paused}{probe}"
-    return f"{words}; limited by {progress.limited_by}" if progress.limited_by else words
+    probe = "" if progress.next_probe is None else f", next probe in {progress.next_probe:.0f} s"
+    parts = [
+        f"this run: {progress.done:,}, {progress.rate:,.0f}/s",
+        ", ".join(f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items())),
+        f"{progress.skipped:,} were done before" if progress.skipped else "",
+        f"{progress.settling:,} settling" if progress.settling else "",
+        f"limited by {progress.limited_by}" if progress.limited_by and progress.paused is None else "",
+        "" if progress.paused is None else f"paused: {progress.paused}{probe}",
+    ]
+    return "; ".join(filter(None, parts))
