@@ -169,8 +169,7 @@ class Client:
         writes = WriteRegister(is_of_one_mode=is_of_one_mode, journal=_journal(journal), clock=clock)
         hooks = on_attempt, on_decision, on_unsettled, on_secret
         shared = ClientState(transport, clock, url, credential, self.of, sent, writes, *hooks)
-        bind = getattr(writes.journal, "bind", None)
-        if bind is not None:  # a journal that several programs share
+        if (bind := getattr(writes.journal, "bind", None)) is not None:  # programs share it
             bind(shared)
         self._view = _checked(ClientOptions(shared, timeout, reads, reconcile, names, team))
         warn_if_never_sent_again(reconcile, timeout)
@@ -414,8 +413,7 @@ class Client:
             ConfigurationError: The client has no journal, or the namespace of its keys is not certain.
             JournalError: The journal cannot be used.
         """
-        found: Outcome[Any] | None = await self._keys("outcome_of").outcome_of(key, self._view.team)
-        return found
+        return await self._keys("outcome_of").outcome_of(key, self._view.team)
 
     async def forget(self, key: str) -> bool:
         """
@@ -428,7 +426,7 @@ class Client:
             ConfigurationError: As :meth:`outcome_of`.
             JournalError: The write may have been sent and has no verdict, or the journal cannot be used.
         """
-        return bool(await self._keys("forget").forget(key, self._view.team))
+        return await self._keys("forget").forget(key, self._view.team)
 
     async def prune(self, *, older_than: float) -> int:
         """
@@ -440,7 +438,7 @@ class Client:
             ConfigurationError: The client has no journal.
             JournalError: The journal cannot be used.
         """
-        return int(await self._keys("prune").prune(older_than))
+        return await self._keys("prune").prune(older_than)
 
     def _keys(self, what: str) -> Keys:
         keys: Keys | None = getattr(self._checked_journal(what), "keys", None)
