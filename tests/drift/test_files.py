@@ -89,6 +89,7 @@ async def test_empty_cells(compare, rows, put, tmp_path):
         ("a.csv", ",".join(["uuid", *map(str, range(1000))]).encode() + b"\n" + b"," * 1000, "has more than 1,000 columns"),
         ("a.csv", (HEAD + "A,uno,v\nB,1 000,v\nC,1_0,v\n").encode(), "line 2: total: 'uno' is not a number: .*; line 3: total: '1 000'.*; line 4: "),
         ("a.csv", (HEAD + "A,nan,v\nB,Infinity,v").encode(), "line 2: total: 'nan' is not a number: .*; line 3: total: 'Inf"),
+        ("a.csv", (HEAD + '"A\nB",uno,v\n').encode(), "line 2: total: 'uno' is not a number"),
         ("a.csv", b"uuid,livemode\nA,yes\n", "line 2: livemode: 'yes' is neither true nor false"),
         ("a.jsonl", b'{"uuid": "A"}\n\n{"uuid": \n', "line 3: is not JSON"),
         ("a.csv", HEAD.encode() + b'A,"1\n' + b'","1\n' * 2**18, "line 2: the row has more than 1,048,576 bytes"),
