@@ -34,17 +34,11 @@ _LARGEST: Final = 2**63 - 1  # id
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def _seconds(age: str) -> float:
+def _seconds(age: str, option: str | None = None) -> float:
     with suppress(ValueError, OverflowError):  # too many digits
         if found := _AGE.fullmatch(age):
             return timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds()
-    raise misuse("use 30d, 2h, 30m or 10s")
-
-
-def _age(text: str | None) -> str | None:
-    if text is not None:
-        _seconds(text)
-    return text
+    raise misuse("use 30d, 2h, 30m or 10s", option)
 
 
 def _moment(text: str) -> float:
@@ -299,9 +293,9 @@ def _number(stats: StateStats) -> str:
 async def prune(
     at: At,
     *,
-    older_than: Annotated[str, option("Handled longer ago than this.", "AGE", callback=_age)] = "30d",
-    bodies: Annotated[str | None, option(_BODIES, "AGE", callback=_age)] = None,
-    dead: Annotated[str | None, option(_DEAD, "AGE", callback=_age)] = None,
+    older_than: Annotated[str, option("Handled longer ago than this.", "AGE")] = "30d",
+    bodies: Annotated[str | None, option(_BODIES, "AGE")] = None,
+    dead: Annotated[str | None, option(_DEAD, "AGE")] = None,
 ) -> None:
     """
     Delete handled events that are old: `invsvc events prune --older-than 7d --store events.db`.
@@ -309,10 +303,11 @@ async def prune(
     A running receiver does that each hour.  The command also shows what is left, and why.
     An event that is deleted would be handled again if it came again.
     """
-    ages = {"older_than": older_than, "bodies": bodies, "dead": dead}
+    ages = {"older_than": _seconds(older_than, "--older-than")}
+    ages |= {} if bodies is None else {"bodies": _seconds(bodies, "--bodies")}
+    ages |= {} if dead is None else {"dead": _seconds(dead, "--dead")}
     async with at.opened() as store:
-        pruned = await store.prune(**{name: _seconds(age) for name, age in ages.items() if age is not None})
-        left = await store.stats()
+        pruned, left = await store.prune(**ages), await store.stats()
     if tell({"pruned": pruned, "kept": _counted(left)}, f"{counted(pruned, 'event')} pruned"):
         return
     kept = "until dropped: --dead was not given" if dead is None else f"younger than {dead}"
