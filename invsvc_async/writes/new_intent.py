@@ -17,6 +17,7 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
+from invsvc_async.codec.fields import maker_of
 from invsvc_async.models.common import Model
 from invsvc_async.reconcile.attempts import sent_at_once
 from invsvc_async.reconcile.facts import Known
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.register import LastState, Listed, UrlIds
 
+_intent, _scope = maker_of(Intent), maker_of(Scope)
 _SHORT = 500  # characters of a line: in UTF-8, four times as many fit into an index of PostgreSQL
 
 
@@ -223,13 +225,13 @@ def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
     path = dict(request.path)
     if request.raw_path is not None:
         path = {"method": request.method or request.operation.method, "path": request.raw_path}
-    scope = Scope(
+    scope = _scope(
         base_url=session.base_url,
         team=request.team,
         livemode=session.livemode,
         credential=session.credential.fingerprint(key),
     )
-    intent = Intent(
+    intent = _intent(
         key=key,
         nonce=nonce,
         operation=request.operation.name,
