@@ -58,7 +58,7 @@ class Engine:
     settled. *on_end* is called when an item has ended.
     """
 
-    done = 0  # writes that have their verdict
+    done: int = 0  # writes that have their verdict
     _failed = 0
     _is_filling = False  # in the next round of the loop
     _is_asked = False  # whether somebody waits in hunger()

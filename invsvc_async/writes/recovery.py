@@ -38,7 +38,7 @@ async def settled(
 ) -> AnyOutcome:
     """Find out by reads alone what became of *intent*."""
     check_scope(view, intent, same_mode=same_mode)
-    driver = _run_of(view, with_reader(intent, reader), reader=reader)
+    driver = _run_of(view, with_reader(intent, reader), reader)
     await driver.drive()
     if driver.journal is not None:
         asyncio.get_running_loop().call_soon(driver.journal.heard, intent.identity)
@@ -123,20 +123,9 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
 
 
 def _run_of(
-    view: ClientOptions,
-    intent: Intent,
-    *,
-    reader: AnyReader | None = None,
-    journaled: bool = False,
-    gone_since: float | None = None,
-) -> AnyDriver:
-    begin = partial(
-        taken_up,
-        view.session,
-        journaled=journaled,
-        gone_since=gone_since,
-        reads_only=True,
-    )
+    view: ClientOptions, intent: Intent, reader: AnyReader | None = None, **known: Any
+) -> AnyDriver:  # Any: as `taken_up` takes it
+    begin = partial(taken_up, view.session, reads_only=True, **known)
     return Driver(spec_of_intent(view, intent, reader), intent, begin=begin, takes_up=True)
 
 
