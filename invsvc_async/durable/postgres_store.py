@@ -8,7 +8,7 @@ import re
 from functools import partial
 from hashlib import blake2b
 from random import randrange
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from msgspec.structs import astuple
@@ -122,14 +122,7 @@ INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 
 """
 
 
-class _Given(NamedTuple):
-    """An entry to be stored, if *lane* is still owned; *name* is its key and number, 0 for a new one."""
-
-    name: tuple[str, int]
-    entry: Entry
-    lane: Lane
-    left: Left | None
-    done: asyncio.Future[None]
+_Given: TypeAlias = "tuple[Entry, Lane, Left | None, asyncio.Future[None]]"
 
 
 class PostgresStore(Pool):
@@ -414,7 +407,7 @@ class PostgresStore(Pool):
     def put(self, entry: Entry, lane: Lane, left: Left | None = None) -> asyncio.Future[None]:
         """Store *entry* and the state in which it *left* its thing, if *lane* is still owned."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Given((entry.key, entry.seq), entry, lane, left, done))
+        self._pending.append((entry, lane, left, done))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
         return done
@@ -431,44 +424,51 @@ class PostgresStore(Pool):
                 pending, self._pending = self._pending, []
                 try:
                     await self.store_commons()
-                    kept = await self._store([*{each.name: each for each in pending}.values()])  # the later
+                    kept = await self._store(pending)
                 except BaseException as error:
                     away = JournalError(
                         "the journal was closed while its database was away. Run again to continue."
                     )
                     known = isinstance(error, Exception)
-                    for given in pending:
-                        settle(given.done, None, error if known else away)
+                    for *_, done in pending:
+                        settle(done, None, error if known else away)
                     if known:
                         continue
                     raise
-                for name, _, lane, _, done in pending:
-                    if name not in kept:
+                for entry, lane, _, done in pending:
+                    if (entry.seq or entry.key) in kept:
+                        settle(done, None, None)
+                    else:
                         lane.doubt()
-                    settle(done, None, None if name in kept else LostLaneError(f"entry {name[0]!r} {_LOST}"))
+                        settle(done, None, LostLaneError(f"entry {entry.key!r} {_LOST}"))
         finally:
             self._flushing = None
 
-    async def _store(self, given: list[_Given]) -> set[tuple[str, int]]:
+    async def _store(self, given: list[_Given]) -> set[int | str]:
         """
-        Store entries, and return the keys and numbers, as they were given, of those that are stored.
+        Store of each number or key the last entry; return the numbers and keys of those that are stored.
 
         One without a number is new, or known by its key.
         """
-        stored: set[tuple[str, int]] = set()
-        if new := [(each.entry, each.lane) for each in given if not each.entry.seq]:
-            text, values = keep(new)
-            stored.update((key, 0) for (key,) in await self.rows(text, *values))
-        if sent := [each for each in given if each.entry.seq]:
-            rows = [
-                (entry.seq, entry.key, lane.number, lane.token, entry.taker, *columns_of(entry))
-                for _, entry, lane, *_ in sent
-            ]
-            lanes = list({each.lane.number for each in sent})
-            left = [(each.entry.seq, *astuple(each.left)) for each in sent if each.left is not None]
-            text = _PUT[self.part is not None, bool(left)]
-            seqs = {seq for (seq,) in await self.rows(text, rows, lanes, *([left] if left else []))}
-            stored.update((each.entry.key, each.entry.seq) for each in sent if each.entry.seq in seqs)
+        new: dict[str, tuple[Entry, Lane]] = {}
+        sent: dict[int, tuple[Cell, ...]] = {}
+        lefts: dict[int, tuple[Cell, ...]] = {}
+        for entry, lane, left, _ in given:
+            if not (seq := entry.seq):
+                new[entry.key] = entry, lane
+                continue
+            sent[seq] = seq, entry.key, lane.number, lane.token, entry.taker, *columns_of(entry)
+            if left is not None:
+                lefts[seq] = seq, *astuple(left)
+        stored: set[int | str] = set()
+        if new:
+            text, values = keep([*new.values()])
+            stored.update(key for (key,) in await self.rows(text, *values))
+        if sent:
+            lanes = list({row[2] for row in sent.values()})
+            text, more = _PUT[self.part is not None, bool(lefts)], [[*lefts.values()]] if lefts else []
+            found = await self.rows(text, [*sent.values()], lanes, *more)
+            stored.update(seq for (seq,) in found)
         return stored
 
     async def store_commons(self) -> None:

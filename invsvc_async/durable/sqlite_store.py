@@ -7,12 +7,13 @@ import sqlite3
 import threading
 from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from math import inf
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import astuple
 
-from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, State, columns_of, entry_in
+from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, State, entry_in
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import Epoch, fact
 from invsvc_async.durable.tables import check, create, keep
@@ -63,6 +64,7 @@ UPDATE {{s}}entries AS e SET state = given.state, common = given.common, intent 
     claim = given.claim, verdict = given.verdict, outcome = given.outcome, done_at = given.done_at
 FROM {{rows 1 seq:bigint {SENT}}} WHERE e.seq = given.seq AND e.done_at IS NULL {{changed}}
 """
+_row_of: attrgetter[tuple[Cell, ...]] = attrgetter("seq", *(each.partition(":")[0] for each in SENT.split()))
 _STATES: Final = "SELECT seq, state FROM {s}entries WHERE seq {any 1 bigint}"
 _LEFT: Final = """
 INSERT INTO {s}states AS s (thing, place, team, state, stamp)
@@ -101,7 +103,7 @@ class SqliteStore:
         self.commons: Commons = Commons()
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
-        self._has_others = False  # others, such as claims of keys, may have been stored so, too
+        self._recount = False  # that is not sure: claims of keys, for example, are stored so, too
         beside = self.path.with_name(f"{self.path.name}.epoch")
         self._epoch = Epoch(beside, self._name, DIALECT, how)
 
@@ -216,7 +218,7 @@ class SqliteStore:
         def noted(connection: sqlite3.Connection) -> T:
             before = connection.total_changes
             result = act(connection)
-            self._has_others |= connection.total_changes != before
+            self._recount |= connection.total_changes != before
             return result
 
         return self._open_writer.act(noted)
@@ -318,51 +320,60 @@ class SqliteStore:
 
     def _store_group(
         self, connection: sqlite3.Connection, values: list[tuple[Entry, Lane, Left | None]]
-    ) -> list[LostLaneError | None]:
-        last = {(each[0].key, each[0].seq): each for each in values}  # the later counts
-        new = [(entry, lane) for entry, lane, _ in last.values() if not entry.seq]
-        sent = [(entry, left) for entry, _, left in last.values() if entry.seq]
-        lost: set[tuple[str, int]] = set()
+    ) -> list[LostLaneError | None] | None:
+        new: dict[str, tuple[Entry, Lane]] = {}  # of each the last
+        sent: dict[int, Entry] = {}
+        lefts: dict[int, Left] = {}
+        for entry, lane, left in values:
+            self._sends += entry.state is State.SENDING
+            if not entry.seq:
+                new[entry.key] = entry, lane
+                continue
+            sent[entry.seq] = entry
+            if left is not None:
+                lefts[entry.seq] = left
+        fresh, lost = self.commons.fresh(), set[int | str]()
         # Usually it is one statement, which is its own transaction.
-        is_one = not new and len(sent) <= MOST and all(left is None for _, left in sent)
-        fresh = self.commons.fresh()
-        with nullcontext() if is_one and not fresh else transaction(connection):
+        several = new or lefts or fresh or len(sent) > MOST
+        with transaction(connection) if several else nullcontext():
             if fresh:
                 connection.executemany("INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh)
                 self._storing = [number for number, _ in fresh]
-            for some in slices(new, MOST):
+            for some in slices([*new.values()], MOST):
                 kept = {key for (key,) in connection.execute(*DIALECT.translated(*keep(some)))}
-                lost.update((entry.key, 0) for entry, _ in some if entry.key not in kept)
-            for part in slices(sent, MOST):
-                lost |= DIALECT.run(connection, _store(part))
-        self._sends += sum(
-            entry.state is State.SENDING and name not in lost for name, (entry, *_) in last.items()
-        )
-        gone = {name: LostLaneError(f"entry {name[0]!r} {_GONE}") for name in lost}
-        return [gone.get((entry.key, entry.seq)) for entry, *_ in values]
+                lost.update(entry.key for entry, _ in some if entry.key not in kept)
+            lost |= DIALECT.run(connection, _store([*sent.values()], lefts))
+        if not lost and len(new) + len(sent) == len(values):
+            return None
+        self._recount = True  # fewer were stored
+        return [
+            LostLaneError(f"entry {entry.key!r} {_GONE}") if (entry.seq or entry.key) in lost else None
+            for entry, *_ in values
+        ]
 
     def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
         """Repeat beside the file how many sends a group has stored."""
-        sends, self._sends = self._sends if is_clean and not self._has_others else None, 0
-        self._has_others = False
+        sends, self._sends = self._sends if is_clean and not self._recount else None, 0
+        self._recount = False
         stored, self._storing = self._storing, []
         if is_clean:
             self.commons.stored.update(stored)
         self._epoch.ended(connection, sends)
 
 
-def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[tuple[str, int]]]:
+def _store(entries: Sequence[Entry], lefts: Mapping[int, Left]) -> Script[set[int]]:
     """
-    Update entries by their numbers; return the keys and numbers of those that are gone, or done.
+    Update *entries* by their numbers; return those of entries that are gone, or done.
 
     An entry that was dropped, or that another write under its key replaced, stays so.
     """
-    changed = yield _STORE, ([(entry.seq, *columns_of(entry)) for entry, _ in given],)
     lost: set[int] = set()
-    if len(changed) < len(given):
-        states = dict((yield _STATES, ([entry.seq for entry, _ in given],)))
-        lost = {entry.seq for entry, _ in given if states.get(entry.seq) != entry.state}
-    kept = [(entry.seq, left) for entry, left in given if left is not None and entry.seq not in lost]
-    if left := [(seq, *astuple(each)) for seq, each in kept]:
-        yield _LEFT, (left,)
-    return {(entry.key, entry.seq) for entry, _ in given if entry.seq in lost}
+    for some in slices(entries, MOST):
+        changed = yield _STORE, ([*map(_row_of, some)],)
+        if len(changed) < len(some):
+            states = dict((yield _STATES, ([entry.seq for entry in some],)))
+            lost.update(entry.seq for entry in some if states.get(entry.seq) != entry.state)
+    left = [(seq, *astuple(each)) for seq, each in lefts.items() if seq not in lost]
+    for part in slices(left, MOST):
+        yield _LEFT, (part,)
+    return lost
