@@ -180,7 +180,7 @@ class Entries:
 
     async def counts(self) -> Sequence[Cell]:
         """Count all entries by state, verdict (or "") and flags."""
-        text = _COUNTS if self.store.part is None else _KEPT_COUNTS
+        text = _KEPT_COUNTS if self.store.how.counted else _COUNTS
         return [*await self.store.rows(text), (int(State.TO_DO), "", 0, await self.waiting())]
 
     async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
@@ -239,7 +239,7 @@ class Entries:
             found += [(seq, key) for key, seq, *_ in await self.store.rows(KNOWN, some)]
         in_order = [key for _, key in sorted(found)]
         for some in slices(in_order, _AT_ONCE):
-            script = partial(reopen, some, [*verdicts], again, part=self.store.part, newest=newest)
+            script = partial(reopen, some, [*verdicts], again, newest=newest)
             await self.store.tell(*map(str, await self.store.run(script)))
         return sorted(again)
 
@@ -272,7 +272,7 @@ class Entries:
         stays.
         """
         dropped: set[str] = set()
-        await self.store.run(lambda: drop(key, dropped, part=self.store.part))
+        await self.store.run(lambda: drop(key, dropped, done=not self.store.how.counted))
         return bool(dropped)
 
     async def prune(self, before: int, *, unacknowledged: bool = False) -> int:
@@ -365,7 +365,7 @@ class JournalEntries(Entries):
 def _do_again(keys: list[str], verdicts: list[str], again: set[str], *, newest: bool) -> Script[None]:
     text = "SELECT key, verdict FROM {s}entries WHERE key {any 1 text} AND digest <> '' ORDER BY seq {update}"
     mine = yield text, (keys,)
-    yield from reopen([key for key, _ in mine], verdicts, again, part=None, newest=newest)
+    yield from reopen([key for key, _ in mine], verdicts, again, newest=newest)
     if newest:  # the next claim of each thing has to look at them
         yield _LOOK_AGAIN, (sorted(again),)
     unknown = {key for key, verdict in mine if verdict == Verdict.UNKNOWN}

@@ -138,7 +138,7 @@ class PostgresStore(Pool):
     """
 
     def __init__(self, address: str, how: Opening) -> None:
-        self._how = how
+        self.how: Opening = how
         self._kind = kind = how.kind
         parts = split(address, f"the {kind}'s address")
         query = dict(parse_qsl(parts.query))
@@ -149,14 +149,13 @@ class PostgresStore(Pool):
         super().__init__(plain, f"the {kind}'s database", size=6, patience=patience)  # one of them listens
         self._create = how.create and not how.reading
         self.lanes: int = how.lanes
-        self.part: int | None = randrange(_PARTS) if how.counted else None
         if not self._create:  # it is looked at
             self.to_open = AT_ONCE
         self._restored, self._moved = how.restored, how.moved  # until the place is checked
         self._place: dict[str, str] | None = None  # once it is checked
         self.schema: str = ""  # once it is open
         self.marks: int = 0
-        self._dialect = _dialect_in(self.schema, self.part, self._kind)
+        self._dialect = _dialect_in(self.schema, self.how)
         self.commons: Commons = Commons()
         self._pending: list[_Given] = []
         self._flushing: asyncio.Task[None] | None = None
@@ -169,7 +168,7 @@ class PostgresStore(Pool):
             raise ConfigurationError(f"{self._kind}: belongs to no client. Pass it to one.")
         prepare = partial(self._prepare, session=session, same_mode=same_mode)
         await self.connect(prepare, application_name=f"invsvc {self._kind}")
-        if not self._how.reading and self._kind != "outbox":  # which does so before it sends
+        if not self.how.reading and self._kind != "outbox":  # which does so before it sends
             try:
                 await self.check_place()
             except BaseException:
@@ -189,17 +188,17 @@ class PostgresStore(Pool):
             self.schema = prefix
         else:
             facts["base_url"] = base_url = session.base_url
-            mine = (session.credential.fingerprint(base_url) or "") if self._how.it is not None else ""
+            mine = (session.credential.fingerprint(base_url) or "") if self.how.it is not None else ""
             found = await self._dialect.run(connection, self.find(base_url, mine, same_mode=same_mode))
             self.schema = found or self._own_schema(base_url, mine)
-        self._dialect = _dialect_in(self.schema, self.part, self._kind)
+        self._dialect = _dialect_in(self.schema, self.how)
         if not await connection.fetchval("SELECT to_regclass($1)", f"{self.schema}.facts"):
             if not self._create:
                 raise self._none_here("")
             if not await connection.fetchval("SELECT to_regnamespace($1)", self.schema):
                 await connection.execute(f"CREATE SCHEMA {self.schema}")
-            await self._dialect.run(connection, create(self._how, **facts))
-        await self._dialect.run(connection, check(self._name, self._how))
+            await self._dialect.run(connection, create(self.how, **facts))
+        await self._dialect.run(connection, check(self._name, self.how))
         if mine is not None:
             await connection.execute(_CREDENTIAL.format(schema=self.schema), f"credential {mine}")
 
@@ -217,9 +216,9 @@ class PostgresStore(Pool):
         """Yield the statements that create the store of *session*, the first of which creates its schema."""
         base_url = session.base_url
         schema = self._own_schema(base_url, session.credential.fingerprint(base_url) or "")
-        dialect = _dialect_in(schema, self.part, self._kind)
+        dialect = _dialect_in(schema, self.how)
         yield f"CREATE SCHEMA {schema}"
-        for text, values in create(self._how, base_url=base_url):
+        for text, values in create(self.how, base_url=base_url):
             if "{sqlite}" not in text:
                 statement, *arrays = dialect.translated(text, values)
                 for number, array in enumerate(arrays, 1):
@@ -275,7 +274,7 @@ class PostgresStore(Pool):
         place = await self._dialect.run(connection, place_of())
         if wrong_with_place(before, place) is None:
             return
-        if self._how.it is not None:
+        if self.how.it is not None:
             self._is_there(before, place)
         self.commons.stored.clear()
         async with connection.transaction(isolation="read_committed"):
@@ -324,12 +323,12 @@ class PostgresStore(Pool):
         if self._restored or self._moved:
             return False
         words = f"{self._kind} {self._called}: {what}"
-        if self._how.it is None:
+        if self.how.it is None:
             log.error(SETTLED, words)
             return False
         raise PlaceError(
             f"{words}. Its last sends may be missing, so nothing was sent. If nothing is missing (a clean "
-            f"switch-over), run {self._how.it} with --moved (moved=True). Otherwise run it with --restored "
+            f"switch-over), run {self.how.it} with --moved (moved=True). Otherwise run it with --restored "
             "(restored=True), which settles what may have been sent before it sends."
         )
 
@@ -466,7 +465,7 @@ class PostgresStore(Pool):
             stored.update(key for (key,) in await self.rows(text, *values))
         if sent:
             lanes = list({row[2] for row in sent.values()})
-            text, more = _PUT[self.part is not None, bool(lefts)], [[*lefts.values()]] if lefts else []
+            text, more = _PUT[self.how.counted, bool(lefts)], [[*lefts.values()]] if lefts else []
             found = await self.rows(text, [*sent.values()], lanes, *more)
             stored.update(seq for (seq,) in found)
         return stored
@@ -483,11 +482,12 @@ def _note(place: dict[str, str]) -> str:
     return f"{_NOTED}{sorted(place.items())}"
 
 
-def _dialect_in(schema: str, part: int | None, kind: str) -> PostgresDialect:
+def _dialect_in(schema: str, how: Opening) -> PostgresDialect:
     return PostgresDialect(
+        *(["counted"] if how.counted else []),
         s=f"{schema}.",
-        told="AND taker IS NOT NULL" if kind == "journal" else "",  # its keys note who gives secrets
-        part=str(part),
+        told="AND taker IS NOT NULL" if how.kind == "journal" else "",  # its keys note who gives secrets
+        part=str(randrange(_PARTS)),
         serial="bigserial PRIMARY KEY",
         filled="WITH (fillfactor = 40)",
         ms="floor(extract(epoch FROM clock_timestamp()) * 1000)",

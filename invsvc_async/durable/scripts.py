@@ -129,7 +129,7 @@ def numbers(many: int) -> Script[list[int]]:
 
 
 def add(
-    entries: Sequence[Entry], commons: Mapping[int, str], *, part: int | None, ours: set[int]
+    entries: Sequence[Entry], commons: Mapping[int, str], *, ours: set[int]
 ) -> Script[dict[str, tuple[int, str, int, int | None]]]:
     """
     Insert new *entries* in their order; return what is known under their keys, as ``KNOWN`` does.
@@ -143,7 +143,7 @@ def add(
     ours.update(given)
     numbered = [*zip(given, entries, strict=True)]
     new = yield _ADD, ([(seq, seq, *_columns_of(entry)) for seq, entry in numbered],)
-    yield from count(part, {(State.TO_DO, "", 0): len(new)})
+    yield from count({(State.TO_DO, "", 0): len(new)})
     if len(new) == len(entries):
         return {entry.key: (seq, entry.digest, int(entry.state), None) for seq, entry in numbered}
     found = yield KNOWN, ([entry.key for entry in entries],)
@@ -151,7 +151,7 @@ def add(
 
 
 def reopen(
-    keys: Sequence[str], verdicts: Sequence[str], again: set[str], *, part: int | None, newest: bool = False
+    keys: Sequence[str], verdicts: Sequence[str], again: set[str], *, newest: bool = False
 ) -> Script[set[int]]:
     """
     Reopen the entries of *keys* with one of *verdicts*; return their lanes, and add their keys to *again*.
@@ -171,7 +171,7 @@ def reopen(
         counts[State.DONE, verdict, flags] -= 1
     yield _REOPEN, (changed,)
     yield _HEARD, ([seq for seq, *_ in rows],)
-    yield from count(part, counts)
+    yield from count(counts)
     again.update(key for _, key, *_ in rows)
     return {lane for _, _, lane, *_ in rows}
 
@@ -191,18 +191,18 @@ def may_drop(key: str, *, done: bool = True) -> Script[int | None]:
     return entry.seq
 
 
-def drop(key: str, dropped: set[str], *, part: int | None) -> Script[None]:
+def drop(key: str, dropped: set[str], *, done: bool) -> Script[None]:
     """
-    Delete the entry of *key* if nothing of it was sent, or it is done; then add the key to *dropped*.
+    Delete the entry of *key* if nothing of it was sent, or it is *done*; then add the key to *dropped*.
 
-    In a batch (which counts), only one that is not done: its input would send it again.
+    In a batch, only one that is not done: its input would send it again.
 
     A process that is about to send it finds that it is gone, and does not.
     """
     yield "SELECT {durably}", ()
-    seq = yield from may_drop(key, done=part is None)
+    seq = yield from may_drop(key, done=done)
     if seq is not None:
-        yield from count(part, {(State.TO_DO, "", 0): -1})
+        yield from count({(State.TO_DO, "", 0): -1})
         yield "DELETE FROM {s}entries WHERE seq = $1", (seq,)
         yield _HEARD, ([seq],)
         dropped.add(key)

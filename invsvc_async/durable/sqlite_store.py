@@ -98,7 +98,6 @@ class SqliteStore:
         self._starting: Writer | None = None  # its connection is being opened
         self._given_up = threading.Event()  # the opening: the check of a large file takes a minute
         self.lanes: int = how.lanes
-        self.part: int | None = 0 if how.counted else None
         self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons()
         self._storing: list[int] = []  # common parts that the current group stores

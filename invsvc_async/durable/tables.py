@@ -43,9 +43,9 @@ __all__ = ["TAKER", "Opening", "check", "count", "create", "flags_in", "keep"]
 _LOST, _OVERTAKEN = '"lost":true', '"overtaken":true'  # in an outcome
 TAKER: Final = "taker"  # the fact that says in a file who gives the verdicts of what is sent now
 _COUNT: Final = """
-{postgres}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
-    SELECT {arg 1 smallint}, state, verdict, flags, many
-    FROM {rows 2 state:smallint verdict:text flags:smallint many:bigint} WHERE true
+{counted}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
+    SELECT {part}, state, verdict, flags, many
+    FROM {rows 1 state:smallint verdict:text flags:smallint many:bigint} WHERE true
     ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
 """
 # A new entry is inserted.  One that another process has taken over is in another lane, and stays as it is.
@@ -218,12 +218,7 @@ def keep(given: Sequence[tuple[Entry, Lane]]) -> tuple[str, Sequence[Cell]]:
     return _KEEP, (rows, list({lane.number for _, lane in given}))
 
 
-def count(part: int | None, changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
-    """
-    Add *changes*, by state, verdict and flags, to the *part* of the counts, if they are kept.
-
-    In a file, triggers do that.
-    """
-    rows = [(int(which[0]), *which[1:], many) for which, many in sorted(changes.items()) if many]
-    if part is not None and rows:
-        yield _COUNT, (part, rows)
+def count(changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
+    """Add *changes*, by state, verdict and flags, to the counts, if they are kept."""
+    if rows := [(int(which[0]), *which[1:], many) for which, many in sorted(changes.items()) if many]:
+        yield _COUNT, (rows,)
