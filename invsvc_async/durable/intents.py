@@ -34,11 +34,10 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.storage.dialect import Cell
 
-__all__ = ["Commons", "Packed", "as_new", "in_doubt", "not_overtaken", "pack", "unpack"]
+__all__ = ["Commons", "Packed", "as_new", "in_doubt", "pack", "unpack"]
 __all__ += ["seen_undone", "was_seen_undone", "without_lost_sends"]
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _COMMON = ("scope", "policy", "timeouts")
 _Factory: Any = attrs.Factory  # its stub is a function
 
@@ -152,13 +151,6 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
     except (InvsvcError, KeyError, AttributeError, TypeError) as error:
         raise unreadable(key, error) from error
     return intent
-
-
-def not_overtaken(text: str) -> str:
-    """Return the packed intent *text* without the note that a newer write to its resource was sent."""
-    own = _members(text)
-    own.pop("newest", None)
-    return msgspec.json.encode(own).decode()
 
 
 def as_new(intent: Intent, sent: tuple[Sent, ...] = ()) -> Intent:

@@ -54,10 +54,9 @@ from invsvc_async.writes.new_intent import (
     intent_of as new_intent,
     new_start,
     new_tag,
-    spec_of_intent,
-    taken_up,
     with_reader,
 )
+from invsvc_async.writes.recovery import run_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
@@ -302,28 +301,24 @@ class Keys:
         if spec is not None:
             policy = attrs.evolve(intent.policy, **{name: getattr(spec.policy, name) for name in _OF_A_RUN})
             intent = with_reader(attrs.evolve(intent, policy=policy), spec.reader)
-        return self._taken_up(run, intent, gone=gone, spec=spec)
-
-    def _taken_up(self, run: KeyedRun, intent: Intent, *, gone: bool, spec: WriteSpec | None) -> Driver[Any]:
-        """Return a run that goes on with *intent*; without *spec*, it only reads."""
         # What is in a file was left before it was opened.
         since = self.session.clock.now() if self.journal.is_shared else self.journal.opened
-        begin = partial(
-            taken_up,
-            self.session,
+        return run_of(
+            run.bound(),
+            intent,
+            reader=None if spec is None else spec.reader,
             journaled=True,
             gone_since=since if gone else None,
             reads_only=spec is None,
         )
-        taken = spec_of_intent(run.bound(), intent, None if spec is None else spec.reader)
-        return Driver(taken, intent, begin=begin, takes_up=True)
 
     async def _first(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any]:
         """Run a write of which nothing was sent."""
         await self.doubts.check()
         if run.overtaken:
             intent = attrs.evolve(new_intent(spec), newest=False)
-            return await self._driven(run, self._taken_up(run, intent, gone=False, spec=spec))
+            driver = run_of(run.bound(), intent, reader=spec.reader, journaled=True, reads_only=False)
+            return await self._driven(run, driver)
         spec = replace(spec, options=run.bound())
         if spec.creates_webhook and self.session.on_secret is None:
             self.session.warn_once("on_secret", _NO_SECRETS)
