@@ -95,7 +95,6 @@ class SqliteStore:
         self._same = SameFile(self.path, self._name, "all that use it")
         self._lock = FileLock(self.path, self._name, _IN_USE.get(how.kind, _IN_USE_OTHERWISE))
         self._writer: Writer | None = None
-        self._starting: Writer | None = None  # its connection is being opened
         self._given_up = threading.Event()  # the opening: the check of a large file takes a minute
         self.lanes: int = how.lanes
         self._told = asyncio.Event()  # something was changed for whoever sends
@@ -115,25 +114,22 @@ class SqliteStore:
                 folder is not writable.
         """
         del session, same_mode  # of each entry that is settled
-        if self._starting is None:
+        if self._writer is None:
             self._given_up = threading.Event()
-            self._starting = Writer(
+            self._writer = Writer(
                 self._name, self._connect, self._store_group, check=self._same.check, ended=self._group_ended
             )
-            self._starting.start_thread()
+            self._writer.start_thread()
         try:
-            await self._starting.opened()
-        except asyncio.CancelledError:
-            raise  # its thread still uses the file: opening again, or closing, takes it up
-        except BaseException:
-            self._starting = None
+            await self._writer.opened()
+        except JournalError:  # if it is cancelled, opening again, or closing, takes its thread up
+            self._writer = None
             raise
-        self._writer, self._starting = self._starting, None
 
     async def aclose(self) -> None:
         """Store everything and release the file. An opening that is under way ends soon."""
         self._given_up.set()
-        writer, self._writer, self._starting = self._writer or self._starting, None, None
+        writer, self._writer = self._writer, None
         if writer is not None:
             if not self._reading:
                 writer.act(lambda connection: connection.execute("DELETE FROM facts WHERE name = 'open'"))
