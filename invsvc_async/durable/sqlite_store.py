@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from contextlib import asynccontextmanager, closing, nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from math import inf
 from operator import attrgetter
 from pathlib import Path
@@ -26,7 +26,7 @@ from invsvc_async.storage.sqlite_file import SameFile, check_file, opened_as
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
@@ -85,6 +85,7 @@ class SqliteStore:
 
     silence: float = inf
     marks: int = 0  # at its opening alone
+    hurried = nullcontext  # a file answers soon
 
     def __init__(self, path: str | Path, how: Opening) -> None:
         self.path: Path = Path(path).resolve()  # the file has one owner, also through links
@@ -166,11 +167,6 @@ class SqliteStore:
 
     async def idle(self) -> None:
         """Do nothing: what is pending is stored before what is requested next."""
-
-    @asynccontextmanager
-    async def hurried(self) -> AsyncGenerator[None]:
-        """Do nothing: a file answers soon."""
-        yield
 
     async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
         """Return entries that are not done, in their order; not those of *held*. There is one lane."""

@@ -28,7 +28,7 @@ numbered: Python 3.12.0 to 3.12.3 warn of that.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -62,9 +62,8 @@ class _Part(NamedTuple):
 
 
 class _Statement(NamedTuple):
-    """A statement: texts and words in turn, and which of its values are rows of so many columns."""
+    """The words of a statement, and which of its values are rows of so many columns."""
 
-    texts: tuple[str, ...]
     parts: tuple[_Part, ...]
     rows: dict[int, int]
     only: str | None  # the stores that it is for
@@ -73,19 +72,14 @@ class _Statement(NamedTuple):
 
 @cache
 def _parsed(text: str) -> _Statement:
-    texts: list[str] = []
     parts: list[_Part] = []
-    end = 0
     for found in _WORDS.finditer(text):
         word, number, types, plain = found.group("word", "number", "types", "plain")
         columns = [(name, kind) for name, _, kind in (each.rpartition(":") for each in (types or "").split())]
         parts.append(_Part("arg" if plain else word, int(plain or number or 0), (*columns,)))
-        texts.append(text[end : found.start()])
-        end = found.end()
     rows = {part.number: len(part.columns) for part in parts if part.word == "rows"}
     words = {part.word for part in parts}
-    only = next(iter(words & _ONLY), None)
-    return _Statement((*texts, text[end:]), (*parts,), rows, only, "changed" in words)
+    return _Statement((*parts,), rows, next(iter(words & _ONLY), None), "changed" in words)
 
 
 class _Dialect:
@@ -96,8 +90,9 @@ class _Dialect:
         self._names = {**dict.fromkeys(_ONLY, ""), **names}
         self._known: dict[object, str] = {}
 
-    def _put_together(self, statement: _Statement, words: Iterable[str]) -> str:
-        return "".join(chain.from_iterable(zip(statement.texts, (*words, ""), strict=True)))
+    @staticmethod
+    def _put_together(text: str, words: Iterator[str]) -> str:
+        return _WORDS.sub(lambda _: next(words), text)
 
 
 def slices(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
@@ -159,7 +154,7 @@ class PostgresDialect(_Dialect):
                 given += map(list, zip(*value, strict=True)) if value else [[]] * statement.rows[number]
         if text not in self._known:
             words = (self._word(part, firsts[part.number]) for part in statement.parts)
-            self._known[text] = self._put_together(statement, words)
+            self._known[text] = self._put_together(text, words)
         given[0] = self._known[text]
         return given
 
@@ -216,9 +211,8 @@ class SqliteDialect(_Dialect):
                 given.append(times[word])
         if known not in self._known:
             sizes = iter(known[1:])
-            self._known[known] = self._put_together(
-                statement, [self._word(part, sizes) for part in statement.parts]
-            )
+            words = (self._word(part, sizes) for part in statement.parts)
+            self._known[known] = self._put_together(text, words)
         return self._known[known], given
 
     def _word(self, part: _Part, sizes: Iterator[int]) -> str:
