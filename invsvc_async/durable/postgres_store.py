@@ -8,18 +8,16 @@ import re
 from functools import partial
 from hashlib import blake2b
 from random import randrange
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
-from msgspec.structs import astuple
-
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
-from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, columns_of, entry_in
+from invsvc_async.durable.entry import ENTRY, SENT, SET_SENT, LostLaneError, columns_of, entry_in
 from invsvc_async.durable.facts import FIND, SET
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import SETTLED, PlaceError, mark_restored, place_of, wrong_with_place
 from invsvc_async.durable.scripts import COMMONS
-from invsvc_async.durable.tables import check, create, flags_in, keep
+from invsvc_async.durable.tables import check, create, flags_in, keep, latest
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.dialect import PostgresDialect
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.durable.tables import Opening
+    from invsvc_async.durable.tables import Opening, Put
     from invsvc_async.storage.dialect import Cell, Connection, Script
     from invsvc_async.transport.session import ClientState
 
@@ -58,8 +56,7 @@ _STORE = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}}),
 stored AS (
-    UPDATE {{s}}entries AS e SET state = given.state, common = given.common, intent = given.intent,
-        claim = given.claim, verdict = given.verdict, outcome = given.outcome, done_at = given.done_at
+    UPDATE {{s}}entries AS e SET {SET_SENT}
     FROM turn CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {SENT}}}
         JOIN owned ON owned.id = given.lane AND owned.owner = given.token %s
     WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane %s
@@ -122,9 +119,6 @@ INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 
 """
 
 
-_Given: TypeAlias = "tuple[Entry, Lane, Left | None, asyncio.Future[None]]"
-
-
 class PostgresStore(Pool):
     """
     The store in the database at *address*.
@@ -157,7 +151,7 @@ class PostgresStore(Pool):
         self.marks: int = 0
         self._dialect = _dialect_in(self.schema, self.how)
         self.commons: Commons = Commons()
-        self._pending: list[_Given] = []
+        self._pending: list[tuple[Put, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
 
     # --- opening
@@ -406,7 +400,7 @@ class PostgresStore(Pool):
     def put(self, entry: Entry, lane: Lane, left: Left | None = None) -> asyncio.Future[None]:
         """Store *entry* and the state in which it *left* its thing, if *lane* is still owned."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append((entry, lane, left, done))
+        self._pending.append(((entry, lane, left), done))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
         return done
@@ -423,18 +417,18 @@ class PostgresStore(Pool):
                 pending, self._pending = self._pending, []
                 try:
                     await self.store_commons()
-                    kept = await self._store(pending)
+                    kept = await self._store([given for given, _ in pending])
                 except BaseException as error:
                     away = JournalError(
                         "the journal was closed while its database was away. Run again to continue."
                     )
                     known = isinstance(error, Exception)
-                    for *_, done in pending:
+                    for _, done in pending:
                         settle(done, None, error if known else away)
                     if known:
                         continue
                     raise
-                for entry, lane, _, done in pending:
+                for (entry, lane, _), done in pending:
                     if (entry.seq or entry.key) in kept:
                         settle(done, None, None)
                     else:
@@ -443,30 +437,24 @@ class PostgresStore(Pool):
         finally:
             self._flushing = None
 
-    async def _store(self, given: list[_Given]) -> set[int | str]:
+    async def _store(self, given: Sequence[Put]) -> set[int | str]:
         """
-        Store of each number or key the last entry; return the numbers and keys of those that are stored.
+        Store entries, and return the numbers of those that are stored, or their keys.
 
         One without a number is new, or known by its key.
         """
-        new: dict[str, tuple[Entry, Lane]] = {}
-        sent: dict[int, tuple[Cell, ...]] = {}
-        lefts: dict[int, tuple[Cell, ...]] = {}
-        for entry, lane, left, _ in given:
-            if not (seq := entry.seq):
-                new[entry.key] = entry, lane
-                continue
-            sent[seq] = seq, entry.key, lane.number, lane.token, entry.taker, *columns_of(entry)
-            if left is not None:
-                lefts[seq] = seq, *astuple(left)
+        new, sent, lefts = latest(given)
         stored: set[int | str] = set()
         if new:
-            text, values = keep([*new.values()])
+            text, values = keep(new)
             stored.update(key for (key,) in await self.rows(text, *values))
         if sent:
-            lanes = list({row[2] for row in sent.values()})
-            text, more = _PUT[self.how.counted, bool(lefts)], [[*lefts.values()]] if lefts else []
-            found = await self.rows(text, [*sent.values()], lanes, *more)
+            rows = [
+                (entry.seq, entry.key, lane.number, lane.token, entry.taker, *columns_of(entry))
+                for entry, lane, _ in sent
+            ]
+            values = rows, list({lane.number for _, lane, _ in sent}), *([lefts] if lefts else [])
+            found = await self.rows(_PUT[self.how.counted, bool(lefts)], *values)
             stored.update(seq for (seq,) in found)
         return stored
 

@@ -7,16 +7,13 @@ import sqlite3
 import threading
 from contextlib import closing, nullcontext, suppress
 from math import inf
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from msgspec.structs import astuple
-
-from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, State, entry_in
+from invsvc_async.durable.entry import ENTRY, SENT, SET_SENT, LostLaneError, State, columns_of, entry_in
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import Epoch, fact
-from invsvc_async.durable.tables import check, create, keep
+from invsvc_async.durable.tables import check, create, keep, latest
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, SqliteDialect, slices
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.durable.tables import Opening
+    from invsvc_async.durable.tables import Opening, Put
     from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 
@@ -60,11 +57,9 @@ _LOOK_EVERY = 10_000  # steps of SQLite, a millisecond, between looks whether th
 # The lock of the file shows that whoever had it before is dead.
 _FREE = "UPDATE lanes SET owner = NULL"
 _STORE: Final = f"""
-UPDATE {{s}}entries AS e SET state = given.state, common = given.common, intent = given.intent,
-    claim = given.claim, verdict = given.verdict, outcome = given.outcome, done_at = given.done_at
-FROM {{rows 1 seq:bigint {SENT}}} WHERE e.seq = given.seq AND e.done_at IS NULL {{changed}}
+UPDATE {{s}}entries AS e SET {SET_SENT} FROM {{rows 1 seq:bigint {SENT}}}
+    WHERE e.seq = given.seq AND e.done_at IS NULL {{changed}}
 """
-_row_of: attrgetter[tuple[Cell, ...]] = attrgetter("seq", *(each.partition(":")[0] for each in SENT.split()))
 _STATES: Final = "SELECT seq, state FROM {s}entries WHERE seq {any 1 bigint}"
 _LEFT: Final = """
 INSERT INTO {s}states AS s (thing, place, team, state, stamp)
@@ -310,31 +305,21 @@ class SqliteStore:
         self._lock.release()
 
     def _store_group(
-        self, connection: sqlite3.Connection, values: list[tuple[Entry, Lane, Left | None]]
+        self, connection: sqlite3.Connection, values: list[Put]
     ) -> list[LostLaneError | None] | None:
-        new: dict[str, tuple[Entry, Lane]] = {}  # of each the last
-        sent: dict[int, Entry] = {}
-        lefts: dict[int, Left] = {}
-        for entry, lane, left in values:
-            self._sends += entry.state is State.SENDING
-            if not entry.seq:
-                new[entry.key] = entry, lane
-                continue
-            sent[entry.seq] = entry
-            if left is not None:
-                lefts[entry.seq] = left
+        new, sent, lefts = latest(values)
+        self._sends += [entry.state for entry, _, _ in (*new, *sent)].count(State.SENDING)
         fresh, lost = self.commons.fresh(), set[int | str]()
         # Usually it is one statement, which is its own transaction.
-        several = new or lefts or fresh or len(sent) > MOST
-        with transaction(connection) if several else nullcontext():
+        with transaction(connection) if new or lefts or fresh or len(sent) > MOST else nullcontext():
             if fresh:
                 connection.executemany("INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh)
                 self._storing = [number for number, _ in fresh]
-            for some in slices([*new.values()], MOST):
+            for some in slices(new, MOST):
                 kept = {key for (key,) in connection.execute(*DIALECT.translated(*keep(some)))}
-                lost.update(entry.key for entry, _ in some if entry.key not in kept)
-            lost |= DIALECT.run(connection, _store([*sent.values()], lefts))
-        if not lost and len(new) + len(sent) == len(values):
+                lost.update(entry.key for entry, _, _ in some if entry.key not in kept)
+            lost |= DIALECT.run(connection, _store([entry for entry, _, _ in sent], lefts))
+        if not lost:
             return None
         self._recount = True  # fewer were stored
         return [
@@ -352,7 +337,7 @@ class SqliteStore:
         self._epoch.ended(connection, sends)
 
 
-def _store(entries: Sequence[Entry], lefts: Mapping[int, Left]) -> Script[set[int]]:
+def _store(entries: Sequence[Entry], lefts: Sequence[tuple[Cell, ...]]) -> Script[set[int]]:
     """
     Update *entries* by their numbers; return those of entries that are gone, or done.
 
@@ -360,11 +345,10 @@ def _store(entries: Sequence[Entry], lefts: Mapping[int, Left]) -> Script[set[in
     """
     lost: set[int] = set()
     for some in slices(entries, MOST):
-        changed = yield _STORE, ([*map(_row_of, some)],)
+        changed = yield _STORE, ([(entry.seq, *columns_of(entry)) for entry in some],)
         if len(changed) < len(some):
             states = dict((yield _STATES, ([entry.seq for entry in some],)))
             lost.update(entry.seq for entry in some if states.get(entry.seq) != entry.state)
-    left = [(seq, *astuple(each)) for seq, each in lefts.items() if seq not in lost]
-    for part in slices(left, MOST):
+    for part in slices([left for left in lefts if left[0] not in lost], MOST):
         yield _LEFT, (part,)
     return lost
