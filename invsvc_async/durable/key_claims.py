@@ -280,8 +280,7 @@ class KeyedRun:
 
     def entry(self, state: State, intent: Intent, packed: Packed | None = None) -> Entry:
         """Return the entry of *intent*, whose packed form may be known."""
-        packed = packed or pack(intent, self.claims.store.commons)
-        return entry_of(state, intent, packed, **self._known())
+        return entry_of(state, intent, self.claims.store.commons, packed, **self._known())
 
     def _known(self) -> dict[str, Any]:  # Any: fields of Entry
         return {"seq": self.seq, "key": self.name, "thing": self.thing, "digest": self.digest}

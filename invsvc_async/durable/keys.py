@@ -409,14 +409,12 @@ class Keys:
         with self._turn_of(name) as turn:
             async with turn.lock:
                 found, lane = await self.claims.look(name), await self.journal.own_lane()
-                if found is None or found.entry.state is not State.SENDING:
+                if found is None or (entry := found.entry).state is not State.SENDING:
                     return None
-                entry = found.entry
-                options = options.without_team()
-                run = KeyedRun(self.claims, lane, name, entry.thing, entry.digest, options)
                 if (gone := await self.claims.take(found, lane)) is None:
                     return None
-                run.seq = entry.seq
+                options = options.without_team()
+                run = KeyedRun(self.claims, lane, name, entry.thing, entry.digest, options, seq=entry.seq)
                 try:
                     await self._driven(run, await self._left(run, entry, gone=gone))
                 except LostLaneError:
