@@ -97,7 +97,7 @@ class Entries:
     def __init__(self, store: Store, session: ClientState | None = None, *, same_mode: bool = False) -> None:
         self.store: Store = store
         self.facts: Facts = Facts(store)
-        self.lanes: int = store.lanes
+        self.lanes: int = store.how.lanes
         self._session, self._same_mode = session, same_mode
 
     async def open(self) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 import attrs
 from msgspec.structs import replace
 
+from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.intents import Packed, pack
@@ -340,8 +341,7 @@ class Claims:
                     made = await self._inserted([*asked.values()])
                 except Exception as error:  # noqa: BLE001 - raised where it is awaited
                     for _, _, future in asked.values():
-                        if not future.done():
-                            future.set_exception(error)
+                        settle(future, None, error)
                     continue
                 for name, (run, _, future) in asked.items():
                     result = made.get(name)

@@ -133,7 +133,7 @@ class PostgresStore(Pool):
 
     def __init__(self, address: str, how: Opening) -> None:
         self.how: Opening = how
-        self._kind = kind = how.kind
+        kind = how.kind
         parts = split(address, f"the {kind}'s address")
         query = dict(parse_qsl(parts.query))
         self.silence: float
@@ -142,7 +142,6 @@ class PostgresStore(Pool):
         patience = _TO_WRITE if kind == "journal" else PATIENCE
         super().__init__(plain, f"the {kind}'s database", size=6, patience=patience)  # one of them listens
         self._create = how.create and not how.reading
-        self.lanes: int = how.lanes
         if not self._create:  # it is looked at
             self.to_open = AT_ONCE
         self._restored, self._moved = how.restored, how.moved  # until the place is checked
@@ -158,11 +157,11 @@ class PostgresStore(Pool):
 
     async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
         """Connect, and create what is missing. *same_mode* continues what an older credential has left."""
-        if session is None and self._kind != "batch":
-            raise ConfigurationError(f"{self._kind}: belongs to no client. Pass it to one.")
+        if session is None and self.how.kind != "batch":
+            raise ConfigurationError(f"{self.how.kind}: belongs to no client. Pass it to one.")
         prepare = partial(self._prepare, session=session, same_mode=same_mode)
-        await self.connect(prepare, application_name=f"invsvc {self._kind}")
-        if not self.how.reading and self._kind != "outbox":  # which does so before it sends
+        await self.connect(prepare, application_name=f"invsvc {self.how.kind}")
+        if not self.how.reading and self.how.kind != "outbox":  # which does so before it sends
             try:
                 await self.check_place()
             except BaseException:
@@ -170,7 +169,7 @@ class PostgresStore(Pool):
                 raise
 
     async def _prepare(self, connection: Connection, *, session: ClientState | None, same_mode: bool) -> None:
-        prefix = f"invoicing_{self._kind}_{self._called}"
+        prefix = f"invoicing_{self.how.kind}_{self._called}"
         await connection.execute(_LOCK, prefix)
         if self._create and await connection.fetchval("SHOW transaction_read_only") == "on":
             raise JournalError(
@@ -198,13 +197,13 @@ class PostgresStore(Pool):
 
     def _none_here(self, whose: str) -> JournalError:
         return JournalError(
-            f"{self._name}: it has no {self._kind} {self._called!r}{whose}. Check the name in its address, "
-            "and the profile."
+            f"{self._name}: it has no {self.how.kind} {self._called!r}{whose}. Check the name in its "
+            "address, and the profile."
         )
 
     def _own_schema(self, base_url: str, mine: str) -> str:
         digest = blake2b(f"{base_url} {mine}".encode(), digest_size=6).hexdigest()
-        return f"invoicing_{self._kind}_{self._called}_{digest}"
+        return f"invoicing_{self.how.kind}_{self._called}_{digest}"
 
     def definition(self, session: ClientState) -> Iterator[str]:
         """Yield the statements that create the store of *session*, the first of which creates its schema."""
@@ -243,9 +242,9 @@ class PostgresStore(Pool):
         if same_mode and len(others) > 1:
             text = f"INSERT INTO SCHEMA.facts (name, value) VALUES ('credential {mine}', '')"
             raise JournalError(
-                f"{self._name}: several credentials have an {self._kind} here, perhaps of other teams, and "
-                f"same_mode does not say which one is continued. Find its schema among {', '.join(others)}, "
-                f"and run: {text}"
+                f"{self._name}: several credentials have an {self.how.kind} here, perhaps of other teams, "
+                "and same_mode does not say which one is continued. Find its schema among "
+                f"{', '.join(others)}, and run: {text}"
             )
         if same_mode and others:
             return others[0]
@@ -285,7 +284,7 @@ class PostgresStore(Pool):
         try:
             self._place = await self.run(self._checked_place)
         except PlaceError:
-            if self._kind == "outbox":  # what is enqueued from now on cannot have been sent
+            if self.how.kind == "outbox":  # what is enqueued from now on cannot have been sent
                 await self.rows(_NOTE_LAST, _note(await self.run(place_of)))
             raise
         if self._restored or self._moved:
@@ -316,7 +315,7 @@ class PostgresStore(Pool):
             return True
         if self._restored or self._moved:
             return False
-        words = f"{self._kind} {self._called}: {what}"
+        words = f"{self.how.kind} {self._called}: {what}"
         if self.how.it is None:
             log.error(SETTLED, words)
             return False

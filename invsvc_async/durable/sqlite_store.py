@@ -92,7 +92,6 @@ class SqliteStore:
         self._lock = FileLock(self.path, self._name, _IN_USE.get(how.kind, _IN_USE_OTHERWISE))
         self._writer: Writer | None = None
         self._given_up = threading.Event()  # the opening: the check of a large file takes a minute
-        self.lanes: int = how.lanes
         self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons()
         self._storing: list[int] = []  # common parts that the current group stores
