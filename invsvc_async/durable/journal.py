@@ -254,11 +254,7 @@ class ClientJournal:
             self._remove(intent.identity)
 
     async def settled(self, outcome: Outcome[object]) -> None:
-        """
-        Store the verdict of a write; with UNKNOWN it stays open.
-
-        A verdict that cannot be stored is logged, and the write stays open in the journal.
-        """
+        """Store the verdict of a write; with UNKNOWN, or if that fails, which is logged, it stays open."""
         started, commons = outcome.started_as, self._store.commons
         write = self._writes.get(started.identity)
         if write is None:  # it was never sent under this journal

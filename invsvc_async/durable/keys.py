@@ -303,13 +303,9 @@ class Keys:
             intent = with_reader(attrs.evolve(intent, policy=policy), spec.reader)
         # What is in a file was left before it was opened.
         since = self.session.clock.now() if self.journal.is_shared else self.journal.opened
+        reader, gone_since = None if spec is None else spec.reader, since if gone else None
         return run_of(
-            run.bound(),
-            intent,
-            reader=None if spec is None else spec.reader,
-            journaled=True,
-            gone_since=since if gone else None,
-            reads_only=spec is None,
+            run.bound(), intent, reader=reader, journaled=True, gone_since=gone_since, reads_only=spec is None
         )
 
     async def _first(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any]:

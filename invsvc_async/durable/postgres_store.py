@@ -131,6 +131,8 @@ class PostgresStore(Pool):
     If errors advise to run something, each credential has a store of its own. Otherwise all share one.
     """
 
+    marks: int = 0  # of a copy, since this was made
+
     def __init__(self, address: str, how: Opening) -> None:
         self.how: Opening = how
         kind = how.kind
@@ -147,7 +149,6 @@ class PostgresStore(Pool):
         self._restored, self._moved = how.restored, how.moved  # until the place is checked
         self._place: dict[str, str] | None = None  # once it is checked
         self.schema: str = ""  # once it is open
-        self.marks: int = 0
         self._dialect = _dialect_in(self.schema, self.how)
         self.commons: Commons = Commons()
         self._pending: list[tuple[Put, asyncio.Future[None]]] = []

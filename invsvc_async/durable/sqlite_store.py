@@ -303,9 +303,7 @@ class SqliteStore:
         self._epoch.close()
         self._lock.release()
 
-    def _store_group(
-        self, connection: sqlite3.Connection, values: list[Put]
-    ) -> list[LostLaneError | None] | None:
+    def _store_group(self, connection: sqlite3.Connection, values: list[Put]) -> list[JournalError | None]:
         new, sent, lefts = latest(values)
         self._sends += [entry.state for entry, _, _ in (*new, *sent)].count(State.SENDING)
         fresh, lost = self.commons.fresh(), set[int | str]()
@@ -319,7 +317,7 @@ class SqliteStore:
                 lost.update(entry.key for entry, _, _ in some if entry.key not in kept)
             lost |= DIALECT.run(connection, _store([entry for entry, _, _ in sent], lefts))
         if not lost:
-            return None
+            return []
         self._recount = True  # fewer were stored
         return [
             LostLaneError(f"entry {entry.key!r} {_GONE}") if (entry.seq or entry.key) in lost else None

@@ -81,7 +81,7 @@ class Writer:
     The thread, for one event loop and the file *name* (as errors show it).
 
     *connect* opens the connection.  *store* writes a list of values, in the open transaction or in one of its
-    own, and returns the result or error of each, or ``None`` if they have none.  Both run on the thread.
+    own, and returns the result or error of each, or nothing if they have none.  Both run on the thread.
     *begin* is the statement, or function, that starts the transaction of a group.  *check* is called there
     before each group, which fails if it raises; *ended* after each, once its requests are complete, with
     whether all succeeded.
@@ -238,7 +238,7 @@ class Writer:
                 assert self._store is not None
                 stored = [*some]
                 results = self._store(connection, [job.value for job in stored])
-                for job, result in zip(stored, results, strict=True) if results is not None else ():
+                for job, result in zip(stored, results, strict=True) if results else ():
                     if isinstance(result, Exception):
                         job.error = result
                     else:
