@@ -43,7 +43,7 @@ from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.intents import as_new, in_doubt
 from invsvc_async.durable.key_claims import ENDED, FREED, Claims, KeyedRun, KeyTakenError
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
-from invsvc_async.durable.last_writes import LastWrite, learn
+from invsvc_async.durable.last_writes import Left, learn
 from invsvc_async.durable.records import intent_of, outcome_of
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
@@ -85,7 +85,7 @@ _UNKNOWN: Final = f"e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <
 _OTHERS: Final = f"""
 SELECT earlier.key, earlier.place, s.place > $4 OR EXISTS (
         SELECT 1 FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place > $4
-    ), EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE {_UNKNOWN}), s.place, s.team, s.state, s.stamp
+    ), EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE {_UNKNOWN}), s.team, s.state, s.stamp
 FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING (thing) LEFT JOIN (
     SELECT key, place FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place < $4 AND place > $5
         ORDER BY place LIMIT 1
@@ -375,8 +375,7 @@ class Keys:
                 await self.claims.until_closed(asyncio.sleep(_LOOK))
             else:
                 await self._settle(key, run.options)
-        seq, team, state, stamp = left
-        learn(self.session.writes, [LastWrite(thing=thing, seq=seq, team=team, state=state, stamp=stamp)])
+        learn(self.session.writes, [Left(thing, *left)])
         for entry in await self.store.entries(_UNKNOWN, thing, run.seq, since) if unknown else ():
             self._close_line(await self._intent(entry), thing)
         run.is_next = True

@@ -193,7 +193,7 @@ class SqliteDialect(_Dialect):
         statement = _parsed(text)
         given: list[Cell] = []
         known: tuple[Any, ...] = (text,)  # Any: the text, and the sizes of its lists
-        times: dict[str, float] = {}
+        times = {name: clock() for name, clock in self._clocks.items()}  # one time in the whole statement
         for word, number, columns in statement.parts:
             if word in {"rows", "any"}:
                 value = values[number - 1]
@@ -205,9 +205,7 @@ class SqliteDialect(_Dialect):
                     given.append(len(value))
             elif number:
                 given.append(values[number - 1])
-            elif word in self._clocks:
-                if word not in times:  # one time in the whole statement
-                    times[word] = self._clocks[word]()
+            elif word in times:
                 given.append(times[word])
         if known not in self._known:
             sizes = iter(known[1:])
