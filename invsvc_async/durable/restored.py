@@ -29,7 +29,7 @@ from invsvc_async.storage.sqlite_writer import transaction
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from invsvc_async.durable.tables import Opening
@@ -76,7 +76,7 @@ class Mark(msgspec.Struct, kw_only=True):
     is_open: bool = True  # the input has not been read since
 
 
-mark_in = msgspec.json.Decoder(Mark).decode  # what the text of the fact says
+mark_in: Callable[[str], Mark] = msgspec.json.Decoder(Mark).decode  # what the text of the fact says
 _encode = msgspec.json.Encoder().encode
 
 
