@@ -71,6 +71,7 @@ Reader: TypeAlias = "Callable[[Client, Intent], Awaitable[Any]]"
 # Compiled at first use, because compilation would be a part of the import's time.
 LOOPBACK = r"localhost|127(\.\d{1,3}){3}|::1"
 _VERSION = r"/v\d+$"
+_SCHEMES = ("http", "https")
 _SETTINGS: dict[str, type] = {  # by the names in ClientOptions
     "timeouts": Timeouts,
     "reads": ReadRetries,
@@ -168,8 +169,7 @@ class Client:
         writes = WriteRegister(is_of_one_mode=is_of_one_mode, journal=_journal(journal), clock=clock)
         hooks = on_attempt, on_decision, on_unsettled, on_secret
         shared = ClientState(transport, clock, url, credential, self.of, sent, writes, *hooks)
-        bind = getattr(writes.journal, "bind", None)
-        if bind is not None:  # a journal that several programs share
+        if (bind := getattr(writes.journal, "bind", None)) is not None:  # programs share it
             bind(shared)
         self._view = _checked(ClientOptions(shared, timeout, reads, reconcile, names, team))
         warn_if_never_sent_again(reconcile, timeout)
@@ -413,8 +413,7 @@ class Client:
             ConfigurationError: The client has no journal, or the namespace of its keys is not certain.
             JournalError: The journal cannot be used.
         """
-        found: Outcome[Any] | None = await self._keys("outcome_of").outcome_of(key, self._view.team)
-        return found
+        return await self._keys("outcome_of").outcome_of(key, self._view.team)
 
     async def forget(self, key: str) -> bool:
         """
@@ -427,7 +426,7 @@ class Client:
             ConfigurationError: As :meth:`outcome_of`.
             JournalError: The write may have been sent and has no verdict, or the journal cannot be used.
         """
-        return bool(await self._keys("forget").forget(key, self._view.team))
+        return await self._keys("forget").forget(key, self._view.team)
 
     async def prune(self, *, older_than: float) -> int:
         """
@@ -439,7 +438,7 @@ class Client:
             ConfigurationError: The client has no journal.
             JournalError: The journal cannot be used.
         """
-        return int(await self._keys("prune").prune(older_than))
+        return await self._keys("prune").prune(older_than)
 
     def _keys(self, what: str) -> Keys:
         keys: Keys | None = getattr(self._checked_journal(what), "keys", None)
@@ -554,18 +553,16 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
     except ValueError:  # whose text may be a part of a password that should not be there
         raise ConfigurationError("base_url: is not a URL. Check its host and port.") from None
     path = parts.path.rstrip("/")
-    secure, web = parts.scheme == "https", parts.scheme in ("http", "https")
-    exposed = web and not (secure or allow_insecure_http or re.fullmatch(LOOPBACK, host or ""))
+    exposed = parts.scheme == "http" and not (allow_insecure_http or re.fullmatch(LOOPBACK, host or ""))
     problems: dict[str, object] = {
-        "must start with https:// (or http://) and name a host": not web or not host,
+        "must start with https:// (or http://) and name a host": parts.scheme not in _SCHEMES or not host,
         "must not contain credentials (pass ApiKey(…) instead)": parts.username or parts.password,
         "must not have a query or fragment": "?" in text or "#" in text,
         "must end in the version segment, such as https://host.example/v2": not re.search(_VERSION, path),
         "is plain http to another machine (use https, or allow_insecure_http=True)": exposed,
         "contains a space or control character": any(ord(char) <= 32 or ord(char) == 127 for char in text),
     }
-    wrong = [reason for reason, found in problems.items() if found]
-    if wrong:
+    if wrong := [reason for reason, found in problems.items() if found]:
         raise ConfigurationError(f"base_url: {'; '.join(wrong)}")
     netloc = f"[{host}]" if host and ":" in host else host
     return f"{parts.scheme}://{netloc}{f':{port}' if port else ''}{path}"

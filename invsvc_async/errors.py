@@ -308,10 +308,6 @@ def service_error_class(status: int) -> type[ServiceError]:
 class PagingError(InvsvcError):
     """A list cannot be read any further; pass ``resume_token`` to ``pages.resume`` to continue."""
 
-    def __init__(self, message: str, *, resume_token: str | None = None) -> None:
-        self.resume_token = resume_token
-        super().__init__(message)
-
 
 class CursorStalledError(PagingError):
     """The service returned a cursor that was already followed, so the list would never end."""

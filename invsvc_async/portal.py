@@ -7,17 +7,14 @@ import atexit
 import inspect
 import os
 import threading
-from contextlib import AsyncExitStack, suppress
-from contextvars import copy_context
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from invsvc_async.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
-    from contextlib import AbstractAsyncContextManager
-    from contextvars import Context
-    from types import TracebackType
 
     from invsvc_async.client import Client
 
@@ -41,7 +38,6 @@ class Portal:
 
     Raises:
         ConfigurationError: *make* is not a function.
-
     """
 
     def __init__(self, make: Callable[[], Client]) -> None:
@@ -74,7 +70,6 @@ class Portal:
         Raises:
             ConfigurationError: The portal has ended, or ends during the call; it belongs to the parent of
                 this process; or it is called from its own loop.
-
         """
         return self._call(awaitable, copy_context())
 
@@ -86,7 +81,6 @@ class Portal:
 
         Raises:
             ConfigurationError: As :meth:`call`.
-
         """
         iterator, context = aiter(items), copy_context()
         while True:
@@ -105,7 +99,6 @@ class Portal:
 
         Raises:
             ConfigurationError: As :meth:`call`.
-
         """
         return self.call(self._entered(manager))
 
@@ -127,9 +120,7 @@ class Portal:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool | None:
         return self._end(error)
 
     def _live(self) -> None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["FILE", "from_environment", "with_profile", "write_profile"]
 
 FILE = "invsvc.toml"
-_TOP = ("default_profile", "profiles")
 _TYPE_NAMES = {str: "a string", bool: "true or false", dict: "a table"}
 _BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key without quotes
 _CLASSES: dict[str, type[Any]] = {"names": ParameterNames, "reconcile": ReconcilePolicy}
@@ -52,24 +51,21 @@ def from_environment(
 def _from_file(environment: Mapping[str, str], profile: str | None) -> dict[str, Any]:
     elsewhere = environment.get("INVSVC_CONFIG")
     path = Path(elsewhere or FILE)
-    if path.is_file():
-        whole = _parsed(_read(path), str(path))
-        name, profiles = profile or whole.get("default_profile"), whole.get("profiles", {})
-        if name is None:
-            return {}
-        profiles = profiles if isinstance(profiles, dict) else {}
-        found = profiles.get(name) if isinstance(name, str) else None
-        if isinstance(found, dict):
-            return _checked(found, f"{path}, profile {name!r}")
-        wrong = f"{path}: has no profile {name!r}. Known profiles: {', '.join(profiles) or 'none'}."
-    elif elsewhere:
-        wrong = f"INVSVC_CONFIG: {path} is not a file. Correct the path, or unset it."
-    elif profile:
-        wrong = f"profile {profile!r} was requested, but {path} does not exist. "
-        wrong += "Create it, or unset INVSVC_PROFILE."
-    else:
+    if not path.is_file():
+        if elsewhere:
+            raise ConfigurationError(f"INVSVC_CONFIG: {path} is not a file. Correct the path, or unset it.")
+        if profile:
+            wrong = f"profile {profile!r} was requested, but {path} does not exist"
+            raise ConfigurationError(f"{wrong}. Create it, or unset INVSVC_PROFILE.")
         return {}
-    raise ConfigurationError(wrong)
+    whole = _parsed(_read(path), str(path))
+    if (name := profile or whole.get("default_profile")) is None:
+        return {}
+    profiles = found if isinstance(found := whole.get("profiles"), dict) else {}
+    if isinstance(name, str) and isinstance(found := profiles.get(name), dict):
+        return _checked(found, f"{path}, profile {name!r}")
+    known = ", ".join(profiles) or "none"
+    raise ConfigurationError(f"{path}: has no profile {name!r}. Known profiles: {known}.")
 
 
 def _read(path: Path) -> str:
@@ -84,7 +80,7 @@ def _parsed(text: str, place: str) -> dict[str, Any]:
         whole = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # huge numbers and deep nesting, among others
         raise ConfigurationError(f"{place}: cannot be read: {error}") from None
-    _check_keys(whole, _TOP, place)
+    _check_keys(whole, ("default_profile", "profiles"), place)
     return whole
 
 
@@ -177,16 +173,14 @@ def _with_values(text: str, path: list[str], values: dict[str, Any]) -> str:
         begin = len(lines) + 1
         lines += ["", f"[{'.'.join(key if _BARE.fullmatch(key) else _quoted(key) for key in path)}]"]
     end = next((at for at in heads if at > begin), len(lines))
-    new: list[str] = []
+    table, new = "\n".join(lines[begin:end]), list[str]()
     for key, value in values.items():
-        assigned = re.compile(rf"""(\s*{key}\s*=\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*')(.*)""")
-        for at in range(begin + 1, end):
-            if found := assigned.fullmatch(lines[at]):
-                lines[at] = found[1] + _quoted(value) + found[2]
-                break
-        else:
+        old = rf"""(?m)^([ \t]*{key}[ \t]*=[ \t]*)(?:"(?:[^"\\]|\\.)*"|'[^']*')"""
+        table, found = re.subn(old, r"\g<1>" + _quoted(value).replace("\\", r"\\"), table, count=1)
+        if not found:
             new.append(f"{key} = {_quoted(value)}")
-    lines[begin + 1 : begin + 1] = new
+    head, *others = table.split("\n")
+    lines[begin:end] = [head, *new, *others]
     return "\n".join(lines) + "\n"
 
 

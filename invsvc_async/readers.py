@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["get", "invoice_by_idempotency_key", "reminder_operation"]
 
 _LIMIT = 100  # the largest page size
+_NO_REMINDER = "the service has no such reminder operation; sending it again needs a person's review"
+_ANOTHER = "the answer does not name this reminder operation: it may be the current configuration"
 
 
 def invoice_by_idempotency_key(kind: Literal["egress", "payment_complements"], key: str) -> Reader:
@@ -78,14 +80,8 @@ def reminder_operation(payment_id: str, operation_id: str) -> Reader:
         try:
             found = await client.payments.reminder_operation(payment_id, operation_id, team=intent.scope.team)
         except NotFoundError:
-            return CannotTell(
-                "the service has no such reminder operation; sending it again needs a person's review"
-            )
-        if not _contains(found.content, operation_id):
-            return CannotTell(
-                "the answer does not name this reminder operation: it may be the current configuration"
-            )
-        return Applied(found)
+            return CannotTell(_NO_REMINDER)
+        return Applied(found) if _contains(found.content, operation_id) else CannotTell(_ANOTHER)
 
     read.__qualname__ = "readers.reminder_operation"
     return read
@@ -127,9 +123,8 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
 
 
 def _contains(value: object, text: str) -> bool:
-    """Return whether *text*, in any case, is somewhere in *value*."""
     if isinstance(value, Mapping):
-        return any(_contains(each, text) for each in value.values())
+        value = [*value.values()]
     if isinstance(value, (list, tuple)):
         return any(_contains(each, text) for each in value)
     return isinstance(value, str) and value.lower() == text.lower()

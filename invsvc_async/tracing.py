@@ -96,13 +96,19 @@ def instrument(
     meter = metrics.get_meter(*_SCOPE, meter_provider)
     tracing = _Tracing(tracer_provider, meter, session.base_url)
     for name in ("on_attempt", "on_decision", "on_unsettled"):
-        setattr(session, name, _both(getattr(tracing, name), getattr(session, name)))
+        hooks = [each for each in (getattr(tracing, name), getattr(session, name)) if each is not None]
+        setattr(session, name, partial(_call_each, hooks))
     session.on_replay = tracing.on_replay
     session.on_call, session.trace = tracing.on_call, tracing.headers
     session.on_stream = partial(tracing.stream, clock=session.clock)
     backlogs = Backlogs(session.stores)
     for field, unit in (("open", "{write}"), ("oldest", "s"), ("untold", "{verdict}"), ("lanes", "{lane}")):
         meter.create_observable_gauge(f"invsvc.store.{field}", [partial(_stored, backlogs, field)], unit)
+
+
+def _call_each(hooks: Iterable[Callable[[Any], None]], report: object) -> None:
+    for hook in hooks:
+        hook(report)
 
 
 def _stored(backlogs: Backlogs, field: str, _options: object) -> Iterable[Observation]:
@@ -235,7 +241,6 @@ _CALL: ContextVar[_Call | None] = ContextVar("invsvc_call", default=None)
 
 
 def _within() -> Context | None:
-    """Return the context of the call that runs in this task."""
     call = _CALL.get()
     return None if call is None else trace.set_span_in_context(call.span)
 
@@ -359,14 +364,3 @@ class _Tracing:
             raise
         finally:
             self.seconds.record(clock.now() - begun, {**facts, **self.server})
-
-
-def _both(ours: Callable[[Any], None], theirs: Callable[[Any], None] | None) -> Callable[[Any], None]:
-    if theirs is None:
-        return ours
-
-    def call(report: Any) -> None:
-        ours(report)
-        theirs(report)
-
-    return call

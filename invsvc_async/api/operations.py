@@ -93,34 +93,36 @@ _PAYMENT_ID = r"[A-Za-z0-9_-]{1,160}"
 _UUID4 = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _PERSON = ("person_token",)
 
-Fields: TypeAlias = Any  # the other fields of a Parameter, each of its own type
+Fields: TypeAlias = Any  # the other fields of a row, each of its own type
 
 _WITHOUT_READ: dict[str, Any] = {
-    "kind": Kind.WRITE,
     "write_kind": "write without a read",
     "settled": "The specification has no read for it. The caller's reader decides; without one: unknown "
     "at once.",
 }
 
 
-def _path(name: str, wire: str = "id", *, pattern: str | None = None, bearer: str | None = None) -> Parameter:
-    return Parameter(
-        name=name, where="path", form=Form.ID, wire=wire, pattern=pattern, bearer=bearer, required=True
-    )
+def _path(name: str, wire: str = "id", **more: Fields) -> Parameter:
+    return Parameter(name=name, where="path", form=Form.ID, wire=wire, required=True, **more)
 
 
-def _body(name: str, form: Form = Form.TEXT, *, wire: str | None = None, **constraints: Fields) -> Parameter:
-    return Parameter(name=name, where="body", form=form, wire=wire or name, **constraints)
+def _body(name: str, form: Form = Form.TEXT, *, wire: str | None = None, **more: Fields) -> Parameter:
+    return Parameter(name=name, where="body", form=form, wire=wire or name, **more)
 
 
-def _query(name: str, form: Form = Form.TEXT, **constraints: Fields) -> Parameter:
-    return Parameter(name=name, where="query", form=form, wire=name, **constraints)
+def _query(name: str, form: Form = Form.TEXT, **more: Fields) -> Parameter:
+    return Parameter(name=name, where="query", form=form, wire=name, **more)
 
 
-def _unnamed(
-    name: str, form: Form = Form.TEXT, *, assumed: str | None = None, **constraints: Fields
-) -> Parameter:
-    return Parameter(name=name, where="query", form=form, assumed=assumed or name, **constraints)
+def _unnamed(name: str, form: Form = Form.TEXT, *, assumed: str | None = None, **more: Fields) -> Parameter:
+    return Parameter(name=name, where="query", form=form, assumed=assumed or name, **more)
+
+
+def _operation(name: str, request: str, result: str, *rows: Parameter, **more: Fields) -> Operation:
+    """Return the row of a *request*: its method and its path."""
+    method, path = request.split(" ")
+    kind = Kind.READ if method == "GET" else Kind.WRITE
+    return Operation(name=name, method=method, path=path, kind=kind, result=result, parameters=rows, **more)
 
 
 _PAGE_SIZE: dict[str, Any] = {"minimum": 1, "maximum": 100}
@@ -137,194 +139,146 @@ _STATUS = ("active", "inactive")
 
 # The table has several fields to a line.
 # fmt: off
-JOURNEYS_UPDATE = Operation(
-    name="journeys.update", method="PUT", path="/journeys/{id}", kind=Kind.WRITE, result="Journey",
+JOURNEYS_UPDATE = _operation(
+    "journeys.update", "PUT /journeys/{id}", "Journey",
+    _path("journey", bearer="Journey"),
+    _body("name", minimum=1, maximum=150),
+    _body("description", maximum=1000, nullable=True),
+    _body("graph", Form.GRAPH, nullable=True),
+    _body("trigger_type", wire="triggerType", nullable=True),
+    _body("replaces_defaults", Form.FLAG, wire="replacesDefaults", nullable=True),
     authority="admin in the selected team",
-    parameters=(
-        _path("journey", bearer="Journey"),
-        _body("name", minimum=1, maximum=150),
-        _body("description", maximum=1000, nullable=True),
-        _body("graph", Form.GRAPH, nullable=True),
-        _body("trigger_type", wire="triggerType", nullable=True),
-        _body("replaces_defaults", Form.FLAG, wire="replacesDefaults", nullable=True),
-    ),
     needs_field=True, reader="journeys.get", write_kind="update of a journey",
     settled="The journey is read back; its fields and its `last_updated` decide.",
 )
-JOURNEYS_GET = Operation(
-    name="journeys.get", method="GET", path="/journeys/{id}", result="Journey", listed=False,
-    parameters=(_path("journey_id"),),
+JOURNEYS_GET = _operation("journeys.get", "GET /journeys/{id}", "Journey", _path("journey_id"), listed=False)
+INVOICES_EGRESS = _operation(
+    "invoices.egress", "GET /invoices/egress", "Invoice",
+    *_LISTING,
+    _unnamed("client_id"),
+    _unnamed("client_tax_id"),
+    _query("status", choices=("valid", "canceled", "cancelled")),
+    _query("series", constraint="exact match"),
+    _query("folio", Form.FOLIO, constraint="exact match"),
+    Parameter(name="metadata", where="query", form=Form.METADATA, wire="metadata.<key>"),
+    _unnamed("page", Form.INTEGER, minimum=1, constraint="only with metadata filters"),
+    shape=Shape.LIST, many=True,
 )
-INVOICES_EGRESS = Operation(
-    name="invoices.egress", method="GET", path="/invoices/egress", shape=Shape.LIST, result="Invoice",
+INVOICES_PAYMENT_COMPLEMENTS = _operation(
+    "invoices.payment_complements", "GET /invoices/payment", "Invoice",
+    *_LISTING,
+    shape=Shape.LIST, many=True,
+)
+INVOICES_DOWNLOAD_STATUS = _operation(
+    "invoices.download_status", "GET /invoices/download/status/{request_id}", "DownloadRequest",
+    _path("request_id", "request_id"),
+)
+RETENTIONS_FILES = _operation(
+    "retentions.files", "GET /retentions/{id}/files", "RetentionFile",
+    _path("retention_id"),
+    _query("file_type", choices=("pdf", "xml"), constraint="both if left out"),
     many=True,
-    parameters=(
-        *_LISTING,
-        _unnamed("client_id"),
-        _unnamed("client_tax_id"),
-        _query("status", choices=("valid", "canceled", "cancelled")),
-        _query("series", constraint="exact match"),
-        _query("folio", Form.FOLIO, constraint="exact match"),
-        Parameter(name="metadata", where="query", form=Form.METADATA, wire="metadata.<key>"),
-        _unnamed("page", Form.INTEGER, minimum=1, constraint="only with metadata filters"),
-    ),
 )
-INVOICES_PAYMENT_COMPLEMENTS = Operation(
-    name="invoices.payment_complements", method="GET", path="/invoices/payment", shape=Shape.LIST,
-    result="Invoice", many=True,
-    parameters=_LISTING,
-)
-INVOICES_DOWNLOAD_STATUS = Operation(
-    name="invoices.download_status", method="GET", path="/invoices/download/status/{request_id}",
-    result="DownloadRequest",
-    parameters=(_path("request_id", "request_id"),),
-)
-RETENTIONS_FILES = Operation(
-    name="retentions.files", method="GET", path="/retentions/{id}/files", result="RetentionFile", many=True,
-    parameters=(
-        _path("retention_id"),
-        _query("file_type", choices=("pdf", "xml"), constraint="both if left out"),
-    ),
-)
-TEAMS_CREATE = Operation(
-    name="teams.create", method="POST", path="/teams", result="Team",
+TEAMS_CREATE = _operation(
+    "teams.create", "POST /teams", "Team",
+    _body("legal_name"),
+    _body("tax_id"),
+    _body("tax_system"),
+    _body("address", Form.OBJECT),
+    _body("brand", Form.OBJECT),
+    _body("support_email"),
+    _body("support_phone"),
+    _body("generate_onboarding_url", Form.FLAG),
+    _body("metadata", Form.OBJECT),
+    _body("add_members", Form.MEMBERS),
+    _body("add_master_team_members", Form.FLAG),
+    _body("credit_limit", Form.NUMBER, nullable=True, constraint="documents per billing period"),
     authority="a plan with `multipleIssuerAccounts` (else 403) and suppliers (else 401)",
-    parameters=(
-        _body("legal_name"),
-        _body("tax_id"),
-        _body("tax_system"),
-        _body("address", Form.OBJECT),
-        _body("brand", Form.OBJECT),
-        _body("support_email"),
-        _body("support_phone"),
-        _body("generate_onboarding_url", Form.FLAG),
-        _body("metadata", Form.OBJECT),
-        _body("add_members", Form.MEMBERS),
-        _body("add_master_team_members", Form.FLAG),
-        _body("credit_limit", Form.NUMBER, nullable=True, constraint="documents per billing period"),
-    ),
-    extra=("body",), reserved=("team", "livemode", "owner"),
+    extra=("body",), reserved=("team", "livemode", "owner"), **_WITHOUT_READ,
+)
+TEAMS_DBTABLE_WEBHOOKS = _operation(
+    "teams.dbtable_webhooks", "GET /teams/{id}/integrations/dbtable/webhooks", "DbtableWebhooks",
+    _path("team_id", pattern=_TEAM_ID),
+    _query("scope", choices=("mode", "shared")),
+    _unnamed("state", assumed="dbtable_state", choices=("active", "expired", "disabled")),
+    _unnamed("limit", Form.INTEGER, assumed="dbtable_limit", **_PAGE_SIZE),
+    authority="a person's token, with current authority in the team", credentials=_PERSON, extra=("query",),
+)
+TEAMS_DBTABLE_TABLES = _operation(
+    "teams.dbtable_tables", "GET /teams/{id}/integrations/dbtable/bases/{baseId}/tables", "DbtableTables",
+    _path("team_id", pattern=_TEAM_ID), _path("base_id", "baseId", pattern=_TEAM_ID),
+    authority="a person's token, with current authority in the team", credentials=_PERSON, extra=("query",),
+)
+USERS_GET = _operation("users.get", "GET /users/{id}", "User", _path("user_id"))
+USERS_UPDATE_PREFERENCES = _operation(
+    "users.update_preferences", "PATCH /users/me/preferences/{teamId}", "Preferences",
+    _path("team_id", "teamId", pattern=r"[A-Za-z0-9_-]{1,256}"),
+    _body("testmode", Form.FLAG, required=True),
+    authority="a person's token, with active membership in the team", credentials=_PERSON, extra=("body",),
     **_WITHOUT_READ,
 )
-TEAMS_DBTABLE_WEBHOOKS = Operation(
-    name="teams.dbtable_webhooks", method="GET", path="/teams/{id}/integrations/dbtable/webhooks",
-    result="DbtableWebhooks",
-    authority="a person's token, with current authority in the team",
-    credentials=_PERSON,
-    parameters=(
-        _path("team_id", pattern=_TEAM_ID),
-        _query("scope", choices=("mode", "shared")),
-        _unnamed("state", assumed="dbtable_state", choices=("active", "expired", "disabled")),
-        _unnamed("limit", Form.INTEGER, assumed="dbtable_limit", **_PAGE_SIZE),
-    ),
-    extra=("query",),
-)
-TEAMS_DBTABLE_TABLES = Operation(
-    name="teams.dbtable_tables", method="GET", path="/teams/{id}/integrations/dbtable/bases/{baseId}/tables",
-    result="DbtableTables",
-    authority="a person's token, with current authority in the team",
-    credentials=_PERSON,
-    parameters=(_path("team_id", pattern=_TEAM_ID), _path("base_id", "baseId", pattern=_TEAM_ID)),
-    extra=("query",),
-)
-USERS_GET = Operation(
-    name="users.get", method="GET", path="/users/{id}", result="User",
-    parameters=(_path("user_id"),),
-)
-USERS_UPDATE_PREFERENCES = Operation(
-    name="users.update_preferences", method="PATCH", path="/users/me/preferences/{teamId}",
-    result="Preferences",
-    authority="a person's token, with active membership in the team",
-    credentials=_PERSON,
-    parameters=(
-        _path("team_id", "teamId", pattern=r"[A-Za-z0-9_-]{1,256}"),
-        _body("testmode", Form.FLAG, required=True),
-    ),
-    extra=("body",),
-    **_WITHOUT_READ,
-)
-PAYMENTS_LINK = Operation(
-    name="payments.link", method="GET", path="/payments/links/{linkId}", result="PaymentLink",
+PAYMENTS_LINK = _operation(
+    "payments.link", "GET /payments/links/{linkId}", "PaymentLink",
+    _path("link_id", "linkId", pattern=r"plink[A-Za-z0-9_-]{1,155}"),
     authority="the payment module",
-    parameters=(_path("link_id", "linkId", pattern=r"plink[A-Za-z0-9_-]{1,155}"),),
 )
-PAYMENTS_REMINDER_OPERATION = Operation(
-    name="payments.reminder_operation", method="GET",
-    path="/payments/{paymentId}/reminder-operations/{operationId}", result="ReminderOperation",
-    parameters=(
-        _path("payment_id", "paymentId", pattern=_PAYMENT_ID),
-        _path("operation_id", "operationId", pattern=_UUID4),
-    ),
+PAYMENTS_REMINDER_OPERATION = _operation(
+    "payments.reminder_operation", "GET /payments/{paymentId}/reminder-operations/{operationId}",
+    "ReminderOperation",
+    _path("payment_id", "paymentId", pattern=_PAYMENT_ID),
+    _path("operation_id", "operationId", pattern=_UUID4),
     extra=("query",),
 )
-SHEETS_SAVE_MAPPING = Operation(
-    name="sheets.save_mapping", method="PUT", path="/sheets/mapping",
-    result="SheetConnection",
-    authority="editor, and editor on the target module, in the selected team",
-    parameters=(_body("fields", Form.OBJECT, required=True),),
-    extra=("body",),
+SHEETS_SAVE_MAPPING = _operation(
+    "sheets.save_mapping", "PUT /sheets/mapping", "SheetConnection",
+    _body("fields", Form.OBJECT, required=True),
+    authority="editor, and editor on the target module, in the selected team", extra=("body",),
     **_WITHOUT_READ,
 )
-WEBHOOKS_LIST = Operation(
-    name="webhooks.list", method="GET", path="/webhooks", result="Webhook", many=True,
+WEBHOOKS_LIST = _operation(
+    "webhooks.list", "GET /webhooks", "Webhook",
+    _query("limit", Form.INTEGER, constraint="the service's default is 10", **_PAGE_SIZE),
+    _query("status", choices=_STATUS),
+    many=True,
     shape=Shape.OPEN,  # the standard envelope, but what says that the list is cut off must be seen
-    parameters=(
-        _query("limit", Form.INTEGER, constraint="the service's default is 10", **_PAGE_SIZE),
-        _query("status", choices=_STATUS),
-    ),
 )
-WEBHOOKS_GET = Operation(
-    name="webhooks.get", method="GET", path="/webhooks/{id}", result="Webhook",
-    parameters=(_path("webhook_id", pattern=_WEBHOOK_ID),),
+WEBHOOKS_GET = _operation(
+    "webhooks.get", "GET /webhooks/{id}", "Webhook", _path("webhook_id", pattern=_WEBHOOK_ID)
 )
-WEBHOOKS_CREATE = Operation(
-    name="webhooks.create", method="POST", path="/webhooks", kind=Kind.WRITE, result="Webhook",
-    parameters=(
-        _body("url", Form.URL, required=True),
-        _body("events", Form.EVENTS, choices=EVENT_TYPES, required=True),
-        _body("description"),
-        _body("status", choices=_STATUS, constraint="the service's default is active"),
-    ),
+WEBHOOKS_CREATE = _operation(
+    "webhooks.create", "POST /webhooks", "Webhook",
+    _body("url", Form.URL, required=True),
+    _body("events", Form.EVENTS, choices=EVENT_TYPES, required=True),
+    _body("description"),
+    _body("status", choices=_STATUS, constraint="the service's default is active"),
     extra=("body",), reader="webhooks.list", write_kind="create of a webhook",
     settled="The webhooks are listed; the tag decides, or equal content created at the time of the send.",
 )
-WEBHOOKS_UPDATE = Operation(
-    name="webhooks.update", method="PUT", path="/webhooks/{id}", kind=Kind.WRITE, shape=Shape.OPEN,
-    result="Webhook",
-    parameters=(
-        _path("webhook", pattern=_WEBHOOK_ID, bearer="Webhook"),
-        _body("url", Form.URL),
-        _body("events", Form.EVENTS, choices=EVENT_TYPES),
-        _body("description"),
-        _body("status", choices=_STATUS),
-    ),
+WEBHOOKS_UPDATE = _operation(
+    "webhooks.update", "PUT /webhooks/{id}", "Webhook",
+    _path("webhook", pattern=_WEBHOOK_ID, bearer="Webhook"),
+    _body("url", Form.URL),
+    _body("events", Form.EVENTS, choices=EVENT_TYPES),
+    _body("description"),
+    _body("status", choices=_STATUS),
+    shape=Shape.OPEN,
     extra=("body",), needs_field=True, reader="webhooks.get", write_kind="update of a webhook",
     settled="The webhook is read back and compared with its state before the write (the baseline).",
 )
-WEBHOOKS_DELETE = Operation(
-    name="webhooks.delete", method="DELETE", path="/webhooks/{id}", kind=Kind.WRITE, shape=Shape.OPEN,
-    result="Deleted",
-    parameters=(_path("webhook", pattern=_WEBHOOK_ID, bearer="Webhook"),),
-    reader="webhooks.get", write_kind="delete of a webhook",
+WEBHOOKS_DELETE = _operation(
+    "webhooks.delete", "DELETE /webhooks/{id}", "Deleted",
+    _path("webhook", pattern=_WEBHOOK_ID, bearer="Webhook"),
+    shape=Shape.OPEN, reader="webhooks.get", write_kind="delete of a webhook",
     settled="The webhook is read back; a 404 means that it was deleted.",
 )
-WEBHOOKS_HEALTH = Operation(
-    name="webhooks.health", method="GET", path="/webhooks/health", shape=Shape.BARE, result="Health",
-    credentials=(), connect=False,
+WEBHOOKS_HEALTH = _operation(
+    "webhooks.health", "GET /webhooks/health", "Health", shape=Shape.BARE, credentials=(), connect=False
 )
 
 # Requests that the specification does not list: method and path come with the request.
-CLIENT_REQUEST = Operation(
-    name="client.request", method="GET", path="", shape=Shape.OPEN, result="Envelope", listed=False,
-)
-CLIENT_DOWNLOAD = Operation(
-    name="client.download", method="GET", path="", shape=Shape.BARE, result="bytes", listed=False,
-)
-CLIENT_WRITE = Operation(
-    name="client.write", method="POST", path="", shape=Shape.OPEN, result="object",
-    listed=False,
-    **_WITHOUT_READ,
-)
+CLIENT_REQUEST = _operation("client.request", "GET ", "Envelope", shape=Shape.OPEN, listed=False)
+CLIENT_DOWNLOAD = _operation("client.download", "GET ", "bytes", shape=Shape.BARE, listed=False)
+CLIENT_WRITE = _operation("client.write", "POST ", "object", shape=Shape.OPEN, listed=False, **_WITHOUT_READ)
 
 # fmt: on
 TABLE: tuple[Operation, ...] = tuple(each for each in globals().values() if isinstance(each, Operation))

@@ -184,12 +184,7 @@ def _events(parameter: Parameter, value: Given, problems: Problems) -> list[str]
     if unknown:
         from difflib import get_close_matches
 
-        close = [
-            each
-            for event in events
-            if event in unknown
-            for each in get_close_matches(event, parameter.choices, 1)
-        ]
+        close = [each for event in unknown for each in get_close_matches(event, parameter.choices, 1)]
         hint = f". Did you mean {', '.join(close)}?" if close else ""
         problems.append(f"{parameter.name}: {', '.join(map(quoted, unknown))} is not an event type{hint}")
     return events

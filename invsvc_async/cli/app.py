@@ -19,8 +19,8 @@ import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from invsvc_async._version import __version__
-from invsvc_async.cli.options import expanded, group_of
-from invsvc_async.cli.output import Exit, discard_output, errors_as_json, fail, note
+from invsvc_async.cli.options import Group
+from invsvc_async.cli.output import Exit, as_json, discard_output, fail, note
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.storage.private_file import errors_naming
 
@@ -85,8 +85,8 @@ class Commands(TyperGroup):
         module = import_module(f"invsvc_async.cli.commands.{_MODULES.get(cmd_name, cmd_name)}")
         group = getattr(module, "list_" if cmd_name == "list" else cmd_name)
         if not isinstance(group, typer.Typer):
-            command, group = group, typer.Typer(add_completion=False, rich_markup_mode="markdown")
-            group.command(cmd_name)(expanded(command, short=cmd_name in _SHORT))
+            command, group = group, Group()
+            group.add(command, short=cmd_name in _SHORT)
         found = _for_people(typer.main.get_command(group))
         found.name, found.help = cmd_name, found.help or f"{COMMANDS[cmd_name]}."
         for each in (found, *getattr(found, "commands", {}).values()):
@@ -124,9 +124,8 @@ def _for_people(command: Any) -> Any:  # Any: the same
     return command
 
 
-app: typer.Typer = group_of(
-    cls=Commands, add_completion=True, pretty_exceptions_enable=False, context_settings=vars(_HELP)
-)
+_SETTINGS: dict[str, Any] = {"pretty_exceptions_enable": False, "context_settings": vars(_HELP)}
+app: Group = Group(cls=Commands, add_completion=True, **_SETTINGS)
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's signature
@@ -164,12 +163,11 @@ def run(arguments: Sequence[str]) -> int:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     words = [each for each in arguments[:end] if each != "--debug"]
     debug = ["--debug"] * (len(words) < end)  # people append it to a failed command
-    words = [*debug, *words, *arguments[end:]]
-    restored = errors_as_json.set("--json" in arguments[:end])
+    restored = as_json.set("--json" in arguments[:end])
     try:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
-            code = _code_of(words)
+            code = _code_of([*debug, *words, *arguments[end:]])
         with errors_naming("stdout"):
             sys.stdout.flush()  # while errors can still be handled
     except BrokenPipeError:  # `invsvc list … | head`
@@ -180,7 +178,7 @@ def run(arguments: Sequence[str]) -> int:
             raise
         return _report(error)
     finally:
-        errors_as_json.reset(restored)
+        as_json.reset(restored)
     return code
 
 
@@ -195,9 +193,7 @@ def _prepare_standard_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _show_warning(
-    show: Callable[..., object], message: Warning | str, category: type[Warning], *place: Any
-) -> None:  # Any: where in our code it arose
+def _show_warning(show: Callable[..., object], message: object, category: object, *place: object) -> None:
     """Print a warning about an argument as a note; those for developers as Python does."""
     if category is UserWarning:
         note(str(message))
@@ -208,7 +204,7 @@ def _show_warning(
 def _code_of(words: list[str]) -> int:
     command = _for_people(typer.main.get_command(app))
     try:
-        code = command(args=words, prog_name="invsvc", standalone_mode=not errors_as_json.get())
+        code = command(args=words, prog_name="invsvc", standalone_mode=not as_json.get())
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else Exit.FAILED
     except typer.Abort as error:  # the answer to a question was no, with --json

@@ -34,8 +34,8 @@ def operation_of(name: str, kind: Kind, *, many: bool | None = None, short: str 
     possible = operations_of(kind, many=many)
     found = possible.get(name) or possible.get(f"{name}.{short}")
     if found is None:
-        suggestion = did_you_mean(name, possible) or None
-        raise InvalidRequestError(f"{name}: unknown. Use one of {', '.join(possible)}", hint=suggestion)
+        wrong = f"{name}: unknown. Use one of {', '.join(possible)}"
+        raise InvalidRequestError(wrong, hint=did_you_mean(name, possible))
     return found
 
 
@@ -54,8 +54,7 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
     path_names = [row.name for row in operation.parameters if row.where == "path"]
     arguments: dict[str, Any] = {}
     for word in words:
-        match = _WORD.fullmatch(word)
-        if match is None:
+        if (match := _WORD.fullmatch(word)) is None:
             if not path_names:
                 raise InvalidRequestError(f"{word!r}: unexpected. Write name=value", operation=operation.name)
             arguments[path_names.pop(0)] = word
@@ -65,10 +64,7 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
             arguments.setdefault("metadata", {})[match["name"].removeprefix("metadata.")] = match["value"]
         else:
             name, text, row = match["name"], match["value"], rows.get(match["name"])
-            form = row.form if row else _FORMS.get(name, Form.TEXT)
-            if name == "tag" and text in ("true", "false"):  # it has no row, and may be a text of the user's
-                form = Form.FLAG
-            arguments[name] = _value(name, text, form)
+            arguments[name] = _value(name, text, row.form if row else _FORMS.get(name, Form.TEXT))
             _check_choice(operation, row, arguments[name])
     return arguments
 
@@ -102,10 +98,8 @@ def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
     from invsvc_async.client import Client
     from invsvc_async.transport.credentials import ApiKey
 
-    words: Sequence[str] = ctx.params.get("words") or ()
-    what = str(ctx.params.get("what") or "")
-    within = (row for key, row in BY_NAME.items() if key.startswith(f"{what}."))
-    found = BY_NAME.get(what) or next(within, None)
+    what, words = str(ctx.params.get("what") or ""), ctx.params.get("words") or ()
+    found = next((row for key, row in BY_NAME.items() if f"{key}.".startswith(f"{what}.")), None)
     if found is None:
         return []
     names = names_of(Client("http://127.0.0.1:1/v2", ApiKey("never-sent")), found.name)
@@ -129,6 +123,8 @@ def _split_by_bash(words: Sequence[str], incomplete: str, names: Sequence[str]) 
 
 
 def _value(name: str, text: str, form: Form) -> Any:
+    if name == "tag" and text in ("true", "false"):  # it has no row, and may be a text of the user's
+        form = Form.FLAG
     match form:
         case Form.INTEGER | Form.NUMBER | Form.FLAG | Form.OBJECT | Form.GRAPH | Form.MEMBERS | Form.METADATA:
             return _json(name, text, form)

@@ -7,9 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from invsvc_async.cli.options import argument, option
+from invsvc_async.cli.options import argument, misuse, option
 from invsvc_async.cli.signals import interruptible
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ def existing_file(file: Path | None) -> Path | None:
     """Check that an input file exists; ``-`` is standard input."""
     if file is not None and str(file) != "-" and (file.is_dir() or not file.exists()):
         why = "is a directory" if file.is_dir() else "does not exist"
-        raise typer.BadParameter(f"file {str(file)!r} {why}")
+        raise misuse(f"file {str(file)!r} {why}")
     return file
 
 
@@ -41,11 +39,10 @@ def check_outputs(outputs: Mapping[str, Path | None], **inputs: Path | str | Non
         if place is None:
             continue
         if place in used:
-            raise typer.BadParameter(f"{file} is {used[place]}. Use another file.", param_hint=name)
+            raise misuse(f"{file} is {used[place]}. Use another file.", name)
         with suppress(OSError), place.open("rb") as opened:  # reported when it is written; it may not exist
             if opened.read(len(_SQLITE)) == _SQLITE:
-                wrong = f"{file} is a database, such as a journal. Use another file."
-                raise typer.BadParameter(wrong, param_hint=name)
+                raise misuse(f"{file} is a database, such as a journal. Use another file.", name)
         used[place] = f"the file of {name}"
 
 
@@ -69,18 +66,14 @@ def content_of(file: Path) -> bytes:
 def _in_existing_folder(story: Path | None) -> Path | None:
     """Check the folder before a write is sent; afterwards it would be too late."""
     if story is not None and not story.parent.is_dir():
-        raise typer.BadParameter(f"{story.parent} is not a directory")
+        raise misuse(f"{story.parent} is not a directory")
     return story
 
 
 _STORY = "Write the history of the decision here, for `invsvc explain`."
 Story = Annotated[Path | None, option(_STORY, "FILE", dir_okay=False, callback=_in_existing_folder)]
-IntentFile = Annotated[
-    Path, argument("The intent, as JSON; - is standard input.", "INTENT", callback=existing_file)
-]
-StoryFile = Annotated[
-    Path, argument("A story written by `write --story`; - is standard input.", callback=existing_file)
-]
+_INTENT = "The intent, as JSON; - is standard input."
+IntentFile = Annotated[Path, argument(_INTENT, "INTENT", callback=existing_file)]
 
 
 def intent_in(file: Path) -> Intent:

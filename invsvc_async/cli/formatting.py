@@ -12,7 +12,7 @@ from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.output import console, emit_json, print_facts, table
 from invsvc_async.codec import unstructure
 from invsvc_async.errors import FieldError
-from invsvc_async.export.files import csv_row, escaped_formula, text_of
+from invsvc_async.export.files import csv_row, text_of
 from invsvc_async.models.common import Model, wire_names
 
 __all__ = ["Form", "Sink", "cell", "show"]
@@ -87,4 +87,4 @@ class Sink:
 
     def _csv(self, *rows: Sequence[str]) -> None:
         for cells in rows if self.taken else (self.columns, *rows):
-            sys.stdout.write(csv_row([*map(escaped_formula, cells)] if self.escape_formulas else cells))
+            sys.stdout.write(csv_row(cells, escape_formulas=self.escape_formulas))

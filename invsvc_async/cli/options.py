@@ -12,13 +12,14 @@ from contextlib import suppress
 from copy import copy
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 from urllib.parse import urlsplit
 
 import attrs
 import typer
 from typer.models import OptionInfo
 
+from invsvc_async.cli.output import as_json
 from invsvc_async.cli.signals import interruptible
 from invsvc_async.concurrency.event_loop import until_done
 
@@ -27,55 +28,61 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from invsvc_async.client import Client
-    from invsvc_async.simulator import Faults
+    from invsvc_async.transport.session import ClientState
 
-Command: TypeAlias = Callable[..., Coroutine[Any, Any, int | None] | int | None]
-Call: TypeAlias = Callable[..., None]
+C = TypeVar("C", bound=Callable[..., Coroutine[Any, Any, int | None] | int | None])
 _INFINITE = float("inf")
 _LAST = ("json_", "profile", "team")  # in the help
+_OWN = ("profile", "team", "secrets_to", "no_secrets")  # of `Sending`, not of what is opened
 
 
-def group_of(**settings: Any) -> typer.Typer:  # Any: those of typer
-    """Return a group of commands."""
-    settings = {"add_completion": False, "no_args_is_help": True, **settings}
-    return typer.Typer(rich_markup_mode="markdown", **settings)
+class Group(typer.Typer):
+    """A group of commands."""
+
+    def __init__(self, **settings: Any) -> None:  # Any: those of typer
+        settings = {"add_completion": False, "no_args_is_help": True, **settings}
+        super().__init__(rich_markup_mode="markdown", **settings)
+
+    def add(
+        self, command: C, *, words: str | None = None, lacks: str = "", short: bool = False, **bound: object
+    ) -> C:
+        """
+        Add *command*, with the fields of its parameters that are attrs classes, and with ``--json``.
+
+        What it returns is the exit code. If it is a coroutine function, it is run to its end; a *short* one
+        makes a few requests. It has none of the options that it *lacks*, which are names with spaces between
+        them, and *bound* are arguments and fields that are not given by the user. *words* replace its help.
+        """
+        signature = inspect.signature(command, eval_str=True)
+        own = [_JSON, *signature.parameters.values()]
+        groups = {each.name: each.annotation for each in own if attrs.has(each.annotation)}
+
+        @wraps(command)
+        def call(*, json_: bool, **given: Any) -> None:  # Any: as the options
+            as_json.set(json_)
+            given |= bound
+            for name, group in groups.items():
+                names = {field.name for field in attrs.fields(group)} & {*given}
+                given[name] = group(**{each: given.pop(each) for each in names})
+            code = command(**given)
+            try:
+                if isinstance(code, Coroutine):
+                    code = until_done(code, short=short)
+            except asyncio.CancelledError:  # a signal that ends processes interrupts it as Ctrl-C does
+                raise KeyboardInterrupt from None
+            if code:
+                raise typer.Exit(code)
+
+        options = [each for asked in own for each in _options_of(asked, {*lacks.split(), *bound})]
+        options.sort(key=lambda each: each.name in _LAST)
+        call.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
+        self.command(command.__name__.rstrip("_"), help=words)(call)
+        return command
 
 
-def expanded(command: Command, *, lacks: str = "", short: bool = False, **bound: object) -> Call:
+def _options_of(parameter: inspect.Parameter, lacks: set[str]) -> Iterator[inspect.Parameter]:
     """
-    Return *command*, as typer takes it, with the fields of its parameters that are attrs classes.
-
-    What it returns is the exit code. If it is a coroutine function, it is run to its end; a *short* one makes
-    a few requests. It has none of the options that it *lacks*, which are names with spaces between them, and
-    *bound* are arguments that are not given by the user.
-    """
-    signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.name not in bound]
-    groups = {each.name: each.annotation for each in own if attrs.has(each.annotation)}
-
-    @wraps(command)
-    def call(**given: Any) -> None:  # Any: as the options
-        for name, group in groups.items():
-            names = {field.name for field in attrs.fields(group)} & {*given}
-            given[name] = group(**{each: given.pop(each) for each in names})
-        code = command(**bound, **given)
-        try:
-            if isinstance(code, Coroutine):
-                code = until_done(code, short=short)
-        except asyncio.CancelledError:  # a signal that ends processes interrupts it as Ctrl-C does
-            raise KeyboardInterrupt from None
-        if code:
-            raise typer.Exit(code)
-
-    options = [each for parameter in own for each in _options_of(parameter) if each.name not in lacks.split()]
-    options.sort(key=lambda each: each.name in _LAST)
-    call.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
-    return call
-
-
-def _options_of(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    """
-    Yield the parameters for the fields of *parameter*, or itself.
+    Yield the parameters for the fields of *parameter*, or itself, but none with the names in *lacks*.
 
     Options are named as they are; typer itself would give each flag another one that unsets it.
     """
@@ -85,7 +92,7 @@ def _options_of(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
         for each in attrs.fields(attrs.resolve_types(parameter.annotation)):
             default = parameter.empty if each.default is attrs.NOTHING else each.default
             fields.append(parameter.replace(name=each.name, annotation=each.type, default=default))
-    for field in fields:
+    for field in (each for each in fields if each.name not in lacks):
         kind, described = get_args(field.annotation)
         if isinstance(described, OptionInfo) and described.default is ...:  # it has no name of its own
             described = copy(described)  # typer keeps the first name in its default
@@ -103,6 +110,11 @@ def argument(help_: str, metavar: str | None = None, **settings: Any) -> Any:
     return typer.Argument(help=help_, metavar=metavar, **settings)
 
 
+def misuse(words: str, option: str | None = None) -> typer.BadParameter:
+    """Return the error that says what is wrong with the value of *option*, or with the options."""
+    return typer.BadParameter(words, param_hint=option)
+
+
 def number(
     kind: type[float], help_: str, metavar: str = "N", *, least: float = -_INFINITE, most: float = _INFINITE
 ) -> Any:  # Any: as typer.Option
@@ -112,18 +124,17 @@ def number(
         try:
             found = kind(text)
         except (ValueError, OverflowError):
-            raise typer.BadParameter(f"must be a {'whole ' * (kind is int)}number, not {text!r}") from None
+            raise misuse(f"must be a {'whole ' * (kind is int)}number, not {text!r}") from None
         if not least <= found <= most:
             upper = f" and at most {most:,}" if most < _INFINITE else ""
-            raise typer.BadParameter(f"must be at least {least:,}{upper}, not {text}")
+            raise misuse(f"must be at least {least:,}{upper}, not {text}")
         return found
 
     return typer.Option(help=help_, metavar=metavar, parser=parse)
 
 
-Port = Annotated[
-    int, number(int, "A port of this machine; 0 selects a free one.", least=0, most=65_535, metavar="PORT")
-]
+_PORT = "A port of this machine; 0 selects a free one."
+Port = Annotated[int, number(int, _PORT, least=0, most=65_535, metavar="PORT")]
 Profile = Annotated[str | None, option("A profile in invsvc.toml.", "NAME")]
 Concurrency = Annotated[int, number(int, "Maximum writes in flight in this process.", least=1)]
 InsecureHttp = Annotated[bool, option("Send events over plain HTTP to another machine.")]
@@ -131,20 +142,30 @@ InsecureHttp = Annotated[bool, option("Send events over plain HTTP to another ma
 
 Yes = Annotated[bool, option("Do not ask before a delete.", names=("--yes", "-y"))]
 Json = Annotated[bool, option("Print the result as JSON, and errors as JSON on stderr.")]
+_JSON = inspect.Parameter("json_", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 EscapeFormulas = Annotated[bool, option("In CSV, put ' before text that a spreadsheet would run.")]
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Calling:
     """The options of commands that call the service."""
 
-    json_: Json = False
     profile: Profile = None
     team: Annotated[str | None, option("Act on this team (Connect).", "ID")] = None
 
     def client(self, **settings: Any) -> Client:  # Any: arguments of Client
-        """Create the client that they describe."""
-        return client_of(self.profile, self.team, **settings)
+        """Create the client that they and the environment describe; it has a journal only by *settings*."""
+        from invsvc_async.client import Client
+
+        client = Client.from_env(profile=self.profile, **{"journal": None, **settings})
+        return client if self.team is None else client.for_team(self.team)
+
+    @property
+    def session(self) -> ClientState:
+        """What a client that is never opened knows of its service."""
+        from invsvc_async.client import options_of
+
+        return options_of(self.client()).session
 
 
 @attrs.frozen
@@ -160,15 +181,15 @@ class Sending(Calling):
 
     @property
     def settings(self) -> dict[str, Any]:  # Any: as the parameters
-        """Those of ``Batch.open`` and ``Outbox.open``."""
-        return {name: getattr(self, name) for name in ("rate", "same_mode", "restored", "moved")}
+        """Those that are arguments of ``Batch.open`` and ``Outbox.open``, too."""
+        return attrs.asdict(self, filter=lambda field, _: field.name not in _OWN)
 
     def check_secrets(self, *, may_create: bool) -> None:
         """Check, before anything is sent, that secrets of new webhooks have a place, or are not wanted."""
         if self.secrets_to is not None and self.no_secrets:
-            raise typer.BadParameter("use either --secrets-to or --no-secrets")
+            raise misuse("use either --secrets-to or --no-secrets")
         if may_create and self.secrets_to is None and not self.no_secrets:
-            raise typer.BadParameter(
+            raise misuse(
                 "nothing was sent. Writes may create webhooks, whose secrets are returned only once. Use "
                 "--secrets-to FILE to store them, or --no-secrets to throw them away."
             )
@@ -202,42 +223,29 @@ def check_url(url: str, option: str, *, insecure: bool) -> None:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     if not valid:
-        raise typer.BadParameter("must be an http(s) URL", param_hint=option)
+        raise misuse("must be an http(s) URL", option)
     if is_insecure(url) and not insecure:
-        wrong = "is plain HTTP to another machine. Use https, or --allow-insecure-http"
-        raise typer.BadParameter(wrong, param_hint=option)
+        raise misuse("is plain HTTP to another machine. Use https, or --allow-insecure-http", option)
 
 
 def is_insecure(url: str) -> bool:
-    """Return whether *url* is plain HTTP to another machine, or names no valid host."""
+    """Return whether a valid *url* is plain HTTP to another machine."""
     from invsvc_async.client import LOOPBACK
 
-    try:
-        parts = urlsplit(url)
-        return parts.scheme == "http" and not re.fullmatch(LOOPBACK, parts.hostname or "")
-    except ValueError:
-        return True
+    parts = urlsplit(url)
+    return parts.scheme == "http" and not re.fullmatch(LOOPBACK, parts.hostname or "")
 
 
-FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
-FaultPlan = Annotated[
-    str, option("A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4.", "PLAN")
-]
-
-
-def fault_plan(text: str) -> Faults:
-    """Parse the value of ``--faults``."""
+def _fault_plan(text: str) -> str:
     from invsvc_async.simulator import Faults
 
     try:
-        return Faults.parse(text)
+        Faults.parse(text)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--faults") from error
+        raise misuse(str(error)) from error
+    return text
 
 
-def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:  # Any: arguments of Client
-    """Create the client of the environment, or of a profile, with more *settings*; without a journal."""
-    from invsvc_async.client import Client
-
-    client = Client.from_env(profile=profile, **{"journal": None, **settings})
-    return client if team is None else client.for_team(team)
+FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
+_PLAN = "A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4."
+FaultPlan = Annotated[str, option(_PLAN, "PLAN", callback=_fault_plan)]

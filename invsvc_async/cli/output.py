@@ -25,7 +25,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
 _ERROR_FACTS = ("operation", "status", "code", "request_id", "resume_token")  # in JSON, if an error has them
 
-errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)  # with --json
+as_json: ContextVar[bool] = ContextVar("as_json", default=False)  # --json: the result, and errors
 
 
 class Exit(IntEnum):
@@ -90,7 +90,7 @@ def fail(message: str, error: Exception | None = None) -> None:
     """Print an error to stderr, if it can be: a line of text, or with ``--json`` of JSON with facts of it."""
     message = told(message, error)
     with suppress(OSError):
-        if errors_as_json.get():
+        if as_json.get():
             facts: dict[str, object] = {"type": type(error).__name__ if error else "Error"}
             facts["message"] = message
             facts |= {name: each for name in _ERROR_FACTS if (each := getattr(error, name, None)) is not None}
@@ -155,6 +155,13 @@ def emit_json(plain: Wire) -> None:
     sys.stdout.write(_json_line(plain))
 
 
+def emitted(*plain: Wire) -> bool:
+    """Print each *plain* value if the command has ``--json``, and return whether it has."""
+    for each in plain if as_json.get() else ():
+        emit_json(each)
+    return as_json.get()
+
+
 def _json_line(plain: object) -> str:
     from invsvc_async.codec.exact_json import dumps
 
@@ -183,12 +190,11 @@ def say(words: str) -> None:
     sys.stdout.write(visible(words) + "\n")
 
 
-def tell(plain: Wire, words: str, *, json_: bool) -> None:
-    """Print what was done: *plain* as JSON, or else *words*."""
-    if json_:
-        emit_json(plain)
-    else:
+def tell(plain: Wire, words: str) -> bool:
+    """Print what was done: *plain* with ``--json``, or else *words*; return whether there is ``--json``."""
+    if not (is_json := emitted(plain)):
         say(words)
+    return is_json
 
 
 def print_hanging(text: str, *, style: str = "") -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from invsvc_async.cli.output import age, console, is_terminal, say
+from invsvc_async.cli.output import age, as_json, console, is_terminal, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -35,8 +35,8 @@ def progress(words: str, total: int | None = None, *, shown: bool = True) -> Gen
 
 @contextmanager
 def batch_bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
-    """Show the progress as a bar if stderr is a terminal, and as lines if stdout is none."""
-    err, said = console(stderr=True), monotonic()
+    """Show the progress as a bar if stderr is a terminal, and as lines if stdout is none; not as JSON."""
+    shown, err, said = shown and not as_json.get(), console(stderr=True), monotonic()
 
     def print_line(progress: Progress) -> None:
         nonlocal said
@@ -78,16 +78,13 @@ def _whole(progress: Progress, total: int) -> str:
 
 
 def _this_run(progress: Progress) -> str:
-    """Return what this run has done, and what limits it."""
-    words = f"this run: {progress.done:,}, {progress.rate:,.0f}/s"
-    if progress.verdicts:
-        counts = (f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items()))
-        words += f"; {', '.join(counts)}"
-    if progress.skipped:
-        words += f"; {progress.skipped:,} were done before"
-    if progress.settling:
-        words += f"; {progress.settling:,} settling"
-    if progress.paused is not None:
-        probe = "" if progress.next_probe is None else f", next probe in {progress.next_probe:.0f} s"
-        return f"{words}; paused: {progress.paused}{probe}"
-    return f"{words}; limited by {progress.limited_by}" if progress.limited_by else words
+    probe = "" if progress.next_probe is None else f", next probe in {progress.next_probe:.0f} s"
+    parts = [
+        f"this run: {progress.done:,}, {progress.rate:,.0f}/s",
+        ", ".join(f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items())),
+        f"{progress.skipped:,} were done before" if progress.skipped else "",
+        f"{progress.settling:,} settling" if progress.settling else "",
+        f"limited by {progress.limited_by}" if progress.limited_by and progress.paused is None else "",
+        "" if progress.paused is None else f"paused: {progress.paused}{probe}",
+    ]
+    return "; ".join(filter(None, parts))

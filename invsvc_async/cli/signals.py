@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-__all__ = ["handled", "interruptible", "stop_signals", "unhandled"]
+__all__ = ["handled", "interruptible", "stop_signals", "stopping", "unhandled"]
 
 
 @contextmanager
@@ -41,6 +41,14 @@ def unhandled(*names: str) -> list[signal.Signals]:
     """Return those of these signals that this system knows and that would end the process."""
     numbers = [signal.Signals[name] for name in names if hasattr(signal, name)]
     return [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+
+
+@contextmanager
+def stopping() -> Generator[asyncio.Event]:
+    """Set the event that this yields at Ctrl-C and SIGTERM, instead of ending the command."""
+    stopped = asyncio.Event()
+    with handled((signal.SIGINT, signal.SIGTERM), stopped.set):
+        yield stopped
 
 
 @contextmanager

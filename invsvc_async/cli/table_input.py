@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-from codecs import BOM_UTF8
-from itertools import count
 from typing import TYPE_CHECKING
 
 from invsvc_async.api.operations import Kind
 from invsvc_async.batch.file_check import MAX_LINE, BadLine, Line
 from invsvc_async.cli.arguments import arguments_of, operation_of
 from invsvc_async.errors import InvalidRequestError
+from invsvc_async.export.files import csv_rows
 from invsvc_async.resources.by_name import did_you_mean, names_of
 
 if TYPE_CHECKING:
@@ -50,9 +48,8 @@ class Table:
             name = argument.removesuffix(":").partition(".")[0]
             if name not in known or argument in self._columns:
                 why = "is mapped twice" if name in known else "is not an argument"
-                wrong = f"{name}: {why}; {operation} takes {', '.join(known)}"
                 hint = did_you_mean(name, known) or "Use --map ARGUMENT=COLUMN for each column that you need."
-                raise InvalidRequestError(wrong, hint=hint)
+                raise InvalidRequestError(f"{name}: {why}; {operation} takes {', '.join(known)}", hint=hint)
             self._columns[argument] = self._place_of(column)
         # With the content of the file, this says what its writes are.
         self.form: bytes = repr((operation, self._columns, self._key)).encode()
@@ -84,30 +81,7 @@ class Table:
             return self._header.index(column)
         names = ", ".join(self._header) or "none"
         wrong = f"{count} columns have this name" if count else f"is no column; the table has {names}"
-        raise InvalidRequestError(f"{column}: {wrong}", hint=did_you_mean(column, self._header) or None)
+        raise InvalidRequestError(f"{column}: {wrong}", hint=did_you_mean(column, self._header))
 
     def _rows(self, file: Readable, number: int) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number of the first line of each row, and its cells. *number* lines were read before."""
-        first, size, ended = number + 1, 0, False
-
-        def texts() -> Iterator[str]:
-            nonlocal size, ended
-            for at in count(number + 1):
-                text = file.readline(MAX_LINE + 1)
-                if ended := not text:
-                    return
-                size += len(text)
-                if size > MAX_LINE:
-                    why = f"the row has more than {MAX_LINE:,} bytes, or a quote is not closed"
-                    raise InvalidRequestError(f"line {first}: {why}")
-                yield (text.removeprefix(BOM_UTF8) if at == 1 else text).decode(errors="surrogateescape")
-
-        rows = csv.reader(texts(), delimiter=self._delimiter, strict=True)
-        try:
-            for cells in rows:
-                if cells:
-                    yield first, cells
-                first, size = number + rows.line_num + 1, 0
-        except csv.Error as error:  # a bad row that was skipped might be the rest of another one
-            why = "a quote is not closed" if ended else f"is not CSV ({error})"
-            raise InvalidRequestError(f"line {first}: {why}") from error
+        return csv_rows(file.readline, self._delimiter, begin=number, errors="surrogateescape")

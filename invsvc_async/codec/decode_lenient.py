@@ -9,12 +9,12 @@ invalid, and each of its hooks would be replaced, because numbers keep their dig
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypeVar, cast, get_args, get_origin
+from typing import Any, TypeAlias, TypeVar, get_args, get_origin
 
 from msgspec import Raw
 
@@ -141,43 +141,25 @@ def _hook_of(hint: Any) -> Hook:
         return _model_hook(hint)
     if (known := enum_in(hint)) is not None:
         return lambda value: known.get(_text(value), value)
-    args = get_args(hint)
-    if get_origin(hint) is cast("object", tuple):
-        return _tuple_hook(args[0])
-    if get_origin(hint) is cast("object", Mapping):
-        return _mapping_hook(args[1])
-    return _SCALARS[hint]
+    return _SCALARS[hint] if get_origin(hint) is None else _hook_of_many(hint)
 
 
-def _tuple_hook(inner: Any) -> Hook:
-    each = _each_of(inner)
+def _hook_of_many(hint: Any) -> Hook:
+    """Return the hook of a tuple or a mapping.  What should be an object and is not keeps its place in it."""
+    is_mapping = get_origin(hint) is Mapping
+    inner = get_args(hint)[1 if is_mapping else 0]
+    each: Hook = partial(structure_item, inner) if is_model(inner) else _hook_of(inner)
 
     def items(value: object) -> tuple[Any, ...]:
         array = _array(value)
         try:
-            return tuple(each(array))
+            return tuple(map(each, array))
         except MisfitError as misfit:
             raise MisfitError(f"an element: {misfit}") from None
 
-    return items
-
-
-def _mapping_hook(inner: Any) -> Hook:
-    if inner is Any:
-        return lambda value: _object(_anything(value))
-    each = _each_of(inner)
-
-    def members(value: object) -> dict[str, Any]:
-        found: dict[str, Any] = _object(value)
-        return dict(zip(found, each(found.values()), strict=True))
-
-    return members
-
-
-def _each_of(inner: Any) -> Callable[[Iterable[object]], list[Any]]:
-    """Return a function that converts elements; one that should be an object and is not keeps its place."""
-    hook: Hook = partial(structure_item, inner) if is_model(inner) else _hook_of(inner)
-    return lambda values: [hook(value) for value in values]
+    if not is_mapping:
+        return items
+    return lambda value: {name: each(member) for name, member in _object(value).items()}
 
 
 def _model_hook(cls: type[Model]) -> Hook:

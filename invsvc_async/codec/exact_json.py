@@ -137,12 +137,7 @@ def dumps(plain: object) -> bytes:
 
 
 def check(plain: Any, at: str = "$", levels: int = DEEPEST) -> None:
-    """
-    Reject values that JSON cannot represent.  The encoder would accept times and NaN.
-
-    Raises:
-        InvalidRequestError: As for :func:`dumps`.
-    """
+    """Reject values that JSON cannot represent, as :func:`dumps`.  The encoder would accept times and NaN."""
     is_mapping = type(plain) is dict or isinstance(plain, Mapping)  # the abstract class is slow to check
     if not levels and (is_mapping or isinstance(plain, (list, tuple))):
         raise InvalidRequestError(f"{at:.60}…: is nested deeper than {DEEPEST} levels")

@@ -133,13 +133,12 @@ def with_decimals(hint: Any, plain: Wire) -> Wire:
 
 def _by_part(convert: Callable[[Any, Wire], Wire], hint: Any, plain: Wire) -> Wire:
     """Convert each item or field of *plain*, given its type.  What has no declared type stays as it is."""
-    if is_array(plain) and get_origin(_without_null(hint)) is tuple:
-        (item, *_) = get_args(_without_null(hint))
-        return [convert(item, each) for each in plain]
-    if is_object(plain) and get_origin(_without_null(hint)) is Mapping:
-        inner = get_args(_without_null(hint))[1]
-        return {name: convert(inner, value) for name, value in plain.items()}
-    types = _wire_types_of(hint)
+    kind = _without_null(hint)
+    if is_array(plain) and get_origin(kind) is tuple:
+        return [convert(get_args(kind)[0], each) for each in plain]
+    if is_object(plain) and get_origin(kind) is Mapping:
+        return {name: convert(get_args(kind)[1], value) for name, value in plain.items()}
+    types = _wire_types_of(kind)
     if types is None or not is_object(plain):
         return plain
     return {name: convert(types[name], value) if name in types else value for name, value in plain.items()}
@@ -167,16 +166,10 @@ def _schema_of(hint: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     """Return the schema of the wire form of a field's type."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (UnionType, Union):
-        rest = [each for each in arguments if each is not NoneType]
-        known = next((each for each in rest if isinstance(each, type) and issubclass(each, StrEnum)), None)
-        inner = (
-            _schema_of(rest[0], handler)
-            if known is None
-            else core_schema.str_schema(
-                metadata={"pydantic_js_updates": {"examples": [member.value for member in known]}}
-            )
-        )
+        inner = _schema_of(_without_null(hint), handler)
         return core_schema.nullable_schema(inner) if NoneType in arguments else inner
+    if isinstance(hint, type) and issubclass(hint, StrEnum):  # other texts are accepted, too
+        return core_schema.str_schema(metadata={"pydantic_js_updates": {"examples": [*map(str, hint)]}})
     if origin is Literal:
         return core_schema.literal_schema([*arguments])
     if origin is tuple:
@@ -201,11 +194,10 @@ def _free_form() -> CoreSchema:
     return core_schema.no_info_after_validator_function(_exact, core_schema.any_schema())
 
 
-_SCALARS: Mapping[Any, Callable[[], CoreSchema]] = {
-    str: core_schema.str_schema, bool: core_schema.bool_schema, int: core_schema.int_schema,
-    float: core_schema.float_schema, Decimal: _decimal, datetime: core_schema.int_schema, Any: _free_form,
-    object: core_schema.any_schema,  # may have floats
-}  # fmt: skip
+_SCALARS: dict[Any, Callable[[], CoreSchema]] = {str: core_schema.str_schema, bool: core_schema.bool_schema}
+_SCALARS.update({int: core_schema.int_schema, float: core_schema.float_schema, Decimal: _decimal})
+_SCALARS.update({datetime: core_schema.int_schema, Any: _free_form})
+_SCALARS[object] = core_schema.any_schema  # may have floats
 
 
 def _exact(value: Wire, levels: int = DEEPEST) -> Wire:

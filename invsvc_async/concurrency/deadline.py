@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from typing import Self
 
 __all__ = ["Deadline", "Deadlines", "set_within"]
 
@@ -44,9 +41,7 @@ class Deadline:
             self._timer = None if self.deadline == inf else self._loop.call_at(self.deadline, self.expire)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, _trace: object) -> None:
         task, self.task = self.task, None
         if self._shared is not None:
             self._shared.open.discard(self)

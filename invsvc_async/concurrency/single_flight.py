@@ -31,9 +31,7 @@ class SingleFlight:
         self._next: dict[Hashable, _Fetch] = {}
         self._under_way: dict[Hashable, asyncio.Lock] = {}
 
-    async def share(
-        self, what: Hashable, fetch: Callable[[], Awaitable[Any]]
-    ) -> Any:  # Any: what *fetch* gives
+    async def share(self, what: Hashable, fetch: Callable[[], Awaitable[Any]]) -> Any:  # Any: as fetched
         """Return the result of a *fetch* that begins after this call; callers that wait share it."""
         flight = self._next.get(what)
         if flight is None:

@@ -1,36 +1,52 @@
-"""Runs of writes against the embedded service, judged by its ledger, and those of the demo's two clients."""
+"""
+Runs of writes against the embedded service, judged by its ledger, and those of the demo's two clients.
+
+One of these is a typical client on plain aiohttp: it sends, and sends again after a failure, without checking
+the state.  The demo compares against it, so it is not handicapped: connections are reused, backoff has
+jitter, each attempt has a timeout, and an error after the last attempt counts as "unknown", not as "not
+applied".
+"""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+import aiohttp
 import attrs
 
 from invsvc_async.client import Client
 from invsvc_async.conformance.judge import Answer, Asked, Judgement, Report, judge, sender_of
-from invsvc_async.conformance.naive_client import NaiveClient
-from invsvc_async.conformance.workload import request_of
+from invsvc_async.conformance.workload import Step, Unit, request_of
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.resources.by_name import called
 from invsvc_async.settings import CallOptions, ReconcilePolicy, Timeouts
+from invsvc_async.simulator.json_records import is_object, read_json
 from invsvc_async.simulator.ledger import SENDER
 from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
-    from typing import Self
 
+    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.conformance.service_process import Embedded
-    from invsvc_async.conformance.workload import Step, Unit
     from invsvc_async.writes.write import Write
 
-__all__ = ["ATTEMPT_TIMEOUT", "POLICY", "ClientRun", "run_client", "send_all"]
+__all__ = ["ATTEMPT_TIMEOUT", "ORDINARY", "POLICY", "ClientRun", "run_client", "send_all"]
 
 ATTEMPT_TIMEOUT = 1.5  # s, for both clients
 # The deadline is for a busy machine, on which a write waits for many reads that time out.
 POLICY = ReconcilePolicy(settle_after_error=1.0, settle_after_loss=1.5, deadline=600.0, max_resends=2)
+
+ATTEMPTS = 3
+PAUSE = 0.2  # s before the second attempt, doubled before the third, with jitter
+TIMED_OUT = 408
+ORDINARY = (
+    f"plain aiohttp, connections reused; up to {ATTEMPTS} attempts on 5xx, 408, timeouts, lost connections,"
+    " like common SDKs"
+)
 
 Send: TypeAlias = "Callable[[Step], Awaitable[Report]]"
 
@@ -65,7 +81,12 @@ async def run_client(
     url, key = service.base_url, service.api_key
     timeouts = Timeouts(attempt=ATTEMPT_TIMEOUT, connect=ATTEMPT_TIMEOUT)
     client = Client(url, ApiKey(key), timeout=timeouts, reconcile=POLICY, max_concurrency=concurrency)
-    naive = NaiveClient(url, key, concurrency=concurrency, attempt_timeout=ATTEMPT_TIMEOUT, seed=seed)
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=concurrency),
+        timeout=aiohttp.ClientTimeout(total=ATTEMPT_TIMEOUT),
+        headers={"Authorization": f"Bearer {key}"},
+    )
+    jitter = random.Random(seed)
 
     async def send(step: Step) -> Report:
         """Send *step* as a batch does, with a tag on each create, or as a program without tags."""
@@ -80,7 +101,7 @@ async def run_client(
             answer = Answer(outcome.verdict, outcome.message, made, outcome.explain())
         else:
             write.close()
-            answer = await naive.write(request_of(intent, step.key))
+            answer = await _sent_as_usual(session, url, request_of(intent, step.key), jitter)
         ended = time.monotonic()
         on_done()
         if step.operation != "webhooks.create":
@@ -89,7 +110,7 @@ async def run_client(
         return Report(key=step.key, asked=asked, began=began, ended=ended, **attrs.asdict(answer))
 
     begun = time.monotonic()
-    async with client, aclosing(naive):
+    async with client, session:
         reports = await send_all(send, units, concurrency)
     return await ClientRun.judged(reports, service, seconds=time.monotonic() - begun)
 
@@ -107,3 +128,32 @@ async def send_all(send: Send, units: Iterable[Unit], concurrency: int) -> list[
         for _ in range(concurrency):
             tasks.create_task(work())
     return reports
+
+
+async def _sent_as_usual(
+    session: aiohttp.ClientSession, url: str, request: WireObject, jitter: random.Random
+) -> Answer:
+    """Send *request*, as ``request_of`` returns it, to the service at *url*, up to three times."""
+    sent = {"params": request["query"], "headers": request["headers"], "json": request["body"]}
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(PAUSE * 2 ** (attempt - 1) * (0.5 + jitter.random()))
+        try:
+            async with session.request(request["method"], url + request["path"], **sent) as response:
+                status, body = response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError):
+            continue
+        if status < 500 and status != TIMED_OUT:
+            return _believed(status, body)
+    return Answer(Verdict.UNKNOWN, f"gave up after {ATTEMPTS} attempts")
+
+
+def _believed(status: int, body: bytes) -> Answer:
+    if status >= 400:
+        return Answer(Verdict.REFUSED, f"HTTP {status}")
+    try:
+        answer = read_json(body)
+    except ValueError:
+        return Answer(Verdict.UNKNOWN, "the answer could not be read")
+    thing = answer.get("data") if is_object(answer) else None
+    return Answer(Verdict.APPLIED, f"HTTP {status}", thing.get("id") if is_object(thing) else None)

@@ -132,8 +132,9 @@ def judge(reports: Iterable[Report], ledger: Sequence[Entry], before: Mapping[st
     reports = list(reports)
     states = States(ledger, before)
     own = _Own(reports, ledger, states)
-    false = {each.key: why for each in reports if (why := _false(each, own, states, ledger))}
+    false = {each.key: said for each in reports if (said := _false(each, own, states, ledger))}
     inverted = _inverted(reports, own)
+    why = {**inverted, **false}
     ours = [each for each in ledger if each.by == "client"]
     return Judgement(
         asked=len(reports),
@@ -142,11 +143,7 @@ def judge(reports: Iterable[Report], ledger: Sequence[Entry], before: Mapping[st
         unasked=own.unasked,
         sends=len(ours),
         lost=tuple(each for each in reports if each.key in false and each.verdict is Verdict.APPLIED),
-        wrong=tuple(
-            Wrong(report=each, why=why)
-            for each in reports
-            if (why := false.get(each.key) or inverted.get(each.key))
-        ),
+        wrong=tuple(Wrong(report=each, why=why[each.key]) for each in reports if each.key in why),
         verdicts=Counter(report.verdict for report in reports),
         unknown_reasons=Counter(report.reason for report in reports if report.verdict is Verdict.UNKNOWN),
         inverted=len(inverted),

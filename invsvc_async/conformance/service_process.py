@@ -13,6 +13,7 @@ import os
 import ssl
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -20,14 +21,12 @@ import attrs
 from invsvc_async.codec import envelope
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.simulator import Entry, Faults, Simulator
-from invsvc_async.simulator.json_records import is_object
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 __all__ = ["Embedded", "Plan", "Record", "embedded"]
 
-_ENTRY = tuple(Entry.__dataclass_fields__)
 _LONGEST_LINE = 2**28  # bytes
 
 
@@ -71,23 +70,22 @@ class Embedded:
     """The running service: its plan, connection details, and `tell`."""
 
     plan: Plan
+    _ask: asyncio.StreamWriter
+    _answers: asyncio.StreamReader
     base_url: str
     api_key: str
     team: str
     _before: dict[str, Any]
-    _ask: asyncio.StreamWriter
-    _answers: asyncio.StreamReader
 
     async def tell(self) -> Record:
         """Wait until no more late effects can land, and return the ledger and the state."""
         self._ask.write(b"tell\n")
-        ledger: list[Entry] = []
-        async for line in self._answers:
-            plain = envelope.loads(line)
-            if is_object(plain):
-                return Record(ledger=ledger, reads=plain["reads"], state=plain["state"], before=self._before)
-            ledger.append(Entry(**dict(zip(_ENTRY, plain, strict=True))))
-        raise EOFError("the embedded service exited before it sent the ledger")
+        told = await self._answers.readline()
+        if not told:
+            raise EOFError("the embedded service exited before it sent the ledger")
+        plain = envelope.loads(told)
+        ledger = [Entry(**each) for each in plain["ledger"]]
+        return Record(ledger=ledger, reads=plain["reads"], state=plain["state"], before=self._before)
 
 
 @asynccontextmanager
@@ -101,14 +99,12 @@ async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         start_new_session=True,
     )
-    if child.stdin is None or child.stdout is None:  # cannot happen with PIPE; for the type checker
-        raise RuntimeError("the embedded service has no streams")
+    assert child.stdin is not None
+    assert child.stdout is not None
     try:
         child.stdin.write(envelope.dumps(attrs.asdict(plan)) + b"\n")
-        about, before = [envelope.loads(await child.stdout.readline()) for _ in range(2)]
-        yield Embedded(
-            plan, about["base_url"], about["api_key"], about["team"], before, child.stdin, child.stdout
-        )
+        about = envelope.loads(await child.stdout.readline())
+        yield Embedded(plan, child.stdin, child.stdout, **about)
     finally:
         child.stdin.close()
         await child.wait()
@@ -131,23 +127,19 @@ def seeded(plan: dict[str, Any]) -> Simulator:
 
 
 def serve() -> None:
-    """Run the service in this process; the parent sends requests to its standard input."""
+    """Run the service in this process until its standard input is closed."""
     until_done(_serve())
 
 
 async def _serve() -> None:
-    requests = asyncio.StreamReader(limit=_LONGEST_LINE)
-    protocol = asyncio.StreamReaderProtocol(requests)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
-    service = seeded(envelope.loads(await requests.readline()))
+    service = seeded(envelope.loads(sys.stdin.buffer.readline()))
     async with service:
-        _print_line({"base_url": service.base_url, "api_key": service.api_key, "team": service.team})
-        _print_line(_state(service))
-        async for _ in requests:
+        about = {"base_url": service.base_url, "api_key": service.api_key, "team": service.team}
+        _print_line({**about, "before": _state(service)})
+        while await asyncio.to_thread(sys.stdin.buffer.readline):
             await service.settled()
-            for entry in service.ledger.entries:
-                _print_line([getattr(entry, name) for name in _ENTRY])
-            _print_line({"reads": len(service.ledger.reads), "state": _state(service)})
+            ledger, reads = [asdict(entry) for entry in service.ledger.entries], len(service.ledger.reads)
+            _print_line({"ledger": ledger, "reads": reads, "state": _state(service)})
 
 
 def _print_line(plain: object) -> None:

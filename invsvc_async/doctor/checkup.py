@@ -86,14 +86,14 @@ async def examine(
     findings += await _of_credential(prober, list_, is_person=is_person)
     names = await find_names(prober.invoices) if accepted else []
     names += await find_names(imports, IMPORTS) if is_person else []
-    journey_reads, finding = await _journey(prober, journey)
+    reading = await _journey(prober, journey)
     speed, seconds = "no read succeeded", prober.seconds
     if seconds:
         median, maximum = statistics.median(seconds) * 1000, max(seconds) * 1000
         speed = f"median {median:.0f} ms, maximum {maximum:.0f} ms ({len(seconds)} reads)"
-    findings += [finding, _clock(prober.view, wall)]
+    findings += [reading, _clock(prober.view, wall)]
     findings.append(Finding("speed of a read", speed, True if seconds else None))
-    return Checkup(findings=findings, names=names, journey_reads=journey_reads, reads=len(seconds))
+    return Checkup(findings=findings, names=names, journey_reads=reading.good, reads=len(seconds))
 
 
 async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> list[Finding]:
@@ -105,41 +105,39 @@ async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> l
     except (TimeoutError, InvsvcError) as error:  # the latter: of a TokenProvider
         why = NO_TOKEN if isinstance(error, TimeoutError) else error
         return [Finding("kind of credential", f"unknown: {why}", None)]
-    form = "in the form of a JWT" if token.count(".") == 2 else "not in the form of a JWT"
+    is_jwt = token.count(".") == 2
+    form = f"{'' if is_jwt else 'not '}in the form of a JWT"
     answer, good = f"configured as {_KINDS[credential.kind]}, {form}", True
-    if credential.kind == "api_key" and token.count(".") != 2:
+    if credential.kind == "api_key" and not is_jwt:
         answer, good = f"{answer}, unlike every API key. Try INVSVC_OAUTH_TOKEN", False
     if is_person and credential.kind != "person_token":
         answer, good = f"{answer}; it reads what only a person may. Use INVSVC_PERSON_TOKEN", False
-    mode = list_.item("livemode")
-    shown = {True: "live", False: "test"}.get(mode, "unknown: there is no invoice to show it")
-    found = [Finding("kind of credential", answer, good)]
-    found.append(Finding("data mode", shown, None if mode is None else True))
+    modes = {True: ("live", True), False: ("test", True)}
+    mode, is_known = modes.get(list_.item("livemode"), ("unknown: there is no invoice to show it", None))
+    found = [Finding("kind of credential", answer, good), Finding("data mode", mode, is_known)]
     if not is_person:
         why = "not checked: needs a person's token with authority in the team"
         found.append(Finding("parameters of the table-database listing", why, None))
     return found
 
 
-async def _journey(prober: Prober, journey: str | None) -> tuple[bool | None, Finding]:
+async def _journey(prober: Prober, journey: str | None) -> Finding:
     """Check whether ``GET /journeys/{id}`` exists; it is not in the list of operations."""
-    question = "GET /journeys/{id}"
     answer = await prober.path(f"/journeys/{journey or _NO_JOURNEY}", {})
-    text = answer.words
+    good, words = None, f"unknown ({answer.words}) without a journey. Use --journey ID"
     if answer.status in (405, 501):
-        return False, Finding(question, text, False)
-    if journey is not None:
-        if answer.status == 200:
-            return True, Finding(question, "exists", True)
-        if answer.status == 404:
-            return False, Finding(question, f"{text}. If the journey exists, the read does not", False)
-        return None, Finding(question, f"unknown ({text}). Try again", None)  # a failure shows nothing
-    nowhere = await prober.path(f"/{_NO_JOURNEY}/{_NO_JOURNEY}", {})
-    if answer.status == 404 and (answer.own, answer.error) != (nowhere.own, nowhere.error):
-        why = "probably exists: the journey is missing, not the path. Use --journey ID to make sure"
+        good, words = False, answer.words
+    elif journey is None:
+        nowhere = await prober.path(f"/{_NO_JOURNEY}/{_NO_JOURNEY}", {})
+        if answer.status == 404 and (answer.own, answer.error) != (nowhere.own, nowhere.error):
+            words = "probably exists: the journey is missing, not the path. Use --journey ID to make sure"
+    elif answer.status == 200:
+        good, words = True, "exists"
+    elif answer.status == 404:
+        good, words = False, f"{answer.words}. If the journey exists, the read does not"
     else:
-        why = f"unknown ({text}) without a journey. Use --journey ID"
-    return None, Finding(question, why, None)
+        words = f"unknown ({answer.words}). Try again"  # a failure shows nothing
+    return Finding("GET /journeys/{id}", words, good)
 
 
 def _clock(view: ClientOptions, wall: Callable[[], float]) -> Finding:

@@ -68,8 +68,7 @@ class Columns:
                 continue
             path, hint = field
             try:
-                is_null = value is None or (self.blank and value == "")
-                cells[path] = None if is_null else _wire(value, hint, self.zone)
+                cells[path] = _wire(None if self.blank and value == "" else value, hint, self.zone)
             except (ValueError, UnreadableResponseError) as error:
                 raise ValueError(f"{column}: {value!r:.60} {words_of(error)}") from None
         return cells.pop(self.key, None) or None, cells
@@ -174,7 +173,7 @@ _SCALARS = {Decimal: _number, int: _number, float: _number, datetime: moment, bo
 def _wire(value: object, hint: Any, zone: tzinfo | None) -> Wire:  # Any: the field's type
     if enum_in(hint) is not None:
         hint = str
-    if hint in _SCALARS:
+    if value is not None and hint in _SCALARS:
         return _SCALARS[hint](value, zone)
     if isinstance(value, str) and hint is not Any:
         value = envelope.loads(value.encode())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import sqlite3
 import sys
-from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import AsyncIterable
 from contextlib import aclosing, closing, nullcontext, suppress
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
@@ -28,7 +27,7 @@ from invsvc_async.errors import (
     UnreadableResponseError,
     ValidationFailedError,
 )
-from invsvc_async.export.files import pyarrow, text_of
+from invsvc_async.export.files import MAX_ROW, NOT_UTF_8, csv_rows, pyarrow, text_of
 from invsvc_async.export.walk import format_of
 from invsvc_async.resources.by_name import called
 from invsvc_async.storage.sqlite_file import in_words
@@ -50,7 +49,6 @@ _LARGEST = 100  # items of a page
 _STEP = 128  # rows that are stored before other tasks may run
 _NAMED = 20  # bad rows in an error
 _READINGS = 5  # of the service, if what differs changes from one to the next
-MAX_LINE = 2**20  # bytes
 _AT_ONCE = 1000  # rows of Parquet
 
 
@@ -243,49 +241,40 @@ class Comparison:
 def rows_of_file(name: str, form: Form | None, delimiter: str) -> Iterator[tuple[int, object]]:
     """Yield each row of a file (``-`` is standard input) with its line, or in Parquet its number, from 1."""
     with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
-        lines = _Lines(file)
         try:
             if form == "parquet":
                 batches = pyarrow("pyarrow.parquet").ParquetFile(file).iter_batches(_AT_ONCE)
                 yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
-            elif form == "csv":
-                yield from _csv_rows(lines, delimiter)
             else:
-                yield from ((lines.number, envelope.loads(line.encode())) for line in lines if line.strip())
-            if form != "parquet" and not lines.number:
-                raise ValueError("is empty")  # noqa: TRY301 - named below
-        except (ValueError, csv.Error, UnreadableResponseError) as error:
-            place = f"line {lines.number}: " if lines.number else ""
-            words = f"{name}: {place}{words_of(error)}"
+                yield from _csv_rows(file, delimiter) if form == "csv" else _json_rows(file)
+        except ValueError as error:
+            words = f"{name}: {words_of(error)}"
             raise InvalidRequestError(words, hint="Nothing was compared. Correct the file.") from None
 
 
-@attrs.define
-class _Lines:
-    """Lines of bounded length; ``number`` counts them."""
-
-    file: BinaryIO
-    number: int = 0
-
-    def __iter__(self) -> Iterator[str]:
-        while line := self.file.readline(MAX_LINE + 1):
-            self.number += 1
-            if len(line) > MAX_LINE:
-                raise ValueError(f"is longer than {MAX_LINE:,} bytes")
-            try:
-                text = (line.removeprefix(BOM_UTF8) if self.number == 1 else line).decode()
-            except UnicodeDecodeError:
-                raise ValueError("is not UTF-8. Save the file as UTF-8") from None
-            yield text
+def _json_rows(file: BinaryIO) -> Iterator[tuple[int, object]]:
+    number = 0
+    for number, line in enumerate(iter(partial(file.readline, MAX_ROW + 1), b""), 1):
+        if len(line) > MAX_ROW:
+            raise ValueError(f"line {number}: is longer than {MAX_ROW:,} bytes")
+        try:
+            if text := line.decode("utf-8" if number > 1 else "utf-8-sig").strip():
+                yield number, envelope.loads(text.encode())
+        except (UnicodeDecodeError, UnreadableResponseError) as error:
+            why = NOT_UTF_8 if isinstance(error, UnicodeDecodeError) else words_of(error)
+            raise ValueError(f"line {number}: {why}") from None
+    if not number:
+        raise ValueError("is empty")
 
 
-def _csv_rows(lines: _Lines, delimiter: str) -> Iterator[tuple[int, dict[str, str]]]:
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    header = next(reader, [])
+def _csv_rows(file: BinaryIO, delimiter: str) -> Iterator[tuple[int, dict[str, str]]]:
+    rows = csv_rows(file.readline, delimiter)
+    line, header = next(rows, (0, []))
+    if not line:
+        raise ValueError("is empty")
     if twice := [name for name, count in Counter(header).items() if name and count > 1]:
-        raise ValueError(f"has two columns with the name {twice[0]!r}")
-    for cells in reader:
-        if cells and len(cells) != len(header):
-            raise ValueError(f"has {len(cells)} cells, but the first line has {len(header)}")
-        if cells:
-            yield lines.number, dict(zip(header, cells, strict=True))
+        raise ValueError(f"line {line}: has two columns with the name {twice[0]!r}")
+    for line, cells in rows:
+        if len(cells) != len(header):
+            raise ValueError(f"line {line}: has {len(cells)} cells, but the first line has {len(header)}")
+        yield line, dict(zip(header, cells, strict=True))

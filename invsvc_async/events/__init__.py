@@ -35,13 +35,11 @@ if TYPE_CHECKING:
     from invsvc_async.events.stores.postgres import PostgresStore
     from invsvc_async.events.stores.sqlite import SqliteStore
 
-__all__ = [
-    "Backlog", "BatchCounts", "BatchResult", "CredentialStats", "Delivery", "Entry", "Event",
-    "Gone", "HandlerStore", "Handling", "Health", "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted",
-    "MemoryStore", "Party", "PostgresStore", "Receipt", "Receiver", "ReceiverStats", "ResourceEvent",
-    "SatInvoiceSynced", "Secret", "SharedHeader", "SqliteStore", "Standing", "StateStats", "Store",
-    "StoredEvent", "SyncReceiver", "SyncedInvoice", "parse", "read", "verify",
-]  # fmt: skip
+__all__ = ["Backlog", "BatchCounts", "BatchResult", "CredentialStats", "Delivery", "Entry", "Event", "Gone"]
+__all__ += ["HandlerStore", "Handling", "Health", "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted"]
+__all__ += ["MemoryStore", "Party", "PostgresStore", "Receipt", "Receiver", "ReceiverStats", "ResourceEvent"]
+__all__ += ["SatInvoiceSynced", "Secret", "SharedHeader", "SqliteStore", "Standing", "StateStats", "Store"]
+__all__ += ["StoredEvent", "SyncReceiver", "SyncedInvoice", "parse", "read", "verify"]
 
 _MODULES: Final = {
     "payloads": "BatchCounts BatchResult InvoiceBatch Party SyncedInvoice",

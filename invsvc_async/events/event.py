@@ -8,7 +8,7 @@ the whole body _malformed, because an event without a reliable id or type cannot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -23,15 +23,11 @@ from invsvc_async.errors import InvalidRequestError, MalformedEventError
 from invsvc_async.models.portable import Portable, hide_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from invsvc_async.events.payloads import InvoiceBatch, SyncedInvoice  # noqa: F401 - named in text below
     from invsvc_async.models import Model
 
-__all__ = [
-    "SIGNATURE", "ByName", "Event", "Headers", "InvoiceBatchCompleted", "ResourceEvent",
-    "SatInvoiceSynced", "by_name", "key_of", "parse", "says_test",
-]  # fmt: skip
+__all__ = ["SIGNATURE", "ByName", "Event", "Headers", "InvoiceBatchCompleted", "ResourceEvent"]
+__all__ += ["SatInvoiceSynced", "by_name", "key_of", "parse", "says_test"]
 
 D = TypeVar("D")
 T = TypeVar("T")
@@ -57,6 +53,7 @@ _UNREADABLE: Final = (
 )
 
 Text: TypeAlias = str | bytes
+Json: TypeAlias = bytes | msgspec.Raw
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[Text, Text]]
 """A mapping with names in any case, or pairs as in ASGI."""
 
@@ -118,15 +115,11 @@ class _Body(msgspec.Struct, gc=False):  # decoded JSON has no reference cycles
     payload: msgspec.Raw = _ABSENT
 
 
-_decode_body: Final[Callable[[bytes | msgspec.Raw], _Body]] = msgspec.json.Decoder(
-    _Body, float_hook=Decimal
-).decode
-_plain: Final[Callable[[bytes | msgspec.Raw], dict[str, Any]]] = msgspec.json.Decoder(
-    float_hook=Decimal
-).decode
+_decode_body: Final[Callable[[Json], _Body]] = msgspec.json.Decoder(_Body, float_hook=Decimal).decode
+_plain: Final[Callable[[Json], dict[str, Any]]] = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
-def _decoded(decode: Callable[[bytes | msgspec.Raw], T], raw: bytes | msgspec.Raw, whole: bytes) -> T:
+def _decoded(decode: Callable[[Json], T], raw: Json, whole: bytes) -> T:
     """Decode *raw*, a part of the body *whole*; raises ``MalformedEventError``."""
     try:
         return decode(raw)
@@ -517,18 +510,16 @@ def _is_object(raw: msgspec.Raw) -> bool:
     return memoryview(raw)[0] == _BRACE
 
 
-def _checked_version(
-    content: _Body, data: _Details, version: Version, raw: bytes, *, is_test: bool
-) -> Version:
+def _checked_version(body: _Body, data: _Details, version: Version, raw: bytes, *, is_test: bool) -> Version:
     """Check the fields of a resource event; return its version, as a wrapper may be around its data."""
-    if content.livemode.__class__ is not bool:
-        _check("livemode", content.livemode, bool, raw)
+    if body.livemode.__class__ is not bool:
+        _check("livemode", body.livemode, bool, raw)
     if version == "v2":
-        _check_id_and_time(content.id, "created", content.created, _LAST_SECOND * 1000, raw, is_test=is_test)
+        _check_id_and_time(body.id, "created", body.created, _LAST_SECOND * 1000, raw, is_test=is_test)
         return version
-    _check("team", content.team, str, raw)
-    _check("webhook", content.webhook, str, raw)
-    _check("connectedTeamMetadata", content.connected_team_metadata, dict, raw)
+    _check("team", body.team, str, raw)
+    _check("webhook", body.webhook, str, raw)
+    _check("connectedTeamMetadata", body.connected_team_metadata, dict, raw)
     is_outer = version == "v1.1" or not _is_object(data.payload)
     return version if is_outer or _decoded(_plain, raw, raw)["data"].keys() - _WRAPPER else "v1.1"
 

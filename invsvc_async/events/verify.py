@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from hmac import compare_digest, digest
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -23,18 +23,11 @@ from invsvc_async.errors import (
     UnauthenticatedEventError,
     takes_secrets,
 )
-from invsvc_async.events.event import SIGNATURE, ByName, Event, ResourceEvent, by_name, parse
+from invsvc_async.events.event import SIGNATURE, ByName, Event, Headers, ResourceEvent, by_name, parse
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from invsvc_async.events.event import Headers
-
-__all__ = [
-    "Credential", "Secret", "Secrets", "SecretsSource", "SharedHeader", "SharedHeaders",
-    "SharedHeadersSource", "Trust", "check_flag", "is_retired", "keys_of", "read", "shared_headers_of",
-    "signature_of", "unauthenticated", "verify",
-]  # fmt: skip
+__all__ = ["Credential", "Secret", "Secrets", "SecretsSource", "SharedHeader", "SharedHeaders"]
+__all__ += ["SharedHeadersSource", "Trust", "check_flag", "is_retired", "keys_of", "read"]
+__all__ += ["shared_headers_of", "signature_of", "unauthenticated", "verify"]
 
 _SPACE: Final = "has white space at an end, as a file's last line has a line break. Remove it with strip()."
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

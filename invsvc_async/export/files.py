@@ -9,25 +9,28 @@ import re
 from datetime import datetime
 from decimal import Decimal
 from importlib import import_module
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
 from invsvc_async.codec import envelope, unstructure
-from invsvc_async.errors import ConfigurationError, FieldError, InvsvcError
+from invsvc_async.errors import ConfigurationError, FieldError, InvalidRequestError, InvsvcError
 from invsvc_async.models import Invoice
 from invsvc_async.models.common import Model, wire_names
 from invsvc_async.storage.private_file import create_private
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["ExportError", "Form", "TextSink", "csv_row", "escaped_formula", "text_of"]
+__all__ = ["ExportError", "Form", "TextSink", "csv_row", "csv_rows", "escaped_formula", "text_of"]
 
 Form = Literal["jsonl", "csv", "parquet"]
 _FORMULA = re.compile(r"[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([Ee][+-]?[0-9]+)?")
+MAX_ROW = 2**20  # bytes of a row that is read
+NOT_UTF_8 = "is not UTF-8. Save the file as UTF-8"
 PROBLEMS = "problems"  # column with the malformed fields of a row
 OTHER_COLUMNS = "another version of this package began it with other columns. Start over"
 
@@ -113,15 +116,53 @@ class TextSink:
         if self.form == "jsonl":
             return envelope.dumps(unstructure(item)) + b"\n"
         cells = [*(text_of(present(item, name)) for name in wire_names(type(item))), "; ".join(named(item))]
-        return csv_row([*map(escaped_formula, cells)] if self.escape_formulas else cells).encode()
+        return csv_row(cells, escape_formulas=self.escape_formulas).encode()
 
 
-def csv_row(cells: Sequence[str]) -> str:
+def csv_row(cells: Iterable[str], *, escape_formulas: bool = False) -> str:
     """Return a line of CSV, in which a cell with a line break of any kind is quoted."""
+    if escape_formulas:
+        cells = map(escaped_formula, cells)
     out = io.StringIO()
     # Before Python 3.13, the writer quotes the characters of its own line end only.
     csv.writer(out, lineterminator="\r\n").writerow(cells)
     return out.getvalue().removesuffix("\r\n") + "\n"
+
+
+def csv_rows(
+    readline: Callable[[int], bytes], delimiter: str, *, begin: int = 0, errors: str = "strict"
+) -> Iterator[tuple[int, list[str]]]:
+    """
+    Yield the rows of a file, without empty ones, each with the number of its first line, after *begin* lines.
+
+    Raises:
+        InvalidRequestError: A row is not CSV or too long or, unless *errors* are handled, not in UTF-8.
+    """
+    first, size, ended = begin + 1, 0, False
+
+    def texts() -> Iterator[str]:
+        nonlocal size, ended
+        for at in count(begin + 1):
+            text = readline(MAX_ROW + 1)
+            if ended := not text:
+                return
+            size += len(text)
+            if size > MAX_ROW:
+                why = f"the row has more than {MAX_ROW:,} bytes, or a quote is not closed"
+                raise InvalidRequestError(f"line {first}: {why}")
+            yield text.decode("utf-8" if at > 1 else "utf-8-sig", errors)
+
+    rows = csv.reader(texts(), delimiter=delimiter, strict=True)
+    try:
+        for cells in rows:
+            if cells:
+                yield first, cells
+            first, size = begin + rows.line_num + 1, 0
+    except UnicodeDecodeError:
+        raise InvalidRequestError(f"line {first}: {NOT_UTF_8}") from None
+    except csv.Error as error:  # a bad row that was skipped might be the rest of another one
+        why = "a quote is not closed" if ended else f"is not CSV ({error})"
+        raise InvalidRequestError(f"line {first}: {why}") from error
 
 
 def escaped_formula(cell: str) -> str:

@@ -7,7 +7,7 @@ A ``Pages`` is a frozen request. It keeps no items, and can be iterated over aga
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
@@ -72,14 +72,11 @@ class Pages(Generic[T]):
         return self._page(self._start).__await__()
 
     async def __aiter__(self) -> AsyncGenerator[T, None]:
-        walk = self.by_page()
-        try:
+        async with aclosing(self.by_page()) as walk:
             async for page in walk:
                 for item in page:
                     yield item
                 del page  # the next one reuses its memory, which saves a fifth of the time
-        finally:
-            await walk.aclose()
 
     async def by_page(self) -> AsyncGenerator[Page[T], None]:
         """
@@ -107,7 +104,8 @@ class Pages(Generic[T]):
                 if following is None:
                     return
                 if isinstance(following, PagingError):
-                    raise following
+                    with self._placed(position):
+                        raise following
                 position = following
         finally:
             if ahead is not None:
@@ -127,14 +125,11 @@ class Pages(Generic[T]):
         if max is not None and not (is_number(max) and isinstance(max, int) and max >= 1):
             raise InvalidRequestError("max: must be a whole number, 1 or more")
         items: list[T] = []
-        walk = self.by_page()
-        try:
+        async with aclosing(self.by_page()) as walk:
             async for page in walk:
                 items.extend(page)
                 if max is not None and len(items) >= max:
                     break
-        finally:
-            await walk.aclose()
         return items[:max]
 
     def token_after(self, page: Page[T]) -> str | None:
@@ -158,24 +153,20 @@ class Pages(Generic[T]):
         Spec: Resources, Response envelopes.
         """
         place, request = read_token(token), self._request
-        problems: list[str] = []
         if place.operation != request.operation.name:
-            problems.append(f"token: belongs to {place.operation}")
+            problem = f"token: belongs to {place.operation}"
         elif place.service != digest_of(self._view.session.base_url):
-            problems.append("token: belongs to another base URL")
+            problem = "token: belongs to another base URL"
         elif place.team != request.team:
-            problems.append("token: belongs to another team")
+            problem = "token: belongs to another team"
         elif request.query and place.query != request.query:
-            problems.append("token: belongs to a list with other arguments")
+            problem = "token: belongs to a list with other arguments"
         elif not arguments.are_parameters(place.query, request.operation, self._view.names):
-            problems.append("token: contains arguments that this list does not accept")
-        if problems:
-            raise InvalidRequestError(problems, operation=request.operation.name)
-        return attrs.evolve(
-            self,
-            request=replace(request, query=place.query),
-            start=Position(cursor=place.cursor, page=place.page),
-        )
+            problem = "token: contains arguments that this list does not accept"
+        else:
+            start = Position(cursor=place.cursor, page=place.page)
+            return attrs.evolve(self, request=replace(request, query=place.query), start=start)
+        raise InvalidRequestError(problem, operation=request.operation.name)
 
     async def _page(self, position: Position) -> Page[T]:
         return self._made(await self._answer(position), position)
@@ -252,13 +243,11 @@ class Pages(Generic[T]):
             return None
         elif (number := page.page or position.page or self._first_page()) is None:
             return PagingError(
-                "there are more items, but the answer has no cursor and no page number. Narrow the filter.",
-                resume_token=self._token(position),
+                "there are more items, but the answer has no cursor and no page number. Narrow the filter."
             )
         elif not page.items:
             return PagingError(
-                f"page {number} is empty, but others follow. Continue with resume(error.resume_token).",
-                resume_token=self._token(position),
+                f"page {number} is empty, but others follow. Continue with resume(error.resume_token)."
             )
         else:
             following = Position(page=number + 1)
@@ -267,8 +256,7 @@ class Pages(Generic[T]):
                 return None  # the last page, whose cursor is its own
             return CursorStalledError(
                 "a cursor was returned a second time, so the list would never end. "
-                "Check ParameterNames.cursor, then continue with resume(error.resume_token).",
-                resume_token=self._token(position),
+                "Check ParameterNames.cursor, then continue with resume(error.resume_token)."
             )
         walked.add(hash(following))
         return following

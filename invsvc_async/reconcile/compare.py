@@ -11,18 +11,17 @@ import re
 from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
-from ipaddress import IPv6Address
 from math import isfinite
+from operator import eq
 from typing import TYPE_CHECKING, TypeGuard
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from invsvc_async.codec.exact_json import Wire
 
 _NO_TIME = 10**15  # ms: 30,000 years
-_PORTS = {"http": 80, "https": 443}
 _ESCAPE = "%([0-9A-Fa-f]{2})"
 # Characters that mean the same whether they are escaped or not; programs differ in which they escape.
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!'()*")
@@ -30,12 +29,18 @@ _KEPT = "!#$%&'()*+,/:;=?@"  # ASCII that is not escaped
 _NOT_KEPT = re.compile(f"[^A-Za-z0-9._~{re.escape(_KEPT)}-]").search
 
 
-def same(one: Wire, other: Wire) -> bool:
-    """Return whether two JSON values are equal.  Numbers are compared by value; booleans are not numbers."""
+def same(one: Wire, other: Wire, text: Callable[[str, str], bool] = eq) -> bool:
+    """
+    Return whether two JSON values are equal.  Numbers are compared by value; booleans are not numbers.
+
+    *text* compares two texts.
+    """
+    if isinstance(one, str) and isinstance(other, str):
+        return text(one, other)
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+        return one.keys() == other.keys() and all(same(value, other[key], text) for key, value in one.items())
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(same(*pair, text) for pair in zip(one, other, strict=True))
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, (int, float, Decimal)) and isinstance(other, (int, float, Decimal)):
@@ -50,7 +55,7 @@ def _exact(number: float | Decimal) -> int | Decimal:
 def same_journey_field(name: str, one: Wire, other: Wire) -> bool:
     """Return whether one field of two journeys is equal."""
     if name == "graph":  # a null ``viewport``, ``sourceHandle`` or ``config`` is absent
-        return same(_without_nulls(one, "graph"), _without_nulls(other, "graph"))
+        return same(_without_nulls(one, _NULLABLE), _without_nulls(other, _NULLABLE))
     return same(one, other)
 
 
@@ -83,39 +88,27 @@ def tidied(value: Wire) -> Wire:
 
 def reworded(sent: Wire, shown: Wire) -> bool:
     """Return whether *shown* may be *sent* in a service's own words: tidied, folded in case, or cut."""
-    return _reworded(tidied(sent), tidied(shown))
+    return same(tidied(sent), tidied(shown), _begins)
 
 
-def _reworded(sent: Wire, shown: Wire) -> bool:
-    if isinstance(sent, dict) and isinstance(shown, dict):
-        return sent.keys() == shown.keys() and all(
-            _reworded(value, shown[name]) for name, value in sent.items()
-        )
-    if isinstance(sent, list) and isinstance(shown, list):
-        return len(sent) == len(shown) and all(map(_reworded, sent, shown))
-    if isinstance(sent, str) and isinstance(shown, str):
-        return " ".join(sent.split()).casefold().startswith(" ".join(shown.split()).casefold())
-    return same(sent, shown)
+def _begins(sent: str, shown: str) -> bool:
+    return " ".join(sent.split()).casefold().startswith(" ".join(shown.split()).casefold())
 
 
-# Where the specification allows null in a graph (Resources, JourneyGraph).  `config` is compared unchanged.
-_NULLABLE = {"graph": {"viewport"}, "node": set[str](), "data": {"config"}, "edge": {"sourceHandle"}}
-_PARTS = {("graph", "nodes"): "node", ("graph", "edges"): "edge", ("node", "data"): "data"}
+# The members of a graph that may be null or absent are empty here; the others have such ones in them.
+_NULLABLE: Wire = {"viewport": {}, "nodes": {"data": {"config": {}}}, "edges": {"sourceHandle": {}}}
 
 
-def _without_nulls(value: Wire, part: str) -> Wire:
-    if not isinstance(value, dict):
+def _without_nulls(value: Wire, nullable: Wire) -> Wire:
+    if isinstance(value, (list, tuple)):
+        return [_without_nulls(each, nullable) for each in value]
+    if not isinstance(value, dict) or not nullable:
         return value
-    kept: dict[str, Wire] = {}
-    for key, inner in value.items():
-        if inner is None and key in _NULLABLE[part]:
-            continue
-        below = _PARTS.get((part, key))
-        if below and isinstance(inner, (list, tuple)):
-            kept[key] = [_without_nulls(each, below) for each in inner]
-        else:
-            kept[key] = _without_nulls(inner, below) if below else inner
-    return kept
+    return {
+        name: _without_nulls(inner, nullable.get(name))
+        for name, inner in value.items()
+        if inner is not None or nullable.get(name, name)
+    }
 
 
 @lru_cache(maxsize=4096)
@@ -127,17 +120,16 @@ def normal_url(url: str) -> str:
     unnecessary escapes are removed; necessary escapes are added.  A backslash in a path is a slash, as in
     browsers and Node.js.
     """
+    from yarl import URL  # slow to import
+
     try:
         parts = urlsplit(url.strip())
-        port = parts.port
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+        place = URL.build(scheme=parts.scheme, host=host, port=port).raw_authority if host else ""
     except ValueError:
         return url
-    host = _ascii_host((parts.hostname or "").rstrip("."))
     login = ":".join(quote(unquote(part), safe="") for part in parts.netloc.rpartition("@")[0].split(":", 1))
-    login = login.rstrip(":")  # an empty password is the same as none
-    place = f"{login}@{host}" if login else host
-    if port is not None and port != _PORTS.get(parts.scheme):
-        place = f"{place}:{port}"
+    place = f"{login.rstrip(':')}@{place}".lstrip("@")  # an empty password is the same as none
     path = _without_dots(_escaped(parts.path.replace("\\", "/"))) or "/"
     return urlunsplit((parts.scheme, place, path, _escaped(parts.query), _escaped(parts.fragment)))
 
@@ -160,22 +152,6 @@ def _decoded(label: re.Match[str]) -> str:
     with suppress(UnicodeError):
         return label[1].encode().decode("punycode")
     return label[0]
-
-
-def _ascii_host(host: str) -> str:
-    if ":" in host:
-        with suppress(ValueError):
-            host = IPv6Address(host).compressed
-        return f"[{host}]"
-    if host.isascii():
-        return host
-    import idna  # slow to import
-
-    with suppress(UnicodeError):  # IDNAError is one
-        return idna.encode(host, uts46=True).decode()
-    with suppress(UnicodeError):
-        return host.encode("idna").decode()
-    return host
 
 
 def _escaped(text: str) -> str:

@@ -48,7 +48,6 @@ from invsvc_async.reconcile.history import (
     Holds,
     Read,
     Reading,
-    Resumed,
     Send,
     Superseded,
     Verdict,
@@ -73,6 +72,14 @@ READ_PAUSES = (0.5, 1.0, 2.0, 4.0, 5.0)  # s between settling reads; the last on
 LIMITED_PAUSE = 0.1  # s: minimum wait before a rate-limited write is sent again; doubled each time
 
 _ANSWERED_AGAIN = "the service answered so to a re-send"
+_HELD_BACK: dict[Cause, str] = {
+    "overtaken": "a newer write of this program to the same resource was sent",
+    "only read": "settling only reads",
+    "perhaps overtaken": (
+        "a newer write of this program to the same resource may have been sent. If none was, make the write "
+        "again"
+    ),
+}
 
 
 def decide(known: Known) -> Decision:
@@ -89,33 +96,28 @@ def decide(known: Known) -> Decision:
             return unknown(known, "the client was closed before the outcome was known", "client closed")
         reason = "the client was closed before the write could be sent; no earlier send had an effect"
         return done(known, Verdict.NOT_APPLIED, reason, "never sent", cause="client closed")
-    if isinstance(decision, Send) and known.resumed is not None:
-        return _held_back(known, known.resumed) or decision
+    if isinstance(decision, Send) and (held := _held_back(known)) is not None:
+        basis: Basis = "absence" if known.in_doubt else "never sent"
+        reading = history[-1] if history and isinstance(history[-1], Reading) else None
+        reason = f"not sent again, because {_HELD_BACK[held]}"
+        return done(known, Verdict.NOT_APPLIED, reason, basis, reading, cause=held)
     return decision
 
 
-def _held_back(known: Known, resumed: Resumed) -> Done | None:
-    """Return NOT_APPLIED if a resumed write must not be sent; ``None`` if it may be sent."""
-    last = known.history[-1]
-    reading = last if isinstance(last, Reading) else None
-    may_be_newest = resumed.journaled or resumed.newest is not None or known.method == "POST"
-    cause: Cause
-    if known.is_overtaken:
-        cause = "overtaken"
-        reason = "not sent again, because a newer write of this program to the same resource was sent"
-    elif resumed.reads_only:
-        cause = "only read"
-        reason = "not sent again, because settling only reads"
-    elif not may_be_newest and (reading is None or not known.is_newest(reading)):
-        cause = "perhaps overtaken"
-        reason = (
-            "not sent again, because a newer write of this program to the same resource may have been sent. "
-            "If none was, make the write again"
-        )
-    else:
+def _held_back(known: Known) -> Cause | None:
+    """Return why a resumed write must not be sent; ``None`` if it may be sent."""
+    resumed = known.resumed
+    if resumed is None:
         return None
-    basis: Basis = "absence" if known.in_doubt else "never sent"
-    return done(known, Verdict.NOT_APPLIED, reason, basis, reading, cause=cause)
+    if known.is_overtaken:
+        return "overtaken"
+    if resumed.reads_only:
+        return "only read"
+    may_be_newest = resumed.journaled or resumed.newest is not None or known.method == "POST"
+    last = known.history[-1]
+    if may_be_newest or (isinstance(last, Reading) and known.is_newest(last)):
+        return None
+    return "perhaps overtaken"
 
 
 # --- Nothing is ambiguous: there was no attempt, or each one ended in a definite no.
@@ -131,13 +133,8 @@ def _first(known: Known) -> Decision:
         return _never_left(known)
     if last.status == 401 and last.token_renewed and sum(each.token_renewed for each in known.attempts) == 1:
         return _send(known)
-    if (
-        known.policy.wait_when_limited
-        and last.status == 429
-        and last.retry_after is not None
-        and last.error is not None
-        and last.error.code == "rate_limit_exceeded"
-    ):
+    is_limit = last.status == 429 and last.error is not None and last.error.code == "rate_limit_exceeded"
+    if known.policy.wait_when_limited and is_limit and last.retry_after is not None:
         refusals = sum(each.status == 429 for each in known.attempts)
         pause = max(last.retry_after, LIMITED_PAUSE * 2 ** (refusals - 1))
         deadline = known.attempts[0].started + known.policy.deadline
@@ -291,10 +288,9 @@ def _by_state(
             again = _resend(known, reading)
             if isinstance(again, Send):
                 return again
-            if known.is_overtaken:
-                again = "a newer write of this program to the same resource was sent"
-            elif known.resumed is not None and known.resumed.reads_only:
-                again = "settling only reads"
+            held = _held_back(known)
+            if held in ("overtaken", "only read"):
+                again = _HELD_BACK[held]
             reason = "a read after the settle window shows that the write was not applied"
             reason = f"{reason}; not sent again, because {again}"
             return done(known, Verdict.NOT_APPLIED, reason, "absence", reading, cause="absent")
@@ -376,24 +372,21 @@ def _due(known: Known) -> float:
     If one shows the write, but perhaps an earlier state, the next follows when reads show none any more.
     """
     readings = known.readings
-    if readings and _positive(known):
-        return max(known.over, known.now)
-    if readings:
-        pause = READ_PAUSES[min(len(readings), len(READ_PAUSES)) - 1]
-        latest = readings[-1]
-        due, end = latest.ended + pause, max(known.over, known.now)
-        if latest.started >= known.over:
-            return due
-        if is_evidence(known, latest) and isinstance(find(known, latest), Holds):
-            due = max(due, known.current_from)
-        return min(due, end)
-    if not known.attempts:
-        return known.now
-    last = known.attempts[-1]
-    if last.end is End.NOT_SENT:
+    if not readings:
+        last = known.attempts[-1] if known.attempts else None
+        if last is None or last.end is not End.NOT_SENT:
+            return known.now
         tries = sum(each.end is End.NOT_SENT for each in known.attempts)
         return last.ended + NOT_SENT_PAUSES[min(tries, len(NOT_SENT_PAUSES)) - 1]
-    return known.now
+    end, latest = max(known.over, known.now), readings[-1]
+    if _positive(known):
+        return end
+    due = latest.ended + READ_PAUSES[min(len(readings), len(READ_PAUSES)) - 1]
+    if latest.started >= known.over:
+        return due
+    if is_evidence(known, latest) and isinstance(find(known, latest), Holds):
+        due = max(due, known.current_from)
+    return min(due, end)
 
 
 def _reader(known: Known) -> str | None:

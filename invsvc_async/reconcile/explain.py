@@ -10,12 +10,7 @@ from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.facts import Known, start_of
 from invsvc_async.reconcile.history import Attempt, Closed, Done, End, Reading, Resumed, Tick
-from invsvc_async.reconcile.json_form import (
-    check_version,
-    event_from_wire,
-    intent_from_json,
-    parsed,
-)
+from invsvc_async.reconcile.json_form import check_version, event_from_wire, intent_from_json, parsed
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire

@@ -366,16 +366,11 @@ class Known:
             return False
         if any(sent.latest is None and sent.end is None for sent in self.intent.sent):
             return False  # of a restored journal, which may lack later sends as well
-        started = self.carried[0].earliest
-        if started is not None and reading.stamp / 1000 + self.policy.clock_slack < started:
+        started, at, slack = self.carried[0].earliest, reading.stamp / 1000, self.policy.clock_slack
+        if started is not None and at + slack < started:
             return False  # the service's clock has stepped back
-        ends = [send.ended_from for send in self.carried]
-        closed_until = max(
-            (end + send.window for end, send in zip(ends, self.carried, strict=True) if end is not None),
-            default=float("-inf"),
-        )
-        gap = 2 * self.policy.clock_slack + self.policy.clock_band
-        return None not in ends and reading.stamp / 1000 + self.policy.clock_slack <= closed_until + gap
+        closed = [send.ended_from + send.window for send in self.carried if send.ended_from is not None]
+        return len(closed) == len(self.carried) and at <= max(closed) + slack + self.policy.clock_band
 
     @property
     def is_overtaken(self) -> bool:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import re
 from math import inf
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
+from invsvc_async.codec.exact_json import is_object
 from invsvc_async.reconcile.compare import is_time, reworded, rounded, same, url_key
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from invsvc_async.codec.exact_json import Wire, WireObject
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known, Sending
     from invsvc_async.reconcile.history import Finding, Reading
     from invsvc_async.reconcile.kinds import Kind, ShownBy
@@ -185,11 +186,11 @@ def _is_changed(kind: Kind, before: Wire, seen: dict[str, Wire], wanted: dict[st
 
 def _by_list(known: Known, reading: Reading) -> Finding:
     """Judge a create by its tag, or by what is equal in the list and was made at the time of the send."""
-    tagged = [hook for hook in reading.seen if _is_hook(hook) and _bears_our_tag(known, hook)]
+    tagged = [hook for hook in reading.seen if is_object(hook) and _bears_our_tag(known, hook)]
     if tagged and is_unique(known.intent.tag):
         return Applied(tagged[0], duplicates=tuple(tagged[1:]))
     candidates = [hook for hook in reading.seen if _may_be_ours(known, reading, hook)]
-    equal = [hook for hook in candidates if _is_hook(hook) and _is_exact(known, hook)]
+    equal = [hook for hook in candidates if is_object(hook) and _is_exact(known, hook)]
     # Not the sends that a restored journal assumes: at an unknown time, a webhook of anybody would fit.
     timed = [send for send in known.sends if send.latest is not None]
     exact = [
@@ -209,10 +210,6 @@ def _by_list(known: Known, reading: Reading) -> Finding:
         reason = "the list is full and has no cursor, so it may be incomplete"
         return CannotTell(reason, cause="list full")
     return _with_decay(known, reading, Absent())
-
-
-def _is_hook(item: Wire) -> TypeGuard[WireObject]:
-    return isinstance(item, dict)
 
 
 def _wanted_hook(known: Known) -> dict[str, Wire]:
@@ -243,7 +240,7 @@ def _bears_our_tag(known: Known, hook: dict[str, Wire]) -> bool:
 
 def _may_be_ours(known: Known, reading: Reading, hook: Wire) -> bool:
     """Return whether *hook* is a candidate.  It is one unless a readable field excludes it."""
-    if not _is_hook(hook):
+    if not is_object(hook):
         return True
     known_as = hook.get("id")
     if isinstance(known_as, str) and (known_as in reading.claimed_by_others or known_as in known.strangers):
@@ -270,10 +267,11 @@ def _is_in_time(known: Known, sends: list[Sending], hook: dict[str, Wire]) -> bo
     A webhook that was created later is not attributed to this write.  But if it is equal, it may be a late
     effect, so it disproves absence.
     """
-    created_at, ends = hook.get("created_at"), [send.ended_by for send in sends]
-    if not is_time(created_at) or None in ends:
+    created_at = hook.get("created_at")
+    ends = [send.ended_by + send.window for send in sends if send.ended_by is not None]
+    if not is_time(created_at) or len(ends) < len(sends):
         return True
-    latest = max((end + send.window for send in sends if (end := send.ended_by) is not None), default=-inf)
+    latest = max(ends, default=-inf)
     return float(created_at) / 1000 <= latest + known.policy.clock_slack
 
 

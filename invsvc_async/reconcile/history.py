@@ -7,18 +7,16 @@ numbers), seconds of this machine's monotonic clock, and whole milliseconds of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 
+from invsvc_async.codec.exact_json import Wire  # noqa: TC001 - cattrs resolves the annotations
 from invsvc_async.reconcile.enums import Bounds, End, Verdict
 
-if TYPE_CHECKING:
-    from invsvc_async.codec.exact_json import Wire
-
-__all__ = ["Absent", "Applied", "Attempt", "Bounds", "CannotTell", "Cause", "Closed", "Decision", "Done"]
-__all__ += ["End", "ErrorFacts", "Event", "Evidence", "Finding", "History", "Holds", "Read", "Reading"]
-__all__ += ["Resumed", "Secret", "Send", "Superseded", "Tick", "Verdict", "Wait"]
+__all__ = ["FINDINGS", "Absent", "Applied", "Attempt", "Bounds", "CannotTell", "Cause", "Closed", "Decision"]
+__all__ += ["Done", "End", "ErrorFacts", "Event", "Evidence", "Finding", "History", "Holds", "Read"]
+__all__ += ["Reading", "Resumed", "Secret", "Send", "Superseded", "Tick", "Verdict", "Wait"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -139,11 +137,11 @@ class Superseded:
 
 
 # Why a write is not applied, or not known to be, as a code: reports group by it, and choose their advice.
-Cause: TypeAlias = Literal[
-    "never left", "absent", "overtaken", "perhaps overtaken", "only read", "client closed", "changed since",
-    "no read", "read refused", "out of time", "may be published", "not visible", "no baseline", "gone",
-    "candidates", "list full", "too long ago", "reader", "perhaps undone",
-]  # fmt: skip
+_NotSent: TypeAlias = Literal["never left", "overtaken", "perhaps overtaken", "only read", "client closed"]
+_NoRead: TypeAlias = Literal["no read", "read refused", "out of time", "list full", "reader"]
+_NoProof: TypeAlias = Literal["may be published", "not visible", "no baseline", "candidates", "too long ago"]
+_Changed: TypeAlias = Literal["changed since", "gone", "perhaps undone"]
+Cause: TypeAlias = Literal["absent", _NotSent, _NoRead, _NoProof, _Changed]
 
 
 @attrs.frozen
@@ -156,13 +154,12 @@ class CannotTell:
 
 
 Finding: TypeAlias = Applied[Any] | Holds[Any] | Absent | Superseded | CannotTell  # Any: wire data
+FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)
 
 Secret: TypeAlias = Literal["returned", "delivered", "not stored", "lost"]  # who has a webhook's
 
-Basis: TypeAlias = Literal[
-    "answered", "tag", "match", "equal", "last_updated", "baseline", "absence", "gone", "reader",
-    "never sent", "none",
-]  # fmt: skip
+_ByRead: TypeAlias = Literal["tag", "match", "equal", "last_updated", "baseline", "absence", "gone", "reader"]
+Basis: TypeAlias = Literal["answered", "never sent", "none", _ByRead]
 
 
 @attrs.frozen(kw_only=True)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import attrs
 
+from invsvc_async.codec.exact_json import Wire  # noqa: TC001 - cattrs resolves the annotations
+from invsvc_async.reconcile.history import Bounds, ErrorFacts  # noqa: TC001 - the same
 from invsvc_async.settings import JOURNEY_READER, ReconcilePolicy, Timeouts
-
-if TYPE_CHECKING:
-    from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import Bounds, ErrorFacts
 
 __all__ = ["NEVER_LISTED", "Intent", "Scope", "Sent", "SentEnd", "revised"]
 

@@ -6,6 +6,7 @@ It contains no tokens or secrets; that of an error has no body and no headers of
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from functools import cache
 from math import isfinite
@@ -29,7 +30,7 @@ from invsvc_async.errors import (
 )
 from invsvc_async.reconcile import history
 from invsvc_async.reconcile.compare import is_time
-from invsvc_async.reconcile.intent import Intent, SentEnd
+from invsvc_async.reconcile.intent import Intent
 from invsvc_async.reconcile.kinds import kind_of_write
 
 if TYPE_CHECKING:
@@ -42,21 +43,7 @@ T = TypeVar("T")
 
 SCHEMA = 1
 LONGEST = 64 * 2**20  # characters of an intent's text
-_EVENTS: dict[str, type[Event]] = {
-    "attempt": history.Attempt,
-    "reading": history.Reading,
-    "tick": history.Tick,
-    "resumed": history.Resumed,
-    "closed": history.Closed,
-}
-_FINDINGS: dict[str, type[Any]] = {  # Any: findings contain wire data
-    "applied": history.Applied,
-    "holds": history.Holds,
-    "absent": history.Absent,
-    "superseded": history.Superseded,
-    "cannot tell": history.CannotTell,
-}
-
+_EVENT: Any = history.Event  # Any: a union of types
 _LONGEST_PAUSE = 10**9  # seconds of a Retry-After
 _ERROR_FIELDS = ("operation", "status", "code", "details", "own_envelope", "retry_after")
 _DESCRIBED = (ConfigurationError, DeadlineExceededError, TransportError, *TransportError.__subclasses__())
@@ -130,17 +117,14 @@ def misfit(intent: Intent) -> str | None:
     if operation is None or operation.kind != "write":
         return f"there is no write called {intent.operation!r}"
     names = {each.wire or each.name for each in operation.parameters if each.where == "path"}
+    path, fits = intent.path, all(map(is_segment, intent.path.values()))
     if not operation.listed:
-        names = {"method", "path"}
-    if set(intent.path) != names:
-        return f"its path has {sorted(intent.path)}, not {sorted(names)}"
-    path = intent.path  # the request stays below the base URL, and in its team
-    if operation.listed:
-        fits = all(map(is_segment, path.values()))
-    else:
-        fits = path["method"] in ("DELETE", "PATCH", "POST", "PUT") and is_below_base(path["path"])
+        names, method = {"method", "path"}, path.get("method")
+        fits = method in ("DELETE", "PATCH", "POST", "PUT") and is_below_base(path.get("path", ""))
+    if set(path) != names:
+        return f"its path has {sorted(path)}, not {sorted(names)}"
     if not fits or "team" in intent.query:
-        return "its path or query is none that a write can have"
+        return "its path or query is none that a write can have"  # below the base URL, and in its team
     kind = kind_of_write(operation)
     if kind.shown_by is not None and not kind.deletes and not isinstance(intent.body, dict):
         return "its body is not an object"
@@ -157,17 +141,12 @@ def misfit(intent: Intent) -> str | None:
 
 def event_to_wire(event: Event) -> Wire:
     """Convert one event of a history to plain data."""
-    name = next(name for name, cls in _EVENTS.items() if type(event) is cls)
-    return {"event": name, **without_secrets(_converter().unstructure(event))}
+    return without_secrets(_converter().unstructure(event, _EVENT))
 
 
 def event_from_wire(plain: Wire) -> Event:
     """Convert plain data to an event."""
-    name = plain.get("event") if isinstance(plain, dict) else None
-    if not isinstance(name, str) or name not in _EVENTS:
-        raise InvalidRequestError("not a story: it has an event of an unknown kind")
-    fields = {name: value for name, value in plain.items() if name != "event"}
-    event = structured(fields, _EVENTS[name], "a story")
+    event: Event = structured(plain, _EVENT, "a story")
     try:
         envelope.utc(getattr(event, "stamp", None) or 0)
     except OverflowError:
@@ -191,14 +170,13 @@ def error_of(plain: Wire) -> InvsvcError | None:
     """Return the error with this plain form; ``None`` if it is not one."""
     if not isinstance(plain, dict):
         return None
-    name, status, text = plain.get("type"), plain.get("status"), str(plain.get("text") or "")
-    kind = _ERRORS.get(name) if isinstance(name, str) else None
+    status, text = plain.get("status"), str(plain.get("text") or "")
+    kind = _ERRORS.get(str(plain.get("type")))
     if kind is not None and issubclass(kind, TransportError):
         return kind(text, operation=plain.get("operation"), status=status)
     if kind is not None or type(status) is not int:
         return (kind or InvsvcError)(text)
-    details, code, message = plain.get("details"), plain.get("code"), plain.get("message")
-    pause = plain.get("retry_after")
+    details, code, message, pause = map(plain.get, ("details", "code", "message", "retry_after"))
     if isinstance(details, list) and all(isinstance(each, str) for each in details):
         details = tuple(details)
     return service_error_class(status)(
@@ -222,21 +200,19 @@ def _converter() -> Converter:
 
     cattrs refuses unknown keys (``forbid_extra_keys``) and generates a function for each class, with hooks of
     single fields (``override``).  Its own hooks of texts and numbers would convert: ``int("3")`` is 3.
-    Findings are no tagged union of its strategies: their values may be models, which the codec converts.
+    Findings are no tagged union of its strategies, as events are: their values may be models.
     """
     from cattrs import Converter
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+    from cattrs.strategies import configure_tagged_union
 
-    names: dict[str, Any] = {"AnyReader": str, "Wire": Any, "Finding": Any}  # Any: types
-    names |= {"Bounds": history.Bounds, "ErrorFacts": history.ErrorFacts}
-    events: list[type[Any]] = [history.Reading, history.Attempt, history.ErrorFacts, history.Evidence]
-    for cls in (settings.ReconcilePolicy, SentEnd, Intent, *events):
-        attrs.resolve_types(cls, localns=names)
+    attrs.resolve_types(settings.ReconcilePolicy, localns={"AnyReader": str})
     converter = Converter(forbid_extra_keys=True, unstruct_collection_overrides={frozenset: sorted})
     for kind in (str, bool, int):
         converter.register_structure_hook(kind, _exactly)
     converter.register_structure_hook(float, _number)
-    converter.register_structure_hook(history.End, lambda value, _: history.End(value))
+    for enum in (history.End, history.Verdict):
+        converter.register_structure_hook(enum, lambda value, of: of(value))
     special: dict[type[Any], dict[str, Any]] = {
         settings.ReconcilePolicy: {
             "journey_reader": override(
@@ -256,7 +232,13 @@ def _converter() -> Converter:
             lambda value, of, make=structure: value if type(value) is of else make(value, of),  # type: ignore[misc]
         )
         converter.register_unstructure_hook(cls, unstructure)
+    configure_tagged_union(_EVENT, converter, _tag, "event")
     return converter
+
+
+def _tag(cls: type[object]) -> str:
+    """Return what an event or finding is called in plain data, such as ``cannot tell``."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
 
 
 def _exactly(value: object, kind: type[T]) -> T:
@@ -284,9 +266,8 @@ def _finding_to_wire(finding: Finding | None) -> Wire:
     """Convert a reader's finding to plain data.  Its value may be a model."""
     if finding is None:
         return None
-    name = next(name for name, cls in _FINDINGS.items() if type(finding) is cls)
-    fields = {each.name: getattr(finding, each.name) for each in attrs.fields(type(finding))}
-    return {"finding": name, **{field: _plain(value) for field, value in fields.items()}}
+    fields = attrs.asdict(finding, recurse=False)
+    return {"finding": _tag(type(finding)), **{name: _plain(value) for name, value in fields.items()}}
 
 
 def _plain(value: Any) -> Wire:  # Any: whatever a reader of the caller's found
@@ -305,9 +286,7 @@ def _plain(value: Any) -> Wire:  # Any: whatever a reader of the caller's found
 def _finding(plain: Wire, _: object) -> Finding | None:
     if plain is None:
         return None
-    cls = _FINDINGS[plain["finding"]]
+    cls: Any = next(cls for cls in history.FINDINGS if _tag(cls) == plain["finding"])
     fields = {name: value for name, value in plain.items() if name != "finding"}
-    found: Finding = cls(
-        **{n: tuple(value) if isinstance(value, list) else value for n, value in fields.items()}
-    )
+    found: Finding = cls(**{n: tuple(it) if isinstance(it, list) else it for n, it in fields.items()})
     return found

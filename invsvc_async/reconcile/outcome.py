@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, cast
 
 import attrs
 
@@ -124,13 +124,19 @@ _NO_INTENT = (
     "Outcome: has no intent, so it cannot be read back. Store to_json(), or what pydantic dumps with "
     'context={"full": True}.'
 )
-_PLAIN_TYPES: dict[str, tuple[type, ...]] = {  # of the members that are given to the class as they are
-    "message": (str,),
-    "attempts": (int,),
-    "resends": (int,),
-    "secret": (str, type(None)),
-    "livemode": (bool, type(None)),
-}
+
+
+@attrs.frozen(kw_only=True)
+class _Members:
+    """The members of the plain form that are read as they are."""
+
+    verdict: Verdict
+    message: str
+    attempts: int = 0
+    resends: int = 0
+    secret: Secret | None = None
+    livemode: bool | None = None
+    evidence: Evidence = attrs.field(factory=lambda: Evidence(basis="none"))
 
 
 @attrs.frozen(kw_only=True)
@@ -266,29 +272,16 @@ class OutcomeBase(Portable, Generic[T_co]):
             raise InvalidRequestError(_NO_INTENT)
         if isinstance(plain["intent"], str):
             plain = {**plain, "intent": parsed(plain["intent"], "an intent")}
-        intent, history, verdict = story_of(plain, "an outcome")
-        given = {name: plain[name] for name in _PLAIN_TYPES if name in plain}
-        wrong = [
-            f"{name}: has the wrong type" for name, it in given.items() if type(it) not in _PLAIN_TYPES[name]
-        ]
-        if verdict not in list(Verdict):
-            wrong.append("verdict: is not one of the five")
-        if given.get("secret") not in (None, *get_args(Secret)):
-            wrong.append("secret: is not one of the four")
-        if "message" not in given:
-            wrong.append("message: is missing")
-        if wrong:
-            raise InvalidRequestError(wrong)
-        value, evidence = plain.get("value"), plain.get("evidence") or {"basis": "none"}
-        operation = BY_NAME[intent.operation]
+        intent, history, _ = story_of(plain, "an outcome")
+        given = {each.name: plain[each.name] for each in attrs.fields(_Members) if each.name in plain}
+        members = structured(given, _Members, "an outcome")
+        value, operation = plain.get("value"), BY_NAME[intent.operation]
         if operation.result != "object" and isinstance(value, dict):
             value = structure(getattr(models, operation.result), value)
         return cls(
-            **given,
-            verdict=Verdict(verdict),
+            **attrs.asdict(members, recurse=False),
             value=value,
             error=error_of(plain.get("error")),
-            evidence=structured(evidence, Evidence, "an outcome"),
             started_as=intent,
             history=history,
         )
@@ -305,12 +298,11 @@ class OutcomeBase(Portable, Generic[T_co]):
     @classmethod
     def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
         value: Any = next(iter(arguments), Any)
-        types: dict[str, Any] = {
-            "verdict": Literal[tuple(str(each) for each in Verdict)], "applied": bool | None, "message": str,
-            "value": value | None, "error": dict[str, object] | None, "attempts": int, "resends": int,
-            "secret": Secret | None, "secret_lost": bool, "livemode": bool | None,
-            "evidence": dict[str, object], "schema": int, "intent": str,
-        }  # fmt: skip
+        texts: Any = Literal[tuple(map(str, Verdict))]
+        types: dict[str, Any] = {"verdict": texts, "applied": bool | None, "message": str}
+        types |= {"value": value | None, "error": dict[str, object] | None, "attempts": int, "resends": int}
+        types |= {"secret": Secret | None, "secret_lost": bool, "livemode": bool | None}
+        types |= {"evidence": dict[str, object], "schema": int, "intent": str}
         return {name: (hint, name in cls._public) for name, hint in types.items()}
 
 

@@ -53,7 +53,7 @@ class ServerClock(Struct):
 
     def learn(self, stamp: int, started: float, ended: float) -> None:
         """Learn from an answer's *stamp* (server ms) and the local times of its send and receipt."""
-        low, high = stamp / 1000 - ended, stamp / 1000 + WHOLE_MS - started
+        low, high = stamp / 1000 - ended, stamp / 1000 + WHOLE_MS - started  # as `bounds_of`, without a call
         if self._buckets and ended - self._buckets[-1][0] < _BUCKET:
             begun, known_low, known_high = self._buckets[-1]
             if low > known_low or high < known_high:

@@ -14,13 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.simulator import replies
-from invsvc_async.simulator.auth import Caller, Credential, Refusal
+from invsvc_async.simulator.auth import Caller, Credential, Keyring, Refusal
 from invsvc_async.simulator.calls import Answer, Call, error_body
-from invsvc_async.simulator.faults import TRUTHFUL, Faults, Step, check_seconds, digits, parse_step
+from invsvc_async.simulator.faults import TRUTHFUL, Plan, Step, check_seconds, digits, parse_step
 from invsvc_async.simulator.json_records import read_json
-from invsvc_async.simulator.ledger import SENDER, Entry
+from invsvc_async.simulator.ledger import SENDER, Entry, Ledger
 from invsvc_async.simulator.operations import BY_OPERATION, UNKNOWN, Route
-from invsvc_async.simulator.state import Book, seeded
+from invsvc_async.simulator.state import Book, Clock, seeded
 
 if TYPE_CHECKING:
     from collections import deque
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from invsvc_async.simulator.auth import Keyring
-    from invsvc_async.simulator.ledger import Ledger
-    from invsvc_async.simulator.state import Clock
 
 PASS = parse_step("pass")
 IDLE_CLOSE_AFTER = 0.02  # seconds, by default
@@ -61,14 +58,7 @@ class Application:
     """Routes, scripts and the fault plan around the operations."""
 
     def __init__(
-        self,
-        keyring: Keyring,
-        ledger: Ledger,
-        plan: Callable[[], Faults],
-        *,
-        seed: int,
-        latency: float,
-        at_once: int | None,
+        self, keyring: Keyring, ledger: Ledger, plan: Plan, *, seed: int, latency: float, at_once: int | None
     ) -> None:
         check_seconds("latency", latency)
         if at_once is not None and not (isinstance(at_once, int) and at_once >= 1):
@@ -106,29 +96,18 @@ class Application:
         try:
             raw = await request.read()
         except ConnectionError:
-            return replies.Broken(replies.close)  # the client disconnected within the body: not an arrival
+            return replies.Broken()  # the client disconnected within the body: not an arrival
         protocol = request.protocol
         self._busy.add(protocol)
         exchange = self._note(route, request, raw)
-
-        def ended() -> None:
-            exchange.entry.ended_at = self._ledger.steady()
-
         try:
             steps = self.scripts.get(route.operation)
             drawn = None if steps else self._plan().draw(self._chance, route.operation, write=route.write)
             step = steps.popleft() if steps else drawn
-            response = await self._play(step or PASS, request, exchange)
-        except BaseException:
-            ended()
-            raise
+            return await self._play(step or PASS, request, exchange)
         finally:
+            exchange.entry.ended_at = self._ledger.steady()
             self._busy.discard(protocol)
-        if isinstance(response, replies.Broken):
-            response.on_end = ended
-        else:
-            ended()
-        return response
 
     def _note(self, route: Route, request: web.Request, raw: bytes) -> Exchange:
         """Record the arrival, and find out who sent it."""
@@ -172,9 +151,9 @@ class Application:
             if step.end in TRUTHFUL:
                 return await self._tell(step, request, exchange.entry, outcome)
         if step.end == "hang":
-            return replies.Broken(replies.hang(self._released, step.number))
-        if step.end in replies.BROKEN:
-            return replies.Broken(replies.BROKEN[step.end])
+            return await replies.hang(request, self._released, step.number)
+        if step.end in replies.CUT_OFF:
+            return replies.cut_off(request, step.end)
         return _false_answer(step, exchange.entry, self._state.clock)
 
     def _perform(self, exchange: Exchange) -> Answer | Refusal:

@@ -89,7 +89,6 @@ class Keyring:
 
         Raises:
             Refusal: 401 or 403 with the raw body of the authentication layer.
-
         """
         credential = self._credential(header)
         if credential.standing != "active":

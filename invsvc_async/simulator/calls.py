@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from invsvc_async.simulator.auth import RANK, Caller, Refusal, Role
-from invsvc_async.simulator.json_records import is_object
+from invsvc_async.simulator.json_records import Json, Record, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.simulator.json_records import Json, Record
     from invsvc_async.simulator.state import Book, Clock, Shelf, State
     from invsvc_async.simulator.validate import Check, Query
+
+    Details = str | Sequence[str] | None
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -58,9 +59,7 @@ class Call:
             body["message"] = message
         return Answer({**body, "timestamp": self.state.clock.now_ms()}, status, target)
 
-    def refusal(
-        self, status: int, code: str, message: str, details: str | Sequence[str] | None = None
-    ) -> Refusal:
+    def refusal(self, status: int, code: str, message: str, details: Details = None) -> Refusal:
         """Make a refusal in the standard error envelope."""
         return Refusal(status, error_body(self.state.clock, code, message, details))
 
@@ -91,7 +90,6 @@ class Call:
 
         Raises:
             Refusal: 400, ``invalid_request_body`` or ``validation_failed`` with every problem.
-
         """
         if isinstance(self.body, ValueError):
             raise self.refusal(400, "invalid_request_body", "The body is not valid JSON", str(self.body))
@@ -122,9 +120,7 @@ class Call:
             raise self.refusal(403, "insufficient_permissions", "No active membership in this team")
 
 
-def error_body(
-    clock: Clock, code: str, message: str, details: str | Sequence[str] | None = None
-) -> dict[str, Json]:
+def error_body(clock: Clock, code: str, message: str, details: Details = None) -> dict[str, Json]:
     """Make the standard error envelope."""
     error: dict[str, Json] = {"code": code, "message": message}
     if details is not None:

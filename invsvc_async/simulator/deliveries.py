@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from invsvc_async.simulator import samples
-from invsvc_async.simulator.faults import check_seconds
+from invsvc_async.simulator.faults import Plan, check_seconds
 from invsvc_async.simulator.json_records import Json, Record, is_array, is_object, json_text
-from invsvc_async.simulator.state import seeded
+from invsvc_async.simulator.state import Book, State, Version, seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from invsvc_async.simulator.calls import Answer
-    from invsvc_async.simulator.faults import Faults
-    from invsvc_async.simulator.state import Book, State, Version
 
 ATTEMPTS = 16  # of a resource event, in total
 LONGEST_BACKOFF = 16  # times the first one
@@ -74,59 +72,50 @@ def signature(body: bytes, secret: str) -> str:
     return f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
 
 
+def prepare(
+    event: str,
+    body: Mapping[str, Json],
+    url: str,
+    secret: str | None,
+    headers: Mapping[str, str] | None,
+    *,
+    signed: bool = False,
+) -> Delivery:
+    """Build a delivery: text, headers and, for the two signed events or if asked, the signature."""
+    text = json_text(body).encode()
+    sent = {"Content-Type": "application/json"} | ({"X-Service-Test": "true"} if body.get("test") else {})
+    if event in SIGNED:
+        sent["X-Service-Event"] = event
+    elif not body.get("test"):
+        sent |= headers or {}
+    if secret is not None and (signed or event in SIGNED):
+        sent["X-Service-Signature"] = signature(text, secret)
+    return Delivery(event, url, text, sent)
+
+
 class Post:
     """
     Sends deliveries, with one session for all of them.
 
-    *deliveries_kept* bounds memory: only as many of the latest are kept in `sent`, and if as many automatic
+    *kept* bounds memory: only as many of the latest are kept in `sent`, and if as many automatic
     ones are under way, the oldest is given up for a new one.
     """
 
     def __init__(
-        self,
-        state: State,
-        seed: int,
-        plan: Callable[[], Faults],
-        *,
-        delivery_backoff: float,
-        delivery_timeout: float,
-        deliveries_kept: int | None,
+        self, state: State, seed: int, plan: Plan, *, backoff: float, timeout: float, kept: int | None
     ) -> None:
-        check_seconds("delivery_backoff", delivery_backoff)
-        check_seconds("delivery_timeout", delivery_timeout)
-        if deliveries_kept is not None and deliveries_kept < 1:
-            raise ValueError(f"deliveries_kept: {deliveries_kept!r} is not valid. Use at least 1.")
+        check_seconds("delivery_backoff", backoff)
+        check_seconds("delivery_timeout", timeout)
+        if kept is not None and kept < 1:
+            raise ValueError(f"deliveries_kept: {kept!r} is not valid. Use at least 1.")
         self.sent: list[Delivery] = []
-        self._most = deliveries_kept
+        self._most = kept
         self._state, self._chance, self._plan = state, seeded(seed, "deliveries"), plan
-        self._backoff = delivery_backoff
-        self._timeout = aiohttp.ClientTimeout(total=delivery_timeout)
+        self._backoff = backoff
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
         self._under_way: dict[asyncio.Task[Delivery], Delivery] = {}  # in the order of their starts
         self._is_stopped = False
-
-    def prepare(
-        self,
-        event: str,
-        body: Mapping[str, Json],
-        url: str,
-        *,
-        secret: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        signed: bool = False,
-    ) -> Delivery:
-        """Build a delivery: text, headers and, for the two signed events or if asked, the signature."""
-        text = json_text(body).encode()
-        sent = {"Content-Type": "application/json"}
-        if event in SIGNED:
-            sent["X-Service-Event"] = event
-        elif not body.get("test"):
-            sent |= headers or {}
-        if secret is not None and (signed or event in SIGNED):
-            sent["X-Service-Signature"] = signature(text, secret)
-        if body.get("test"):
-            sent["X-Service-Test"] = "true"
-        return Delivery(event, url, text, sent)
 
     def emit(
         self, event: str, book: Book, resource: Mapping[str, Json] | None = None
@@ -138,7 +127,7 @@ class Post:
                 continue
             to = book.receivers[known_as]
             body = body_of(self._state, event, book, to.version, known_as, resource=resource)
-            sent = self.prepare(event, body, hook["url"], secret=to.secret, headers=to.headers)
+            sent = prepare(event, body, hook["url"], to.secret, to.headers)
             started.append(self._start(sent))
         return started
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from functools import lru_cache
@@ -17,7 +18,6 @@ from invsvc_async.simulator.operations import BY_OPERATION
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable
 
 
 STATUSES = ("500", "502", "503", "504", "408")
@@ -74,7 +74,6 @@ def parse_step(words: str) -> Step:
 
     Raises:
         ValueError: The words are not a step.  The message lists the valid ones.
-
     """
     effect: Literal["none", "now", "late"] = "none"
     late, rest = 0.0, words
@@ -103,7 +102,6 @@ def parse_for(operation: str, words: str, *, write: bool) -> Step:
 
     Raises:
         ValueError: The words are not a step, or not one for this kind of operation.
-
     """
     if not isinstance(words, str):  # a script may be from JSON
         raise ValueError(f"a step is text, such as 'apply, then reset', not {words!r}")  # noqa: TRY004 - what is promised
@@ -139,6 +137,9 @@ def _check_known(name: str, chosen: Iterable[str], known: Iterable[str]) -> None
         raise ValueError(f"{name}: {', '.join(unknown)} is not among {', '.join(known)}")
 
 
+Plan = Callable[[], "Faults"]  # the current one
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
     """
@@ -158,7 +159,6 @@ class Faults:
 
     Raises:
         ValueError: A probability outside 0 to 1, seconds that are negative or not finite, or an unknown name.
-
     """
 
     rate: float = 0.0
@@ -195,7 +195,6 @@ class Faults:
 
         Raises:
             ValueError: An unknown name, or an invalid value.
-
         """
         found: dict[str, float | tuple[str, ...]] = {}
         known = {field.name for field in fields(cls)}
@@ -204,11 +203,9 @@ class Faults:
             name = "late_up_to" if name == "late" else name
             if name not in known:
                 raise ValueError(f"faults: {name!r} is not among {', '.join(sorted(known | {'late'}))}")
-            if name in ("kinds", "phases", "operations"):
-                found[name] = tuple(filter(None, value.split("+")))
-                continue
+            is_list = name in ("kinds", "phases", "operations")
             try:
-                found[name] = float(value)
+                found[name] = tuple(filter(None, value.split("+"))) if is_list else float(value)
             except ValueError:
                 raise ValueError(f"faults: {name} takes a number, not {value!r}") from None
         return cls(**found)  # type: ignore[arg-type] # each value was made for its field above

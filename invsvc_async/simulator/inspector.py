@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from invsvc_async.simulator.faults import Faults, digits
-from invsvc_async.simulator.json_records import json_text, read_json
+from invsvc_async.simulator.json_records import Json, json_text, read_json
 from invsvc_async.simulator.loopback_page import answering, local, mount_page
 from invsvc_async.simulator.operations import BY_OPERATION, UNKNOWN
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from invsvc_async.simulator.json_records import Json
     from invsvc_async.simulator.ledger import Ledger
     from invsvc_async.simulator.service import Simulator
 

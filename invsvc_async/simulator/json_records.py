@@ -78,7 +78,6 @@ def read_json(text: bytes) -> Json:
 
     Raises:
         ValueError: It is not JSON in UTF-8, or is nested too deeply.
-
     """
     decoded = text.decode()
     if decoded.count("[") + decoded.count("{") > _DEEPEST:

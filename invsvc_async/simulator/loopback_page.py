@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.simulator.json_records import Json
 
     Handler = Callable[[web.Request], Awaitable[web.Response]]
+    Page = tuple[str, str]  # its package and file
     Data = Callable[[Mapping[str, str]], Awaitable[Json]]  # takes the query; a ValueError is a 400
 
 HEADERS = {
@@ -44,11 +45,7 @@ PATIENCE = 1.0  # s for answers under way when the server stops
 
 
 def mount_page(
-    app: web.Application,
-    path: str,
-    page: tuple[str, str],
-    data: Data,
-    is_open: Callable[[], bool] = lambda: True,
+    app: web.Application, path: str, page: Page, data: Data, is_open: Callable[[], bool] = lambda: True
 ) -> None:
     """
     Add *page*, named by its package and file, at *path*, and *data* as JSON at ``data`` below it.
@@ -87,7 +84,7 @@ def answering(
 
 
 @asynccontextmanager
-async def serving_page(page: tuple[str, str], data: Data, *, port: int = 0) -> AsyncGenerator[str]:
+async def serving_page(page: Page, data: Data, *, port: int = 0) -> AsyncGenerator[str]:
     """
     Serve *page* and *data* on the loopback interface; yields the address.
 
@@ -95,7 +92,6 @@ async def serving_page(page: tuple[str, str], data: Data, *, port: int = 0) -> A
 
     Raises:
         OSError: The port is taken.
-
     """
     app = web.Application()
     path = f"/{secrets.token_urlsafe(16)}/"

@@ -15,14 +15,11 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from invsvc_async.simulator.json_records import json_text
+from invsvc_async.simulator.json_records import Json, json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from aiohttp.abc import AbstractStreamWriter
 
-    from invsvc_async.simulator.json_records import Json
 
 JSON = {"Content-Type": "application/json"}
 HTML = {"Content-Type": "text/html"}
@@ -48,60 +45,38 @@ def gateway_page(status: int) -> web.Response:
 
 class Broken(web.StreamResponse):
     """
-    An exchange that ends without a complete answer.
+    The end of an exchange without a complete answer.
 
     aiohttp takes the `ConnectionError` for a client that has left, and closes the connection silently.
     """
 
-    def __init__(self, act: Callable[[web.BaseRequest], Awaitable[None]]) -> None:
-        super().__init__()
-        self._act = act
-        self.on_end: Callable[[], None] | None = None  # called when the connection is about to close
-
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Run the act, then close the connection."""
-        try:
-            await self._act(request)
-        finally:
-            if self.on_end is not None:
-                self.on_end()
+        """Close the connection."""
         raise ConnectionAbortedError
 
 
-async def reset(request: web.BaseRequest) -> None:
-    """Send RST."""
+def cut_off(request: web.BaseRequest, end: str) -> Broken:
+    """Send what comes before the *end*: RST, a part of an answer, or nothing; closing then sends FIN."""
     transport = request.transport
-    if transport is not None:
+    if transport is not None and end == "reset":
         connection = transport.get_extra_info("socket")
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
         transport.abort()
+    elif transport is not None:
+        transport.write(CUT_OFF[end])
+    return Broken()
 
 
-async def close(_request: web.BaseRequest) -> None:
-    """Send nothing.  Closing the connection sends FIN."""
-
-
-def _sending(text: bytes) -> Callable[[web.BaseRequest], Awaitable[None]]:
-    async def act(request: web.BaseRequest) -> None:
-        if request.transport is not None:
-            request.transport.write(text)
-
-    return act
-
-
-def hang(released: asyncio.Event, seconds: float | None) -> Callable[[web.BaseRequest], Awaitable[None]]:
+async def hang(request: web.BaseRequest, released: asyncio.Event, seconds: float | None) -> Broken:
     """Send nothing until the client disconnects, *seconds* have passed, or the service stops."""
-
-    async def act(request: web.BaseRequest) -> None:
-        loop = asyncio.get_running_loop()
-        until = math.inf if seconds is None else loop.time() + seconds
-        # aiohttp.web does not report that a client has disconnected, but its transport is gone.
-        while request.transport is not None and loop.time() < until and not released.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(released.wait(), min(LOOK_EVERY, until - loop.time()))
-
-    return act
+    loop = asyncio.get_running_loop()
+    until = math.inf if seconds is None else loop.time() + seconds
+    # aiohttp.web does not report that a client has disconnected, but its transport is gone.
+    while request.transport is not None and loop.time() < until and not released.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(released.wait(), min(LOOK_EVERY, until - loop.time()))
+    return Broken()
 
 
 async def drip(
@@ -121,11 +96,11 @@ async def drip(
     return slow
 
 
-BROKEN: dict[str, Callable[[web.BaseRequest], Awaitable[None]]] = {
-    "reset": reset,
-    "close": close,
-    "half-head": _sending(JSON_HEAD + b"Content-Le"),  # it ends within a header's name
-    "truncate": _sending(JSON_HEAD + b"Content-Length: %d\r\n\r\n" % (len(CUT_BODY) + 200) + CUT_BODY),
+CUT_OFF = {
+    "reset": b"",
+    "close": b"",
+    "half-head": JSON_HEAD + b"Content-Le",  # it ends within a header's name
+    "truncate": JSON_HEAD + b"Content-Length: %d\r\n\r\n" % (len(CUT_BODY) + 200) + CUT_BODY,
 }
 UNREADABLE: dict[str, tuple[bytes, dict[str, str]]] = {
     "garbage": (GARBAGE, JSON),

@@ -24,18 +24,12 @@ if TYPE_CHECKING:
 DAY = 86_400_000  # ms
 COMPANIES = ("Aceros del Norte", "Café Horizonte", "Luz y Sombra", "Mar Adentro", "Tejidos Alba")
 TAX_LETTERS = "ABCDEFGHJKLMNPRSTUVWXYZ"
-FORMS: dict[str, dict[str, Json]] = read_json(
-    files("invsvc_async.simulator").joinpath("samples.json").read_bytes()
-)
+FORMS: Json = read_json(files("invsvc_async.simulator").joinpath("samples.json").read_bytes())
 AWKWARD = (Decimal("1234567890.123456789"), Decimal("0.1"), Decimal("10.00"), Decimal("0.000001"))
 
 
 def sample(
-    state: State,
-    kind: str,
-    book: Book | None = None,
-    fields: Mapping[str, Json] | None = None,
-    **own: Json,
+    state: State, kind: str, book: Book | None = None, fields: Mapping[str, Json] | None = None, **own: Json
 ) -> Record:
     """Make a record as in ``samples.json``, of the team and mode of *book*, with *own* and then *fields*."""
     own |= {} if book is None else {"livemode": book.livemode, "team": book.team}

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.simulator import samples
 from invsvc_async.simulator.json_records import Json, Record
-from invsvc_async.simulator.ledger import Entry
-from invsvc_async.simulator.state import Receiver
+from invsvc_async.simulator.ledger import Entry, Ledger
+from invsvc_async.simulator.state import Book, Receiver, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from invsvc_async.simulator.ledger import Ledger
-    from invsvc_async.simulator.state import Book, State
 
 BILLING = "acct_1"
 RETENTION = "11111111-1111-4111-8111-111111111111"
@@ -61,9 +59,7 @@ class Seeding:
 
     def seed_user(self, **fields: Json) -> Record:
         """Make a user of the default team."""
-        return self._state.users.seed(
-            samples.sample(self._state, "user", fields={"teams": [self.team], **fields})
-        )
+        return self._state.users.seed(samples.sample(self._state, "user", fields=fields, teams=[self.team]))
 
     def seed_webhook(
         self,
@@ -151,10 +147,8 @@ class Seeding:
     ) -> Record:
         """Make or change a reminder operation.  The specification does not list its fields."""
         book = self.book(team=team, livemode=livemode)
-        record = Record(
-            {"payment_id": payment_id, "operation_id": operation_id, "status": "processing", **fields}
-        )
-        book.reminders[payment_id, operation_id] = record
+        made = {"payment_id": payment_id, "operation_id": operation_id, "status": "processing"}
+        record = book.reminders[payment_id, operation_id] = Record({**made, **fields})
         return record
 
     def seed_base(

@@ -15,23 +15,20 @@ from aiohttp import web
 from invsvc_async.simulator import inspector
 from invsvc_async.simulator.app import Application
 from invsvc_async.simulator.auth import MODULES, Credential, Keyring, Role
-from invsvc_async.simulator.deliveries import ATTEMPTS, Post, body_of, changed
-from invsvc_async.simulator.faults import Faults, parse_for
+from invsvc_async.simulator.deliveries import ATTEMPTS, Delivery, Post, body_of, changed, prepare
+from invsvc_async.simulator.faults import Faults, Step, parse_for
 from invsvc_async.simulator.ledger import Ledger
 from invsvc_async.simulator.loopback_page import serving
 from invsvc_async.simulator.operations import BY_OPERATION
 from invsvc_async.simulator.seed_methods import Seeding, seed_all
-from invsvc_async.simulator.state import Clock, State
+from invsvc_async.simulator.state import Clock, JourneyReads, State, Version
 from invsvc_async.simulator.validate import EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from ssl import SSLContext
 
-    from invsvc_async.simulator.deliveries import Delivery
-    from invsvc_async.simulator.faults import Step
     from invsvc_async.simulator.json_records import Json
-    from invsvc_async.simulator.state import JourneyReads, Version
 
 MAX_BODY = 32 * 1024 * 1024  # bytes of a request
 PATIENCE = 0.2  # seconds that running exchanges get at the end
@@ -63,7 +60,6 @@ class Simulator(Seeding):
 
     Raises:
         ValueError: A setting is not valid.
-
     """
 
     def __init__(  # noqa: PLR0913 - each is a setting of its own
@@ -100,8 +96,8 @@ class Simulator(Seeding):
         )
         self.scripts: Mapping[str, Iterable[Step]] = self._app.scripts
         """The steps that wait for their arrivals, by operation."""
-        timing = {"delivery_backoff": delivery_backoff, "delivery_timeout": delivery_timeout}
-        self._post = Post(self._state, seed, lambda: self.faults, deliveries_kept=deliveries_kept, **timing)
+        timing = {"backoff": delivery_backoff, "timeout": delivery_timeout}
+        self._post = Post(self._state, seed, lambda: self.faults, kept=deliveries_kept, **timing)
         self.deliveries: list[Delivery] = self._post.sent
         """All deliveries so far, in the order in which they were first sent."""
         if deliver:
@@ -148,7 +144,6 @@ class Simulator(Seeding):
 
         Raises:
             ValueError: The operation or a step is unknown (the message lists the valid ones).
-
         """
         route = BY_OPERATION.get(operation)
         if route is None:
@@ -188,7 +183,6 @@ class Simulator(Seeding):
         Raises:
             ValueError: The specification has no such type, or a path leads through something other than an
                 object.
-
         """
         if isinstance(event, str):
             if event not in EVENTS:
@@ -202,7 +196,7 @@ class Simulator(Seeding):
             name, body = str(event.get("type") or event.get("event")), event
         for path, value in (changes or {}).items():
             body = changed(body, path, value)
-        delivery = self._post.prepare(name, body, url, secret=secret, headers=headers, signed=signed)
+        delivery = prepare(name, body, url, secret, headers, signed=signed)
         delivery.copies += duplicates
         delivery.most = attempts
         return await self._post.send(delivery)

@@ -13,12 +13,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
-from invsvc_async.simulator.json_records import Record
+from invsvc_async.simulator.json_records import Json, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from invsvc_async.simulator.json_records import Json
 
 Version = Literal["v1", "v1.1", "v2"]
 JourneyReads = Literal["draft", "published", "off"]

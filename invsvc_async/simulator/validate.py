@@ -11,13 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import inf
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from invsvc_async.simulator.json_records import is_array, is_object
-
-if TYPE_CHECKING:
-    from invsvc_async.simulator.json_records import Json
+from invsvc_async.simulator.json_records import Json, is_array, is_object
 
 Check = Callable[["Json", str], Iterator[str]]
 
@@ -42,9 +38,7 @@ def text(low: int = 0, high: int | None = None) -> Check:
     bounds = f" of at least {low} characters" if low else ""
     if high is not None:
         bounds = f" of {low} to {high} characters"
-    return expect(
-        f"a string{bounds}", lambda value: isinstance(value, str) and low <= len(value) <= (high or inf)
-    )
+    return expect(f"a string{bounds}", lambda it: isinstance(it, str) and low <= len(it) <= (high or inf))
 
 
 def expect(words: str, holds: Callable[[Json], bool]) -> Check:
@@ -70,9 +64,7 @@ def _is_url(value: Json) -> bool:
 
 
 anything: Check = expect("anything", lambda _value: True)
-number: Check = expect(
-    "a number", lambda value: isinstance(value, int | Decimal) and not isinstance(value, bool)
-)
+number: Check = expect("a number", lambda it: isinstance(it, int | Decimal) and not isinstance(it, bool))
 boolean: Check = expect("a boolean", lambda value: isinstance(value, bool))
 free_object: Check = expect("an object", is_object)
 url: Check = expect("a valid URL", _is_url)  # absolute, of any scheme

@@ -13,6 +13,7 @@ import inspect
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import aiohttp
 from aioresponses import aioresponses as _aioresponses
@@ -23,26 +24,12 @@ from invsvc_async.transport.send_gate import Gate
 __all__ = ["aioresponses"]
 
 
-class _Line:
-    """A connection that discards what is written to it."""
-
-    should_close = False
-
-    def __init__(self) -> None:
-        self.transport = self
-        self.protocol = self
-
-    def is_closing(self) -> bool:
-        return False
-
-    def get_extra_info(self, _name: str) -> None:
-        return None
-
-    def abort(self) -> None:
-        pass
-
-    async def write(self, _part: bytes) -> None:
-        pass
+def _line() -> Any:
+    """Return a connection that discards what is written to it."""
+    line = Mock(should_close=False, write=AsyncMock())
+    line.is_closing.return_value, line.get_extra_info.return_value = False, None
+    line.transport = line.protocol = line
+    return line
 
 
 class aioresponses(_aioresponses):  # noqa: N801 - the name that users know
@@ -64,7 +51,7 @@ class aioresponses(_aioresponses):  # noqa: N801 - the name that users know
         answered = await super()._request_mock(orig_self, method, url, *args, **kwargs)
         for gate in gates:
             if not gate.opened:  # not passed through to the network
-                await gate.write_with_length(_Line(), None)  # type: ignore[arg-type]  # used as a StreamWriter
+                await gate.write_with_length(_line(), None)
         return answered
 
 

@@ -17,6 +17,7 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
+from invsvc_async.codec.fields import maker_of
 from invsvc_async.models.common import Model
 from invsvc_async.reconcile.attempts import sent_at_once
 from invsvc_async.reconcile.facts import Known
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.register import LastState, Listed, UrlIds
 
+_intent, _scope = maker_of(Intent), maker_of(Scope)
 _SHORT = 500  # characters of a line: in UTF-8, four times as many fit into an index of PostgreSQL
 
 
@@ -65,15 +67,12 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     with a unique tag has a line of its own.
     """
     operation = request.operation
-    kind = KINDS.get(operation.write_kind or "")
-    if kind is not None and kind.creates:
+    if (kind := KINDS[operation.write_kind or ""]).creates:
         line = f"tag {tag}" if is_unique(tag) else line_of_alike(kind, request.body) or operation.path
-    elif request.raw_path is not None:
-        if request.method == "POST":
-            return None
-        line = request.raw_path.partition("?")[0]
-    elif operation.method == "POST":
+    elif (request.method or operation.method) == "POST":
         return None
+    elif request.raw_path is not None:
+        line = request.raw_path.partition("?")[0]
     elif not request.path:
         line = f"{operation.path} {team}"
     else:
@@ -83,8 +82,7 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
 
 def thing_of(spec: WriteSpec) -> Thing:
     """Return the record of the line of a write, or a record of its own if it is in none."""
-    request = spec.request
-    line = line_of(request, request.team, spec.tag)
+    line = line_of(spec.request, spec.request.team, spec.tag)
     return Thing() if line is None else spec.options.session.writes.thing(line)
 
 
@@ -158,9 +156,8 @@ class Before(NamedTuple):
     at: float  # local s
     bounds: Bounds | None
     last: LastState | None = None
-    ids: UrlIds | None = None
+    ids: UrlIds | None = None  # of an untagged create
     listed: Listed | None = None
-    never_listed: bool = False  # an untagged create, and no list was seen
 
 
 def before(spec: WriteSpec, line: str | None) -> Before:
@@ -176,7 +173,7 @@ def before(spec: WriteSpec, line: str | None) -> Before:
         return Before(now, bounds)
     writes, reader = session.writes, spec.request.operation.reader
     listed = None if reader is None else writes.last_list(reader, team)
-    return Before(now, bounds, None, writes.ids(line), listed, listed is None)
+    return Before(now, bounds, None, writes.ids(line), listed)
 
 
 def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> Intent:
@@ -195,10 +192,10 @@ def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> I
             earliest = known.at + known.bounds.low - WHOLE_SECOND - 2 * intent.policy.clock_slack
         strangers |= known.ids.created_since(earliest)
         forgotten_until = known.ids.forgotten_until
-    if known.never_listed:
-        forgotten_until = NEVER_LISTED
-    if known.listed is not None:
-        strangers |= known.listed.ids(kind_of_write(BY_NAME[intent.operation]), intent.body)
+        if known.listed is None:
+            forgotten_until = NEVER_LISTED
+        else:
+            strangers |= known.listed.ids(kind_of_write(BY_NAME[intent.operation]), intent.body)
     return revised(
         intent,
         bounds=known.bounds,
@@ -228,13 +225,13 @@ def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
     path = dict(request.path)
     if request.raw_path is not None:
         path = {"method": request.method or request.operation.method, "path": request.raw_path}
-    scope = Scope(
+    scope = _scope(
         base_url=session.base_url,
         team=request.team,
         livemode=session.livemode,
         credential=session.credential.fingerprint(key),
     )
-    intent = Intent(
+    intent = _intent(
         key=key,
         nonce=nonce,
         operation=request.operation.name,
@@ -298,7 +295,7 @@ def new_start(spec: WriteSpec, line: str | None, intent: Intent | Callable[..., 
         spec.options.timeouts if callable(intent) else intent.timeouts,
         has_baseline=spec.baseline is not None or known.last is not None,
         knows_clock=known.bounds is not None,
-        never_listed=known.never_listed,
+        never_listed=known.ids is not None and known.listed is None,
     )
     if callable(intent):
         return Start(partial(intent, known), (), first)

@@ -38,7 +38,7 @@ async def settled(
 ) -> AnyOutcome:
     """Find out by reads alone what became of *intent*."""
     check_scope(view, intent, same_mode=same_mode)
-    driver = run_of(view, with_reader(intent, reader), reader=reader)
+    driver = run_of(view, with_reader(intent, reader), reader)
     await driver.drive()
     if driver.journal is not None:
         asyncio.get_running_loop().call_soon(driver.journal.heard, intent.identity)
@@ -125,14 +125,13 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
 def run_of(
     view: ClientOptions,
     intent: Intent,
-    *,
     reader: AnyReader | None = None,
-    journaled: bool = False,
-    gone_since: float | None = None,
+    *,
     reads_only: bool = True,
+    **known: Any,  # as `taken_up` takes it
 ) -> AnyDriver:
     """Return a run that goes on with *intent*, as :func:`taken_up`."""
-    begin = partial(taken_up, view.session, journaled=journaled, gone_since=gone_since, reads_only=reads_only)
+    begin = partial(taken_up, view.session, reads_only=reads_only, **known)
     return Driver(spec_of_intent(view, intent, reader), intent, begin=begin, takes_up=True)
 
 

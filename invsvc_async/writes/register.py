@@ -199,7 +199,7 @@ class WriteRegister(Struct, eq=False):
     journal: Journal | None = None
     clock: Clock = field(default_factory=SystemClock)
     unsettled: OrderedDict[str, OpenWrite] = field(default_factory=OrderedDict)  # of this client
-    # Others in the journal, most of them of the process before; None: the journal was not read yet.
+    # All others in the journal, most of them of the process before; None: the journal was not read yet.
     leftovers: dict[str, OpenWrite] | None = None
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     # By webhook id: the identity of the write that made it, and whether an answer said so or only a match.
@@ -301,8 +301,9 @@ class WriteRegister(Struct, eq=False):
         thing.held = False
         if thing.closed_until and thing.opens_at(None) <= self.clock.now():
             thing.closed_until = None
-        is_blank = thing.last is None and thing.ids is None
-        if thing.line and is_blank and not (thing.users or thing.open or thing.closed_until):
+        if thing.last is not None or thing.ids is not None or thing.line is None:
+            return
+        if not (thing.users or thing.open or thing.closed_until):
             del self._things[thing.line]
             self._bytes -= OWN_BYTES
 
@@ -414,6 +415,9 @@ class WriteRegister(Struct, eq=False):
     def _opened(self, identity: str) -> OpenWrite | None:
         return self.unsettled.get(identity) or (self.leftovers or {}).get(identity)
 
+    def _pop(self, identity: str) -> OpenWrite | None:
+        return self.unsettled.pop(identity, None) or (self.leftovers or {}).pop(identity, None)
+
     def knows(self, identity: str) -> bool:
         """Return whether this client has left the write open, or has settled it after doubt."""
         return identity in self.unsettled or identity in self.ended
@@ -421,10 +425,9 @@ class WriteRegister(Struct, eq=False):
     def leave_open(self, intent: Intent, line: str | None, *, in_journal: bool = False) -> None:
         """Keep *intent*, of *line*, whose outcome is unknown. If there are too many, drop the oldest one."""
         identity = intent.identity
-        before = self._opened(identity)
+        before = self._pop(identity)
         in_journal = in_journal or (before is not None and before.in_journal)
         self.unsettled[identity] = OpenWrite(intent, self._open_in(line, intent), in_journal)
-        self.unsettled.move_to_end(identity)
         if len(self.unsettled) > UNSETTLED_KEPT:
             identity, oldest = next(iter(self.unsettled.items()))
             if oldest.in_journal and self.leftovers is not None:
@@ -442,9 +445,10 @@ class WriteRegister(Struct, eq=False):
         """Keep *intent* of an earlier process."""
         if self.leftovers is None:
             self.leftovers = {}
-        self.leftovers[intent.identity] = OpenWrite(intent, self._open_in(line, intent), in_journal=True)
         if intent.identity in self.unsettled:
             self.unsettled[intent.identity].in_journal = True
+        else:
+            self.leftovers[intent.identity] = OpenWrite(intent, self._open_in(line, intent), in_journal=True)
 
     def _open_in(self, line: str | None, intent: Intent) -> Thing | None:
         from invsvc_async.reconcile.kinds import replaces  # a client that only reads does not need it
@@ -460,18 +464,16 @@ class WriteRegister(Struct, eq=False):
     def leave_journal(self, identity: str) -> bool:
         """Note that the client's journal has an intent no longer; return whether it had it."""
         each = self._opened(identity)
-        had = each is not None and each.in_journal
-        for kept in (self.unsettled, self.leftovers or {}):
-            if identity in kept:
-                kept[identity].in_journal = False
-        return had
+        if each is None or not each.in_journal:
+            return False
+        each.in_journal = False
+        return True
 
     def take(self, identity: str) -> None:
         """Forget an intent, because its outcome is known, or another process settles it now."""
-        for kept in (self.unsettled, self.leftovers or {}):
-            each = kept.pop(identity, None)
-            if each is not None and each.thing is not None and each.thing.open is not None:
-                each.thing.open.pop(identity, None)
+        each = self._pop(identity)
+        if each is not None and each.thing is not None and each.thing.open is not None:
+            each.thing.open.pop(identity, None)
 
     def overtake(self, thing: Thing, newest: str) -> list[Intent]:
         """
@@ -487,12 +489,11 @@ class WriteRegister(Struct, eq=False):
     def revise(self, *intents: Intent) -> None:
         """Keep *intents* in place of the revisions of them that are open, in the journal, too."""
         for intent in intents:
-            for kept in (self.unsettled, self.leftovers or {}):
-                if intent.identity in kept:
-                    kept[intent.identity].intent = intent
             each = self._opened(intent.identity)
-            if each is not None and each.in_journal and self.journal is not None:
-                self.journal.shelved(intent, sent=True)
+            if each is not None:
+                each.intent = intent
+                if each.in_journal and self.journal is not None:
+                    self.journal.shelved(intent, sent=True)
 
     # --- which write made what, and how it ended
 

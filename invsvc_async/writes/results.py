@@ -15,6 +15,7 @@ import msgspec
 from invsvc_async import codec, models
 from invsvc_async.codec.envelope import Shape
 from invsvc_async.codec.exact_json import UNREADABLE
+from invsvc_async.codec.fields import maker_of
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
 from invsvc_async.models.common import once
 from invsvc_async.reconcile.compare import names_another
@@ -43,6 +44,7 @@ __all__ = ["Result", "ValueOf", "facts_of", "of_another", "result_of", "secret_p
 T = TypeVar("T")
 M = TypeVar("M", bound=models.Model)
 _APPLIED = Verdict.APPLIED  # cheaper than access through the class
+_attempt, _outcome = maker_of(Attempt), maker_of(OutcomeBase)
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -105,7 +107,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         except Exception as error:  # noqa: BLE001 - the request was sent, and the attempt must be recorded
             failure = _unread(request.operation, exchange, error)
         self.error = failure or self.error
-        return Attempt(
+        return _attempt(
             started=exchange.started,
             ended=exchange.ended,
             end=exchange.end,
@@ -221,7 +223,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
                 ends = (sent.end for sent in known.intent.sent)  # of runs before this one
                 answered = any(end is not None and end.kind == "applied" for end in ends)
                 secret = "not stored" if answered else "lost"
-        outcome: OutcomeBase[T] = OutcomeBase(
+        outcome: OutcomeBase[T] = _outcome(
             verdict=done.verdict, message=done.reason, evidence=done.evidence, value=value,
             error=error, attempts=len(known.attempts), resends=known.resends,
             secret=secret, history=known.history,

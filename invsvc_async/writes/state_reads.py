@@ -14,7 +14,7 @@ from invsvc_async.codec.envelope import is_cut
 from invsvc_async.errors import InvsvcError, ServiceError
 from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.decide import READ_TIME
-from invsvc_async.reconcile.history import Absent, Applied, CannotTell, ErrorFacts, Holds, Reading, Superseded
+from invsvc_async.reconcile.history import FINDINGS, CannotTell, ErrorFacts, Reading
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import JOURNEY_READER, CallOptions
 from invsvc_async.transport.session import Request, stamp_of
@@ -41,7 +41,6 @@ log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 LIST_SIZE = 100  # items in one list, at most
 _FRESH = CallOptions(headers={"Cache-Control": "no-cache"})  # a cache would show the state of before
-_FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)
 
 
 class StateReader:
@@ -171,7 +170,7 @@ class StateReader:
         try:
             async with asyncio.timeout(READ_TIME):
                 found = await reader(self._session.client_of(self._view), self._now())
-            if isinstance(found, _FINDINGS):
+            if isinstance(found, FINDINGS):
                 return Reading(started=begun, ended=self._clock.now(), finding=found)
             if self._kind.may_lack_read:  # the reader is only another way to read the thing itself
                 from invsvc_async.codec import unstructure

@@ -152,17 +152,12 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
                 await driver.drive()
             finally:
                 self._running = False
-                if self._waiting:
-                    self._wake()
+                while self._waiting:
+                    if not (waiter := self._waiting.pop(0)).done():
+                        waiter.set_result(None)
         if driver.journal is not None:  # in the next round of the loop, the awaiter has the verdict
             asyncio.get_running_loop().call_soon(driver.journal.heard, driver.intent.identity)
         return driver
-
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
 
     def with_policy(  # noqa: PLR0913 - each is a setting of its own
         self,

@@ -20,6 +20,7 @@ from invsvc_async.batch.reports import live
 from invsvc_async.batch.run_status import Status
 from invsvc_async.cli.commands import stores as commands
 from invsvc_async.cli.commands.stores import BATCH, At
+from invsvc_async.cli.output import as_json
 from invsvc_async.simulator.loopback_page import local
 from tests.batch.conftest import client_of
 from tests.batch.reports.test_live import mixed, read
@@ -41,9 +42,8 @@ class Watching:
     """The page of a watch that runs in this process."""
 
     def __init__(self, journal, *, port=0):
-        self.running = asyncio.create_task(
-            commands.watch(BATCH, At(str(journal), json_=True), port=port, open_=False)
-        )
+        as_json.set(True)
+        self.running = asyncio.create_task(commands.watch(At(str(journal), BATCH), port=port, open_=False))
 
     async def address(self, capsys):
         async with asyncio.timeout(60):
@@ -223,10 +223,12 @@ async def test_browser_is_opened(client, tmp_path, monkeypatch, capsys):
     async with Batch.open(tmp_path / "run.db", client) as batch:
         await all_of(batch, creates(client, 1))
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setattr(commands, "handled", lambda _, stop: nullcontext(stop()))
+    stopped = asyncio.Event()
+    stopped.set()
+    monkeypatch.setattr(commands, "stopping", lambda: nullcontext(stopped))
     for display, many in (("", 0), (":0", 1)):
         monkeypatch.setenv("DISPLAY", display)
-        await commands.watch(BATCH, At(str(tmp_path / "run.db")))
+        await commands.watch(At(str(tmp_path / "run.db"), BATCH))
         assert len(opened) == many
         out = capsys.readouterr().out
         assert "watch_url   http://127.0.0.1:" in out

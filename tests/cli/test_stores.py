@@ -17,7 +17,7 @@ import pytest
 
 from invsvc_async import Outbox, WriteError
 from invsvc_async.batch import Batch
-from invsvc_async.cli.commands.stores import BATCH, JOURNAL, OUTBOX, At, opened
+from invsvc_async.cli.commands.stores import BATCH, JOURNAL, OUTBOX, At
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
 from tests.outbox.conftest import outbox_at, verdict_of
@@ -143,7 +143,7 @@ async def test_list_that_is_cut(stored, invsvc):
 
 async def test_age(stored, invsvc):
     """It is the time since the verdict, or since an open write was stored; the oldest is told of all."""
-    async with opened(KIND[stored.kind], At(stored.place)) as entries:
+    async with At(stored.place, KIND[stored.kind]).opened() as entries:
         hour = 3_600_000
         await entries.store.rows(
             f"UPDATE {{s}}entries SET added_at = added_at - {5 * hour}, done_at = done_at - {2 * hour}"
@@ -206,7 +206,7 @@ async def test_retry(service, stored, invsvc):
     options = {"journal": stored.place} if stored.kind == "journal" else {}
     async with client_of(service, **options) as client:
         if stored.kind == "journal":
-            async with opened(JOURNAL, At(stored.place), reading=True) as entries:
+            async with At(stored.place, JOURNAL).opened(reading=True) as entries:
                 [(thing,)] = await entries.store.rows(
                     "SELECT thing FROM {s}entries WHERE key LIKE '% refused'"
                 )
@@ -372,7 +372,7 @@ async def test_process_that_is_gone(service, empty, invsvc, change):
         await empty.write(
             client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k")
         )
-    async with opened(BATCH, At(empty.place)) as entries:
+    async with At(empty.place, BATCH).opened() as entries:
         await entries.store.rows("UPDATE {s}entries SET state = 0, verdict = NULL, done_at = NULL")
         await entries.store.rows("UPDATE {s}lanes SET owner = (SELECT name FROM {s}members) || '.1'")
         await entries.store.rows("UPDATE {s}members SET sends = 1, seen = {now}")

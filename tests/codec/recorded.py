@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 ADDRESS = """{"street": "Av. Constitución", "exterior": "411", "neighborhood": "Centro", "city": "Monterrey",
 "state": "Nuevo León", "zip": "64000", "country": "MEX"}"""
 
@@ -86,3 +88,12 @@ SAMPLES = {
     "Webhook": """{"id": "wh_1", "url": "https://me.example/in", "events": ["invoice.created", "tomorrow.invented"],
 "status": "active", "description": "orders", "owner": "usr_1", "created_at": 1746057600123, "secret": "whsec_1"}""",
 }
+
+
+def spelt(plain: object) -> object:
+    """Convert every number of *plain* to text, so that 1.10 and 1.1 differ."""
+    if isinstance(plain, dict):
+        return {name: spelt(value) for name, value in plain.items()}
+    if isinstance(plain, list):
+        return [spelt(value) for value in plain]
+    return str(plain) if isinstance(plain, (int, Decimal)) and not isinstance(plain, bool) else plain

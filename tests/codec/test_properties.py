@@ -19,6 +19,7 @@ from invsvc_async.codec.exact_json import salvage
 from invsvc_async.codec.fields import enum_in, fields_of
 from invsvc_async.errors import FieldError, InvsvcError
 from invsvc_async.models.common import Model
+from tests.codec.recorded import spelt
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.one_python]
 
@@ -72,15 +73,6 @@ def objects(cls: type[Model]) -> st.SearchStrategy[dict[str, Any]]:
 def merged(parts: tuple[dict[str, Any], ...]) -> dict[str, Any]:
     """Merge one object into the other."""
     return {name: value for part in parts for name, value in part.items()}
-
-
-def spelt(value: object) -> object:
-    """Convert numbers to text, so that equal numbers in different notations differ."""
-    if isinstance(value, dict):
-        return {name: spelt(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [spelt(item) for item in value]
-    return str(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else value
 
 
 def told(problems: tuple[FieldError, ...]) -> list[tuple[str, str, object]]:

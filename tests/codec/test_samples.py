@@ -12,7 +12,7 @@ import pytest
 from invsvc_async import codec, models
 from invsvc_async.codec import envelope
 from invsvc_async.models.common import Model, stored_value, wire_names
-from tests.codec.recorded import SAMPLES
+from tests.codec.recorded import SAMPLES, spelt
 
 
 def read(name: str) -> Any:
@@ -23,15 +23,6 @@ def read(name: str) -> Any:
 def known(cls: type[Model]) -> set[str]:
     """Return the names of the fields of *cls*."""
     return set(wire_names(cls))
-
-
-def spelt(plain: object) -> object:
-    """Convert every number of *plain* to text, so that 1.10 and 1.1 differ."""
-    if isinstance(plain, dict):
-        return {name: spelt(value) for name, value in plain.items()}
-    if isinstance(plain, list):
-        return [spelt(value) for value in plain]
-    return str(plain) if isinstance(plain, (int, Decimal)) and not isinstance(plain, bool) else plain
 
 
 @pytest.mark.parametrize("name", SAMPLES)

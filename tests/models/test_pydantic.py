@@ -18,7 +18,7 @@ from invsvc_async.codec import envelope
 from invsvc_async.models import Address, Invoice, Journey, Webhook, WebhookList
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client
-from tests.codec.recorded import SAMPLES
+from tests.codec.recorded import SAMPLES, spelt
 from tests.events.bodies import SIGNED_TYPES, VERSIONS, encoded, signed_body
 from tests.support.web_server import web_server
 
@@ -120,15 +120,6 @@ async def browser(service):
         yield found
 
 
-def as_sent(plain):
-    """Write each number of *plain* as its digits, and each text that is a number likewise."""
-    if isinstance(plain, dict):
-        return {name: as_sent(value) for name, value in plain.items()}
-    if isinstance(plain, list):
-        return [as_sent(value) for value in plain]
-    return str(plain) if isinstance(plain, (int, Decimal)) and not isinstance(plain, bool) else plain
-
-
 async def on_the_wire(service):
     """Return the first invoice as the service sends it."""
     header = {"Authorization": f"Bearer {service.api_key}"}
@@ -145,7 +136,7 @@ async def test_digits_of_an_endpoint(browser, service, path):
     found = found["invoice"] if path == "/within" else found["data"][0] if path == "/page" else found
 
     assert answer.status_code == 200
-    assert as_sent(found) == as_sent(await on_the_wire(service))
+    assert spelt(found) == spelt(await on_the_wire(service))
     assert isinstance(found["total"], str)  # decimals are strings, whatever their digits
     assert DIGITS in answer.text
 
@@ -389,8 +380,8 @@ def test_sample_through_pydantic(name):
 
     assert adapter.validate_python(model) is model
     assert adapter.validate_python(model.to_dict()) == model
-    back = as_sent(adapter.validate_json(text).to_dict())
-    assert back == as_sent(model.to_dict()) or name == "Journey"  # whose 3e3 is a float, so 3000
+    back = spelt(adapter.validate_json(text).to_dict())
+    assert back == spelt(model.to_dict()) or name == "Journey"  # whose 3e3 is a float, so 3000
     assert adapter.dump_python(model) == model.to_dict()
     for mode in ("validation", "serialization"):
         assert set(adapter.json_schema(mode=mode)["properties"]) == {

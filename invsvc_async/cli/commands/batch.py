@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
-import typer
 from typer.core import TyperGroup
 
 from invsvc_async.cli.commands.report import INPUT_INCOMPLETE, counts_of, show_groups
 from invsvc_async.cli.commands.stores import BATCH, Place, attach
 from invsvc_async.cli.files import check_outputs, existing_file
-from invsvc_async.cli.options import Concurrency, Sending, argument, expanded, group_of, option
-from invsvc_async.cli.output import Exit, counted, emit_json, fail, note, print_facts, reporting
+from invsvc_async.cli.options import Concurrency, Group, Sending, argument, misuse, option
+from invsvc_async.cli.output import Exit, counted, emit_json, emitted, fail, note, print_facts, reporting
 from invsvc_async.cli.progress import batch_bar
 from invsvc_async.cli.signals import handled, interruptible, stop_signals
 from invsvc_async.errors import BatchStoppedError
@@ -39,11 +38,18 @@ _FORM = (
 _NAMED = 20  # bad lines that are shown; 2 if no line is good, as in a file of another format
 _GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
-Input = Annotated[
-    Path, argument("One write per line, as JSON, or a table; - is stdin.", "FILE", callback=existing_file)
-]
-Operation = Annotated[str | None, option("The input is a CSV table; each row is such a write.", "NAME")]
-Maps = Annotated[list[str] | None, option("Of a table: one argument; repeatable.", "ARGUMENT=COLUMN")]
+_INPUT = "One write per line, as JSON, or a table; - is stdin."
+_OPERATION = "The input is a CSV table; each row is such a write."
+_MAP = "Of a table: one argument; repeatable."
+_TAG = "Tag new webhooks, so that they can be identified."
+_STOP_AFTER = "Stop after so many writes, or such a share (0.05), that were not applied."
+
+
+def _limit(text: str) -> float:
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        raise misuse("must be a number of writes, or a share below 1") from None
 
 
 @attrs.frozen
@@ -51,24 +57,8 @@ class _BatchSending(Sending):
     """The options of commands that send a batch; a worker has not all of them."""
 
     concurrency: Concurrency = 200
-    tag: Annotated[
-        bool, option("Tag new webhooks, so that they can be identified.", names=("--tag/--no-tag",))
-    ] = True
-    stop_after: Annotated[
-        str | None, option("Stop after so many writes, or such a share (0.05), that were not applied.", "N")
-    ] = None
-
-    @property
-    def settings(self) -> dict[str, Any]:  # Any: as the parameters
-        """Those of ``Batch.open``."""
-        text = self.stop_after
-        try:
-            limit = None if text is None else int(text) if text.isdecimal() else float(text)
-        except ValueError:
-            wrong = "--stop-after: must be a number of writes, or a share below 1"
-            raise typer.BadParameter(wrong) from None
-        own = {"concurrency": self.concurrency, "tag": self.tag, "stop_after": limit}
-        return super().settings | own
+    tag: Annotated[bool, option(_TAG, names=("--tag/--no-tag",))] = True
+    stop_after: Annotated[float | None, option(_STOP_AFTER, "N", parser=_limit)] = None
 
 
 class _Group(TyperGroup):
@@ -85,7 +75,7 @@ class _Group(TyperGroup):
         return list(super().parse_args(ctx, args))
 
 
-batch: typer.Typer = group_of(
+batch: Group = Group(
     cls=_Group,
     help="Run the writes of a file, one per line. Safe to kill at any moment: nothing is lost or sent twice."
     "\n\nBegin or resume one with `invsvc batch FILE.jsonl --journal run.db`. A line of the file is "
@@ -94,16 +84,15 @@ batch: typer.Typer = group_of(
 )
 
 
-@batch.command()
-@expanded
+@batch.add
 async def run(
-    file: Input,
+    file: Annotated[Path, argument(_INPUT, "FILE", callback=existing_file)],
     *,
     journal: Annotated[str, option("The journal: a file, or postgresql://…", "FILE")],
     dry_run: Annotated[bool, option("Check the file, and show its first writes.")] = False,
     skip_bad: Annotated[bool, option("Skip invalid lines and list them.")] = False,
-    operation: Operation = None,
-    map_: Maps = None,
+    operation: Annotated[str | None, option(_OPERATION, "NAME")] = None,
+    map_: Annotated[list[str] | None, option(_MAP, "ARGUMENT=COLUMN")] = None,
     key: Annotated[str | None, option("Of a table: the keys.", "COLUMN")] = None,
     options: _BatchSending,
 ) -> int:
@@ -129,7 +118,7 @@ async def run(
 
     check_outputs({"--secrets-to": options.secrets_to}, input=file, journal=journal)
     if operation is None and (map_ or key is not None):
-        raise typer.BadParameter("--map and --key need --operation, which says that the input is a table")
+        raise misuse("--map and --key need --operation, which says that the input is a table")
     with interruptible():  # a pipe may give nothing
         opened = rereadable(file)
     with opened as lines:
@@ -140,7 +129,7 @@ async def run(
             check_file(writes, None if dry_run else await checkpoint_at(journal))
             _name_problems(file, writes, skip_bad=skip_bad)
             if dry_run:
-                return _tell_check(writes, as_json=options.json_)
+                return _tell_check(writes)
             if writes.bad and not (skip_bad and writes.good):
                 fail(f"nothing was sent. {_CORRECT if writes.good else _FORM}")
                 return Exit.USAGE
@@ -156,13 +145,12 @@ def _name_problems(file: Path, writes: FileWrites, *, skip_bad: bool) -> None:
         fail(f"{file}: and {writes.bad - most:,} more lines")
 
 
-def _tell_check(writes: FileWrites, *, as_json: bool) -> int:
-    """Print what a check has found, and return the exit code."""
+def _tell_check(writes: FileWrites) -> int:
     names = ("operation", "arguments", "key")
     first = [{name: getattr(each, name) for name in names} for each in writes.first]
     problems = [{"line": each.number, "reason": each.reason} for each in writes.problems]
     found = {"good": writes.good, "bad": writes.bad, "problems": problems, "first": first}
-    for each in [found] if as_json else first:
+    for each in () if emitted(found) else first:
         emit_json(each)
     valid, invalid = counted(writes.good, "valid write"), counted(writes.bad, "invalid line")
     note(f"{valid}, {invalid}; nothing was sent")
@@ -192,8 +180,8 @@ async def _run(journal: str, options: _BatchSending, client: Client, writes: Fil
     options.check_secrets(may_create=may_create)
     failure: BatchStoppedError | None = None
     async with AsyncExitStack() as stack:
-        shown = writes is not None and not options.json_
-        show = stack.enter_context(batch_bar(0 if writes is None else writes.good, shown=shown))
+        total = 0 if writes is None else writes.good
+        show = stack.enter_context(batch_bar(total, shown=writes is not None))
         take = await options.secret_sink(stack)  # its file is closed after the batch
         opening = Batch.open(journal, client, on_secret=take, on_progress=show, **options.settings)
         batch = await stack.enter_async_context(opening)
@@ -215,10 +203,8 @@ async def _run(journal: str, options: _BatchSending, client: Client, writes: Fil
     bad = 0 if writes is None else writes.bad
     discarded = options.no_secrets and may_create and writes is not None
     with reporting("The run has ended. `invsvc batch report` shows its result."):
-        if options.json_:
-            this_run = {"done_now": progress.done, "skipped": progress.skipped, "bad": bad}
-            emit_json(counts_of(summary) | this_run | {"not_applied": [each.plain() for each in groups]})
-        else:
+        this_run = {"done_now": progress.done, "skipped": progress.skipped, "bad": bad}
+        if not emitted(counts_of(summary) | this_run | {"not_applied": [each.plain() for each in groups]}):
             print_facts(_facts(summary, progress, bad, discarded=discarded))
             show_groups(groups)
     if failure is not None:
@@ -260,7 +246,6 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
 
 
 def _facts(summary: Summary, progress: Progress, bad: int, *, discarded: bool) -> dict[str, object]:
-    """Return what is said of a run that has ended, and of its batch."""
     left, lost, overtaken = summary.to_do + summary.sending, summary.secrets_lost, summary.overtaken
     speed = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
     return {
@@ -275,5 +260,5 @@ def _facts(summary: Summary, progress: Progress, bad: int, *, discarded: bool) -
     }
 
 
-batch.command()(expanded(worker, lacks="tag stop_after"))
+batch.add(worker, lacks="tag stop_after")
 attach(batch, BATCH)

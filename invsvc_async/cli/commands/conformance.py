@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from invsvc_async.cli.files import existing_file
-from invsvc_async.cli.options import FAULTS, FaultPlan, argument, fault_plan, number, option
-from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_facts, table
+from invsvc_async.cli.options import FAULTS, FaultPlan, argument, misuse, number, option
+from invsvc_async.cli.output import Exit, as_json, console, emitted, fail, note, print_facts, table
 from invsvc_async.cli.progress import progress
 from invsvc_async.cli.signals import interruptible
-from invsvc_async.conformance import naive_client, workload
-from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, POLICY, run_client
+from invsvc_async.conformance import workload
+from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, ORDINARY, POLICY, run_client
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.simulator import Faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,6 +50,7 @@ _LABELS = {
 }
 _INPUT = 'Your own writes: one {"operation", "arguments", "key"} per line; - is stdin.'
 _USUAL = 2000  # writes of a run without options
+_OURS = f"reads the state after a failure; sends again on proof, at most {POLICY.max_resends} times"
 _WINDOWS = f"{POLICY.settle_after_error:g} s after a 500, {POLICY.settle_after_loss:g} s after a lost answer"
 
 
@@ -59,7 +61,6 @@ async def demo(
     seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
     faults: FaultPlan = FAULTS,
     input_: Annotated[Path | None, option(_INPUT, "FILE.jsonl", callback=existing_file)] = None,
-    json_: Annotated[bool, option("Print the result as JSON.")] = False,
 ) -> int:
     """
     Run the same writes under faults through an ordinary client and through this one: `invsvc demo --seed 2`.
@@ -70,10 +71,9 @@ async def demo(
     Exits with 1 if this client has a duplicate, a lost write, a wrong verdict or more than 1 % unknown, or
     if the faults were so mild that the ordinary client made no duplicate.
     """
-    fault_plan(faults)  # refused before the table's head is printed
     units = workload.made_up(writes, seed) if input_ is None else _units(input_)
     kept = sum(step.operation == "webhooks.create" for unit in units for step in unit)
-    if not json_:
+    if not as_json.get():
         _head(units, concurrency=concurrency, seed=seed, faults=faults)
     plan, total = workload.plan_for(units, seed=seed, faults=faults), sum(map(len, units))
     runs: dict[str, ClientRun] = {}
@@ -84,12 +84,10 @@ async def demo(
                     name, units, service, concurrency=concurrency, seed=seed, on_done=advance
                 )
     failed = failures(runs)
-    if json_:
-        windows = {"after_error": POLICY.settle_after_error, "after_loss": POLICY.settle_after_loss}
-        plain = {name: _plain(run) for name, run in runs.items()}
-        told = {"passed": not failed, "failures": failed, "seed": seed, "settle_windows": windows}
-        emit_json({**told, "webhooks_requested": kept, **plain})
-    else:
+    windows = {"after_error": POLICY.settle_after_error, "after_loss": POLICY.settle_after_loss}
+    told = {"passed": not failed, "failures": failed, "seed": seed, "settle_windows": windows}
+    plain = {name: _plain(run) for name, run in runs.items()}
+    if not emitted({**told, "webhooks_requested": kept, **plain}):
         show(runs, failed, kept=kept)
     return Exit.FAILED if failed else Exit.DONE
 
@@ -106,30 +104,27 @@ def _units(path: Path) -> list[Unit]:
 
 def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> None:
     """Print what is about to run, and each client's policy."""
-    plan = fault_plan(faults)
+    plan, out, count = Faults.parse(faults), console(), sum(map(len, units))
     reads = plan.rate if plan.reads is None else plan.reads
-    writes = f"{sum(map(len, units)):,} writes, {concurrency} in flight, by each client"
+    is_late = plan.late_up_to > POLICY.settle_after_error and "late" in plan.phases
     facts = {
         "work": _work(units),
         "faults": f"{plan.rate:.0%} of writes, {reads:.0%} of reads: {', '.join(plan.kinds)}",
         "effect": f"of a faulty write: {' or '.join(plan.phases)}; late means up to {plan.late_up_to:g} s",
-        "ordinary client": f"{naive_client.POLICY}; {ATTEMPT_TIMEOUT:g} s per attempt",
-        "invsvc_async": "reads the state after a failure; sends again on proof, "
-        f"at most {POLICY.max_resends} times",
+        "ordinary client": f"{ORDINARY}; {ATTEMPT_TIMEOUT:g} s per attempt",
+        "invsvc_async": _OURS,
         "settle windows": f"{_WINDOWS} (shortened for the demo)",
+        "note": is_late and "some faults commit after the settle windows: expect wrong verdicts",
     }
-    if plan.late_up_to > POLICY.settle_after_error and "late" in plan.phases:
-        facts["note"] = "some faults commit after the settle windows: expect wrong verdicts"
-    out = console()
-    out.print(f"[bold]{writes}[/], against the embedded service (seed {seed})")
-    if sum(map(len, units)) <= _USUAL:
+    out.print(f"[bold]{count:,} writes, {concurrency} in flight, by each client[/]", end=", ")
+    out.print(f"against the embedded service (seed {seed})")
+    if count <= _USUAL:
         out.print("This takes about 20 seconds, longer on a busy machine. Nothing leaves it.")
     print_facts(facts)
     out.print()
 
 
 def _work(units: Sequence[Unit]) -> str:
-    """Return what the writes do, in words."""
     kinds = Counter(step.operation.rpartition(".")[2] for unit in units for step in unit)
     updates = [sum(step.operation.endswith(".update") for step in unit) for unit in units]
     sequences = [count for count in updates if count > 1]
@@ -239,7 +234,7 @@ def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int
     }
 
 
-Timeout = Annotated[float, number(float, "Until the command is killed.", least=1, metavar="SECONDS")]
+_TIMEOUT = "Until the command is killed."
 
 
 async def conformance(
@@ -249,8 +244,7 @@ async def conformance(
     concurrency: Annotated[int, number(int, "Requested number of writes in flight.", least=1)] = 50,
     seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
     faults: FaultPlan = FAULTS,
-    timeout: Timeout = 300.0,
-    json_: Annotated[bool, option("Print the result as JSON.")] = False,
+    timeout: Annotated[float, number(float, _TIMEOUT, least=1, metavar="SECONDS")] = 300.0,
 ) -> int:
     """
     Judge a client in any language: `invsvc conformance -- python examples/conformance/sdk.py`.
@@ -265,7 +259,6 @@ async def conformance(
     from invsvc_async.cli.waiting import Waiting
     from invsvc_async.conformance import conform
 
-    fault_plan(faults)  # refused before the command is started
     argv = shlex.split(words[0]) if len(words) == 1 else words
     try:
         with Waiting("waiting for the command", timeout).spinning():
@@ -273,11 +266,10 @@ async def conformance(
                 argv, writes=writes, seed=seed, faults=faults, concurrency=concurrency, timeout=timeout
             )
     except (FileNotFoundError, PermissionError) as error:
-        raise typer.BadParameter(f"{argv[0]}: {error.strerror}", param_hint="COMMAND") from error
+        raise misuse(f"{argv[0]}: {error.strerror}", "COMMAND") from error
     code, counts = Exit.DONE if found.holds else Exit.FAILED, found.counts()
     contradicted = {each.report.key: each.why for each in found.judgement.wrong}
-    if json_:
-        emit_json({**counts, "contradicted": contradicted})
+    if emitted({**counts, "contradicted": contradicted}):
         return code
     table(("what", "count"), [(label, str(counts[name])) for name, label in _LABELS.items()], right=(1,))
     if found.exit_code is None:

@@ -9,7 +9,7 @@ import attrs
 import typer
 
 from invsvc_async.cli.options import Calling, is_insecure, option
-from invsvc_async.cli.output import Exit, emit_json, table
+from invsvc_async.cli.output import Exit, emitted, table
 
 if TYPE_CHECKING:
     from invsvc_async.doctor import Checkup
@@ -43,9 +43,7 @@ async def doctor(
         with waiting_for_read(client, "the next check"):
             found = await examine(client, journey=journey)
         settings = _settings(found, options_of(client), calling.team)
-    if calling.json_:
-        emit_json({**attrs.asdict(found), "usable": found.usable})
-    else:
+    if not emitted({**attrs.asdict(found), "usable": found.usable}):
         rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]
         for each in found.names:
             good, words = bool(each.name) if each.certain else None, f"{each.name} ({each.why})"

@@ -12,12 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import attrs
-import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event
-from invsvc_async.cli.options import Json, Yes, argument, confirm, expanded, group_of, number, option
-from invsvc_async.cli.output import Exit, age, counted, emit_json, fail, note, print_facts, say, table, tell
+from invsvc_async.cli.options import Group, Yes, argument, confirm, misuse, number, option
+from invsvc_async.cli.output import Exit, age, counted, emitted, fail, note, print_facts, say, table, tell
 from invsvc_async.resources.by_name import did_you_mean
 
 if TYPE_CHECKING:
@@ -35,17 +34,11 @@ _LARGEST: Final = 2**63 - 1  # id
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def _seconds(age: str) -> float:
+def _seconds(age: str, option: str | None = None) -> float:
     with suppress(ValueError, OverflowError):  # too many digits
         if found := _AGE.fullmatch(age):
             return timedelta(**{_UNITS[found[2]]: int(found[1])}).total_seconds()
-    raise typer.BadParameter("use 30d, 2h, 30m or 10s")
-
-
-def _age(text: str | None) -> str | None:
-    if text is not None:
-        _seconds(text)
-    return text
+    raise misuse("use 30d, 2h, 30m or 10s", option)
 
 
 def _moment(text: str) -> float:
@@ -55,7 +48,7 @@ def _moment(text: str) -> float:
             return (datetime.now(UTC) - timedelta(seconds=_seconds(text))).timestamp()
         found = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
-        raise typer.BadParameter("use 2026-05-01, 2026-05-01T12:30, or 1d, 2h, 30m") from None
+        raise misuse("use 2026-05-01, 2026-05-01T12:30, or 1d, 2h, 30m") from None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
@@ -68,7 +61,6 @@ class At:
 
     store: Annotated[str, option(_STORE, "FILE", envvar="INVSVC_EVENT_STORE")]
     table: Annotated[str, option("The table in PostgreSQL.", "NAME")] = "invsvc_delivery"
-    json_: Json = False
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[HandlerStore]:
@@ -82,7 +74,7 @@ class At:
 
             store = PostgresStore(self.store, table=self.table, connections=2)
         elif not os.path.exists(self.store):  # noqa: ASYNC240, PTH110 - nothing else runs
-            raise typer.BadParameter(f"{self.store}: there is no such file", param_hint="--store")
+            raise misuse(f"{self.store}: there is no such file", "--store")
         try:
             yield store
         finally:
@@ -126,18 +118,17 @@ class Choice(Filter):
 
     def __attrs_post_init__(self) -> None:
         if bool(self.ids) == self.all_:
-            raise typer.BadParameter("use either ids or --all")
+            raise misuse("use either ids or --all")
 
 
-events: typer.Typer = group_of()
+events: Group = Group()
 _BODIES = "Kept bodies: older than this. As --older-than."
 _DEAD = "Dead letters: older than this. None by default."
 _LISTED = "Dead letters, events that wait, handled ones, or all."
 _DROPPED = "With --all: dead letters, events that wait, or kept bodies of handled ones."
 
 
-@events.command("list")
-@expanded
+@events.add
 async def list_(
     at: At,
     *,
@@ -159,17 +150,14 @@ async def list_(
                 note(f"there are more: continue with --after {found[-1].id}")
                 break
             found.append(event)
-    if at.json_:
-        for event in found:
-            emit_json(_facts(event))
+    if emitted(*map(_facts, found)):
         return
     titles = ("id", "state", "type", "key", "attempts", "handler", "age", "reason")
     rows = [_facts(event) | {"age": age(time.time() - event.received_at)} for event in found]
     table(titles, [[str(row[title] or "") for title in titles] for row in rows], right=(0, 4, 6))
 
 
-@events.command()
-@expanded
+@events.add
 async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LARGEST)], at: At) -> int:
     """
     Show one event: `invsvc events show 17 --store events.db`.
@@ -181,20 +169,17 @@ async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LA
     if event is None:
         return Exit.FAILED
     facts, body = _facts(event), event.body
-    if at.json_:
-        try:
-            emit_json(facts | {"body": None if body is None else body.decode()})
-        except UnicodeDecodeError:
-            emit_json(facts | {"body_base64": b64encode(body or b"").decode()})
-        return Exit.DONE
-    print_facts({name: str(value) for name, value in facts.items() if value is not None})
-    shown = "(deleted)" if body is None else body.decode(errors="backslashreplace")
-    say(f"\n{shown}")
+    try:
+        content = {"body": None if body is None else body.decode()}
+    except UnicodeDecodeError:
+        content = {"body_base64": b64encode(body or b"").decode()}
+    if not emitted(facts | content):
+        print_facts({name: str(value) for name, value in facts.items() if value is not None})
+        say("\n" + ("(deleted)" if body is None else body.decode(errors="backslashreplace")))
     return Exit.DONE
 
 
-@events.command()
-@expanded
+@events.add
 async def revive(chosen: Choice, at: At) -> int:
     """
     Hand dead letters to the receiver again: `invsvc events revive --all --store events.db`.
@@ -205,8 +190,7 @@ async def revive(chosen: Choice, at: At) -> int:
     return await _change(at, chosen, "dead", "revived")
 
 
-@events.command()
-@expanded
+@events.add
 async def drop(
     chosen: Choice,
     at: At,
@@ -227,8 +211,7 @@ async def drop(
     return await _change(at, chosen, None if chosen.ids else state, "dropped")
 
 
-@events.command()
-@expanded
+@events.add
 async def replay(chosen: Choice, at: At) -> int:
     """
     Hand handled events to the receiver again: `invsvc events replay --all --since 1d --store events.db`.
@@ -239,7 +222,7 @@ async def replay(chosen: Choice, at: At) -> int:
     """
     handler = chosen.handler
     if handler is not None and not handler.strip():  # an unset variable of the shell is not "all handlers"
-        raise typer.BadParameter("give the handler's name", param_hint="--handler")
+        raise misuse("give the handler's name", "--handler")
     return await _change(at, chosen, None if handler else "handled", "replayed", to=handler)
 
 
@@ -267,8 +250,8 @@ async def _change(at: At, chosen: Choice, state: State | None, done: str, *, to:
     if bodiless:
         note(f"{counted(bodiless, 'event')} passed over: no body was kept (InboxPolicy(keep_bodies=…))")
     failed = max(failed, len(chosen.ids or ()) - changed)  # those that are not there, too
-    tell({done: changed, "failed": failed}, f"{counted(changed, 'event')} {done}", json_=at.json_)
-    if changed and to and not at.json_:
+    is_json = tell({done: changed, "failed": failed}, f"{counted(changed, 'event')} {done}")
+    if changed and to and not is_json:
         note(f"only a receiver that has a handler named {to!r} handles them")
     return Exit.FAILED if failed else Exit.DONE
 
@@ -282,16 +265,14 @@ async def _named(store: HandlerStore, ids: Sequence[int]) -> AsyncIterator[Store
             fail(f"{one}: there is no such event in the store. Use an id that `list` shows")
 
 
-@events.command()
-@expanded
+@events.add
 async def stats(at: At) -> None:
     """Count the events in each state, and what is due now: `invsvc events stats --store events.db`."""
     from invsvc_async.events.stores import COUNTED
 
     async with at.opened() as store:
         found, backlog = await store.stats(), await store.backlog()
-    if at.json_:
-        emit_json(_counted(found) | {"backlog": attrs.asdict(backlog)})
+    if emitted(_counted(found) | {"backlog": attrs.asdict(backlog)}):
         return
     rows = [(state, _number(one), _time(one.oldest) or "") for state, one in found.items()]
     table(("state", "events", "oldest"), rows, right=(1,))
@@ -308,14 +289,13 @@ def _number(stats: StateStats) -> str:
     return f"{stats.count:,}{'+' if stats.has_more else ''}"
 
 
-@events.command()
-@expanded
+@events.add
 async def prune(
     at: At,
     *,
-    older_than: Annotated[str, option("Handled longer ago than this.", "AGE", callback=_age)] = "30d",
-    bodies: Annotated[str | None, option(_BODIES, "AGE", callback=_age)] = None,
-    dead: Annotated[str | None, option(_DEAD, "AGE", callback=_age)] = None,
+    older_than: Annotated[str, option("Handled longer ago than this.", "AGE")] = "30d",
+    bodies: Annotated[str | None, option(_BODIES, "AGE")] = None,
+    dead: Annotated[str | None, option(_DEAD, "AGE")] = None,
 ) -> None:
     """
     Delete handled events that are old: `invsvc events prune --older-than 7d --store events.db`.
@@ -323,14 +303,13 @@ async def prune(
     A running receiver does that each hour.  The command also shows what is left, and why.
     An event that is deleted would be handled again if it came again.
     """
-    ages = {"older_than": older_than, "bodies": bodies, "dead": dead}
+    ages = {"older_than": _seconds(older_than, "--older-than")}
+    ages |= {} if bodies is None else {"bodies": _seconds(bodies, "--bodies")}
+    ages |= {} if dead is None else {"dead": _seconds(dead, "--dead")}
     async with at.opened() as store:
-        pruned = await store.prune(**{name: _seconds(age) for name, age in ages.items() if age is not None})
-        left = await store.stats()
-    if at.json_:
-        emit_json({"pruned": pruned, "kept": _counted(left)})
+        pruned, left = await store.prune(**ages), await store.stats()
+    if tell({"pruned": pruned, "kept": _counted(left)}, f"{counted(pruned, 'event')} pruned"):
         return
-    say(f"{counted(pruned, 'event')} pruned")
     kept = "until dropped: --dead was not given" if dead is None else f"younger than {dead}"
     reasons = {"open": "not handled yet", "handled": f"less than {older_than} ago", "dead": kept}
     table(("kept", "events", "why"), [[s, _number(one), reasons[s]] for s, one in left.items()], right=(1,))

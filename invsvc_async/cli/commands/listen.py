@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import attrs
-import typer
 
 from invsvc_async import events
 from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.files import check_outputs, content_of, existing_file
-from invsvc_async.cli.options import InsecureHttp, Port, check_url, option
-from invsvc_async.cli.output import Exit, fail, note, tell
+from invsvc_async.cli.options import InsecureHttp, Port, check_url, misuse, option
+from invsvc_async.cli.output import Exit, as_json, fail, note, tell
 from invsvc_async.cli.secrets_file import end_line
+from invsvc_async.cli.signals import stopping
 from invsvc_async.codec import envelope
-from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.errors import InvsvcError, UnreadableResponseError
 from invsvc_async.events.event import key_of
 from invsvc_async.events.verify import keys_of, signature_of
@@ -36,36 +35,25 @@ __all__ = ["ForwardError", "Listener", "listen", "listening", "replayed"]
 FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
 
 
-Secrets = Annotated[
-    list[str] | None,
-    option("A webhook's secret, for signed events; repeatable.", "SECRET", envvar="INVSVC_WEBHOOK_SECRET"),
-]
+_SECRET = "A webhook's secret, for signed events; repeatable."
 _HEADER = "The secret header of resource events, as set in the dashboard."
-Header = Annotated[str | None, option(_HEADER, "NAME=VALUE", envvar="INVSVC_SHARED_HEADER")]
-StoreFile = Annotated[
-    Path | None, option("Append each event to this file, one per line.", "FILE", dir_okay=False)
-]
+_STORE = "Append each event to this file, one per line."
 _REPLAY = "Process the events of a --store file instead; - is standard input."
-Replay = Annotated[Path | None, option(_REPLAY, "FILE", callback=existing_file)]
-Forward = Annotated[
-    str | None, option("Forward each event to this URL; if that fails, the answer is 500.", "URL")
-]
+_FORWARD = "Forward each event to this URL; if that fails, the answer is 500."
 
 
-def listen(
+async def listen(
     *,
     port: Port = 8765,
     host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1",
-    secret: Secrets = None,
-    shared_header: Header = None,
+    secret: Annotated[list[str] | None, option(_SECRET, "SECRET", envvar="INVSVC_WEBHOOK_SECRET")] = None,
+    shared_header: Annotated[str | None, option(_HEADER, "NAME=VALUE", envvar="INVSVC_SHARED_HEADER")] = None,
     accept_unsigned: Annotated[bool, option("Accept events that nothing authenticates.")] = False,
-    store: StoreFile = None,
-    forward: Forward = None,
+    store: Annotated[Path | None, option(_STORE, "FILE", dir_okay=False)] = None,
+    forward: Annotated[str | None, option(_FORWARD, "URL")] = None,
     allow_insecure_http: InsecureHttp = False,
-    replay: Replay = None,
-    json_: Annotated[
-        bool, option("Print each event as one JSON object.", names=("--json", "--print-json"))
-    ] = False,
+    replay: Annotated[Path | None, option(_REPLAY, "FILE", callback=existing_file)] = None,
+    print_json: Annotated[bool, option("Print each event as one JSON object, as --json does.")] = False,
 ) -> int:
     """
     Receive events: `invsvc listen --forward http://127.0.0.1:8000/events --store events.jsonl`.
@@ -77,28 +65,23 @@ def listen(
     Stop it with Ctrl-C.  Exits with 1 if a replayed event was not accepted.
     """
     if replay is None and not (secret or shared_header or accept_unsigned):
-        wrong = "nothing authenticates events. Use --secret, --shared-header or --accept-unsigned"
-        raise typer.BadParameter(wrong)
+        raise misuse("nothing authenticates events. Use --secret, --shared-header or --accept-unsigned")
     if forward is not None:
         check_url(forward, "--forward", insecure=allow_insecure_http)
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
     name, equals, value = (shared_header or "").partition("=")
     if shared_header is not None and not equals:
-        raise typer.BadParameter("must be NAME=VALUE", param_hint="--shared-header")
+        raise misuse("must be NAME=VALUE", "--shared-header")
     shared = events.SharedHeader(name, value) if equals else None
     secrets = tuple(secret or ())
-    listener = Listener(secrets=secrets, shared_header=shared, store=store, forward=forward, as_json=json_)
+    as_json.set(as_json.get() or print_json)
+    listener = Listener(secrets=secrets, shared_header=shared, store=store, forward=forward)
     if replay is not None:
-        # It is read outside the event loop, so that Ctrl-C ends reading from a silent pipe.
-        return Exit.FAILED if until_done(replayed(listener, replay, content_of(replay))) else Exit.DONE
-
-    async def listen() -> None:
-        async with listening(listener, host=host, port=port, accept_unsigned=accept_unsigned) as url:
+        return Exit.FAILED if await replayed(listener, replay, content_of(replay)) else Exit.DONE
+    async with listening(listener, host=host, port=port, accept_unsigned=accept_unsigned) as url:
+        with stopping() as stopped:
             sys.stderr.write(f"Listening on {url}; press Ctrl-C to stop.\n")
-            await asyncio.Event().wait()
-
-    with suppress(KeyboardInterrupt):
-        until_done(listen())
+            await stopped.wait()
     return Exit.DONE
 
 
@@ -114,7 +97,6 @@ class Listener:
     shared_header: events.SharedHeader | None = None
     store: Path | None = None
     forward: str | None = None
-    as_json: bool = False
     _stored: set[tuple[str, bool]] = attrs.field(factory=set[tuple[str, bool]], init=False, repr=False)
 
     async def handle(self, event: events.Event) -> None:
@@ -130,7 +112,7 @@ class Listener:
         """Print an event and forward it."""
         family = event.version if isinstance(event, events.ResourceEvent) else "signed"
         cells = (_now(), event.type, family, event.id or "", "test" if event.is_test else "")
-        tell(_record(event), "\t".join(cells).rstrip(), json_=self.as_json)
+        tell(_record(event), "\t".join(cells).rstrip())
         sys.stdout.flush()
         if self.forward is not None:
             await _post(self.forward, event.raw, self.headers_for(event))

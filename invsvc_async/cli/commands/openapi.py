@@ -98,7 +98,7 @@ def _accepted(parameter: Parameter) -> Schema:
     for limit, number in (("min", parameter.minimum), ("max", parameter.maximum)):
         if number is not None:
             found[f"{limit}Length" if found["type"] == "string" else f"{limit}imum"] = number
-    return _or_null(found) if parameter.nullable else found
+    return _or_null(found, parameter.nullable)
 
 
 def _answer(row: Operation, schemas: dict[str, Schema]) -> Schema:
@@ -120,12 +120,9 @@ def _schema(hint: Any, schemas: dict[str, Schema]) -> Schema:
     """Return the schema of a type, and add those of models to *schemas*."""
     if is_model(hint):
         if hint.__name__ not in schemas:
-            schemas[hint.__name__] = {}
-            members = {
-                field.wire: (_or_null if field.nullable else dict)(_schema(field.type, schemas))
-                for field in fields_of(hint)
-            }
-            required = [field.wire for field in fields_of(hint) if not field.nullable]
+            schemas[hint.__name__], fields = {}, fields_of(hint)
+            members = {each.wire: _or_null(_schema(each.type, schemas), each.nullable) for each in fields}
+            required = [each.wire for each in fields if not each.nullable]
             schemas[hint.__name__] = _object(members, *required)
         return _reference(hint.__name__)
     if known_members := enum_in(hint):
@@ -144,8 +141,8 @@ def _object(members: Schema, *required: str) -> Schema:
     return {"type": "object", "required": [*required], "properties": members}
 
 
-def _or_null(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]} if schema else {}
+def _or_null(schema: Schema, nullable: bool) -> Schema:  # noqa: FBT001 - as in the tables
+    return {"anyOf": [schema, {"type": "null"}]} if schema and nullable else schema
 
 
 def _reference(name: str) -> Schema:

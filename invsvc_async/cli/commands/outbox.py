@@ -10,21 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from invsvc_async.cli.commands.stores import OUTBOX, Place, attach, session_of
+from invsvc_async.cli.commands.stores import OUTBOX, Place, attach
 from invsvc_async.cli.files import check_outputs
-from invsvc_async.cli.options import Concurrency, Profile, Sending, expanded, group_of, option
-from invsvc_async.cli.output import emit_json, note
+from invsvc_async.cli.options import Calling, Concurrency, Group, Profile, Sending, option
+from invsvc_async.cli.output import emitted, note
 from invsvc_async.cli.signals import handled, stop_signals
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.storage.address import is_postgres
 
 __all__ = ["outbox"]
 
-outbox: typer.Typer = group_of()
+outbox: Group = Group()
 
 
-@outbox.command()
-@expanded
+@outbox.add
 async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending) -> None:
     """
     Send what is committed, until interrupted: `invsvc outbox work outbox.db --no-secrets`.
@@ -44,8 +43,7 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
         stopped.set()
 
     def tell(state: str, words: str) -> None:
-        if sending.json_:
-            emit_json({"state": state})
+        if emitted({"state": state}):
             sys.stdout.flush()
         else:
             note(words)
@@ -67,13 +65,11 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
                 raise
 
 
-@outbox.command()
-@expanded
+@outbox.add
 def schema(
     place: Place,
     *,
     role: Annotated[str | None, option("Grant it what applications need.", "ROLE")] = None,
-    json_: Annotated[bool, option("Print the statements as JSON.")] = False,
     profile: Profile = None,
 ) -> None:
     """
@@ -85,7 +81,7 @@ def schema(
     from invsvc_async.outbox.outbox import outbox_at
     from invsvc_async.outbox.postgres import PostgresOutbox
 
-    session = session_of(profile)
+    session = Calling(profile=profile).session
     outbox = outbox_at(place, session)
     if not isinstance(outbox, PostgresOutbox):
         raise ConfigurationError(f"outbox: {place} is a file. Its tables are made when it is first opened.")
@@ -98,10 +94,8 @@ def schema(
             f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name} TO {to}",
             f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {name} TO {to}",
         ]
-    if json_:
-        emit_json({"statements": statements})
-        return
-    typer.echo("\n".join(["BEGIN;", *(f"{each};" for each in statements), "COMMIT;"]))
+    if not emitted({"statements": statements}):
+        typer.echo("\n".join(["BEGIN;", *(f"{each};" for each in statements), "COMMIT;"]))
 
 
 attach(outbox, OUTBOX)

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
-import typer
 
 from invsvc_async.api.operations import CLIENT_REQUEST, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
-from invsvc_async.cli.options import Calling, EscapeFormulas, argument, number, option
-from invsvc_async.cli.output import emit_json, note, tell
+from invsvc_async.cli.options import Calling, EscapeFormulas, argument, misuse, number, option
+from invsvc_async.cli.output import as_json, emitted, note, tell
 from invsvc_async.cli.progress import progress
 from invsvc_async.cli.waiting import waiting_for_read
 from invsvc_async.errors import InvsvcError
@@ -38,18 +37,14 @@ What = Annotated[str, argument(_LISTS, "WHAT", autocompletion=complete_operation
 _FILTERS = "Filters: status=valid created_after=2026-05-01 metadata.order=A-1."
 Filters = Annotated[list[str] | None, argument(_FILTERS, "NAME=VALUE", autocompletion=complete_argument)]
 _ITEM = "A read, such as webhooks.get (or webhooks), or a path like /users/usr_1."
-Item = Annotated[str, argument(_ITEM, "WHAT", autocompletion=complete_operation(Kind.READ, many=False))]
-Columns = Annotated[
-    str | None,
-    option("Comma-separated columns: uuid,client.email.", "NAMES", names=("--columns", "--fields")),
-]
+_WORDS = "Its id and other arguments."
+_FIELDS = "Comma-separated columns: uuid,client.email."
 
 
 async def get(
-    what: Item,
+    what: Annotated[str, argument(_ITEM, "WHAT", autocompletion=complete_operation(Kind.READ, many=False))],
     words: Annotated[
-        list[str] | None,
-        argument("Its id and other arguments.", "ID | NAME=VALUE", autocompletion=complete_argument),
+        list[str] | None, argument(_WORDS, "ID | NAME=VALUE", autocompletion=complete_argument)
     ] = None,
     *,
     calling: Calling,
@@ -68,11 +63,9 @@ async def get(
             reading = called(client, operation.name, arguments_of(operation, words or []))
             with waiting_for_read(client, operation.name):
                 found = await reading
-    if calling.json_:
-        from invsvc_async.codec import unstructure
+    from invsvc_async.codec import unstructure
 
-        emit_json(unstructure(found))
-    else:
+    if not emitted(unstructure(found)):
         from invsvc_async.cli.formatting import show
 
         show(found)
@@ -83,7 +76,7 @@ async def list_(
     words: Filters = None,
     *,
     all_: Annotated[bool, option("Read all pages.")] = False,
-    fields: Columns = None,
+    fields: Annotated[str | None, option(_FIELDS, "NAMES", names=("--columns", "--fields"))] = None,
     wide: Annotated[bool, option("Do not wrap columns, even if rows are longer than the terminal.")] = False,
     jsonl: Annotated[bool, option("Print one JSON object per line, as items arrive.")] = False,
     csv: Annotated[bool, option("Print CSV, as items arrive.")] = False,
@@ -98,14 +91,14 @@ async def list_(
     """
     from invsvc_async.cli.formatting import Sink
 
-    if calling.json_ + jsonl + csv > 1:
-        raise typer.BadParameter("use only one of --json, --jsonl and --csv")
+    if as_json.get() + jsonl + csv > 1:
+        raise misuse("use only one of --json, --jsonl and --csv")
     if escape_formulas and not csv:
-        raise typer.BadParameter("use it with --csv only", param_hint="--escape-formulas")
+        raise misuse("use it with --csv only", "--escape-formulas")
     operation = operation_of(what, Kind.READ, many=True, short="list")
     if resume is not None and all(row.name != "cursor" for row in operation.parameters):
-        raise typer.BadParameter("this list has no pages", param_hint="--resume")
-    form: Form = "json" if calling.json_ else "jsonl" if jsonl else "csv" if csv else "table"
+        raise misuse("this list has no pages", "--resume")
+    form: Form = "json" if as_json.get() else "jsonl" if jsonl else "csv" if csv else "table"
     sink = Sink(form, _columns(fields, form, operation.result), escape_formulas, wide)
     # The largest limit of a list without pages; a parameter whose name is assumed is left out.
     named = {each.name: each.maximum for each in operation.parameters if not each.assumed}
@@ -152,8 +145,7 @@ def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
         return COLUMNS[result] if form == "table" else known
     asked = tuple(name.strip() for name in fields.split(","))
     if unknown := [name for name in asked if name.partition(".")[0] not in known]:
-        wrong = f"{', '.join(unknown)}: unknown. {result} has {', '.join(known)}"
-        raise typer.BadParameter(wrong, param_hint="--columns")
+        raise misuse(f"{', '.join(unknown)}: unknown. {result} has {', '.join(known)}", "--columns")
     return asked
 
 
@@ -177,14 +169,8 @@ async def _items(
             return
 
 
-_EXPORTS = {"invoices": "invoices.egress"}
-Exported = Annotated[
-    str, argument("invoices (that is, invoices.egress), or invoices.payment_complements.", "WHAT")
-]
-Output = Annotated[
-    Path | None,
-    option("The file; its extension selects the format.", "FILE", names=("--output", "-o"), dir_okay=False),
-]
+_WHAT = "invoices (that is, invoices.egress), or invoices.payment_complements."
+_FILE = "The file; its extension selects the format."
 
 
 @attrs.frozen
@@ -197,11 +183,11 @@ class _How:
 
 
 async def export(
-    what: Exported,
+    what: Annotated[str, argument(_WHAT, "WHAT")],
     words: Annotated[list[str] | None, argument("Filters: status=valid.", "NAME=VALUE")] = None,
     *,
     format_: Annotated[str | None, option("jsonl, csv or parquet.", "FORMAT")] = None,
-    output: Output = None,
+    output: Annotated[Path | None, option(_FILE, "FILE", names=("--output", "-o"), dir_okay=False)] = None,
     how: _How,
     calling: Calling,
 ) -> None:
@@ -216,19 +202,18 @@ async def export(
     from invsvc_async.export import invoices
     from invsvc_async.export.walk import is_finished
 
-    operation = operation_of(_EXPORTS.get(what, what), Kind.READ, many=True, short="list")
+    name = "invoices.egress" if what == "invoices" else what
+    operation = operation_of(name, Kind.READ, many=True, short="list")
     if operation.result != "Invoice":
-        wrong = "only invoices and invoices.payment_complements can be exported"
-        raise typer.BadParameter(wrong, param_hint="WHAT")
+        raise misuse("only invoices and invoices.payment_complements can be exported", "WHAT")
     if str(output) == "-":
         wrong = "an export writes a file, so that it can be resumed; for a pipe, use invsvc list --jsonl"
-        raise typer.BadParameter(wrong, param_hint="--output")
+        raise misuse(wrong, "--output")
     path = output or Path(f"{what}.{format_ or 'jsonl'}")
     arguments = arguments_of(operation, words or [])
     if how.resume and not how.overwrite and is_finished(path):
         note(f"{path}: exists, and is not an interrupted export, so that nothing was read. Use --overwrite")
-        if calling.json_:
-            emit_json({"path": str(path), "rows": None, "resumed": False})
+        emitted({"path": str(path), "rows": None, "resumed": False})
         return
     settings: dict[str, Any] = {"format": format_, **attrs.asdict(how)}
     try:
@@ -241,4 +226,4 @@ async def export(
         note(f"stopped: repeat the command with --resume (progress is in {path}.resume)")
         raise
     plain = {"path": str(done.path), "rows": done.rows, "resumed": done.resumed}
-    tell(plain, f"{done.path}\t{done.rows} rows", json_=calling.json_)
+    tell(plain, f"{done.path}\t{done.rows} rows")

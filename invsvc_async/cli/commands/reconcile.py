@@ -6,11 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from invsvc_async.cli.files import check_outputs, existing_file
-from invsvc_async.cli.options import Calling, argument, option
-from invsvc_async.cli.output import Exit, emit_json, note, table
+from invsvc_async.cli.options import Calling, argument, misuse, option
+from invsvc_async.cli.output import Exit, emitted, note, table
 from invsvc_async.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -21,24 +19,21 @@ if TYPE_CHECKING:
 
 __all__ = ["reconcile"]
 
-_LISTS = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}
 _SHOWN = 500  # differences on a terminal, and in a report
 _TITLES = ("difference", "key", "line", "field", "yours", "theirs")
 
 
-Rows = Annotated[
-    Path, argument("Rows: .csv, .jsonl or .parquet; - is stdin.", "FILE", callback=existing_file)
-]
-Map = Annotated[list[str] | None, option("Compare FIELD with COLUMN; FIELD= leaves it out.", "FIELD=COLUMN")]
+_ROWS = "Rows: .csv, .jsonl or .parquet; - is stdin."
+_MAP = "Compare FIELD with COLUMN; FIELD= leaves it out."
 Zone = Annotated[str | None, option("Zone of times without an offset: America/Mexico_City.", "NAME")]
 
 
 async def reconcile(
     what: Annotated[str, argument("invoices, invoices.payment_complements or webhooks.", "LIST")],
-    rows: Rows,
+    rows: Annotated[Path, argument(_ROWS, "FILE", callback=existing_file)],
     *,
     key: Annotated[str | None, option("Column of the uuid or id.", "COLUMN")] = None,
-    map_: Map = None,
+    map_: Annotated[list[str] | None, option(_MAP, "FIELD=COLUMN")] = None,
     from_: Annotated[str | None, option("Created at or after this time.", "TIME")] = None,
     to: Annotated[str | None, option("Created before this time.", "TIME")] = None,
     zone: Zone = None,
@@ -58,7 +53,7 @@ async def reconcile(
     from invsvc_async.drift import Comparison
 
     check_outputs({"--report": report}, rows=rows)
-    what = _LISTS.get(what, what)
+    what = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}.get(what, what)
     fields = dict(map(_pair, map_ or ()))
     if key is not None:
         fields["id" if what.startswith("webhooks") else "uuid"] = key
@@ -69,16 +64,14 @@ async def reconcile(
         with progress(f"{what}: rows and items read") as advance:
             found = Comparison(client, what, rows, **settings, on_read=advance)
             async for each in found:
-                if calling.json_:
-                    emit_json(_plain(each))
+                emitted(_plain(each))
                 if len(kept) < _SHOWN:
                     kept.append(each)
-    if calling.json_:
-        counts = {name.replace(" ", "_"): count for name, count in _counts(found).items()}
-        emit_json({"complete": found.complete, **counts})
-    elif kept:
+    counts = {name.replace(" ", "_"): count for name, count in _counts(found).items()}
+    has_all = emitted({"complete": found.complete, **counts})
+    if kept and not has_all:
         table(_TITLES, [line for each in kept for line in _lines(each)])
-    note(_words(found, found.counts.total() if calling.json_ else len(kept)))
+    note(_words(found, found.counts.total() if has_all else len(kept)))
     if report is not None:
         window = [f", {name} {each}" for name, each in (("from", from_), ("to", to)) if each]
         _write_report(report, f"{what} and {rows.name}{''.join(window)}", found, kept)
@@ -88,7 +81,7 @@ async def reconcile(
 def _pair(word: str) -> tuple[str, str | None]:
     field, sign, column = word.partition("=")
     if not (field and sign):
-        raise typer.BadParameter(f"{word!r}: write FIELD=COLUMN", param_hint="--map")
+        raise misuse(f"{word!r}: write FIELD=COLUMN", "--map")
     return field, column or None
 
 
@@ -98,7 +91,7 @@ def _zone(name: str | None) -> tzinfo | None:
     try:
         return None if name is None else ZoneInfo(name)
     except (ValueError, KeyError, OSError):
-        raise typer.BadParameter(f"{name}: is no known time zone", param_hint="--zone") from None
+        raise misuse(f"{name}: is no known time zone", "--zone") from None
 
 
 def _plain(each: Difference) -> WireObject:

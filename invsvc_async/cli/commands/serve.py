@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,9 +12,9 @@ import attrs
 import typer
 
 from invsvc_async.cli.commands.trigger import Credentials, PayloadVersion
-from invsvc_async.cli.options import FaultPlan, Port, check_url, fault_plan, number, option
-from invsvc_async.cli.output import note
-from invsvc_async.cli.signals import handled
+from invsvc_async.cli.options import FaultPlan, Port, check_url, misuse, number, option
+from invsvc_async.cli.output import as_json, note
+from invsvc_async.cli.signals import stopping
 
 if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator
@@ -25,7 +24,7 @@ __all__ = ["serve"]
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 
 
-Latency = Annotated[float, number(float, "Processing time of each request.", least=0, metavar="SECONDS")]
+_LATENCY = "Processing time of each request."
 _INSPECT = "Serve a page that shows what arrives; with --admin, script faults."
 
 
@@ -35,36 +34,32 @@ class _Service:
     host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1"
     seed: Annotated[int, number(int, "Seed of records, ids and faults.")] = 7
     faults: FaultPlan = "none"
-    latency: Latency = 0.0
+    latency: Annotated[float, number(float, _LATENCY, least=0, metavar="SECONDS")] = 0.0
     at_once: Annotated[int | None, number(int, "Maximum requests processed at once.", least=1)] = None
     admin: Annotated[bool, option("Enable /_simulator/: ledger, scripts, faults.")] = False
     inspect: Annotated[bool, option(_INSPECT)] = False
 
     def made(self, **settings: Any) -> Simulator:  # Any: more arguments of Simulator
-        from invsvc_async.simulator import Simulator
+        from invsvc_async.simulator import Faults, Simulator
 
-        given = attrs.asdict(self) | {"faults": fault_plan(self.faults)}
+        given = attrs.asdict(self) | {"faults": Faults.parse(self.faults)}
         try:
             return Simulator(**given, **settings)
         except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
+            raise misuse(str(error)) from error
 
 
-DeliverTo = Annotated[str | None, option("Deliver events to this receiver; see also --faults.", "URL")]
-DeliverEvery = Annotated[
-    float | None,
-    number(float, "Deliver an event so often, one type after the other.", least=0.001, metavar="SECONDS"),
-]
+_TO = "Deliver events to this receiver; see also --faults."
+_EVERY = "Deliver an event so often, one type after the other."
 
 
 async def serve(
     *,
     of: _Service,
-    deliver_to: DeliverTo = None,
-    deliver_every: DeliverEvery = None,
+    deliver_to: Annotated[str | None, option(_TO, "URL")] = None,
+    deliver_every: Annotated[float | None, number(float, _EVERY, least=0.001, metavar="SECONDS")] = None,
     deliver_version: PayloadVersion = "v2",
     credentials: Credentials,
-    json_: Annotated[bool, option("Print the connection details as one line of JSON.")] = False,
     openapi: Annotated[bool, option("Print an OpenAPI 3.1 description of it as JSON, and end.")] = False,
 ) -> None:
     """
@@ -87,7 +82,7 @@ async def serve(
     from invsvc_async.simulator.validate import EVENTS
 
     if deliver_every is not None and deliver_to is None:
-        raise typer.BadParameter("--deliver-every needs --deliver-to")
+        raise misuse("--deliver-every needs --deliver-to")
     service = of.made(deliver=deliver_to is not None, delivery_backoff=1.0, deliveries_kept=_KEPT)
     missing: list[str] = []
     if deliver_to is not None:
@@ -98,22 +93,21 @@ async def serve(
         hook = service.seed_webhook(url=deliver_to, events=EVENTS, secret=secret)
         service.set_delivery_version(hook.id, deliver_version)
         service.set_delivery_headers(hook.id, headers)
-    await _serve(service, deliver_every, missing, as_json=json_)
+    await _serve(service, deliver_every, missing)
 
 
-async def _serve(service: Simulator, every: float | None, missing: list[str], *, as_json: bool) -> None:
+async def _serve(service: Simulator, every: float | None, missing: list[str]) -> None:
     from invsvc_async.simulator.inspector import plan_text
     from invsvc_async.simulator.validate import EVENTS
 
-    stopped = asyncio.Event()
-    with handled((signal.SIGINT, signal.SIGTERM), stopped.set):
+    with stopping() as stopped:
         async with service:
             if missing:
                 note(f"not set: {', '.join(missing)}. A receiver that expects it refuses the deliveries")
             names = ("base_url", "api_key", "test_key", "oauth_token", "person_token", "teams")
             facts = {name: getattr(service, name) for name in names} | {"faults": plan_text(service.faults)}
             facts |= service.pages
-            typer.echo(json.dumps(facts) if as_json else _shown(facts))
+            typer.echo(json.dumps(facts) if as_json.get() else _shown(facts))
             for event in itertools.cycle(EVENTS):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stopped.wait(), every)

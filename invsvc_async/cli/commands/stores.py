@@ -5,34 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import signal
 import sys
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import attrs
-import typer
 
 from invsvc_async.cli.commands.report import plain, show as show_report, write_failed, write_results
 from invsvc_async.cli.files import check_outputs
-from invsvc_async.cli.options import (
-    Json,
-    Port,
-    Profile,
-    Yes,
-    argument,
-    client_of,
-    confirm,
-    expanded,
-    group_of,
-    number,
-    option,
-)
-from invsvc_async.cli.output import Exit, age, counted, emit_json, fail, note, print_facts, table, tell
-from invsvc_async.cli.signals import handled
+from invsvc_async.cli.options import Calling, Group, Port, Yes, argument, confirm, misuse, number, option
+from invsvc_async.cli.output import Exit, age, as_json, counted, emitted, fail, note, print_facts, table, tell
+from invsvc_async.cli.signals import stopping
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
 from invsvc_async.storage.private_file import write_private
@@ -43,9 +29,8 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
-    from invsvc_async.transport.session import ClientState
 
-__all__ = ["BATCH", "JOURNAL", "OUTBOX", "PAGE", "Place", "attach", "journal", "opened", "session_of"]
+__all__ = ["BATCH", "JOURNAL", "OUTBOX", "PAGE", "Place", "attach", "journal"]
 
 PAGE = ("invsvc_async.cli", "batch_watch.html")
 _UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
@@ -55,8 +40,8 @@ _FAILED = "Write what is not applied here, as lines of a batch's input; - is std
 _RETRIED = "not-applied, refused, superseded or unknown; repeatable."
 _OPENED = "Open the page in a browser, or only print its address."
 _STATE = "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
-_STATES = ("to do", "sending")
 _DAY = 86_400_000  # ms
+_SCREENS = ("DISPLAY", "WAYLAND_DISPLAY")  # variables of the environment
 _KEPT = {  # why a write was not pruned
     "open": "not finished",
     "unknown": "unknown, so their content is needed to settle them",
@@ -64,17 +49,7 @@ _KEPT = {  # why a write was not pruned
 }
 
 _AGE = "Finished at least so long ago."
-Days = Annotated[float, number(float, _AGE, least=0, most=100_000, metavar="DAYS")]
 Place = Annotated[str, argument("A file, or postgresql://…", "PLACE", show_default=False)]
-
-
-@attrs.frozen
-class At:
-    """The options of each command: where the store is, and how its content is printed."""
-
-    place: Place
-    json_: Json = False
-    profile: Profile = None
 
 
 @attrs.frozen
@@ -84,55 +59,48 @@ class Kind:
     name: str
     example: str  # of a place, in the help
     again: str  # what sends a write again
-    lacks: str = ""
+    lacks: str = "team"
 
 
-BATCH = Kind("batch", "run.db", "run the batch", "profile unacknowledged")
+BATCH = Kind("batch", "run.db", "run the batch", "team profile unacknowledged")
 OUTBOX = Kind("outbox", "outbox.db", "whoever sends its writes does it")
 _ONCE = "run the same write under its key"
-JOURNAL = Kind("journal", "journal.db", _ONCE, "watch workers verdict force failed")
+JOURNAL = Kind("journal", "journal.db", _ONCE, "team watch workers verdict force failed")
 
 
-@asynccontextmanager
-async def opened(kind: Kind, at: At, *, reading: bool = False) -> AsyncGenerator[Entries]:
-    """
-    Open a store, which must exist; with *reading*, also while another process has it.
+@attrs.frozen
+class At(Calling):
+    """A store; where it is, and whose, are options of each command."""
 
-    Nothing is sent, so the credential need not be that of the writes in a file.
-    """
-    place, is_shared = at.place, is_postgres(at.place)
-    if kind is BATCH:
-        from invsvc_async.batch.entries import entries_of
+    place: Place
+    kind: Kind
 
-        entries: Entries = entries_of(place, create=False, reading=reading)
-    elif kind is OUTBOX:
-        from invsvc_async.outbox.outbox import outbox_at
+    @asynccontextmanager
+    async def opened(self, *, reading: bool = False) -> AsyncGenerator[Entries]:
+        """Open the store, which must exist; with *reading*, also while another process has it."""
+        is_shared, given = is_postgres(self.place), {"create": False, "reading": reading}
+        if self.kind is BATCH:
+            from invsvc_async.batch.entries import entries_of
 
-        session = session_of(at.profile)
-        entries = outbox_at(place, session, same_mode=not is_shared, create=False, reading=reading)
-    else:
-        from invsvc_async.durable.entries import JournalEntries
+            entries: Entries = entries_of(self.place, **given)
+        elif self.kind is OUTBOX:
+            from invsvc_async.outbox.outbox import outbox_at
 
-        entries = JournalEntries(place, session_of(at.profile) if is_shared else None, reading=reading)
-    await entries.open()
-    try:
-        yield entries
-    finally:
-        await entries.aclose()
+            # Nothing is sent, so the credential need not be that of the writes in a file.
+            entries = outbox_at(self.place, self.session, same_mode=not is_shared, **given)
+        else:
+            from invsvc_async.durable.entries import JournalEntries
 
-
-def session_of(profile: str | None) -> ClientState:
-    """Return what a client that is never opened knows of its service."""
-    from invsvc_async.client import options_of
-
-    return options_of(client_of(profile, None)).session
+            entries = JournalEntries(self.place, self.session if is_shared else None, reading=reading)
+        await entries.open()
+        async with aclosing(entries):
+            yield entries
 
 
 # --- that show writes
 
 
 async def list_(
-    kind: Kind,
     at: At,
     *,
     state: Annotated[str | None, option(_STATE, "STATE")] = None,
@@ -145,16 +113,15 @@ async def list_(
     The age is the time since its verdict, or else since it was stored.
     """
     wanted = state if state in (None, "open", "untold") else _verdict_in(state, "--state")
-    async with opened(kind, at, reading=True) as entries:
+    async with at.opened(reading=True) as entries:
         found, (count, first) = await entries.first(limit, wanted), await entries.count(wanted, _MOST)
         errors = await entries.facts.of(f"{_UNTOLD}{each.key}" for each in found if not each.heard)
         rows = [_row(entries, entry, errors.get(f"{_UNTOLD}{entry.key}")) for entry in found]
     total, oldest = max(count, len(rows)), _since(first)
     more = total >= _MOST
-    if at.json_:
-        emit_json({"total": total, "at_least": more, "oldest": oldest, "writes": rows})
+    if emitted({"total": total, "at_least": more, "oldest": oldest, "writes": rows}):
         return
-    names = ["namespace"] if kind is JOURNAL else []
+    names = ["namespace"] if at.kind is JOURNAL else []
     names += ["key", "operation", "thing", "state", "attempts"]
     cells: list[list[str]] = []
     for row in rows:
@@ -167,7 +134,7 @@ async def list_(
     note(words if oldest is None else f"{words}; the oldest was stored {age(oldest)} ago")
 
 
-async def show(kind: Kind, at: At, key: Annotated[str, argument("The key of the write.", "KEY")]) -> int:
+async def show(at: At, key: Annotated[str, argument("The key of the write.", "KEY")]) -> int:
     """
     Show one write: `invsvc KIND show PLACE row-17`.
 
@@ -178,19 +145,17 @@ async def show(kind: Kind, at: At, key: Annotated[str, argument("The key of the 
     """
     from invsvc_async.batch.reports.not_applied import plain_result, result_of
 
-    async with opened(kind, at, reading=True) as entries:
+    async with at.opened(reading=True) as entries:
         entry = await entries.entry(await entries.named(key))
         if entry is None:
-            fail(f"{key}: the {kind.name} has no write under this key")
+            fail(f"{key}: the {at.kind.name} has no write under this key")
             return Exit.FAILED
         row = _row(entries, entry, await entries.facts.get(f"{_UNTOLD}{entry.key}"))
         if entry.verdict is None:
-            row |= await _waits(kind, entries, entry)
+            row |= await _waits(at.kind, entries, entry)
         else:
             row = plain_result(result_of(entries, entry)) | row
-    if at.json_:
-        emit_json(row)
-    else:
+    if not emitted(row):
         print_facts({name.replace("_", " "): words for name, words in _facts(row)})
     return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(row["state"], Exit.FAILED)
 
@@ -206,7 +171,7 @@ def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
         "namespace": entry.key.removesuffix(key).rstrip() or None,
         "operation": entry.operation,
         "thing": None if entry.thing is None else entry.thing.partition("?")[0],  # a query may have a token
-        "state": entry.verdict or _STATES[entry.state],
+        "state": entry.verdict or ("to do", "sending")[entry.state],
         "attempts": attempts_of(entry),
         "since": None if since is None else datetime.fromtimestamp(since // 1000, UTC).isoformat(),
         "age": _since(since),
@@ -246,8 +211,7 @@ def _verdict_in(word: str, option: str) -> Verdict:
     try:
         return Verdict(re.sub("[-_]", " ", word))
     except ValueError:
-        wrong = f"must be one of {', '.join(Verdict)}, not {word!r}"
-        raise typer.BadParameter(wrong, param_hint=option) from None
+        raise misuse(f"must be one of {', '.join(Verdict)}, not {word!r}", option) from None
 
 
 async def _waits(kind: Kind, entries: Entries, entry: Entry) -> WireObject:
@@ -268,7 +232,6 @@ async def _waits(kind: Kind, entries: Entries, entry: Entry) -> WireObject:
 
 
 async def report(
-    kind: Kind,
     at: At,
     *,
     html: Annotated[Path | None, option("Write an HTML page here.", "FILE")] = None,
@@ -288,29 +251,26 @@ async def report(
     from invsvc_async.batch.entries import name_of
     from invsvc_async.batch.reports.summary import report_of
 
-    named = {"outbox" if kind is OUTBOX else "journal": at.place}
+    named = {"outbox" if at.kind is OUTBOX else "journal": at.place}
     check_outputs({"--html": html, "--jsonl": jsonl, "--failed": failed}, **named)
-    async with opened(kind, at, reading=True) as entries:
+    async with at.opened(reading=True) as entries:
         if jsonl is not None:
             await write_results(entries, jsonl)
         if failed is not None:
             await write_failed(entries, failed)
-        if (jsonl or failed) is not None and html is None and not at.json_:
+        if (jsonl or failed) is not None and html is None and not as_json.get():
             return
-        found = await report_of(entries, name_of(at.place), kind.name)
+        found = await report_of(entries, name_of(at.place), at.kind.name)
     if html is not None:
         from invsvc_async.batch.reports.html import page_of
 
         write_private(html, page_of(found))
         note(f"wrote {html}")
-    if at.json_:
-        emit_json(plain(found))
-    elif html is None:
+    if not emitted(plain(found)) and html is None:
         show_report(found)
 
 
 async def watch(
-    kind: Kind,
     at: At,
     *,
     port: Port = 0,
@@ -328,28 +288,23 @@ async def watch(
     from invsvc_async.simulator.loopback_page import serving_page
 
     try:
-        async with AsyncExitStack() as undo:
-            entries = await undo.enter_async_context(opened(kind, at, reading=True))
-            watched = Watch(entries, at.place, kind.name)
-            address = await undo.enter_async_context(serving_page(PAGE, watched.data, port=port))
-            if at.json_:
-                emit_json({"watch_url": address, "data_url": f"{address}data"})
-            else:
-                typer.echo(f"Watching {watched.name}; press Ctrl-C to stop.\n  watch_url   {address}")
-                typer.echo(f"  data_url    {address}data (what the page reads, as JSON)")
-            sys.stdout.flush()
-            display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-            has_screen = sys.platform in {"darwin", "win32"} or bool(display)
-            if open_ and not at.json_ and has_screen:  # a browser for terminals would take over this one
-                await asyncio.to_thread(webbrowser.open, address)
-            stopped = asyncio.Event()
-            with handled((signal.SIGINT, signal.SIGTERM), stopped.set):
-                await stopped.wait()
+        async with at.opened(reading=True) as entries:
+            watched = Watch(entries, at.place, at.kind.name)
+            async with serving_page(PAGE, watched.data, port=port) as address:
+                words = f"Watching {watched.name}; press Ctrl-C to stop.\n  watch_url   {address}\n"
+                words += f"  data_url    {address}data (what the page reads, as JSON)"
+                is_json = tell({"watch_url": address, "data_url": f"{address}data"}, words)
+                sys.stdout.flush()
+                has_screen = sys.platform in {"darwin", "win32"} or any(map(os.environ.get, _SCREENS))
+                if open_ and has_screen and not is_json:  # a browser for terminals would take over this one
+                    await asyncio.to_thread(webbrowser.open, address)
+                with stopping() as stopped:
+                    await stopped.wait()
     except OSError as error:
-        raise typer.BadParameter(f"--port: {error.strerror or error}. Use another one, or 0.") from error
+        raise misuse(f"--port: {error.strerror or error}. Use another one, or 0.") from error
 
 
-async def workers(kind: Kind, at: At) -> None:
+async def workers(at: At) -> None:
     """
     List the processes that send: `invsvc KIND workers "postgresql://db.example/orders"`.
 
@@ -358,10 +313,9 @@ async def workers(kind: Kind, at: At) -> None:
     from invsvc_async.batch.entries import workers_of
     from invsvc_async.batch.reports.live import plain_worker
 
-    async with opened(kind, at, reading=True) as entries:
+    async with at.opened(reading=True) as entries:
         found = [plain_worker(each) for each in await workers_of(entries)]
-    if at.json_:
-        emit_json(found)
+    if emitted(found):
         return
     titles = ["host", "pid", "state", "done", "per second", "lanes", "seconds since a sign of life"]
     forms = {"host": "", "pid": "", "state": "", "done": ",", "rate": ".1f", "lanes": "", "silent": ".0f"}
@@ -373,7 +327,6 @@ async def workers(kind: Kind, at: At) -> None:
 
 
 async def retry(
-    kind: Kind,
     at: At,
     keys: Annotated[list[str] | None, argument("Keys of writes.", "KEY")] = None,
     *,
@@ -389,12 +342,12 @@ async def retry(
     them was marked.
     """
     if not (keys or verdict):
-        raise typer.BadParameter("give keys" if "verdict" in kind.lacks else "give keys or --verdict")
+        raise misuse("give keys" if "verdict" in at.kind.lacks else "give keys or --verdict")
     verdicts = [_verdict_in(each, "--verdict") for each in verdict or ()]
     if Verdict.APPLIED in verdicts:
-        raise typer.BadParameter("applied writes are done, and sending them again would have a second effect")
+        raise misuse("applied writes are done, and sending them again would have a second effect")
     wanted, missed = sorted(verdicts or {*Verdict} - {Verdict.APPLIED}), list[str]()
-    async with opened(kind, at) as entries:
+    async with at.opened() as entries:
         if keys:
             named = {key: await entries.named(key) for key in keys}
             marked = await entries.do_again(named.values(), verdicts=wanted, newest=force)
@@ -403,13 +356,12 @@ async def retry(
             count = await entries.reopen_all(wanted, newest=force)
     for key in missed:
         fail(f"{key}: not marked: there is no such write, it is applied or open, or has another verdict")
-    words = f"{counted(count, 'write')} to be done again{f': {kind.again}' if count else ''}"
-    tell({"to_do": count}, words, json_=at.json_)
+    words = f"{counted(count, 'write')} to be done again{f': {at.kind.again}' if count else ''}"
+    tell({"to_do": count}, words)
     return Exit.FAILED if keys and not count else Exit.DONE
 
 
 async def drop(
-    kind: Kind,
     at: At,
     keys: Annotated[list[str], argument("Keys, as `list` shows them.", "KEY")],
     *,
@@ -424,11 +376,11 @@ async def drop(
     and has no verdict yet.
     """
     if not yes:
-        confirm(f"{kind.name} drop: delete {', '.join(keys)}?")
+        confirm(f"{at.kind.name} drop: delete {', '.join(keys)}?")
     dropped, missed = list[str](), list[str]()
     why = "there is no such write, or it may have been sent and has no verdict yet"
-    why += ", or it is finished: its input would send it again" if kind is BATCH else ""
-    async with opened(kind, at) as entries:
+    why += ", or it is finished: its input would send it again" if at.kind is BATCH else ""
+    async with at.opened() as entries:
         for key in dict.fromkeys(keys):
             whole = await entries.named(key)
             if await entries.drop(whole):
@@ -438,15 +390,14 @@ async def drop(
                 missed.append(key)
                 fail(f"{key}: not dropped: {why}")
     words = f"{counted(len(dropped), 'write')} dropped"
-    tell({"dropped": dropped, "kept": missed}, words, json_=at.json_)
+    tell({"dropped": dropped, "kept": missed}, words)
     return Exit.FAILED if missed else Exit.DONE
 
 
 async def prune(
-    kind: Kind,
     at: At,
     *,
-    days: Days,
+    days: Annotated[float, number(float, _AGE, least=0, most=100_000, metavar="DAYS")],
     unacknowledged: Annotated[bool, option("Also those whose verdict nobody has acknowledged.")] = False,
 ) -> None:
     """
@@ -459,27 +410,25 @@ async def prune(
     from invsvc_async.batch.entries import summary_of
 
     before = round(time.time() * 1000 - days * _DAY)
-    async with opened(kind, at) as entries:
+    async with at.opened() as entries:
         pruned = await entries.prune(before, unacknowledged=unacknowledged)
         summary = await summary_of(entries)
     left, others = summary.to_do + summary.sending, summary.done - summary.unknown
-    if kind is BATCH:
+    if at.kind is BATCH:
         others = max(others - pruned, 0)
     kept = {"open": left, "unknown": summary.unknown, "other": others}
     lines = [f"  {count:,} left as they are: {_KEPT[why]}" for why, count in kept.items() if count]
     words = "\n".join([f"{counted(pruned, 'write')} pruned", *lines])
-    tell({"pruned": pruned, "kept": kept}, words, json_=at.json_)
+    tell({"pruned": pruned, "kept": kept}, words)
 
 
-def attach(app: typer.Typer, kind: Kind) -> typer.Typer:
+def attach(group: Group, kind: Kind) -> Group:
     """Add the commands of one kind to its group, and return that."""
     for command in (list_, show, report, watch, workers, retry, drop, prune):
-        name = command.__name__.rstrip("_")
-        if name not in kind.lacks.split():
-            made = expanded(command, lacks=kind.lacks, kind=kind)
-            made.__doc__ = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)
-            app.command(name)(made)
-    return app
+        if command.__name__ not in kind.lacks.split():
+            words = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)
+            group.add(command, words=words, lacks=kind.lacks, kind=kind)
+    return group
 
 
-journal: typer.Typer = attach(group_of(), JOURNAL)
+journal: Group = attach(Group(), JOURNAL)

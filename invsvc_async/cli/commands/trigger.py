@@ -9,11 +9,10 @@ from secrets import randbits
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import attrs
-import typer
 
 from invsvc_async.cli.arguments import complete_event
 from invsvc_async.cli.files import content_of, existing_file
-from invsvc_async.cli.options import InsecureHttp, argument, check_url, number, option
+from invsvc_async.cli.options import InsecureHttp, argument, check_url, misuse, number, option
 from invsvc_async.cli.output import Exit, fail, tell
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
@@ -55,7 +54,7 @@ class Credentials:
         name, equals, value = text.partition("=")
         if text and not (equals and name and value):
             del text, name, value
-            raise typer.BadParameter("must be NAME=VALUE", param_hint="--shared-header-file")
+            raise misuse("must be NAME=VALUE", "--shared-header-file")
         return {name: value} if name else {}
 
 
@@ -63,35 +62,29 @@ def _text_in(file: Path | None, variable: str) -> str:
     try:
         return os.environ.get(variable, "") if file is None else content_of(file).decode()
     except UnicodeDecodeError:  # its message would show the secret
-        raise typer.BadParameter(f"{file}: is not text in UTF-8") from None
+        raise misuse(f"{file}: is not text in UTF-8") from None
 
 
-Type = Annotated[
-    str, argument("invoice.created, for example, or `all`.", "TYPE", autocompletion=complete_event)
-]
-Signed = Annotated[bool, option("Sign resource events too, which the service does not.")]
-Changes = Annotated[
-    list[str] | None, option("Set data.object.total=5, for example; repeatable.", "PATH=VALUE")
-]
-Seed = Annotated[int | None, number(int, "Seed of ids, contents and order; the same ids are duplicates.")]
+_TYPE = "invoice.created, for example, or `all`."
+_SET = "Set data.object.total=5, for example; repeatable."
+_SEED = "Seed of ids, contents and order; the same ids are duplicates."
 
 
 async def trigger(  # noqa: PLR0913 - each is an option of its own
-    type_: Type,
+    type_: Annotated[str, argument(_TYPE, "TYPE", autocompletion=complete_event)],
     *,
     to: Annotated[str, option("The receiver.", "URL")],
     version: PayloadVersion = "v2",
-    signed: Signed = False,
-    set_: Changes = None,
+    signed: Annotated[bool, option("Sign resource events too, which the service does not.")] = False,
+    set_: Annotated[list[str] | None, option(_SET, "PATH=VALUE")] = None,
     test: Annotated[bool, option("A test, as the dashboard sends it.")] = False,
     count: Annotated[int, number(int, "How many events of each type.", least=1)] = 1,
     duplicates: Annotated[int, number(int, "How many further copies of each event.", least=0)] = 0,
     reorder: Annotated[bool, option("Send events and copies in random order.")] = False,
     retries: Annotated[bool, option("Send unsigned events up to 16 times, as the service does.")] = False,
     backoff: Annotated[float, number(float, "Before the second attempt.", least=0, metavar="SECONDS")] = 1.0,
-    seed: Seed = None,
+    seed: Annotated[int | None, number(int, _SEED)] = None,
     credentials: Credentials,
-    json_: Annotated[bool, option("Print each delivery as one JSON object.")] = False,
 ) -> int:
     """
     Send events: `invsvc trigger invoice.created --to http://127.0.0.1:8000/events`.
@@ -106,11 +99,11 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
     types = EVENTS if type_ == "all" else [type_]
     if type_ not in (known := ("all", *EVENTS)):
         advice = did_you_mean(type_, known) or f"Use one of {', '.join(known)}"
-        raise typer.BadParameter(f"unknown type {type_!r}. {advice}")
+        raise misuse(f"unknown type {type_!r}. {advice}")
     check_url(to, "--to", insecure=credentials.allow_insecure_http)
     secret, headers = credentials.secret(), credentials.header()
     if secret is None and signed:
-        raise typer.BadParameter("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
+        raise misuse("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
     again: WireObject = {"url": to, "signed": signed, "secret": secret, "headers": headers}
     again["attempts"] = 16 if retries else 1
     first = {**again, "version": version, "test": test, "changes": _changes(set_ or ())}
@@ -121,7 +114,7 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
         random.Random(seed).shuffle(turns)
     async with Simulator(seed=seed, delivery_backoff=backoff) as service:
         sent = await _send(service, events, turns, first, again)
-    return _report(sent, as_json=json_)
+    return _report(sent)
 
 
 async def _send(
@@ -135,16 +128,16 @@ async def _send(
         try:
             sent.append(await service.deliver(event, **settings))
         except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--set") from None
+            raise misuse(str(error), "--set") from None
         bodies.setdefault(turn, loads(sent[-1].body))
     return sent
 
 
-def _report(sent: Sequence[Delivery], *, as_json: bool) -> int:
+def _report(sent: Sequence[Delivery]) -> int:
     for delivery in sent:
         answers = [attempt.status or attempt.error for attempt in delivery.attempts]
         plain = {"type": delivery.event, "answers": answers, "body": delivery.body.decode()}
-        tell(plain, f"{delivery.event}\t{', '.join(map(str, answers))}", json_=as_json)
+        tell(plain, f"{delivery.event}\t{', '.join(map(str, answers))}")
     failed = sum(not delivery.delivered for delivery in sent)
     if failed:
         advice = "The receiver's log says why"
@@ -161,11 +154,11 @@ def _changes(texts: Sequence[str]) -> WireObject:
     for text in texts:
         path, equals, value = text.partition("=")
         if not equals or not path:
-            raise typer.BadParameter("must be PATH=VALUE", param_hint="--set")
+            raise misuse("must be PATH=VALUE", "--set")
         try:
             found[path] = loads(value.encode())
         except UnreadableResponseError as error:
             if isinstance(error.__cause__, NestingError):
-                raise typer.BadParameter(str(error.__cause__), param_hint=f"--set {path}") from None
+                raise misuse(str(error.__cause__), f"--set {path}") from None
             found[path] = value
     return found

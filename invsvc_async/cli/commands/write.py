@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 import sys
 from codecs import BOM_UTF8
 from contextlib import nullcontext
+from hashlib import sha256
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,10 +17,18 @@ import typer
 
 from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
-from invsvc_async.cli.files import IntentFile, Story, StoryFile, check_outputs, content_of, intent_in, named
-from invsvc_async.cli.options import Calling, Yes, argument, confirm, option
-from invsvc_async.cli.output import Exit, console, emit_json, fail, note, print_hanging, reporting, told
-from invsvc_async.cli.signals import handled, interruptible, unhandled
+from invsvc_async.cli.files import (
+    IntentFile,
+    Story,
+    check_outputs,
+    content_of,
+    existing_file,
+    intent_in,
+    named,
+)
+from invsvc_async.cli.options import Calling, Yes, argument, confirm, misuse, option
+from invsvc_async.cli.output import Exit, console, emitted, fail, note, print_hanging, reporting, told
+from invsvc_async.cli.signals import handled, unhandled
 from invsvc_async.cli.waiting import WaitingForWrite
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, JournalError
@@ -38,21 +46,18 @@ if TYPE_CHECKING:
 __all__ = ["explain", "resume", "settle", "write"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
-_COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
+_NO_READ = (
+    "The specification has no read for it: check by hand, or settle it from Python with a custom reader: "
+    "client.settle(intent, reader=…)"
+)
 
-What = Annotated[
-    str | None,
-    argument("A write, such as webhooks.create.", "WHAT", autocompletion=complete_operation(Kind.WRITE)),
-]
+_OP = "A write, such as webhooks.create."
 _WORDS = "Its id and arguments; NAME:=JSON for JSON values."
 Words = Annotated[list[str] | None, argument(_WORDS, "ID | NAME=VALUE", autocompletion=complete_argument)]
-SecretsTo = Annotated[
-    Path, option("Write the secret of a new webhook here (mode 0600); it is never printed.", "FILE")
-]
+_SECRETS = "Write the secret of a new webhook here (mode 0600); it is never printed."
+SecretsTo = Annotated[Path, option(_SECRETS, "FILE")]
 SameMode = Annotated[bool, option("Confirm that the credential has the intent's team and data mode.")]
-File = Annotated[
-    typer.FileBinaryRead | None, option('One write: {"operation", "arguments"}; - is stdin.', "FILE")
-]
+_FILE = 'One write: {"operation", "arguments"}; - is stdin.'
 
 
 @attrs.frozen
@@ -63,10 +68,10 @@ class _How(Calling):
 
 
 async def write(
-    what: What = None,
+    what: Annotated[str | None, argument(_OP, "WHAT", autocompletion=complete_operation(Kind.WRITE))] = None,
     words: Words = None,
     *,
-    file: File = None,
+    file: Annotated[Path | None, option(_FILE, "FILE", callback=existing_file)] = None,
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     yes: Yes = False,
     how: _How,
@@ -82,12 +87,9 @@ async def write(
     A kill (SIGKILL) leaves no file: use `invsvc batch` with a file of one line if that may happen.
     """
     if (what is None) == (file is None):
-        raise typer.BadParameter("give either an operation with arguments, or --file")
-    with interruptible():  # the pipe may give nothing
-        content = None if file is None else file.read()
-    check_outputs(
-        {"--secrets-to": secrets_to, "--story": how.story}, input=None if file is None else file.name
-    )
+        raise misuse("give either an operation with arguments, or --file")
+    check_outputs({"--secrets-to": secrets_to, "--story": how.story}, input=file)
+    content = None if file is None else content_of(file)
 
     def make(client: Client) -> Write[Any]:
         if content is None:
@@ -204,15 +206,12 @@ async def _sent(
 def _print_outcome(outcome: Outcome[Any], how: _How) -> int:
     """Print verdict, story and value, write the whole story to a file, and return the exit code."""
     with reporting(f"{outcome.intent.operation}: {outcome.verdict}: {outcome.message}"):
-        if how.json_:
-            from invsvc_async.codec.encode import unstructure
-            from invsvc_async.reconcile.outcome import summary
+        from invsvc_async.codec.encode import unstructure
+        from invsvc_async.reconcile.outcome import summary
 
-            intent = envelope.loads(outcome.intent.to_json().encode())
-            lines = outcome.explain().splitlines()
-            emit_json({**summary(outcome, unstructure), "story": lines, "intent": intent})
-        else:
-            _print(outcome)
+        intent, story = envelope.loads(outcome.intent.to_json().encode()), outcome.explain()
+        if not emitted({**summary(outcome, unstructure), "story": story.splitlines(), "intent": intent}):
+            _print(outcome, story)
     if how.story is not None:
         try:
             write_private(how.story, outcome.to_json())
@@ -221,12 +220,12 @@ def _print_outcome(outcome: Outcome[Any], how: _How) -> int:
     return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(outcome.verdict, Exit.FAILED)
 
 
-def _print(outcome: Outcome[Any]) -> None:
+def _print(outcome: Outcome[Any], story: str) -> None:
     out = console()
-    colour = _COLOURS.get(outcome.verdict, "red")
+    colour = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}.get(outcome.verdict, "red")
     out.print(f"[bold {colour}]{str(outcome.verdict).upper()}[/]", end="  ")
     out.print(outcome.message, markup=False)
-    print_hanging(outcome.explain(), style="dim")
+    print_hanging(story, style="dim")
     if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
         out.print(told(str(outcome.error), outcome.error), markup=False)
     if outcome.secret_lost:
@@ -242,8 +241,7 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
     """Store each unsettled intent of *client* in a file here, readable only by its owner, or print it."""
     for intent in client.unsettled:
         # A key from a file that is no plain name is hashed.
-        plain = _NAME.fullmatch(intent.key) is not None
-        name = intent.key if plain else hashlib.sha256(intent.key.encode()).hexdigest()[:16]
+        name = intent.key if _NAME.fullmatch(intent.key) else sha256(intent.key.encode()).hexdigest()[:16]
         text, path = intent.to_json(), Path(f"invsvc-intent-{name}.json")
         try:
             path.unlink(missing_ok=True)  # an older file may be readable by others
@@ -254,16 +252,15 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
             sys.stderr.write(text + "\n")
             path = Path("FILE")  # a placeholder in the hint
         given = "" if profile is None else f"--profile {quote(profile)} "
-        step = f"run: invsvc settle {given}{path}"
-        if BY_NAME[intent.operation].reader is None:
-            step = (
-                f"{path} has its intent. The specification has no read for it: check by hand, or settle it "
-                "from Python with a custom reader: client.settle(intent, reader=…)"
-            )
+        has_read = BY_NAME[intent.operation].reader is not None
+        step = f"run: invsvc settle {given}{path}" if has_read else f"{path} has its intent. {_NO_READ}"
         note(f"{intent.operation} is not settled; {step}")
 
 
-def explain(file: StoryFile, *, json_: Annotated[bool, option("Print the result as JSON.")] = False) -> int:
+_EXPLAINED = "A story written by `write --story`; - is standard input."
+
+
+def explain(file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)]) -> int:
     """
     Explain how a verdict was reached, and check that the current rules still reach it:
     `invsvc explain story.json`.
@@ -289,9 +286,7 @@ def explain(file: StoryFile, *, json_: Annotated[bool, option("Print the result 
         decisions.append(f"{after}: {kind}{f' ({words})' if words else ''}")
     plain = {"said": stored, "verdict": now, "same": stored == now, "decisions": decisions}
     story = [tell(intent, history, now, reason), "decision after each event:"]
-    if json_:
-        emit_json(plain)
-    else:
+    if not emitted(plain):
         print_hanging("\n".join([*story, *(f"  {line}" for line in decisions)]))
     if stored != now:
         fail(f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}")

@@ -28,7 +28,7 @@ from invsvc_async.errors import (
     SignatureMismatchError,
     without_frames,
 )
-from invsvc_async.events.event import SIGNATURE, Event, ResourceEvent, parse, says_test
+from invsvc_async.events.event import SIGNATURE, ByName, Event, ResourceEvent, parse, says_test
 from invsvc_async.events.verify import (
     Secret,
     Trust,
@@ -42,13 +42,10 @@ from invsvc_async.events.verify import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from invsvc_async.events.event import ByName, Event
     from invsvc_async.events.verify import Credential, SecretsSource, SharedHeader, SharedHeadersSource
 
-__all__ = [
-    "COME_BACK", "Admitted", "Outcome", "Receipt", "TrustSource", "Unreadable", "Verdict", "judge",
-    "retired_match", "unavailable",
-]  # fmt: skip
+__all__ = ["COME_BACK", "Admitted", "Outcome", "Receipt", "TrustSource", "Unreadable", "Verdict", "judge"]
+__all__ += ["retired_match", "unavailable"]
 
 _Accepted: TypeAlias = Literal["handled", "stored", "duplicate", "ignored", "unknown", "test", "dead letter"]
 Outcome: TypeAlias = _Accepted | Literal["refused", "unreadable", "busy", "failed", "unavailable"]
@@ -59,6 +56,10 @@ COME_BACK: Final[Mapping[str, str]] = MappingProxyType({"Retry-After": "5"})
 _PAUSE: Final = 1.0  # s at least between two fetches, however many forged deliveries come
 _LIMIT: Final = 5.0  # s for one fetch: the sender waits 10 s
 _NOTHING: Final = "secrets: nothing authenticates events. Pass secrets or a SharedHeader."
+_NO_BODY: Final = (
+    "An authentic delivery came without a body. Check that nothing reads it before the receiver, and that "
+    "the server accepts bodies in chunks."
+)
 _FAILED: Final = "secrets: the function that returns them failed. The log says why."
 
 
@@ -122,14 +123,17 @@ def judge(trust: Trust, body: bytes | None, headers: ByName, now: float) -> Verd
     """
     if body is None:
         return _refusal(trust, headers, now)
+    proof = None
     try:
         proof = trust.prove(body, headers, now)
+        event = parse(body, None if proof else headers)
     except SignatureMismatchError as error:
         return Receipt(401, "refused", error=without_frames(error))
-    try:
-        event = parse(body, None if proof else headers)
     except MalformedEventError as error:
         bare = without_frames(error)
+        if proof and not body:  # the sender has sent one, so it is to come back
+            _log.error(_NO_BODY)
+            return Receipt(503, "unavailable", error=bare, headers=COME_BACK)
         return Unreadable(bare, proof) if proof else Receipt(400, "unreadable", error=bare)
     is_signed, is_resource = isinstance(proof, Secret), isinstance(event, ResourceEvent)
     try:
@@ -270,16 +274,11 @@ class TrustSource:
             raise TimeoutError  # the call of before has not ended yet
 
         def call() -> object:
+            self._is_called = True
             try:
                 return source()
             finally:
                 self._is_called = False
 
-        self._is_called = True
-        try:
-            answer = called(call, "invsvc events secrets")
-        except BaseException:  # the process has too many threads
-            self._is_called = False
-            raise
-        found = await answer
+        found = await called(call, "invsvc events secrets")
         return await found if inspect.isawaitable(found) else found

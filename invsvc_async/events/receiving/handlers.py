@@ -19,22 +19,17 @@ import attrs
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.events.event import key_of
-from invsvc_async.events.receiving.current import READABLE
-from invsvc_async.events.stores import Delivery, HandlerStore
+from invsvc_async.events.event import Event, key_of
+from invsvc_async.events.receiving.current import READABLE, Gone
+from invsvc_async.events.stores import Delivery, Entry, HandlerStore, Store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.current import Gone
-    from invsvc_async.events.stores import Entry, Store
     from invsvc_async.models import Invoice
 
-__all__ = [
-    "EventHandler", "EventPattern", "FetchingHandler", "Group", "Handler", "HandlerOptions", "Handlers",
-    "Handling", "InboxPolicy", "Middleware", "Pace", "check_async", "check_options",
-]  # fmt: skip
+__all__ = ["EventHandler", "EventPattern", "FetchingHandler", "Group", "Handler", "HandlerOptions"]
+__all__ += ["Handlers", "Handling", "InboxPolicy", "Middleware", "Pace", "check_async", "check_options"]
 
 T = TypeVar("T")
 
@@ -287,7 +282,7 @@ class Handlers:
     """The handlers of one receiver, by name; *policy* is for those that say nothing else."""
 
     def __init__(self, policy: InboxPolicy, store: Store, *, stored_first: bool) -> None:
-        self._policy = policy
+        self.policy: Final = policy
         self.store: Final = store if isinstance(store, HandlerStore) else None  # if it knows handlers
         self._stored_first = stored_first
         self._by_name: dict[str, Handler] = {}
@@ -305,7 +300,7 @@ class Handlers:
             )
         given = {name: value for name, value in options.items() if value is not None}
         given.setdefault("name", str(getattr(function, "__name__", type(function).__name__)))
-        policy = attrs.evolve(self._policy, **{name: given[name] for name in _OF_POLICY if name in given})
+        policy = attrs.evolve(self.policy, **{name: given[name] for name in _OF_POLICY if name in given})
         own = {name: given[name] for name in _OF_HANDLER if name in given}
         handler = Handler(function=function, types=frozenset(types), fetch=fetch, policy=policy, **own)
         known = self._by_name.get(handler.name)
@@ -327,9 +322,7 @@ class Handlers:
         One whose ``where`` raises is among them, so that the error counts as a failed attempt.
         """
         for some in self._by_type.get(event.type) or self._by_type_of(event.type):
-            found = [
-                one for one in some if one.where is None or _tried("where", one.name, one.wants, event, True)
-            ]
+            found = [one for one in some if one.where is None or _tried("where", one, one.wants, event, True)]
             if found:
                 return found
         return ()
@@ -342,7 +335,7 @@ class Handlers:
             return (Delivery(key=key, type=kind, body=event.raw),)
         found: list[Delivery] = []
         for one in matching:
-            order = _tried("key", one.name, one.ordering_key, event, None)
+            order = _tried("key", one, one.ordering_key, event, None)
             own = None if found else key
             found.append(Delivery(key=own, type=kind, body=event.raw, handler=one.name, ordering_key=order))
         return tuple(found)
@@ -380,12 +373,12 @@ class Handlers:
         else:  # the store knows no handlers, so that there is one for each type
             own, rest = self._by_type.get(entry.type) or self._by_type_of(entry.type)
             handler = next(iter(own or rest), None)
-        return self._policy if handler is None else handler.policy
+        return self.policy if handler is None else handler.policy
 
     def groups(self) -> list[Group]:
         """Return which events to take together; those for no handler yet are with the first ones."""
         if self._groups is None:
-            names: dict[tuple[float, Pace | None], list[str]] = {(self._policy.timeout, None): [""]}
+            names: dict[tuple[float, Pace | None], list[str]] = {(self.policy.timeout, None): [""]}
             for handler in self._by_name.values():
                 names.setdefault((handler.policy.timeout, handler.pace), []).append(handler.name)
             self._groups = [Group(tuple(found), *limits) for limits, found in names.items()]
@@ -417,10 +410,10 @@ class Handlers:
             )
 
 
-def _tried(what: str, name: str, function: Callable[[Event], T], event: Event, otherwise: T) -> T:
+def _tried(what: str, handler: Handler, function: Callable[[Event], T], event: Event, otherwise: T) -> T:
     """Call a user-supplied function; return *otherwise* if it raises: it is called again, as an attempt."""
     try:
         return function(event)
     except Exception as error:  # noqa: BLE001 - it may raise anything
-        _log.warning("%s of handler %s failed: %s", what, name, type(error).__name__)
+        _log.warning("%s of handler %s failed: %s", what, handler.name, type(error).__name__)
         return otherwise

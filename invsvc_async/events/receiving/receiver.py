@@ -19,58 +19,44 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, ov
 from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import ConfigurationError, takes_secrets
-from invsvc_async.events.event import by_name
+from invsvc_async.events.event import ByName, Event, Headers, by_name
 from invsvc_async.events.receiving.admission import (
-    COME_BACK,
     Admitted,
     Receipt,
     TrustSource,
     Unreadable,
+    Verdict,
     judge,
     retired_match,
 )
 from invsvc_async.events.receiving.current import Current
 from invsvc_async.events.receiving.handlers import (
+    EventHandler,
+    EventPattern,
+    FetchingHandler,
+    Handler,
     HandlerOptions,
     Handlers,
     Handling,
     InboxPolicy,
+    Middleware,
     check_async,
     check_options,
 )
-from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Tally
-from invsvc_async.events.receiving.web import (
-    AsgiApp,
-    BodyRoom,
-    NoRoomError,
-    SyncReceiver,
-    cut_off,
-    refuse_by_head,
-)
+from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Observer, ReceiverStats, Tally
+from invsvc_async.events.receiving.web import FULL, AsgiApp, BodyRoom, SyncReceiver, cut_off, refuse_by_head
 from invsvc_async.events.receiving.worker import Inline, Worker
-from invsvc_async.events.stores import Delivery, choose_store
+from invsvc_async.events.stores import Delivery, Store, choose_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
     from pathlib import Path
-    from types import TracebackType
 
     from aiohttp import web
 
     from invsvc_async.api.event_types import EventName
     from invsvc_async.client import Client
-    from invsvc_async.events.event import ByName, Event, Headers
-    from invsvc_async.events.receiving.admission import Verdict
-    from invsvc_async.events.receiving.handlers import (
-        EventHandler,
-        EventPattern,
-        FetchingHandler,
-        Handler,
-        Middleware,
-    )
-    from invsvc_async.events.receiving.stats import Observer, ReceiverStats
-    from invsvc_async.events.stores import Store
-    from invsvc_async.events.verify import SecretsSource, SharedHeadersSource, Trust
+    from invsvc_async.events.verify import SecretsSource, SharedHeadersSource
 
 __all__ = ["Receiver"]
 
@@ -144,12 +130,9 @@ class Receiver:
         self._mode = mode
         self.store: Final = choose_store(dedupe, store, mode)
         """The store of events, which also contains the dead letters."""
-        policy = inbox or InboxPolicy()
         self._current = Current(client)
-        self._handlers = Handlers(policy, self.store, stored_first=mode == "inbox")
-        self._worker = Worker(
-            self.store, self._handlers, self._handle, policy, random=random, tally=self._tally
-        )
+        self._handlers = Handlers(inbox or InboxPolicy(), self.store, stored_first=mode == "inbox")
+        self._worker = Worker(self.store, self._handlers, self._handle, random=random, tally=self._tally)
         self._inline = Inline(self._worker, deadline=deadline)
         self.on_delivery: Callable[[bytes, Awaitable[Receipt]], Awaitable[Receipt]] | None = None
         """Called around each delivery, with its body; for tracing."""
@@ -255,11 +238,8 @@ class Receiver:
         """
         if until is None:
             until = asyncio.get_running_loop().time() + self.deadline
-        if self.on_delivery is not None:
-            receipt = await self.on_delivery(body, self._receive(until, body, by_name(headers)))
-        else:
-            begun = self._begin(until, body, by_name(headers))
-            receipt = begun if isinstance(begun, Receipt) else await begun
+        receiving = self._receive(until, body, by_name(headers))
+        receipt = await (receiving if self.on_delivery is None else self.on_delivery(body, receiving))
         return self.counted(until, receipt)
 
     def doubts(self, headers: ByName) -> bool:
@@ -276,11 +256,11 @@ class Receiver:
         if not self.doubts(headers):
             return None
         until = asyncio.get_running_loop().time() + self.deadline if until is None else until
-        receipt = await self._judged(until, None, headers, self._tally.clock(), self._source.at_hand())
+        receipt = await self._judged(until, None, headers, self._tally.clock())
         if not isinstance(receipt, Receipt):
             return None
         if self.on_delivery is not None:
-            receipt = await self.on_delivery(b"", _ended(receipt))
+            receipt = await self.on_delivery(b"", _same(receipt))
         return self.counted(until, receipt)
 
     def counted(self, until: float, receipt: Receipt) -> Receipt:
@@ -315,14 +295,13 @@ class Receiver:
             try:
                 with Deadline(loop, until):
                     async for chunk in body:
-                        take(len(chunk))
+                        if not take(len(chunk)):
+                            return self.counted(until, FULL)
                         whole += chunk
                         if len(whole) > self.max_body_bytes:  # the beginning is enough to refuse it
                             break
             except TimeoutError:
                 return Receipt(408, "refused")
-            except NoRoomError as error:
-                return self.counted(until, error.receipt)
             except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
                 return cut_off(error)
             return await self.receive(bytes(whole), found, until=until)
@@ -440,9 +419,7 @@ class Receiver:
         self._worker.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         """
         Wait up to the deadline for running handlers, release what is not handled, close the store.
 
@@ -471,14 +448,7 @@ class Receiver:
             await self._worker.stop(grace=self.deadline)
 
     async def _receive(self, until: float, body: bytes, headers: ByName) -> Receipt:
-        return await _ended(self._begin(until, body, headers))
-
-    def _begin(self, until: float, body: bytes, headers: ByName) -> Receipt | Awaitable[Receipt]:
-        """
-        Return the answer to a delivery, or what still has to be awaited for it.
-
-        While that waits for the store, neither the headers nor the judgement are kept in memory.
-        """
+        """Judge a delivery, then store or handle it."""
         if len(body) > self.max_body_bytes:
             return Receipt(413, "refused")
         now, source = self._tally.clock(), self._source
@@ -486,62 +456,38 @@ class Receiver:
         if trust is not None:
             self._tally.failing.pop(SECRETS, None)
         verdict = None if trust is None else judge(trust, body, headers, now)
-        if isinstance(verdict, Admitted):
-            return self._continue(until, body, verdict, now)
-        return self._judge_again(until, body, now, self._judged(until, body, headers, now, trust, verdict))
-
-    def _continue(
-        self, until: float, body: bytes, verdict: Admitted | Unreadable, now: float
-    ) -> Receipt | Awaitable[Receipt]:
-        """Store or handle what was judged at *now*."""
+        if not isinstance(verdict, Admitted):
+            verdict = await self._judged(until, body, headers, now, verdict)
+            assert verdict is not None  # as there is a body
+            if isinstance(verdict, Receipt):
+                return verdict
         if verdict.by is not None:
             use = self._tally.uses[verdict.by]
             use.matched += 1
             use.last = now
         if isinstance(verdict, Unreadable):
-            if not body:  # the sender has sent one, so it is to come back
-                _log.error(
-                    "An authentic delivery came without a body. Check that nothing reads it before the "
-                    "receiver, and that the server accepts bodies in chunks."
-                )
-                return Receipt(503, "unavailable", error=verdict.error, headers=COME_BACK)
-            left = until - asyncio.get_running_loop().time()
-            return self._inline.bury(Delivery(key=None, type="", body=body), verdict.error, within=left)
+            found, left = Delivery(key=None, type="", body=body), until - asyncio.get_running_loop().time()
+            return await self._inline.bury(found, verdict.error, within=left)
         event, sent = verdict.event, verdict.sent
         if sent == "as a test":
-            return self._test(until, event)
+            return await self._test(until, event)
         if self._mode == "inbox":
-            return self._keep(until, event)
+            return await self._keep(until, event)
         handlers = self._handlers.matching(event)
         if not handlers:
             return Receipt(200, "ignored" if event.is_known else "unknown", event)
-        return self._inline.answer(until, event, handlers, once=sent == "once")
-
-    async def _judge_again(
-        self, until: float, body: bytes, now: float, judging: Awaitable[Verdict | None]
-    ) -> Receipt:
-        found = await judging
-        if isinstance(found, (Admitted, Unreadable)):
-            return await _ended(self._continue(until, body, found, now))
-        assert found is not None
-        return found
+        return await self._inline.answer(until, event, handlers, once=sent == "once")
 
     async def _judged(
-        self,
-        until: float,
-        body: bytes | None,
-        headers: ByName,
-        now: float,
-        trust: Trust | None,
-        verdict: Verdict | None = None,
+        self, until: float, body: bytes | None, headers: ByName, now: float, verdict: Verdict | None = None
     ) -> Verdict | None:
-        """Return the *verdict* by *trust*; if that is a refusal, the one by newer secrets, if any."""
+        """Return the *verdict* so far; if it is a refusal, or there is none, the one by newer secrets."""
+        trust = self._source.at_hand()
         try:
             with self._within(until):
-                if trust is None or verdict is None:
-                    trust = trust or await self._source.newer(None)
-                    assert trust is not None  # or it would have raised
-                    verdict = judge(trust, body, headers, now)
+                trust = trust or await self._source.newer(None)
+                assert trust is not None  # or it would have raised
+                verdict = verdict or judge(trust, body, headers, now)
                 newer = await self._source.newer(trust) if _is_refusal(verdict) else None
         except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known
             return self._tally.unavailable(SECRETS, failure)
@@ -653,8 +599,8 @@ def _check_settings(
         )
 
 
-async def _ended(begun: Receipt | Awaitable[Receipt]) -> Receipt:
-    return begun if isinstance(begun, Receipt) else await begun
+async def _same(receipt: Receipt) -> Receipt:
+    return receipt
 
 
 def _is_refusal(verdict: object) -> bool:

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import attrs
 
-from invsvc_async.events.receiving.admission import unavailable
-from invsvc_async.events.verify import Secret
+from invsvc_async.events.receiving.admission import Receipt, unavailable
+from invsvc_async.events.verify import Credential, Secret, Trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.admission import Receipt
     from invsvc_async.events.receiving.handlers import Handling
     from invsvc_async.events.stores import Backlog
-    from invsvc_async.events.verify import Credential, Trust
 
 __all__ = ["SECRETS", "STORE", "CredentialStats", "Health", "Observer", "ReceiverStats", "Tally"]
 

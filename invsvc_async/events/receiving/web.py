@@ -19,10 +19,10 @@ import threading
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.events.event import by_name
+from invsvc_async.events.event import ByName, Headers, by_name
 from invsvc_async.events.receiving.admission import COME_BACK, Receipt, unavailable
 
 if TYPE_CHECKING:
@@ -35,13 +35,10 @@ if TYPE_CHECKING:
         Iterable,
         MutableMapping,
     )
-    from types import TracebackType
-    from typing import Self
 
-    from invsvc_async.events.event import ByName, Headers
     from invsvc_async.events.receiving.receiver import Receiver
 
-__all__ = ["AsgiApp", "BodyRoom", "NoRoomError", "SyncReceiver", "cut_off", "refuse_by_head"]
+__all__ = ["FULL", "AsgiApp", "BodyRoom", "SyncReceiver", "cut_off", "refuse_by_head"]
 
 T = TypeVar("T")
 _Message: TypeAlias = "MutableMapping[str, Any]"  # Any: as in ASGI
@@ -51,13 +48,8 @@ _Send: TypeAlias = "Callable[[_Message], Awaitable[None]]"
 _Started: TypeAlias = concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
 
 _log: Final = logging.getLogger("invsvc_async.events")
+FULL: Final = Receipt(503, "unavailable", headers=COME_BACK)  # other bodies take all the room
 _PATIENCE: Final = 1.0  # s beyond the receiver's deadline until a request is answered without it
-
-
-class NoRoomError(Exception):
-    """Other bodies take all the room; ``receipt`` is the answer, which makes the sender come back."""
-
-    receipt: Final = Receipt(503, "unavailable", headers=COME_BACK)
 
 
 class BodyRoom:
@@ -68,18 +60,19 @@ class BodyRoom:
         self._lock = threading.Lock()
 
     @contextmanager
-    def body(self) -> Generator[Callable[[int], None]]:
-        """Yield a function that takes room for some bytes of one body; the block's end gives it back."""
+    def body(self) -> Generator[Callable[[int], bool]]:
+        """Yield a function that takes room for bytes of one body, if there is; the block's end returns it."""
         taken = 0
 
-        def take(size: int) -> None:
+        def take(size: int) -> bool:
             nonlocal taken
             with self._lock:
                 if size > self._free:
                     _log.warning("A delivery was refused: others fill the %s bytes for bodies", self._size)
-                    raise NoRoomError
+                    return False
                 self._free -= size
             taken += size
+            return True
 
         try:
             yield take
@@ -183,7 +176,7 @@ class SyncReceiver:
         self._lock = threading.Lock()
         self._started_in: int | None = None
         self._thread: threading.Thread | None = None
-        self._started: _Started | None = None  # of that thread: done once it receives
+        self._started = _Started()  # of that thread: done once it receives
         if hasattr(os, "register_at_fork"):  # not on Windows
             os.register_at_fork(after_in_child=self._forget)
 
@@ -205,44 +198,37 @@ class SyncReceiver:
                     "receiver: it was started before the process forked. Start it in each process, or let "
                     "the first delivery start it."
                 )
-            started = self._started
-            # A thread that could not start ends after it has said so.
-            failed = started is not None and started.done() and started.exception() is not None
-            if started is None or failed or self._thread is None or not self._thread.is_alive():
-                started = _Started()
-                live = partial(self._live, started)
-                thread = threading.Thread(target=live, name="invsvc events", daemon=True)
-                self._thread, self._started = thread, started  # before, for ``stop``, as this may be cut off
+            if self._thread is None or not self._thread.is_alive():
+                self._started = _Started()
+                live = partial(self._live, self._started)
+                # Stored before its start, for ``stop``, as this may be cut off.
+                self._thread = thread = threading.Thread(target=live, name="invsvc events", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError:  # the process has too many
-                    self._thread = self._started = None
+                    self._thread = None
                     raise
-            return started  # to wait for without the lock: all that wait for one start share its result
+            return self._started  # to wait for without the lock: all that wait for one start share its result
 
     def stop(self) -> None:
         """Wait up to the deadline for running handlers, release what is not handled, close the store."""
         with self._lock:
-            thread, started = self._thread, self._started
-            if thread is None or started is None:
+            if (thread := self._thread) is None:
                 return
-            failed = started.exception() is not None  # waits for it
-            self._thread = self._started = None
-            if failed or not thread.is_alive():
-                return
-            loop, stopping = started.result()
-            loop.call_soon_threadsafe(stopping.set)
-            thread.join()
-            self._started_in = None
+            has_started = self._started.exception() is None  # waits for it
+            self._thread = None
+            if has_started and thread.is_alive():
+                loop, stopping = self._started.result()
+                loop.call_soon_threadsafe(stopping.set)
+                thread.join()
+                self._started_in = None
 
     def __enter__(self) -> Self:
         """Start as ``start`` does."""
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         """Stop as ``stop`` does."""
         self.stop()
 
@@ -254,7 +240,7 @@ class SyncReceiver:
 
         Spec: Events, Delivery behavior.
         """
-        return self._waited(lambda: self._receiver.receive(body, headers))
+        return self._waited(self._receiver.receive(body, headers))
 
     def answer(self, method: str, headers: Headers, read: Callable[[int], bytes]) -> Receipt:
         """
@@ -265,17 +251,16 @@ class SyncReceiver:
         found = by_name(headers)
         refusal = refuse_by_head(method, found, self._receiver.max_body_bytes)
         if refusal is None and self._receiver.doubts(found):
-            refusal = self._waited(lambda: self._receiver.refusal(None, found))
+            refusal = self._waited(self._receiver.refusal(None, found))
         if refusal is not None:
             return refusal
         most = self._receiver.max_body_bytes + 1
         length = found.get("content-length", "")
         with self._receiver.room.body() as take:
+            if not take(int(length) if length.isdecimal() else most):
+                return FULL
             try:
-                take(int(length) if length.isdecimal() else most)
                 body = read(most)
-            except NoRoomError as error:
-                return error.receipt
             except Exception as error:  # noqa: BLE001 - each server has its own errors for a broken body
                 return cut_off(error)
             return self.receive(body, found)
@@ -307,26 +292,24 @@ class SyncReceiver:
     # Django reads this mark; its decorator does no more.
     django_view.csrf_exempt = True  # type: ignore[attr-defined]
 
-    def _waited(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T | Receipt:
+    def _waited(self, running: Coroutine[Any, Any, T]) -> T | Receipt:
         """Return what a coroutine returns in the receiver's thread, or the answer if it has none."""
-        running = None
+        future = None
         try:
             loop, stopping = self._starting().result(self._receiver.deadline)
             if stopping.is_set():
                 raise ConfigurationError("receiver: its thread has ended. Start it again.")  # noqa: TRY301
-            running = begin()
             future = asyncio.run_coroutine_threadsafe(running, loop)
-        except Exception as failure:  # noqa: BLE001 - of the store, of a vault's client, or of a closed loop
-            if running is not None:
-                running.close()
-            return unavailable(failure)
-        try:
             return future.result(self._receiver.deadline + _PATIENCE)
-        except TimeoutError as failure:  # a handler blocks the loop
-            future.cancel()
-            return unavailable(failure)
         except concurrent.futures.CancelledError:
             return unavailable(TimeoutError("the receiver stopped"))
+        except Exception as failure:  # noqa: BLE001 - of the store, of a vault's client, or of a closed loop
+            return unavailable(failure)  # or a timeout, because a handler blocks the loop
+        finally:
+            if future is None:
+                running.close()
+            else:
+                future.cancel()  # unless it is done
 
     def _live(self, started: _Started) -> None:
         try:
@@ -335,6 +318,7 @@ class SyncReceiver:
         except BaseException as error:
             if started.done():
                 raise
+            self._thread = None  # the next one begins anew, although this one has not ended yet
             started.set_exception(error)
 
     async def _run(self, started: _Started) -> None:
@@ -346,8 +330,7 @@ class SyncReceiver:
 
     def _forget(self) -> None:
         """Forget the thread in a forked process, which has none, and a lock that it may have held."""
-        self._lock = threading.Lock()
-        self._thread = self._started = None
+        self._lock, self._thread = threading.Lock(), None
 
 
 def _read_wsgi(environ: dict[str, Any], most: int) -> bytes:

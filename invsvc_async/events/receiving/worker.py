@@ -13,27 +13,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import Deadline, set_within
 from invsvc_async.errors import MalformedEventError
-from invsvc_async.events.event import key_of, parse
+from invsvc_async.events.event import Event, key_of, parse
 from invsvc_async.events.receiving.admission import COME_BACK, Receipt
-from invsvc_async.events.receiving.stats import STORE
-from invsvc_async.events.stores import Delivery, Entry, Standing
+from invsvc_async.events.receiving.stats import STORE, Tally
+from invsvc_async.events.stores import Backlog, Delivery, Entry, Standing, Store
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sequence
 
-    from invsvc_async.events.event import Event
-    from invsvc_async.events.receiving.handlers import Handler, Handlers, InboxPolicy
-    from invsvc_async.events.receiving.stats import Tally
-    from invsvc_async.events.stores import Backlog, Store
+    from invsvc_async.events.receiving.handlers import Handler, Handlers
 
 __all__ = ["Inline", "Worker"]
+
+Handle: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"  # with the attempt, from 1
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _MARGIN: Final = 5.0  # s between the handler's timeout and the end of the lease, to store the result
@@ -54,20 +53,13 @@ class Worker:
     """
 
     def __init__(
-        self,
-        store: Store,
-        handlers: Handlers,
-        handle: Callable[[Handler, Event, int], Awaitable[object]],
-        policy: InboxPolicy,
-        *,
-        random: Callable[[], float],
-        tally: Tally,
+        self, store: Store, handlers: Handlers, handle: Handle, *, random: Callable[[], float], tally: Tally
     ) -> None:
         self.store: Final = store
         self.handle: Final = handle
         self.tally: Final = tally
         self._handlers = handlers
-        self._policy = policy
+        self._policy = handlers.policy
         self._random = random
         self._turns = 0
         self._stir = asyncio.Event()
@@ -309,20 +301,18 @@ class Inline:
             answers.append(self._answer(until, event, handler, claim))
         return answers[0] if len(answers) == 1 else _worst(answers)
 
-    async def _answer(
-        self, until: float, event: Event, handler: Handler, delivery: Delivery | None
-    ) -> Receipt:
+    async def _answer(self, until: float, event: Event, handler: Handler, claim: Delivery | None) -> Receipt:
         loop = asyncio.get_running_loop()
-        entry, is_claimed = None, delivery is None
+        entry, is_claimed = None, claim is None
         try:
             with Deadline(loop, until):
-                if delivery is not None:
-                    claim = await self._store.claim(delivery, lease=self._lease)
+                if claim is not None:
+                    found = await self._store.claim(claim, lease=self._lease)
                     is_claimed = True
                     self._tally.failing.pop(STORE, None)
-                    if not isinstance(claim, Entry):
-                        return attrs.evolve(_BUSY if claim is Standing.BUSY else _DUPLICATE, event=event)
-                    entry = claim
+                    if not isinstance(found, Entry):
+                        return attrs.evolve(_BUSY if found is Standing.BUSY else _DUPLICATE, event=event)
+                    entry = found
                 if loop.time() >= until:  # something has blocked the loop: the lease may be over
                     raise TimeoutError("the handler was not called before the deadline")  # noqa: TRY301
                 timeout = handler.timeout
@@ -348,7 +338,7 @@ class Inline:
         if isinstance(error, MalformedEventError):  # sending it again would not help
             key = key_of(event) if entry is None else entry.key
             found = Delivery(key=key, type=event.type, body=event.raw, handler=handler.name)
-            return attrs.evolve(await self.bury(found, error, entry=entry), event=event)
+            return attrs.evolve(await self.bury(found, error, entry), event=event)
         if entry is not None and entry.body is not None:
             await self._soon(self._worker.failed(entry, error))
             self._worker.wake()
@@ -359,12 +349,7 @@ class Inline:
         return Receipt(500, "failed", event)
 
     async def bury(
-        self,
-        found: Delivery,
-        error: MalformedEventError,
-        *,
-        entry: Entry | None = None,
-        within: float = _SOON,
+        self, found: Delivery, error: MalformedEventError, entry: Entry | None = None, within: float = _SOON
     ) -> Receipt:
         """Store what is malformed as a dead letter, *within* so many seconds; return the answer."""
         try:
@@ -378,9 +363,9 @@ class Inline:
         self._tally.ended("dead letter")
         return Receipt(202, "dead letter", error=error)
 
-    async def _soon(self, record: Coroutine[Any, Any, object]) -> None:
-        """Store a result, before the answer if that is quick."""
-        await asyncio.wait([self._recorded(record)], timeout=_SOON)
+    def _soon(self, record: Coroutine[Any, Any, object]) -> Awaitable[object]:
+        """Store a result; what is returned waits for it, if that is quick."""
+        return asyncio.wait([self._recorded(record)], timeout=_SOON)
 
     def _recorded(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         """Store a result, whether or not somebody waits for it."""

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import attrs
 
+from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.errors import ConfigurationError, JournalError, takes_secrets
-from invsvc_async.events.stores import made_up_key
+from invsvc_async.events.stores import Delivery, made_up_key
 from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create
-from invsvc_async.storage.dialect import PostgresDialect
+from invsvc_async.storage.dialect import Connection, PostgresDialect, Script
 from invsvc_async.storage.table_version import VERSION, check_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from invsvc_async.events.stores import Delivery
-    from invsvc_async.storage.dialect import Connection, Script
     from invsvc_async.storage.postgres_pool import Pool
 
 __all__ = ["GroupedPuts", "PostgresStore"]
@@ -185,9 +184,9 @@ class GroupedPuts:
             size += len(delivery.body or b"")
             if delivery.key in keys or len(group) == _PUTS or (group and size > _BYTES):
                 left.append(each)
-                continue
-            group.append(each)
-            keys |= {delivery.key} - {None}
+            else:
+                group.append(each)
+                keys |= {delivery.key} - {None}
         self._waiting = left
         return group
 
@@ -208,9 +207,7 @@ class GroupedPuts:
                     await self._store([each])
                 return
             for _, done in group:
-                if not done.done():
-                    done.set_exception(error)
+                settle(done, result=False, error=error)
             return
         for (key, *_), (_, done) in zip(rows, group, strict=True):
-            if not done.done():
-                done.set_result(new.get(key, False))
+            settle(done, new.get(key, False), None)

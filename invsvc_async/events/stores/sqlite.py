@@ -19,14 +19,14 @@ import time
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
-from invsvc_async.events.stores import made_up_key
+from invsvc_async.events.stores import Delivery, made_up_key
 from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create, in_slices, runs
 from invsvc_async.storage.address import check_path
-from invsvc_async.storage.dialect import MOST, SqliteDialect, slices
+from invsvc_async.storage.dialect import MOST, Script, SqliteDialect, slices
 from invsvc_async.storage.file_lock import FileLock, LockedConnection
 from invsvc_async.storage.private_file import make_database_private
 from invsvc_async.storage.sqlite_file import SameFile, check_file, in_words, opened_as
@@ -36,8 +36,6 @@ from invsvc_async.storage.table_version import VERSION, check_version
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.events.stores import Delivery
-    from invsvc_async.storage.dialect import Script
 
 __all__ = ["SqliteStore", "Upkeep", "changes_until_next"]
 
@@ -52,7 +50,7 @@ _FACTS: Final = (
 )
 _OTHERWISE: Final = "Handle what is open in it with that version, or choose another file"
 # The end of the last lease or delay: of each kind, an index has the times.
-_LAST: Final = "SELECT max(due) FROM delivery WHERE state = 'open' AND body {} AND due < 9e999"
+_LAST: Final = "SELECT max(due) FROM delivery WHERE state = 'open' AND body IS {} AND due < 9e999"
 _NOTE: Final = "UPDATE facts SET value = ?2 WHERE name = ?1"
 _creating: Final = threading.Lock()  # so that no other thread has connected meanwhile
 _SMALL: Final = 8 << 20  # bytes of a file that is checked before its first use: about 0.1 s
@@ -213,12 +211,10 @@ class _File:
 
         A power cut may undo it.  The commits of deliveries flush it with their own.
         """
-        db.isolation_level = None
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
-        self._begin(db)
-        result = work()
-        db.execute("COMMIT")
+        with transaction(db, self._begin):
+            result = work()
         _checkpoint(db)  # disk writes would else pile up until they hold the deliveries' commits up
         return result
 
@@ -270,7 +266,7 @@ class _File:
         except OSError as error:
             wrong = f"the file cannot be opened ({error.strerror})"
             raise JournalError(f"{self._name}: {wrong}. Check the path and its permissions.") from None
-        db = connect_again(self.path, self._wait, level=None)
+        db = connect_again(self.path, self._wait)
         try:
             self._prepare(db)
             self._start_clock(db)
@@ -293,21 +289,19 @@ class _File:
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        db.execute("BEGIN")  # one snapshot: another process may be creating the tables at this moment
-        is_new = self._is_new(db)  # before anything is changed: the file may belong to another program
-        db.execute("COMMIT")
+        with transaction(db):  # one snapshot: another process may be creating the tables at this moment
+            is_new = self._is_new(db)  # before anything is changed: the file may belong to another program
         make_database_private(self.path)
         if is_new:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables can be given it
         db.execute("PRAGMA synchronous = FULL")
         self._patiently(db, "PRAGMA journal_mode = WAL")  # SQLite does not wait for another that does it
         if is_new:
-            db.execute("BEGIN IMMEDIATE")  # two processes may both have found it new
-            if self._is_new(db):
-                self.dialect.run(db, create())
-                for statement in _FACTS:
-                    db.execute(statement)
-            db.execute("COMMIT")
+            with transaction(db, "BEGIN IMMEDIATE"):
+                if self._is_new(db):  # two processes may both have found it new
+                    self.dialect.run(db, create())
+                    for statement in _FACTS:
+                        db.execute(statement)
 
     def _is_new(self, db: sqlite3.Connection) -> bool:
         """Return whether it has no tables; raise if they are another program's, or of another version."""
@@ -325,19 +319,16 @@ class _File:
     def _start_clock(self, db: sqlite3.Connection) -> None:
         """Note how far the clock of leases is ahead; the machine was started if the file has another note."""
         opened = opened_as(Path(self.path))
-        db.execute("BEGIN IMMEDIATE")
-        facts = dict(db.execute("SELECT name, value FROM facts"))
-        self._ahead = facts["ahead"]
-        if facts["opened"] != opened:
-            last = [due for body in ("IS NOT NULL", "IS NULL") for (due,) in db.execute(_LAST.format(body))]
-            self._ahead = max((due for due in last if due is not None), default=0.0) - self._steady()
-            db.executemany(_NOTE, [("ahead", self._ahead), ("opened", opened)])
-        db.execute("COMMIT")
+        with transaction(db, "BEGIN IMMEDIATE"):
+            facts = dict(db.execute("SELECT name, value FROM facts"))
+            self._ahead = facts["ahead"]
+            if facts["opened"] != opened:
+                last = [end for body in ("NOT NULL", "NULL") for (end,) in db.execute(_LAST.format(body))]
+                self._ahead = max((end for end in last if end is not None), default=0.0) - self._steady()
+                db.executemany(_NOTE, [("ahead", self._ahead), ("opened", opened)])
 
 
-def connect_again(
-    path: str, wait: float = 5.0, level: Literal["DEFERRED"] | None = "DEFERRED"
-) -> sqlite3.Connection:
+def connect_again(path: str, wait: float = 5.0) -> sqlite3.Connection:
     """Connect to the file at *path*, which is not created if it was deleted meanwhile."""
     absolute = Path(path).absolute()
     advice = "Use one name for it everywhere, or mount its whole folder."
@@ -346,7 +337,7 @@ def connect_again(
         lock.join()
     try:
         place = f"{absolute.as_uri()}?mode=rw"
-        db = sqlite3.connect(place, timeout=wait, isolation_level=level, factory=LockedConnection, uri=True)
+        db = sqlite3.connect(place, timeout=wait, isolation_level=None, factory=LockedConnection, uri=True)
     except BaseException:
         lock.release()
         raise
@@ -428,8 +419,7 @@ class Upkeep:
 
     def _check(self, db: sqlite3.Connection) -> None:
         check_file(db, self._name)
-        with db:
-            db.execute("UPDATE facts SET value = ? WHERE name = 'checked'", (self._opened,))
+        db.execute("UPDATE facts SET value = ? WHERE name = 'checked'", (self._opened,))
         self._is_checked = True
 
 

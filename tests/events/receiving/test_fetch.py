@@ -17,6 +17,7 @@ from invsvc_async.errors import ConfigurationError
 from invsvc_async.events import Gone, InboxPolicy, MemoryStore, Receiver, SharedHeader
 from invsvc_async.models import Invoice
 from invsvc_async.simulator import Simulator
+from invsvc_async.simulator.deliveries import prepare
 from invsvc_async.simulator.json_records import Record
 from tests.events.receiving.test_receiver import eventually
 
@@ -331,10 +332,8 @@ async def test_receiver_that_is_not_async() -> None:
         async def handle(_event: Event, current: Current) -> None:
             got.append(current)
 
-        delivery = service._post.prepare(
-            "invoice.created", {"id": "del_1", "type": "invoice.created", "livemode": True,
-                                "data": {"object": invoice}}, "", headers=dict([HEADER]),
-        )  # fmt: skip
+        body = {"id": "del_1", "type": "invoice.created", "livemode": True, "data": {"object": invoice}}
+        delivery = prepare("invoice.created", body, "", None, dict([HEADER]))
         with receiver.sync as threaded:
             receipt = await asyncio.to_thread(threaded.receive, delivery.body, delivery.headers)
             await asyncio.to_thread(threaded.stop)
