@@ -102,10 +102,10 @@ class BatchEntries(Entries):
         have closed its input while it was silent.
         """
         ours: set[int] = set()
-        commons, part = self.store.commons.texts, self.store.part
+        commons = self.store.commons.texts
 
         def script() -> Script[dict[str, tuple[int, str, int, int | None]]]:
-            known = (yield from add(entries, commons, part=part, ours=ours)) if entries else {}
+            known = (yield from add(entries, commons, ours=ours)) if entries else {}
             are_same = all(known[entry.key][1] == entry.digest for entry in entries)
             if checkpoint is not None and are_same:  # otherwise the next run meets the other write, too
                 yield SET, (_CHECKPOINT, msgspec.json.encode(checkpoint).decode())

@@ -48,7 +48,6 @@ _WHICH: dict[str | None, str] = {
     "applied": "e.verdict = 'applied'",
     "untold": "e.seq IN (SELECT seq FROM {s}unheard ORDER BY seq LIMIT $1)",
 }
-_VERDICT = "e.verdict = $2 AND e.verdict <> 'applied'"  # as an index needs it
 _TOLD = """
 SELECT e.seq, e.added_at, u.seq FROM {s}entries AS e LEFT JOIN {s}unheard AS u ON u.seq = e.seq
     WHERE e.seq {any 1 bigint}
@@ -98,7 +97,7 @@ class Entries:
     def __init__(self, store: Store, session: ClientState | None = None, *, same_mode: bool = False) -> None:
         self.store: Store = store
         self.facts: Facts = Facts(store)
-        self.lanes: int = store.lanes
+        self.lanes: int = store.how.lanes
         self._session, self._same_mode = session, same_mode
 
     async def open(self) -> None:
@@ -160,9 +159,8 @@ class Entries:
         """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
         if state == "open":
             return await self._told(await self.not_done(limit))
-        which, values = _chosen(state)
-        where = f"{which} ORDER BY e.seq LIMIT {{arg 1 bigint}}"
-        return await self._told(await self.store.entries(where, limit, *values))
+        where = f"{_chosen(state)} ORDER BY e.seq LIMIT {{arg 1 bigint}}"
+        return await self._told(await self.store.entries(where, limit))
 
     async def count(self, state: str | None, most: int) -> tuple[int, int | None]:
         """
@@ -170,8 +168,7 @@ class Entries:
 
         Return also when the oldest of them was stored, in epoch ms.
         """
-        which, values = _chosen(state)
-        [(many, oldest)] = await self.store.rows(_COUNT % which, most, *values)
+        [(many, oldest)] = await self.store.rows(_COUNT % _chosen(state), most)
         return int(many) + (await self.waiting() if state in (None, "open") else 0), oldest
 
     async def waiting(self) -> int:
@@ -180,21 +177,17 @@ class Entries:
 
     async def counts(self) -> Sequence[Cell]:
         """Count all entries by state, verdict (or "") and flags."""
-        text = _COUNTS if self.store.part is None else _KEPT_COUNTS
+        text = _KEPT_COUNTS if self.store.how.counted else _COUNTS
         return [*await self.store.rows(text), (int(State.TO_DO), "", 0, await self.waiting())]
 
     async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
         """Return the next page of entries that are done."""
-        chosen = "" if verdict is None else f"e.verdict = '{verdict}' AND "
-        if verdict not in (None, Verdict.APPLIED):
-            chosen += "e.verdict <> 'applied' AND "  # to use the index of these few
-        where = f"{chosen}e.state = {State.DONE:d} AND e.seq > $1 ORDER BY e.seq LIMIT $2"
+        where = f"{_chosen(verdict)} AND e.state = {State.DONE:d} AND e.seq > $1 ORDER BY e.seq LIMIT $2"
         return await self.store.entries(where, after, limit)
 
     async def latest(self, verdict: Verdict, limit: int) -> list[Entry]:
         """Return the last entries with *verdict*, which is not APPLIED."""
-        where = f"e.verdict = '{verdict}' AND e.verdict <> 'applied' ORDER BY e.seq DESC LIMIT $1"
-        return await self.store.entries(where, limit)
+        return await self.store.entries(f"{_chosen(verdict)} ORDER BY e.seq DESC LIMIT $1", limit)
 
     async def ahead_of(self, entry: Entry) -> list[str]:
         """Return the keys of the writes for which *entry* waits: earlier ones to the same thing."""
@@ -239,7 +232,7 @@ class Entries:
             found += [(seq, key) for key, seq, *_ in await self.store.rows(KNOWN, some)]
         in_order = [key for _, key in sorted(found)]
         for some in slices(in_order, _AT_ONCE):
-            script = partial(reopen, some, [*verdicts], again, part=self.store.part, newest=newest)
+            script = partial(reopen, some, [*verdicts], again, newest=newest)
             await self.store.tell(*map(str, await self.store.run(script)))
         return sorted(again)
 
@@ -272,7 +265,7 @@ class Entries:
         stays.
         """
         dropped: set[str] = set()
-        await self.store.run(lambda: drop(key, dropped, part=self.store.part))
+        await self.store.run(lambda: drop(key, dropped, done=not self.store.how.counted))
         return bool(dropped)
 
     async def prune(self, before: int, *, unacknowledged: bool = False) -> int:
@@ -365,7 +358,7 @@ class JournalEntries(Entries):
 def _do_again(keys: list[str], verdicts: list[str], again: set[str], *, newest: bool) -> Script[None]:
     text = "SELECT key, verdict FROM {s}entries WHERE key {any 1 text} AND digest <> '' ORDER BY seq {update}"
     mine = yield text, (keys,)
-    yield from reopen([key for key, _ in mine], verdicts, again, part=None, newest=newest)
+    yield from reopen([key for key, _ in mine], verdicts, again, newest=newest)
     if newest:  # the next claim of each thing has to look at them
         yield _LOOK_AGAIN, (sorted(again),)
     unknown = {key for key, verdict in mine if verdict == Verdict.UNKNOWN}
@@ -373,9 +366,9 @@ def _do_again(keys: list[str], verdicts: list[str], again: set[str], *, newest: 
         yield _FREED, (sorted(freed), int(state))  # what may have been sent is settled first
 
 
-def _chosen(state: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return the condition of entries in *state*, and its value."""
-    return (_WHICH[state], ()) if state in _WHICH else (_VERDICT, (str(state),))
+def _chosen(state: str | None) -> str:
+    """Return the condition of entries in *state*, or with that verdict; an index has those not applied."""
+    return _WHICH.get(state) or f"e.verdict = '{Verdict(str(state))}' AND e.verdict <> 'applied'"
 
 
 def attempts_of(entry: Entry) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Cell
 
 __all__ = ["ENTRY", "SENT", "Entry", "LostLaneError", "State", "columns_of", "entry_in", "unreadable"]
-__all__ += ["ANSWERED"]
+__all__ += ["ANSWERED", "SET_SENT"]
 
 
 ANSWERED = "="  # before the id of a claim if an answer contained it; other claims may come from a match
@@ -29,9 +29,9 @@ ENTRY: Final = (
 _NAMES: Final = tuple(name.partition(".")[2] for name in ENTRY.split(", "))
 # What changes in an entry, in the order of ``columns_of``.
 SENT: Final = "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"
-columns_of: attrgetter[tuple[Any, ...]] = attrgetter(  # Any: of each column its own
-    "state", "common", "intent", "claim", "verdict", "outcome", "done_at"
-)
+_SENT_NAMES: Final = [each.partition(":")[0] for each in SENT.split()]
+SET_SENT: Final = ", ".join(f"{name} = given.{name}" for name in _SENT_NAMES)
+columns_of: attrgetter[tuple[Any, ...]] = attrgetter(*_SENT_NAMES)  # Any: of each column its own
 
 
 class State(IntEnum):

@@ -9,13 +9,13 @@ from invsvc_async.errors import InvalidRequestError
 from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from invsvc_async.durable.store import Store
-    from invsvc_async.storage.dialect import Script
+    from invsvc_async.storage.dialect import Cell
     from invsvc_async.transport.session import ClientState
 
-__all__ = ["FIND", "SET", "Facts", "note_fact"]
+__all__ = ["FIND", "SET", "Facts"]
 
 SET: Final = """
 INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value
@@ -24,20 +24,12 @@ FIND: Final = "SELECT value FROM {s}facts WHERE name = $1 {update}"
 _AT_ONCE = 200
 
 
-def note_fact(name: str, value: str | None) -> Script[None]:
-    """Set the fact *name* to *value*, or delete it."""
-    if value is None:
-        yield "DELETE FROM {s}facts WHERE name = $1", (name,)
-    else:
-        yield SET, (name, value)
-
-
 class Facts:
     """The facts of *store*."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._noting: set[asyncio.Task[None]] = set()
+        self._noting: set[asyncio.Task[Sequence[Cell]]] = set()
 
     async def get(self, name: str) -> str | None:
         """Return one."""
@@ -86,9 +78,10 @@ class Facts:
             found |= dict(map(tuple, await self._store.rows(text, some)))
         return found
 
-    def put(self, name: str, value: str | None) -> asyncio.Task[None]:
+    def put(self, name: str, value: str | None) -> asyncio.Task[Sequence[Cell]]:
         """Set one to *value*, or delete it, soon; it need not be awaited."""
-        noting = asyncio.create_task(self._store.run(lambda: note_fact(name, value)))
+        change = ("DELETE FROM {s}facts WHERE name = $1", name) if value is None else (SET, name, value)
+        noting = asyncio.create_task(self._store.rows(*change))
         self._noting.add(noting)
         noting.add_done_callback(self._noting.discard)
         noting.add_done_callback(lambda noted: noted.cancelled() or noted.exception())  # which retrieves it

@@ -14,8 +14,9 @@ word of a person that it is to be sent.
 from __future__ import annotations
 
 from hashlib import blake2b
+from operator import attrgetter
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 import msgspec
@@ -33,17 +34,17 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.storage.dialect import Cell
 
-__all__ = ["Commons", "Packed", "as_new", "in_doubt", "not_overtaken", "pack", "unpack"]
+__all__ = ["Commons", "Packed", "as_new", "in_doubt", "pack", "unpack"]
 __all__ += ["seen_undone", "was_seen_undone", "without_lost_sends"]
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _COMMON = ("scope", "policy", "timeouts")
 _Factory: Any = attrs.Factory  # its stub is a function
 
 
 # All other fields belong to the intent itself, and are left out if they have their default.  They are taken
 # from the class, so that a field added there is stored too.
+_OWN = [each for each in attrs.fields(Intent) if each.name not in {"key", "operation", *_COMMON}]
 _Own = msgspec.defstruct(
     "_Own",
     [
@@ -51,18 +52,18 @@ _Own = msgspec.defstruct(
         ("credential", "str | None", None),
         *(
             (each.name, Any, each.default.factory() if isinstance(each.default, _Factory) else each.default)
-            for each in attrs.fields(Intent)
-            if each.name not in {"key", "operation", *_COMMON}
+            for each in _OWN
         ),
     ],
-    kw_only=True,
     omit_defaults=True,
+)
+_own_of: attrgetter[tuple[Any, ...]] = attrgetter(  # Any: of each field its own
+    "operation", "scope.credential", *(each.name for each in _OWN)
 )
 _KEPT = 1000  # common parts remembered: one for each policy, team and mode in use
 
 
-@attrs.define(kw_only=True)
-class Packed:
+class Packed(NamedTuple):
     """An intent as stored; ``common`` is the number of its common part."""
 
     common: int
@@ -134,10 +135,7 @@ class Commons:
 
 def pack(intent: Intent, commons: Commons) -> Packed:
     """Return the packed form of *intent*; fields that have their default are left out."""
-    own = {**vars(intent), "credential": intent.scope.credential}
-    for name in ("key", *_COMMON):
-        del own[name]
-    return Packed(common=commons.number_of(intent), text=_encode(_Own(**own)).decode())
+    return Packed(commons.number_of(intent), _encode(_Own(*_own_of(intent))).decode())
 
 
 def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
@@ -153,13 +151,6 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
     except (InvsvcError, KeyError, AttributeError, TypeError) as error:
         raise unreadable(key, error) from error
     return intent
-
-
-def not_overtaken(text: str) -> str:
-    """Return the packed intent *text* without the note that a newer write to its resource was sent."""
-    own = _members(text)
-    own.pop("newest", None)
-    return msgspec.json.encode(own).decode()
 
 
 def as_new(intent: Intent, sent: tuple[Sent, ...] = ()) -> Intent:

@@ -57,6 +57,7 @@ _DEAD_AT_ONCE: Final = 20  # lanes of dead processes taken over in one transacti
 _KEYED: Final = (
     "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL AND digest <> ''"
 )
+_REMOVE: Final = "DELETE FROM {s}entries WHERE key {any 1 text} AND lane {any 2 bigint}"
 _SILENT: Final = "Writes wait until this process has given a sign of life again."
 _OPEN, _DONE = f"e.state < {State.DONE:d}", f"e.state = {State.DONE:d}"
 
@@ -225,7 +226,9 @@ class ClientJournal:
             try:
                 await write.lane.hold()
                 write.sent = pack(intent, self._store.commons)
-                await write.lane.put(entry_of(State.SENDING, intent, write.sent, key=identity))
+                await write.lane.put(
+                    entry_of(State.SENDING, intent, self._store.commons, write.sent, key=identity)
+                )
             except LostLaneError:
                 lost = write.lane
                 if is_new:  # nothing of it was stored, if only the lane belongs to another process
@@ -246,34 +249,28 @@ class ClientJournal:
             return
         write.sent = None
         if sent:
-            packed = pack(intent, self._store.commons)
-            write.lane.put(entry_of(State.SENDING, intent, packed, key=intent.identity))
+            write.lane.put(entry_of(State.SENDING, intent, self._store.commons, key=intent.identity))
         else:
             self._remove(intent.identity)
 
     async def settled(self, outcome: Outcome[object]) -> None:
-        """
-        Store the verdict of a write; with UNKNOWN it stays open.
-
-        A verdict that cannot be stored is logged, and the write stays open in the journal.
-        """
-        write = self._writes.get(outcome.started_as.identity)
+        """Store the verdict of a write; with UNKNOWN, or if that fails, which is logged, it stays open."""
+        started, commons = outcome.started_as, self._store.commons
+        write = self._writes.get(started.identity)
         if write is None:  # it was never sent under this journal
             return
-        self._heard.discard(outcome.started_as.identity)
+        self._heard.discard(started.identity)
         sent, write.sent = write.sent, None
         write.done = outcome.verdict is not Verdict.UNKNOWN
         if write.done:
-            entry = done_entry(outcome, sent, self._store.commons, key=outcome.started_as.identity)
+            entry = done_entry(outcome, sent, commons, key=started.identity)
         else:
             write.gone = None  # this process does not recover it again
-            packed = pack(outcome.intent, self._store.commons)
-            entry = entry_of(State.SENDING, outcome.intent, packed, key=outcome.started_as.identity)
+            entry = entry_of(State.SENDING, outcome.intent, commons, key=started.identity)
         try:
             await write.lane.put(entry)
         except JournalError as error:
-            name, key = outcome.started_as.operation, outcome.started_as.key
-            log.error("%s %s: its verdict is not stored: %s", name, key, error)
+            log.error("%s %s: its verdict is not stored: %s", started.operation, started.key, error)
 
     def heard(self, identity: str) -> None:
         """
@@ -305,8 +302,7 @@ class ClientJournal:
                     lanes = list({write.lane.number for write in writes})
                     with suppress(JournalError):  # then they are given, or settled, once more
                         for some in slices(sorted(self._removed), _PAGE):
-                            text = "DELETE FROM {s}entries WHERE key {any 1 text} AND lane {any 2 bigint}"
-                            await self._store.rows(text, some, lanes)
+                            await self._store.rows(_REMOVE, some, lanes)
                         for key in self._removed:
                             del self._writes[key]
                     self._removed = frozenset()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 import attrs
 from msgspec.structs import replace
 
+from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.intents import Packed, pack
@@ -29,14 +30,14 @@ from invsvc_async.durable.last_writes import left_by
 from invsvc_async.durable.leases import dead, living, member_of
 from invsvc_async.durable.records import done_entry, entry_of
 from invsvc_async.durable.restored import IS_OPEN
-from invsvc_async.durable.scripts import COMMONS
+from invsvc_async.durable.scripts import add
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.transport.transport import CLOSED
 from invsvc_async.writes.new_intent import line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Sequence
+    from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 
     from invsvc_async.durable.journal import ClientJournal
     from invsvc_async.durable.last_writes import Left
@@ -108,10 +109,6 @@ SELECT given.key, made.seq, is_so AND (given.thing IS NULL OR is_next), found
 FROM whole CROSS JOIN {{rows 2 {_NEW}}} LEFT JOIN made USING (key) LEFT JOIN line USING (thing)
     LEFT JOIN LATERAL ({_FOUND} WHERE e.key = given.key) AS found ON true
 """
-_INSERT: Final = f"""
-INSERT INTO {{s}}entries (place, lane, {_COLUMNS})
-    SELECT 0, $2, {_COLUMNS} FROM {{rows 1 {_NEW}}} WHERE true ON CONFLICT (key) DO NOTHING RETURNING key, seq
-"""
 # Those that are not next, in the transaction that has inserted them.
 _NOT_YET: Final = f"""
 UPDATE {{s}}entries AS e SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}} AND thing IS NOT NULL AND (
@@ -122,7 +119,6 @@ UPDATE {{s}}entries AS e SET state = {State.TO_DO:d} WHERE seq {{any 1 bigint}} 
     ))
 ) RETURNING seq
 """
-_PLACE: Final = "UPDATE {s}entries SET place = seq WHERE seq {any 1 bigint}"
 _TAKER: Final = """
 INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
     ON CONFLICT (seq) DO UPDATE SET taker = excluded.taker
@@ -281,8 +277,7 @@ class KeyedRun:
 
     def entry(self, state: State, intent: Intent, packed: Packed | None = None) -> Entry:
         """Return the entry of *intent*, whose packed form may be known."""
-        packed = packed or pack(intent, self.claims.store.commons)
-        return entry_of(state, intent, packed, **self._known())
+        return entry_of(state, intent, self.claims.store.commons, packed, **self._known())
 
     def _known(self) -> dict[str, Any]:  # Any: fields of Entry
         return {"seq": self.seq, "key": self.name, "thing": self.thing, "digest": self.digest}
@@ -342,8 +337,7 @@ class Claims:
                     made = await self._inserted([*asked.values()])
                 except Exception as error:  # noqa: BLE001 - raised where it is awaited
                     for _, _, future in asked.values():
-                        if not future.done():
-                            future.set_exception(error)
+                        settle(future, None, error)
                     continue
                 for name, (run, _, future) in asked.items():
                     result = made.get(name)
@@ -356,12 +350,10 @@ class Claims:
 
     async def _inserted(self, given: Sequence[_Asked]) -> dict[str, Found | _Made]:
         """Insert entries; return by key what was made of each, or the entry that was there."""
-        rows = [(*_columns_of(entry), run.taker) for run, entry, _ in given]
         lane, store = given[0][0].lane, self.store
         if not self._journal.is_shared:
-            numbers = {entry.common for _, entry, _ in given if entry.common}
-            commons = [(number, store.commons.texts[number]) for number in numbers]
-            return await store.run(partial(_insert, rows, commons, lane, store.silence))
+            return await store.run(partial(_insert, given, store.commons.texts, lane, store.silence))
+        rows = [(*_columns_of(entry), run.taker) for run, entry, _ in given]
         await cast("PostgresStore", store).store_commons()
         found = await store.rows(_CLAIM, store.silence, rows, lane.number, lane.token)
         return {
@@ -494,21 +486,20 @@ def _lost() -> LostLaneError:
 
 
 def _insert(
-    rows: Sequence[tuple[Cell, ...]], commons: Sequence[tuple[int, str]], lane: Lane, silence: float
+    given: Sequence[_Asked], commons: Mapping[int, str], lane: Lane, silence: float
 ) -> Script[dict[str, Found | _Made]]:
     """Insert entries in a file; return as ``Claims._inserted``."""
-    yield COMMONS, (commons,)
-    made: dict[str, int] = dict(map(tuple, (yield _INSERT, (rows, lane.number))))
+    ours: set[int] = set()
+    known = yield from add([replace(entry, lane=lane.number) for _, entry, _ in given], commons, ours=ours)
+    made = {key: seq for key, (seq, *_) in known.items() if seq in ours}
     late: set[int] = set()
-    if made:
-        yield _PLACE, ([*made.values()],)
-        if any(thing is not None for _, thing, *_ in rows):
-            late = {seq for (seq,) in (yield _NOT_YET, ([*made.values()], lane.number))}
-    if takers := [(made[row[0]], row[-1]) for row in rows if row[0] in made and row[-1] is not None]:
+    if made and any(run.thing is not None for run, *_ in given):
+        late = {seq for (seq,) in (yield _NOT_YET, ([*made.values()], lane.number))}
+    if takers := [(made[run.name], run.taker) for run, *_ in given if run.taker and run.name in made]:
         yield _TAKER, (takers,)
     result: dict[str, Found | _Made] = {key: (seq, seq not in late) for key, seq in made.items()}
-    if others := [row[0] for row in rows if row[0] not in made]:
-        for row in (yield _LOOK, (silence, others)):
+    if others := known.keys() - made:
+        for row in (yield _LOOK, (silence, [*others])):
             found = _found_in(row)
             result[found.entry.key] = found
     return result

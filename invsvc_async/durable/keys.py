@@ -43,7 +43,7 @@ from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.intents import as_new, in_doubt
 from invsvc_async.durable.key_claims import ENDED, FREED, Claims, KeyedRun, KeyTakenError
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
-from invsvc_async.durable.last_writes import LastWrite, learn
+from invsvc_async.durable.last_writes import Left, learn
 from invsvc_async.durable.records import intent_of, outcome_of
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
@@ -54,10 +54,9 @@ from invsvc_async.writes.new_intent import (
     intent_of as new_intent,
     new_start,
     new_tag,
-    spec_of_intent,
-    taken_up,
     with_reader,
 )
+from invsvc_async.writes.recovery import run_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
@@ -86,7 +85,7 @@ _UNKNOWN: Final = f"e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <
 _OTHERS: Final = f"""
 SELECT earlier.key, earlier.place, s.place > $4 OR EXISTS (
         SELECT 1 FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place > $4
-    ), EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE {_UNKNOWN}), s.place, s.team, s.state, s.stamp
+    ), EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE {_UNKNOWN}), s.team, s.state, s.stamp
 FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING (thing) LEFT JOIN (
     SELECT key, place FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place < $4 AND place > $5
         ORDER BY place LIMIT 1
@@ -302,28 +301,20 @@ class Keys:
         if spec is not None:
             policy = attrs.evolve(intent.policy, **{name: getattr(spec.policy, name) for name in _OF_A_RUN})
             intent = with_reader(attrs.evolve(intent, policy=policy), spec.reader)
-        return self._taken_up(run, intent, gone=gone, spec=spec)
-
-    def _taken_up(self, run: KeyedRun, intent: Intent, *, gone: bool, spec: WriteSpec | None) -> Driver[Any]:
-        """Return a run that goes on with *intent*; without *spec*, it only reads."""
         # What is in a file was left before it was opened.
         since = self.session.clock.now() if self.journal.is_shared else self.journal.opened
-        begin = partial(
-            taken_up,
-            self.session,
-            journaled=True,
-            gone_since=since if gone else None,
-            reads_only=spec is None,
+        reader, gone_since = None if spec is None else spec.reader, since if gone else None
+        return run_of(
+            run.bound(), intent, reader=reader, journaled=True, gone_since=gone_since, reads_only=spec is None
         )
-        taken = spec_of_intent(run.bound(), intent, None if spec is None else spec.reader)
-        return Driver(taken, intent, begin=begin, takes_up=True)
 
     async def _first(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any]:
         """Run a write of which nothing was sent."""
         await self.doubts.check()
         if run.overtaken:
             intent = attrs.evolve(new_intent(spec), newest=False)
-            return await self._driven(run, self._taken_up(run, intent, gone=False, spec=spec))
+            driver = run_of(run.bound(), intent, reader=spec.reader, journaled=True, reads_only=False)
+            return await self._driven(run, driver)
         spec = replace(spec, options=run.bound())
         if spec.creates_webhook and self.session.on_secret is None:
             self.session.warn_once("on_secret", _NO_SECRETS)
@@ -381,8 +372,7 @@ class Keys:
                 await self.claims.until_closed(asyncio.sleep(_LOOK))
             else:
                 await self._settle(key, run.options)
-        seq, team, state, stamp = left
-        learn(self.session.writes, [LastWrite(thing=thing, seq=seq, team=team, state=state, stamp=stamp)])
+        learn(self.session.writes, [Left(thing, *left)])
         for entry in await self.store.entries(_UNKNOWN, thing, run.seq, since) if unknown else ():
             self._close_line(await self._intent(entry), thing)
         run.is_next = True
@@ -411,14 +401,12 @@ class Keys:
         with self._turn_of(name) as turn:
             async with turn.lock:
                 found, lane = await self.claims.look(name), await self.journal.own_lane()
-                if found is None or found.entry.state is not State.SENDING:
+                if found is None or (entry := found.entry).state is not State.SENDING:
                     return None
-                entry = found.entry
-                options = options.without_team()
-                run = KeyedRun(self.claims, lane, name, entry.thing, entry.digest, options)
                 if (gone := await self.claims.take(found, lane)) is None:
                     return None
-                run.seq = entry.seq
+                options = options.without_team()
+                run = KeyedRun(self.claims, lane, name, entry.thing, entry.digest, options, seq=entry.seq)
                 try:
                     await self._driven(run, await self._left(run, entry, gone=gone))
                 except LostLaneError:

@@ -94,7 +94,7 @@ def _kept(kind: Kind, fields: Mapping[str, Wire]) -> dict[str, Wire] | None:
     return None if is_part else chosen
 
 
-def learn(writes: WriteRegister, rows: Iterable[LastWrite]) -> None:
+def learn(writes: WriteRegister, rows: Iterable[Left]) -> None:
     """
     Pass what a journal stores of things on to the client.
 
@@ -119,7 +119,7 @@ def learn(writes: WriteRegister, rows: Iterable[LastWrite]) -> None:
             )
 
 
-def _state_of(row: LastWrite) -> Wire:
+def _state_of(row: Left) -> Wire:
     text = (row.state or "").encode()
     try:
         state = envelope.loads(text)

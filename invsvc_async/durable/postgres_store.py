@@ -8,18 +8,16 @@ import re
 from functools import partial
 from hashlib import blake2b
 from random import randrange
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
-from msgspec.structs import astuple
-
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
-from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, columns_of, entry_in
+from invsvc_async.durable.entry import ENTRY, SENT, SET_SENT, LostLaneError, columns_of, entry_in
 from invsvc_async.durable.facts import FIND, SET
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import SETTLED, PlaceError, mark_restored, place_of, wrong_with_place
 from invsvc_async.durable.scripts import COMMONS
-from invsvc_async.durable.tables import check, create, flags_in, keep
+from invsvc_async.durable.tables import check, create, flags_in, keep, latest
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.dialect import PostgresDialect
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.durable.tables import Opening
+    from invsvc_async.durable.tables import Opening, Put
     from invsvc_async.storage.dialect import Cell, Connection, Script
     from invsvc_async.transport.session import ClientState
 
@@ -58,8 +56,7 @@ _STORE = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}}),
 stored AS (
-    UPDATE {{s}}entries AS e SET state = given.state, common = given.common, intent = given.intent,
-        claim = given.claim, verdict = given.verdict, outcome = given.outcome, done_at = given.done_at
+    UPDATE {{s}}entries AS e SET {SET_SENT}
     FROM turn CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {SENT}}}
         JOIN owned ON owned.id = given.lane AND owned.owner = given.token %s
     WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane %s
@@ -122,16 +119,6 @@ INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 
 """
 
 
-class _Given(NamedTuple):
-    """An entry to be stored, if *lane* is still owned; *name* is its key and number, 0 for a new one."""
-
-    name: tuple[str, int]
-    entry: Entry
-    lane: Lane
-    left: Left | None
-    done: asyncio.Future[None]
-
-
 class PostgresStore(Pool):
     """
     The store in the database at *address*.
@@ -144,9 +131,11 @@ class PostgresStore(Pool):
     If errors advise to run something, each credential has a store of its own. Otherwise all share one.
     """
 
+    marks: int = 0  # of a copy, since this was made
+
     def __init__(self, address: str, how: Opening) -> None:
-        self._how = how
-        self._kind = kind = how.kind
+        self.how: Opening = how
+        kind = how.kind
         parts = split(address, f"the {kind}'s address")
         query = dict(parse_qsl(parts.query))
         self.silence: float
@@ -155,28 +144,25 @@ class PostgresStore(Pool):
         patience = _TO_WRITE if kind == "journal" else PATIENCE
         super().__init__(plain, f"the {kind}'s database", size=6, patience=patience)  # one of them listens
         self._create = how.create and not how.reading
-        self.lanes: int = how.lanes
-        self.part: int | None = randrange(_PARTS) if how.counted else None
         if not self._create:  # it is looked at
             self.to_open = AT_ONCE
         self._restored, self._moved = how.restored, how.moved  # until the place is checked
         self._place: dict[str, str] | None = None  # once it is checked
         self.schema: str = ""  # once it is open
-        self.marks: int = 0
-        self._dialect = _dialect_in(self.schema, self.part, self._kind)
+        self._dialect = _dialect_in(self.schema, self.how)
         self.commons: Commons = Commons()
-        self._pending: list[_Given] = []
+        self._pending: list[tuple[Put, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
 
     # --- opening
 
     async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
         """Connect, and create what is missing. *same_mode* continues what an older credential has left."""
-        if session is None and self._kind != "batch":
-            raise ConfigurationError(f"{self._kind}: belongs to no client. Pass it to one.")
+        if session is None and self.how.kind != "batch":
+            raise ConfigurationError(f"{self.how.kind}: belongs to no client. Pass it to one.")
         prepare = partial(self._prepare, session=session, same_mode=same_mode)
-        await self.connect(prepare, application_name=f"invsvc {self._kind}")
-        if not self._how.reading and self._kind != "outbox":  # which does so before it sends
+        await self.connect(prepare, application_name=f"invsvc {self.how.kind}")
+        if not self.how.reading and self.how.kind != "outbox":  # which does so before it sends
             try:
                 await self.check_place()
             except BaseException:
@@ -184,7 +170,7 @@ class PostgresStore(Pool):
                 raise
 
     async def _prepare(self, connection: Connection, *, session: ClientState | None, same_mode: bool) -> None:
-        prefix = f"invoicing_{self._kind}_{self._called}"
+        prefix = f"invoicing_{self.how.kind}_{self._called}"
         await connection.execute(_LOCK, prefix)
         if self._create and await connection.fetchval("SHOW transaction_read_only") == "on":
             raise JournalError(
@@ -196,37 +182,37 @@ class PostgresStore(Pool):
             self.schema = prefix
         else:
             facts["base_url"] = base_url = session.base_url
-            mine = (session.credential.fingerprint(base_url) or "") if self._how.it is not None else ""
+            mine = (session.credential.fingerprint(base_url) or "") if self.how.it is not None else ""
             found = await self._dialect.run(connection, self.find(base_url, mine, same_mode=same_mode))
             self.schema = found or self._own_schema(base_url, mine)
-        self._dialect = _dialect_in(self.schema, self.part, self._kind)
+        self._dialect = _dialect_in(self.schema, self.how)
         if not await connection.fetchval("SELECT to_regclass($1)", f"{self.schema}.facts"):
             if not self._create:
                 raise self._none_here("")
             if not await connection.fetchval("SELECT to_regnamespace($1)", self.schema):
                 await connection.execute(f"CREATE SCHEMA {self.schema}")
-            await self._dialect.run(connection, create(self._how, **facts))
-        await self._dialect.run(connection, check(self._name, self._how))
+            await self._dialect.run(connection, create(self.how, **facts))
+        await self._dialect.run(connection, check(self._name, self.how))
         if mine is not None:
             await connection.execute(_CREDENTIAL.format(schema=self.schema), f"credential {mine}")
 
     def _none_here(self, whose: str) -> JournalError:
         return JournalError(
-            f"{self._name}: it has no {self._kind} {self._called!r}{whose}. Check the name in its address, "
-            "and the profile."
+            f"{self._name}: it has no {self.how.kind} {self._called!r}{whose}. Check the name in its "
+            "address, and the profile."
         )
 
     def _own_schema(self, base_url: str, mine: str) -> str:
         digest = blake2b(f"{base_url} {mine}".encode(), digest_size=6).hexdigest()
-        return f"invoicing_{self._kind}_{self._called}_{digest}"
+        return f"invoicing_{self.how.kind}_{self._called}_{digest}"
 
     def definition(self, session: ClientState) -> Iterator[str]:
         """Yield the statements that create the store of *session*, the first of which creates its schema."""
         base_url = session.base_url
         schema = self._own_schema(base_url, session.credential.fingerprint(base_url) or "")
-        dialect = _dialect_in(schema, self.part, self._kind)
+        dialect = _dialect_in(schema, self.how)
         yield f"CREATE SCHEMA {schema}"
-        for text, values in create(self._how, base_url=base_url):
+        for text, values in create(self.how, base_url=base_url):
             if "{sqlite}" not in text:
                 statement, *arrays = dialect.translated(text, values)
                 for number, array in enumerate(arrays, 1):
@@ -257,9 +243,9 @@ class PostgresStore(Pool):
         if same_mode and len(others) > 1:
             text = f"INSERT INTO SCHEMA.facts (name, value) VALUES ('credential {mine}', '')"
             raise JournalError(
-                f"{self._name}: several credentials have an {self._kind} here, perhaps of other teams, and "
-                f"same_mode does not say which one is continued. Find its schema among {', '.join(others)}, "
-                f"and run: {text}"
+                f"{self._name}: several credentials have an {self.how.kind} here, perhaps of other teams, "
+                "and same_mode does not say which one is continued. Find its schema among "
+                f"{', '.join(others)}, and run: {text}"
             )
         if same_mode and others:
             return others[0]
@@ -282,7 +268,7 @@ class PostgresStore(Pool):
         place = await self._dialect.run(connection, place_of())
         if wrong_with_place(before, place) is None:
             return
-        if self._how.it is not None:
+        if self.how.it is not None:
             self._is_there(before, place)
         self.commons.stored.clear()
         async with connection.transaction(isolation="read_committed"):
@@ -299,7 +285,7 @@ class PostgresStore(Pool):
         try:
             self._place = await self.run(self._checked_place)
         except PlaceError:
-            if self._kind == "outbox":  # what is enqueued from now on cannot have been sent
+            if self.how.kind == "outbox":  # what is enqueued from now on cannot have been sent
                 await self.rows(_NOTE_LAST, _note(await self.run(place_of)))
             raise
         if self._restored or self._moved:
@@ -330,13 +316,13 @@ class PostgresStore(Pool):
             return True
         if self._restored or self._moved:
             return False
-        words = f"{self._kind} {self._called}: {what}"
-        if self._how.it is None:
+        words = f"{self.how.kind} {self._called}: {what}"
+        if self.how.it is None:
             log.error(SETTLED, words)
             return False
         raise PlaceError(
             f"{words}. Its last sends may be missing, so nothing was sent. If nothing is missing (a clean "
-            f"switch-over), run {self._how.it} with --moved (moved=True). Otherwise run it with --restored "
+            f"switch-over), run {self.how.it} with --moved (moved=True). Otherwise run it with --restored "
             "(restored=True), which settles what may have been sent before it sends."
         )
 
@@ -414,7 +400,7 @@ class PostgresStore(Pool):
     def put(self, entry: Entry, lane: Lane, left: Left | None = None) -> asyncio.Future[None]:
         """Store *entry* and the state in which it *left* its thing, if *lane* is still owned."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Given((entry.key, entry.seq), entry, lane, left, done))
+        self._pending.append(((entry, lane, left), done))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
         return done
@@ -431,44 +417,45 @@ class PostgresStore(Pool):
                 pending, self._pending = self._pending, []
                 try:
                     await self.store_commons()
-                    kept = await self._store([*{each.name: each for each in pending}.values()])  # the later
+                    kept = await self._store([given for given, _ in pending])
                 except BaseException as error:
                     away = JournalError(
                         "the journal was closed while its database was away. Run again to continue."
                     )
                     known = isinstance(error, Exception)
-                    for given in pending:
-                        settle(given.done, None, error if known else away)
+                    for _, done in pending:
+                        settle(done, None, error if known else away)
                     if known:
                         continue
                     raise
-                for name, _, lane, _, done in pending:
-                    if name not in kept:
+                for (entry, lane, _), done in pending:
+                    if (entry.seq or entry.key) in kept:
+                        settle(done, None, None)
+                    else:
                         lane.doubt()
-                    settle(done, None, None if name in kept else LostLaneError(f"entry {name[0]!r} {_LOST}"))
+                        settle(done, None, LostLaneError(f"entry {entry.key!r} {_LOST}"))
         finally:
             self._flushing = None
 
-    async def _store(self, given: list[_Given]) -> set[tuple[str, int]]:
+    async def _store(self, given: Sequence[Put]) -> set[int | str]:
         """
-        Store entries, and return the keys and numbers, as they were given, of those that are stored.
+        Store entries, and return the numbers of those that are stored, or their keys.
 
         One without a number is new, or known by its key.
         """
-        stored: set[tuple[str, int]] = set()
-        if new := [(each.entry, each.lane) for each in given if not each.entry.seq]:
+        new, sent, lefts = latest(given)
+        stored: set[int | str] = set()
+        if new:
             text, values = keep(new)
-            stored.update((key, 0) for (key,) in await self.rows(text, *values))
-        if sent := [each for each in given if each.entry.seq]:
+            stored.update(key for (key,) in await self.rows(text, *values))
+        if sent:
             rows = [
                 (entry.seq, entry.key, lane.number, lane.token, entry.taker, *columns_of(entry))
-                for _, entry, lane, *_ in sent
+                for entry, lane, _ in sent
             ]
-            lanes = list({each.lane.number for each in sent})
-            left = [(each.entry.seq, *astuple(each.left)) for each in sent if each.left is not None]
-            text = _PUT[self.part is not None, bool(left)]
-            seqs = {seq for (seq,) in await self.rows(text, rows, lanes, *([left] if left else []))}
-            stored.update((each.entry.key, each.entry.seq) for each in sent if each.entry.seq in seqs)
+            values = rows, list({lane.number for _, lane, _ in sent}), *([lefts] if lefts else [])
+            found = await self.rows(_PUT[self.how.counted, bool(lefts)], *values)
+            stored.update(seq for (seq,) in found)
         return stored
 
     async def store_commons(self) -> None:
@@ -483,11 +470,12 @@ def _note(place: dict[str, str]) -> str:
     return f"{_NOTED}{sorted(place.items())}"
 
 
-def _dialect_in(schema: str, part: int | None, kind: str) -> PostgresDialect:
+def _dialect_in(schema: str, how: Opening) -> PostgresDialect:
     return PostgresDialect(
+        *(["counted"] if how.counted else []),
         s=f"{schema}.",
-        told="AND taker IS NOT NULL" if kind == "journal" else "",  # its keys note who gives secrets
-        part=str(part),
+        told="AND taker IS NOT NULL" if how.kind == "journal" else "",  # its keys note who gives secrets
+        part=str(randrange(_PARTS)),
         serial="bigserial PRIMARY KEY",
         filled="WITH (fillfactor = 40)",
         ms="floor(extract(epoch FROM clock_timestamp()) * 1000)",

@@ -169,8 +169,11 @@ def verdict_record(outcome: Outcome[object], record: Record | None = None) -> st
         return encoded(record)
 
 
-def entry_of(state: State, intent: Intent, packed: Packed, **known: Any) -> Entry:
-    """Return the entry of *intent*, of which *packed* is the stored form; *known* are other fields of it."""
+def entry_of(
+    state: State, intent: Intent, commons: Commons, packed: Packed | None = None, **known: Any
+) -> Entry:
+    """Return the entry of *intent*, whose *packed* form may be known; *known* are other fields of it."""
+    packed = packed or pack(intent, commons)
     return Entry(state=state, operation=intent.operation, common=packed.common, intent=packed.text, **known)
 
 
@@ -180,9 +183,10 @@ def done_entry(outcome: AnyOutcome, sent: Packed | None, commons: Commons, **kno
 
     *sent* is its intent as it was stored before the last send.
     """
-    packed = sent if sent is not None and is_answered(outcome) else pack(outcome.intent, commons)
     known |= {"verdict": outcome.verdict.value, "outcome": verdict_record(outcome)}
-    return entry_of(State.DONE, outcome.started_as, packed, **known)
+    if sent is not None and is_answered(outcome):
+        return entry_of(State.DONE, outcome.started_as, commons, sent, **known)
+    return entry_of(State.DONE, outcome.intent, commons, **known)
 
 
 # --- back to an outcome

@@ -29,7 +29,7 @@ from invsvc_async.storage.sqlite_writer import transaction
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from invsvc_async.durable.tables import Opening
@@ -76,13 +76,8 @@ class Mark(msgspec.Struct, kw_only=True):
     is_open: bool = True  # the input has not been read since
 
 
-_decode = msgspec.json.Decoder(Mark).decode
+mark_in: Callable[[str], Mark] = msgspec.json.Decoder(Mark).decode  # what the text of the fact says
 _encode = msgspec.json.Encoder().encode
-
-
-def mark_in(text: str) -> Mark:
-    """Return what the text of the fact says."""
-    return _decode(text)
 
 
 def last_of(text: str | None) -> int:

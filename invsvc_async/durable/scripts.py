@@ -16,7 +16,6 @@ import msgspec
 
 from invsvc_async.durable.entry import ENTRY, State, entry_in
 from invsvc_async.durable.facts import FIND
-from invsvc_async.durable.intents import not_overtaken
 from invsvc_async.durable.leases import dead, living, member_of, show_life
 from invsvc_async.durable.records import may_be_sent
 from invsvc_async.durable.restored import FACT, last_of
@@ -40,11 +39,8 @@ _NUMBERS: Final = """
 {postgres}WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtext('{s}entries')) AS done)
     SELECT nextval('{s}entries_seq_seq') FROM turn CROSS JOIN generate_series(1, {arg 1 bigint})
 """
-_SEQUENCE: Final = """
-{sqlite}INSERT INTO sqlite_sequence (name, seq)
-    SELECT 'entries', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'entries')
-"""
 _NEXT: Final = "{sqlite}UPDATE sqlite_sequence SET seq = seq + $1 WHERE name = 'entries' RETURNING seq"
+_FIRST: Final = "{sqlite}INSERT INTO sqlite_sequence (name, seq) VALUES ('entries', $1) RETURNING seq"
 _NEW: Final = """seq:bigint place:bigint key:text lane:bigint thing:text digest:text operation:text
     state:smallint common:bigint intent:text"""
 _COLUMNS: Final = "seq, place, key, lane, thing, digest, operation, state, common, intent"
@@ -92,6 +88,7 @@ UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
     FROM {rows 1 thing:text place:bigint} WHERE s.thing = given.thing AND s.place = given.place
 """
 
+_OF_SENDS: Final = ("sent", "bounds", "baseline")  # members of an intent
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -120,16 +117,14 @@ def keep_verdicts(taker: str, silence: float, seqs: Sequence[int]) -> Script[set
 
 def numbers(many: int) -> Script[list[int]]:
     """Return the next numbers, for new entries and for places at the end of the order."""
-    rows = yield _NUMBERS, (many,)
-    if rows:
+    if rows := (yield _NUMBERS, (many,)):
         return [number for (number,) in rows]
-    yield _SEQUENCE, ()
-    [(last,)] = yield _NEXT, (many,)
+    [(last,)] = (yield _NEXT, (many,)) or (yield _FIRST, (many,))
     return [*range(last - many + 1, last + 1)]
 
 
 def add(
-    entries: Sequence[Entry], commons: Mapping[int, str], *, part: int | None, ours: set[int]
+    entries: Sequence[Entry], commons: Mapping[int, str], *, ours: set[int]
 ) -> Script[dict[str, tuple[int, str, int, int | None]]]:
     """
     Insert new *entries* in their order; return what is known under their keys, as ``KNOWN`` does.
@@ -143,7 +138,7 @@ def add(
     ours.update(given)
     numbered = [*zip(given, entries, strict=True)]
     new = yield _ADD, ([(seq, seq, *_columns_of(entry)) for seq, entry in numbered],)
-    yield from count(part, {(State.TO_DO, "", 0): len(new)})
+    yield from count({(State.TO_DO, "", 0): len(new)})
     if len(new) == len(entries):
         return {entry.key: (seq, entry.digest, int(entry.state), None) for seq, entry in numbered}
     found = yield KNOWN, ([entry.key for entry in entries],)
@@ -151,7 +146,7 @@ def add(
 
 
 def reopen(
-    keys: Sequence[str], verdicts: Sequence[str], again: set[str], *, part: int | None, newest: bool = False
+    keys: Sequence[str], verdicts: Sequence[str], again: set[str], *, newest: bool = False
 ) -> Script[set[int]]:
     """
     Reopen the entries of *keys* with one of *verdicts*; return their lanes, and add their keys to *again*.
@@ -166,12 +161,11 @@ def reopen(
     counts: Counter[tuple[int, str, int]] = Counter({(State.TO_DO, "", 0): len(rows)})
     changed: list[tuple[int, str, int | None]] = []
     for place, (seq, _, _, verdict, intent, flags) in zip(places, rows, strict=True):
-        kept = intent if verdict == Verdict.UNKNOWN else without_sends(intent)
-        changed.append((seq, not_overtaken(kept) if newest else kept, place))
+        changed.append((seq, _to_do(intent, is_new=verdict != Verdict.UNKNOWN, newest=newest), place))
         counts[State.DONE, verdict, flags] -= 1
     yield _REOPEN, (changed,)
     yield _HEARD, ([seq for seq, *_ in rows],)
-    yield from count(part, counts)
+    yield from count(counts)
     again.update(key for _, key, *_ in rows)
     return {lane for _, _, lane, *_ in rows}
 
@@ -191,18 +185,18 @@ def may_drop(key: str, *, done: bool = True) -> Script[int | None]:
     return entry.seq
 
 
-def drop(key: str, dropped: set[str], *, part: int | None) -> Script[None]:
+def drop(key: str, dropped: set[str], *, done: bool) -> Script[None]:
     """
-    Delete the entry of *key* if nothing of it was sent, or it is done; then add the key to *dropped*.
+    Delete the entry of *key* if nothing of it was sent, or it is *done*; then add the key to *dropped*.
 
-    In a batch (which counts), only one that is not done: its input would send it again.
+    In a batch, only one that is not done: its input would send it again.
 
     A process that is about to send it finds that it is gone, and does not.
     """
     yield "SELECT {durably}", ()
-    seq = yield from may_drop(key, done=part is None)
+    seq = yield from may_drop(key, done=done)
     if seq is not None:
-        yield from count(part, {(State.TO_DO, "", 0): -1})
+        yield from count({(State.TO_DO, "", 0): -1})
         yield "DELETE FROM {s}entries WHERE seq = $1", (seq,)
         yield _HEARD, ([seq],)
         dropped.add(key)
@@ -241,15 +235,16 @@ def empty(before: int, after: int, last: int) -> Script[list[int]]:
     return [seq for seq, *_ in rows]
 
 
-def without_sends(intent: str) -> str:
+def _to_do(intent: str, *, is_new: bool, newest: bool) -> str:
     """
-    Return a packed intent as that of a new write.
+    Return a packed intent as that of a write that is to be done again.
 
-    Not in SQL, because PostgreSQL's JSON cannot store every text.
+    As a *new* one it has no sends; as the *newest*, no note that a newer one to its resource was sent. Not in
+    SQL, because PostgreSQL's JSON cannot store every text.
     """
     kept = _members(intent)
-    for name in ("sent", "bounds", "baseline"):
+    for name in (*(_OF_SENDS if is_new else ()), *(("newest",) if newest else ())):
         kept.pop(name, None)
-    # A new identity: what clients remember of the earlier write is not about this one.
-    kept["nonce"] = msgspec.Raw(_encode(token_hex(8)))
+    if is_new:  # a new identity: what clients remember of the earlier write is not about this one
+        kept["nonce"] = msgspec.Raw(_encode(token_hex(8)))
     return _encode(kept).decode()

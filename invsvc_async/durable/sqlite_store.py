@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from contextlib import asynccontextmanager, closing, nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from msgspec.structs import astuple
-
-from invsvc_async.durable.entry import ENTRY, SENT, LostLaneError, State, columns_of, entry_in
+from invsvc_async.durable.entry import ENTRY, SENT, SET_SENT, LostLaneError, State, columns_of, entry_in
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import Epoch, fact
-from invsvc_async.durable.tables import check, create, keep
+from invsvc_async.durable.tables import check, create, keep, latest
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, SqliteDialect, slices
@@ -25,12 +23,12 @@ from invsvc_async.storage.sqlite_file import SameFile, check_file, opened_as
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.durable.tables import Opening
+    from invsvc_async.durable.tables import Opening, Put
     from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 
@@ -59,9 +57,8 @@ _LOOK_EVERY = 10_000  # steps of SQLite, a millisecond, between looks whether th
 # The lock of the file shows that whoever had it before is dead.
 _FREE = "UPDATE lanes SET owner = NULL"
 _STORE: Final = f"""
-UPDATE {{s}}entries AS e SET state = given.state, common = given.common, intent = given.intent,
-    claim = given.claim, verdict = given.verdict, outcome = given.outcome, done_at = given.done_at
-FROM {{rows 1 seq:bigint {SENT}}} WHERE e.seq = given.seq AND e.done_at IS NULL {{changed}}
+UPDATE {{s}}entries AS e SET {SET_SENT} FROM {{rows 1 seq:bigint {SENT}}}
+    WHERE e.seq = given.seq AND e.done_at IS NULL {{changed}}
 """
 _STATES: Final = "SELECT seq, state FROM {s}entries WHERE seq {any 1 bigint}"
 _LEFT: Final = """
@@ -83,6 +80,7 @@ class SqliteStore:
 
     silence: float = inf
     marks: int = 0  # at its opening alone
+    hurried = nullcontext  # a file answers soon
 
     def __init__(self, path: str | Path, how: Opening) -> None:
         self.path: Path = Path(path).resolve()  # the file has one owner, also through links
@@ -93,15 +91,12 @@ class SqliteStore:
         self._same = SameFile(self.path, self._name, "all that use it")
         self._lock = FileLock(self.path, self._name, _IN_USE.get(how.kind, _IN_USE_OTHERWISE))
         self._writer: Writer | None = None
-        self._starting: Writer | None = None  # its connection is being opened
         self._given_up = threading.Event()  # the opening: the check of a large file takes a minute
-        self.lanes: int = how.lanes
-        self.part: int | None = 0 if how.counted else None
         self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons()
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
-        self._has_others = False  # others, such as claims of keys, may have been stored so, too
+        self._recount = False  # that is not sure: claims of keys, for example, are stored so, too
         beside = self.path.with_name(f"{self.path.name}.epoch")
         self._epoch = Epoch(beside, self._name, DIALECT, how)
 
@@ -114,25 +109,22 @@ class SqliteStore:
                 folder is not writable.
         """
         del session, same_mode  # of each entry that is settled
-        if self._starting is None:
+        if self._writer is None:
             self._given_up = threading.Event()
-            self._starting = Writer(
+            self._writer = Writer(
                 self._name, self._connect, self._store_group, check=self._same.check, ended=self._group_ended
             )
-            self._starting.start_thread()
+            self._writer.start_thread()
         try:
-            await self._starting.opened()
-        except asyncio.CancelledError:
-            raise  # its thread still uses the file: opening again, or closing, takes it up
-        except BaseException:
-            self._starting = None
+            await self._writer.opened()
+        except JournalError:  # if it is cancelled, opening again, or closing, takes its thread up
+            self._writer = None
             raise
-        self._writer, self._starting = self._starting, None
 
     async def aclose(self) -> None:
         """Store everything and release the file. An opening that is under way ends soon."""
         self._given_up.set()
-        writer, self._writer, self._starting = self._writer or self._starting, None, None
+        writer, self._writer = self._writer, None
         if writer is not None:
             if not self._reading:
                 writer.act(lambda connection: connection.execute("DELETE FROM facts WHERE name = 'open'"))
@@ -169,11 +161,6 @@ class SqliteStore:
 
     async def idle(self) -> None:
         """Do nothing: what is pending is stored before what is requested next."""
-
-    @asynccontextmanager
-    async def hurried(self) -> AsyncGenerator[None]:
-        """Do nothing: a file answers soon."""
-        yield
 
     async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
         """Return entries that are not done, in their order; not those of *held*. There is one lane."""
@@ -216,7 +203,7 @@ class SqliteStore:
         def noted(connection: sqlite3.Connection) -> T:
             before = connection.total_changes
             result = act(connection)
-            self._has_others |= connection.total_changes != before
+            self._recount |= connection.total_changes != before
             return result
 
         return self._open_writer.act(noted)
@@ -316,53 +303,49 @@ class SqliteStore:
         self._epoch.close()
         self._lock.release()
 
-    def _store_group(
-        self, connection: sqlite3.Connection, values: list[tuple[Entry, Lane, Left | None]]
-    ) -> list[LostLaneError | None]:
-        last = {(each[0].key, each[0].seq): each for each in values}  # the later counts
-        new = [(entry, lane) for entry, lane, _ in last.values() if not entry.seq]
-        sent = [(entry, left) for entry, _, left in last.values() if entry.seq]
-        lost: set[tuple[str, int]] = set()
+    def _store_group(self, connection: sqlite3.Connection, values: list[Put]) -> list[JournalError | None]:
+        new, sent, lefts = latest(values)
+        self._sends += [entry.state for entry, _, _ in (*new, *sent)].count(State.SENDING)
+        fresh, lost = self.commons.fresh(), set[int | str]()
         # Usually it is one statement, which is its own transaction.
-        is_one = not new and len(sent) <= MOST and all(left is None for _, left in sent)
-        fresh = self.commons.fresh()
-        with nullcontext() if is_one and not fresh else transaction(connection):
+        with transaction(connection) if new or lefts or fresh or len(sent) > MOST else nullcontext():
             if fresh:
                 connection.executemany("INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh)
                 self._storing = [number for number, _ in fresh]
             for some in slices(new, MOST):
                 kept = {key for (key,) in connection.execute(*DIALECT.translated(*keep(some)))}
-                lost.update((entry.key, 0) for entry, _ in some if entry.key not in kept)
-            for part in slices(sent, MOST):
-                lost |= DIALECT.run(connection, _store(part))
-        self._sends += sum(
-            entry.state is State.SENDING and name not in lost for name, (entry, *_) in last.items()
-        )
-        gone = {name: LostLaneError(f"entry {name[0]!r} {_GONE}") for name in lost}
-        return [gone.get((entry.key, entry.seq)) for entry, *_ in values]
+                lost.update(entry.key for entry, _, _ in some if entry.key not in kept)
+            lost |= DIALECT.run(connection, _store([entry for entry, _, _ in sent], lefts))
+        if not lost:
+            return []
+        self._recount = True  # fewer were stored
+        return [
+            LostLaneError(f"entry {entry.key!r} {_GONE}") if (entry.seq or entry.key) in lost else None
+            for entry, *_ in values
+        ]
 
     def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
         """Repeat beside the file how many sends a group has stored."""
-        sends, self._sends = self._sends if is_clean and not self._has_others else None, 0
-        self._has_others = False
+        sends, self._sends = self._sends if is_clean and not self._recount else None, 0
+        self._recount = False
         stored, self._storing = self._storing, []
         if is_clean:
             self.commons.stored.update(stored)
         self._epoch.ended(connection, sends)
 
 
-def _store(given: Sequence[tuple[Entry, Left | None]]) -> Script[set[tuple[str, int]]]:
+def _store(entries: Sequence[Entry], lefts: Sequence[tuple[Cell, ...]]) -> Script[set[int]]:
     """
-    Update entries by their numbers; return the keys and numbers of those that are gone, or done.
+    Update *entries* by their numbers; return those of entries that are gone, or done.
 
     An entry that was dropped, or that another write under its key replaced, stays so.
     """
-    changed = yield _STORE, ([(entry.seq, *columns_of(entry)) for entry, _ in given],)
     lost: set[int] = set()
-    if len(changed) < len(given):
-        states = dict((yield _STATES, ([entry.seq for entry, _ in given],)))
-        lost = {entry.seq for entry, _ in given if states.get(entry.seq) != entry.state}
-    kept = [(entry.seq, left) for entry, left in given if left is not None and entry.seq not in lost]
-    if left := [(seq, *astuple(each)) for seq, each in kept]:
-        yield _LEFT, (left,)
-    return {(entry.key, entry.seq) for entry, _ in given if entry.seq in lost}
+    for some in slices(entries, MOST):
+        changed = yield _STORE, ([(entry.seq, *columns_of(entry)) for entry in some],)
+        if len(changed) < len(some):
+            states = dict((yield _STATES, ([entry.seq for entry in some],)))
+            lost.update(entry.seq for entry in some if states.get(entry.seq) != entry.state)
+    for part in slices([left for left in lefts if left[0] not in lost], MOST):
+        yield _LEFT, (part,)
+    return lost

@@ -22,9 +22,10 @@ the fill factor leaves room on the row's page for its second version, so such an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
+from msgspec.structs import astuple
 
 from invsvc_async.durable.entry import SENT, State, columns_of
 from invsvc_async.errors import JournalError
@@ -32,20 +33,23 @@ from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.table_version import BEGIN_ANEW, VERSION, check_version
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
     from invsvc_async.storage.dialect import Cell, Script
 
-__all__ = ["TAKER", "Opening", "check", "count", "create", "flags_in", "keep"]
+    Put: TypeAlias = tuple[Entry, Lane, Left | None]  # an entry, and the state in which it left its thing
+
+__all__ = ["TAKER", "Opening", "Put", "check", "count", "create", "flags_in", "keep", "latest"]
 
 _LOST, _OVERTAKEN = '"lost":true', '"overtaken":true'  # in an outcome
 TAKER: Final = "taker"  # the fact that says in a file who gives the verdicts of what is sent now
 _COUNT: Final = """
-{postgres}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
-    SELECT {arg 1 smallint}, state, verdict, flags, many
-    FROM {rows 2 state:smallint verdict:text flags:smallint many:bigint} WHERE true
+{counted}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
+    SELECT {part}, state, verdict, flags, many
+    FROM {rows 1 state:smallint verdict:text flags:smallint many:bigint} WHERE true
     ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = c.many + excluded.many
 """
 # A new entry is inserted.  One that another process has taken over is in another lane, and stays as it is.
@@ -206,24 +210,35 @@ def check(name: str, how: Opening) -> Script[None]:
         )
 
 
-def keep(given: Sequence[tuple[Entry, Lane]]) -> tuple[str, Sequence[Cell]]:
+def latest(given: Iterable[Put]) -> tuple[list[Put], list[Put], list[tuple[Cell, ...]]]:
+    """Return of each entry what is *given* last: new ones, those with numbers, and rows of what they left."""
+    new: dict[str, Put] = {}
+    sent: dict[int, Put] = {}
+    lefts: dict[int, tuple[Cell, ...]] = {}
+    for each in given:
+        entry, _, left = each
+        if not entry.seq:
+            new[entry.key] = each
+            continue
+        sent[entry.seq] = each
+        if left is not None:
+            lefts[entry.seq] = entry.seq, *astuple(left)
+    return [*new.values()], [*sent.values()], [*lefts.values()]
+
+
+def keep(given: Sequence[Put]) -> tuple[str, Sequence[Cell]]:
     """
     Return the statement that inserts or updates entries by their keys, and its values.
 
     It returns the keys of those whose lanes are still owned.
     """
     rows = [
-        (entry.key, lane.number, lane.token, entry.operation, *columns_of(entry)) for entry, lane in given
+        (entry.key, lane.number, lane.token, entry.operation, *columns_of(entry)) for entry, lane, _ in given
     ]
-    return _KEEP, (rows, list({lane.number for _, lane in given}))
+    return _KEEP, (rows, list({lane.number for _, lane, _ in given}))
 
 
-def count(part: int | None, changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
-    """
-    Add *changes*, by state, verdict and flags, to the *part* of the counts, if they are kept.
-
-    In a file, triggers do that.
-    """
-    rows = [(int(which[0]), *which[1:], many) for which, many in sorted(changes.items()) if many]
-    if part is not None and rows:
-        yield _COUNT, (part, rows)
+def count(changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
+    """Add *changes*, by state, verdict and flags, to the counts, if they are kept."""
+    if rows := [(int(which[0]), *which[1:], many) for which, many in sorted(changes.items()) if many]:
+        yield _COUNT, (rows,)

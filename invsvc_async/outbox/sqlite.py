@@ -326,7 +326,7 @@ def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[tuple[i
         yield "DELETE FROM {s}entries WHERE key {any 1 text}", (replaced,)
     numbers: set[int] = set()
     if taken:
-        yield from add(taken, commons, part=None, ours=numbers)
+        yield from add(taken, commons, ours=numbers)
     return len(taken), min(numbers) - 1 if numbers else None
 
 
@@ -335,7 +335,7 @@ def _end_lost(moved: Sequence[Entry]) -> Script[None]:
     known = {key for key, *_ in (yield KNOWN, ([row.key for row in moved],))}
     lost = [row for row in moved if row.key not in known]
     if lost:
-        yield from add(lost, {}, part=None, ours=set())
+        yield from add(lost, {}, ours=set())
         ended = verdict_of_lost(lost[0])
         values = int(State.DONE), ended.verdict, ended.outcome, ended.done_at
         yield _END, (*values, [row.key for row in lost])

@@ -16,6 +16,7 @@ that both databases have, with values as ``$1``, ``$2``, and these words for wha
 ``{changed}``                  at the end of an INSERT, UPDATE or DELETE: the result has a row for each
                                that it changed (not after WITH, where Python's driver does not count)
 ``{postgres}``, ``{sqlite}``   at the start of a statement: it is for this database alone
+``{counted}``                  the same: for a PostgreSQL store that counts; a file does so by triggers
 =============================  =====================================================================
 
 In SQLite, a list becomes ``VALUES`` with a mark for each value: of the ways tried, that takes the least time
@@ -27,7 +28,7 @@ numbered: Python 3.12.0 to 3.12.3 warn of that.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -49,7 +50,7 @@ Script: TypeAlias = Generator[tuple[str, Values], Rows, T]
 MOST: Final = 256  # rows of a list
 _WORDS: Final = re.compile(r"\{(?P<word>\w+)(?: (?P<number>\d+) (?P<types>[^}]+))?\}|\$(?P<plain>\d+)")
 _LOCKS: Final = {"share": "FOR SHARE", "update": "FOR UPDATE", "skip": "FOR UPDATE SKIP LOCKED"}
-_ONLY: Final = {"postgres", "sqlite"}
+_ONLY: Final = {"postgres", "sqlite", "counted"}
 
 
 class _Part(NamedTuple):
@@ -61,43 +62,37 @@ class _Part(NamedTuple):
 
 
 class _Statement(NamedTuple):
-    """A statement: texts and words in turn, and which of its values are rows of so many columns."""
+    """The words of a statement, and which of its values are rows of so many columns."""
 
-    texts: tuple[str, ...]
     parts: tuple[_Part, ...]
     rows: dict[int, int]
-    only: str | None  # the one database that it is for
+    only: str | None  # the stores that it is for
     is_counted: bool
 
 
 @cache
 def _parsed(text: str) -> _Statement:
-    texts: list[str] = []
     parts: list[_Part] = []
-    end = 0
     for found in _WORDS.finditer(text):
         word, number, types, plain = found.group("word", "number", "types", "plain")
         columns = [(name, kind) for name, _, kind in (each.rpartition(":") for each in (types or "").split())]
         parts.append(_Part("arg" if plain else word, int(plain or number or 0), (*columns,)))
-        texts.append(text[end : found.start()])
-        end = found.end()
     rows = {part.number: len(part.columns) for part in parts if part.word == "rows"}
     words = {part.word for part in parts}
-    only = next(iter(words & _ONLY), None)
-    return _Statement((*texts, text[end:]), (*parts,), rows, only, "changed" in words)
+    return _Statement((*parts,), rows, next(iter(words & _ONLY), None), "changed" in words)
 
 
 class _Dialect:
-    """Statements for the database *only*; *names* stand for themselves in braces, and are our own text."""
+    """Statements for stores of *kinds*; *names* stand for themselves in braces, and are our own text."""
 
-    only: str
-
-    def __init__(self, **names: str) -> None:
+    def __init__(self, *kinds: str, **names: str) -> None:
+        self._kinds = {None, *kinds}
         self._names = {**dict.fromkeys(_ONLY, ""), **names}
         self._known: dict[object, str] = {}
 
-    def _put_together(self, statement: _Statement, words: Iterable[str]) -> str:
-        return "".join(chain.from_iterable(zip(statement.texts, (*words, ""), strict=True)))
+    @staticmethod
+    def _put_together(text: str, words: Iterator[str]) -> str:
+        return _WORDS.sub(lambda _: next(words), text)
 
 
 def slices(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
@@ -133,17 +128,15 @@ async def await_script(script: Script[T], execute: Callable[[str, Values], Await
 class PostgresDialect(_Dialect):
     """Statements for PostgreSQL, run by asyncpg: a list is an array for each column."""
 
-    only = "postgres"
-
-    def __init__(self, **names: str) -> None:
-        super().__init__(changed="RETURNING true", **_LOCKS, **names)
+    def __init__(self, *kinds: str, **names: str) -> None:
+        super().__init__("postgres", *kinds, changed="RETURNING true", **_LOCKS, **names)
 
     async def run(self, connection: Connection, script: Script[T]) -> T:
         """Run *script* in the open transaction of *connection*."""
         return await await_script(script, partial(self._execute, connection))
 
     async def _execute(self, connection: Connection, text: str, values: Values) -> Rows:
-        if _parsed(text).only not in {None, self.only}:
+        if _parsed(text).only not in self._kinds:
             return ()
         found: Rows = await connection.fetch(*self.translated(text, values))
         return found
@@ -161,7 +154,7 @@ class PostgresDialect(_Dialect):
                 given += map(list, zip(*value, strict=True)) if value else [[]] * statement.rows[number]
         if text not in self._known:
             words = (self._word(part, firsts[part.number]) for part in statement.parts)
-            self._known[text] = self._put_together(statement, words)
+            self._known[text] = self._put_together(text, words)
         given[0] = self._known[text]
         return given
 
@@ -179,10 +172,8 @@ class PostgresDialect(_Dialect):
 class SqliteDialect(_Dialect):
     """Statements for SQLite: a list is ``VALUES``, or marks in parentheses; names of *clocks*, the time."""
 
-    only = "sqlite"
-
     def __init__(self, clocks: Mapping[str, Callable[[], float]] | None = None, **names: str) -> None:
-        super().__init__(changed="", **dict.fromkeys(_LOCKS, ""), **names)
+        super().__init__("sqlite", changed="", **dict.fromkeys(_LOCKS, ""), **names)
         self._clocks = clocks or {}
 
     def run(self, connection: sqlite3.Connection, script: Script[T]) -> T:
@@ -191,7 +182,7 @@ class SqliteDialect(_Dialect):
 
     def _execute(self, connection: sqlite3.Connection, text: str, values: Values) -> Rows:
         statement = _parsed(text)
-        if statement.only not in {None, self.only}:
+        if statement.only not in self._kinds:
             return ()
         cursor = connection.execute(*self.translated(text, values))
         # A statement with RETURNING takes 13 to 15 instead of 9 to 10 µs.
@@ -202,7 +193,7 @@ class SqliteDialect(_Dialect):
         statement = _parsed(text)
         given: list[Cell] = []
         known: tuple[Any, ...] = (text,)  # Any: the text, and the sizes of its lists
-        times: dict[str, float] = {}
+        times = {name: clock() for name, clock in self._clocks.items()}  # one time in the whole statement
         for word, number, columns in statement.parts:
             if word in {"rows", "any"}:
                 value = values[number - 1]
@@ -214,15 +205,12 @@ class SqliteDialect(_Dialect):
                     given.append(len(value))
             elif number:
                 given.append(values[number - 1])
-            elif word in self._clocks:
-                if word not in times:  # one time in the whole statement
-                    times[word] = self._clocks[word]()
+            elif word in times:
                 given.append(times[word])
         if known not in self._known:
             sizes = iter(known[1:])
-            self._known[known] = self._put_together(
-                statement, [self._word(part, sizes) for part in statement.parts]
-            )
+            words = (self._word(part, sizes) for part in statement.parts)
+            self._known[known] = self._put_together(text, words)
         return self._known[known], given
 
     def _word(self, part: _Part, sizes: Iterator[int]) -> str:

@@ -11,8 +11,9 @@ import asyncio
 import os
 import sqlite3  # noqa: TC003 - msgspec reads the types of _Job
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import groupby
+from operator import attrgetter
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,7 +56,7 @@ def transaction(
 class _Job(msgspec.Struct, eq=False, gc=False):  # gc=False: a quarter of the collections (measured)
     """One request: *act* runs in the transaction, *value* is stored with the others of its group."""
 
-    done: asyncio.Future[Any] | None  # Any: the result of *act*, or of storing *value*
+    done: asyncio.Future[Any]  # Any: the result of *act*, or of storing *value*
     value: Any = None  # Any: as the writer's owner has it
     act: Callable[[sqlite3.Connection], Any] | None = None
     result: Any = None
@@ -63,11 +64,16 @@ class _Job(msgspec.Struct, eq=False, gc=False):  # gc=False: a quarter of the co
 
     def resolve(self) -> None:
         """Complete the future, on the loop's thread."""
-        done, error = self.done, self.error
+        if self.error is None:
+            if not self.done.done():
+                self.done.set_result(self.result)
+            return
+        settle(self.done, None, self.error)
         # The traceback of an error refers to this object, and the collector would not see a cycle through it.
-        self.done = self.act = self.error = None
-        if done is not None:
-            settle(done, self.result, error)
+        del self.done, self.act, self.error
+
+
+_act_of: attrgetter[Callable[[sqlite3.Connection], Any] | None] = attrgetter("act")
 
 
 class Writer:
@@ -75,7 +81,7 @@ class Writer:
     The thread, for one event loop and the file *name* (as errors show it).
 
     *connect* opens the connection.  *store* writes a list of values, in the open transaction or in one of its
-    own, and returns the result or error of each, or ``None`` if they have none.  Both run on the thread.
+    own, and returns the result or error of each, or nothing if they have none.  Both run on the thread.
     *begin* is the statement, or function, that starts the transaction of a group.  *check* is called there
     before each group, which fails if it raises; *ended* after each, once its requests are complete, with
     whether all succeeded.
@@ -141,28 +147,26 @@ class Writer:
 
     def store(self, value: object) -> asyncio.Future[Any]:
         """Store *value* with the others of its group; the future completes once that is on the disk."""
-        done: asyncio.Future[Any] = self._loop.create_future()
-        self._put(_Job(done, value))
-        return done
+        return self._put(_Job(self._loop.create_future(), value))
 
     def act(self, act: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Run *act* in a transaction, after all earlier requests; the future has its result."""
-        done: asyncio.Future[T] = self._loop.create_future()
-        self._put(_Job(done, act=act))
-        return done
+        return self._put(_Job(self._loop.create_future(), act=act))
 
     def run(self, dialect: SqliteDialect, script: Callable[[], Script[T]]) -> asyncio.Future[T]:
         """Run a new *script* in a transaction, after all earlier requests; the future has its result."""
         return self.act(lambda connection: dialect.run(connection, script()))
 
-    def _put(self, job: _Job) -> None:
+    def _put(self, job: _Job) -> asyncio.Future[Any]:
+        done = job.done
         if self._ended is not None:
             job.error = self._ended
             job.resolve()
-            return
+            return done
         if not (self._waiting or self._under_way or self._loop.is_closed()):  # if it is, `stop` hands over
             self._loop.call_soon(self._hand_over)  # together with all that is requested until then
         self._waiting.append(job)
+        return done
 
     def _hand_over(self) -> None:
         if self._waiting and self._ended is None:
@@ -224,27 +228,21 @@ class Writer:
     def _run(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         if self._check is not None:
             self._check()
-        if all(job.act is None for job in jobs):
-            self._store_all(connection, jobs)
-            return
-        with transaction(connection, self._begin):
-            for is_stored, some in groupby(jobs, lambda job: job.act is None):
-                if is_stored:
-                    self._store_all(connection, [*some])
+        # Without functions, what is stored may be one statement, which is its own transaction.
+        with transaction(connection, self._begin) if any(map(_act_of, jobs)) else nullcontext():
+            for act, some in groupby(jobs, _act_of):
+                if act is not None:
+                    for job in some:
+                        job.result = act(connection)
                     continue
-                for job in some:
-                    assert job.act is not None
-                    job.result = job.act(connection)
-
-    def _store_all(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
-        assert self._store is not None
-        results = self._store(connection, [job.value for job in jobs])
-        if results is not None:
-            for job, result in zip(jobs, results, strict=True):
-                if isinstance(result, Exception):
-                    job.error = result
-                else:
-                    job.result = result
+                assert self._store is not None
+                stored = [*some]
+                results = self._store(connection, [job.value for job in stored])
+                for job, result in zip(stored, results, strict=True) if results else ():
+                    if isinstance(result, Exception):
+                        job.error = result
+                    else:
+                        job.result = result
 
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed, so nothing waits any more

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.writes.driver import AnyDriver
     from invsvc_async.writes.journal import Journal
 
-__all__ = ["recover_on", "recovered", "resumed", "settled"]
+__all__ = ["recover_on", "recovered", "resumed", "run_of", "settled"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -38,7 +38,7 @@ async def settled(
 ) -> AnyOutcome:
     """Find out by reads alone what became of *intent*."""
     check_scope(view, intent, same_mode=same_mode)
-    driver = _run_of(view, with_reader(intent, reader), reader)
+    driver = run_of(view, with_reader(intent, reader), reader)
     await driver.drive()
     if driver.journal is not None:
         asyncio.get_running_loop().call_soon(driver.journal.heard, intent.identity)
@@ -95,7 +95,7 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
 
     async def one(intent: Intent) -> Outcome[Any]:
         gone = not is_shared or journal.sender_is_gone(intent.identity)  # type: ignore[attr-defined]
-        driver = _run_of(view, intent, journaled=True, gone_since=opened if gone else None)
+        driver = run_of(view, intent, journaled=True, gone_since=opened if gone else None)
         driver.journal = None  # nothing is sent; if it is cancelled, its entry stays as it is
         async with limit:
             await driver.drive()
@@ -122,10 +122,16 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
     return [*undelivered, *(task.result() for task in tasks), *keyed]
 
 
-def _run_of(
-    view: ClientOptions, intent: Intent, reader: AnyReader | None = None, **known: Any
-) -> AnyDriver:  # Any: as `taken_up` takes it
-    begin = partial(taken_up, view.session, reads_only=True, **known)
+def run_of(
+    view: ClientOptions,
+    intent: Intent,
+    reader: AnyReader | None = None,
+    *,
+    reads_only: bool = True,
+    **known: Any,  # as `taken_up` takes it
+) -> AnyDriver:
+    """Return a run that goes on with *intent*, as :func:`taken_up`."""
+    begin = partial(taken_up, view.session, reads_only=reads_only, **known)
     return Driver(spec_of_intent(view, intent, reader), intent, begin=begin, takes_up=True)
 
 

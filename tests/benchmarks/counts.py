@@ -19,14 +19,20 @@ import sys
 from contextlib import AsyncExitStack, contextmanager
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import attrs
 
 import invsvc_async
 from benchmarks import bench_page, bodies
 from invsvc_async import ApiKey, Client, ReconcilePolicy
+from invsvc_async.durable.entry import State
 from invsvc_async.events import Receiver, SharedHeader
 from invsvc_async.simulator import Simulator
+from tests.durable import stores
+from tests.support.inline_writer import InlineWriter
 from tests.support.virtual_time import LoopClock, VirtualTimeLoop, service_clock
 
 _FOLDER = os.path.dirname(invsvc_async.__file__) + os.sep  # noqa: PTH120 - as in the names of code
@@ -196,6 +202,25 @@ async def _of_pages():
     }
 
 
+class _Writer(InlineWriter):
+    def delay(self):
+        return 0.0
+
+
+async def _of_file():
+    with TemporaryDirectory() as folder, patch("invsvc_async.durable.sqlite_store.Writer", _Writer):
+        async with stores.opened(stores.store_of("SQLite", Path(folder), "counts")) as store:
+            [lane] = await stores.lanes_of(store, LoopClock())
+            entries = await stores.fill(store, *map(str, range(100)))
+            for entry in entries:
+                entry.state = State.SENDING
+
+            async def put():
+                await asyncio.gather(*map(lane.put, entries))
+
+            return {"100 sends stored in a file": await _counted(put)}
+
+
 def measure():
     """Return the counts of each call by its name."""
     gc.disable()
@@ -205,6 +230,7 @@ def measure():
                 **runner.run(_of_client()),
                 **runner.run(_of_receiver()),
                 **runner.run(_of_pages()),
+                **runner.run(_of_file()),
             }
     finally:
         gc.enable()

@@ -34,7 +34,7 @@ async def process(store, clock, number, chance):
             for key in keys
         ]  # fmt: skip
         await entries.add(new, leases.name, None)
-        await leases.take(store.lanes)
+        await leases.take(store.how.lanes)
         found = await store.open_in(dict.fromkeys(leases.lanes, 0), (), 5) if leases.lanes else []
         for state in (State.SENDING, State.DONE):
             stored = [put(leases, entry, state, chance) for entry in found if chance.random() < 0.8]

@@ -82,9 +82,9 @@ async def test_changes_of_entries(store, client):
     for entry in (refused, other, done):
         await end(lane, entry, "applied" if entry is done else "refused")
     again, dropped, gone = set(), set(), set()
-    await twice(store, lambda: reopen(["refused"], NOT_APPLIED, again, part=store.part))
-    await twice(store, lambda: reopen(["other"], NOT_APPLIED, again, part=store.part, newest=True))
-    await twice(store, lambda: drop("fresh", dropped, part=store.part))
+    await twice(store, lambda: reopen(["refused"], NOT_APPLIED, again))
+    await twice(store, lambda: reopen(["other"], NOT_APPLIED, again, newest=True))
+    await twice(store, lambda: drop("fresh", dropped, done=False))
     assert (again, dropped) == ({"refused", "other"}, {"fresh"})
     assert await counts(store) == await counts(store, SCAN)
     assert await twice(store, lambda: take_verdicts("me.1", 60.0, 9)) == [done.seq]

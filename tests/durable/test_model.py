@@ -379,7 +379,7 @@ class DatabaseModel(StoreModel):
             await store.aclose()
 
         self.done(take_over())
-        assert len(self.leases.lanes) == self.store.lanes
+        assert len(self.leases.lanes) == self.store.how.lanes
 
 
 COMMON = settings(

@@ -63,7 +63,7 @@ async def test_put_of_an_entry_that_is_not_open_any_more(store, lane, gone):
     """It is refused, so that nothing is sent for it."""
     (entry,) = await fill(store, "one")
     if gone == "dropped":
-        await store.run(lambda: drop("one", set(), part=store.part))
+        await store.run(lambda: drop("one", set(), done=False))
     elif gone == "done":
         await end(lane, entry)
     elif isinstance(store, SqliteStore):
@@ -159,7 +159,6 @@ async def test_reopening(store, lane):
             ["applied", "refused", "unknown", "open", "none"],
             [*NOT_APPLIED, "applied"],
             again,
-            part=store.part,
         )
     )
     assert (lanes, again) == ({1}, {"refused", "unknown"})
@@ -182,11 +181,11 @@ async def test_dropping(store, lane):
     )
     dropped = set()
     for key in ("sent", "fresh", "late", "none"):
-        await store.run(lambda key=key: drop(key, dropped, part=store.part))
+        await store.run(lambda key=key: drop(key, dropped, done=False))
     assert dropped == {"late"}
     assert await numbers(store, "SELECT seq FROM {s}entries ORDER BY seq") == [fresh.seq, sent.seq]
     await end(lane, sent)
-    await store.run(lambda: drop("sent", dropped, part=None))
+    await store.run(lambda: drop("sent", dropped, done=True))
     assert (dropped, await unheard(store)) == ({"late", "sent"}, [])
 
 
@@ -202,7 +201,7 @@ async def test_pruning(store, lane):
     await store.rows("DELETE FROM {s}unheard WHERE seq <> $1", kept)
     old = await store.run(lambda: find_old(5000, 0, 10**9, unacknowledged=False))
     assert [*old.values()] == ["old", "reopened"]
-    await store.run(lambda: reopen(["reopened"], NOT_APPLIED, set(), part=store.part))
+    await store.run(lambda: reopen(["reopened"], NOT_APPLIED, set()))
     gone = set()
     await store.run(lambda: prune(5000, [*old], unacknowledged=False, gone=gone))
     assert gone == {entries["old"].seq}

@@ -147,7 +147,7 @@ F, G = (("create", key) for key in "FG")
 LEFT = ("ok", "lost", "late")
 JOURNAL_SCENES: tuple[Scene, ...] = (
     Scene(name="file: restored: three renames", play=restored(A, B, C, at=(1.0, 0.4, 0.8)), fates={"A": LEFT, "B": LEFT}),
-    Scene(name="file: restored: fed slowly", play=restored(A, B, at=(1.4, 1.0), pause=0.7), fates={"A": LEFT}),
+    Scene(name="file: restored: fed slowly", play=restored(A, B, at=(1.5, 1.0), pause=0.7), fates={"A": LEFT}),
     Scene(name="file: restored: two changes", play=restored(D, E, at=(1.0, 0.4, 0.8)), fates={"D": LEFT, "E": LEFT}),
     Scene(name="file: restored: two creates", play=restored(F, G, at=(1.0, 0.4, 0.8)), fates={"F": LEFT, "G": LEFT}),
     Scene(name="file: restored: refused, then another", play=restored(A, D, then=(B, E), at=(1.0, 0.5, 0.8)),

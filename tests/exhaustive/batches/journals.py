@@ -63,7 +63,7 @@ class ScriptedFile(SqliteStore):
 
     def drop(self) -> None:
         """Do what the end of a killed process does: undo what is not committed, and close all files."""
-        writer, self._writer, self._starting = self._writer or self._starting, None, None
+        writer, self._writer = self._writer, None
         if isinstance(writer, InlineWriter) and writer.connection is not None:
             writer.connection.close()
             writer.connection = None
