@@ -70,6 +70,8 @@ WHERE true ON CONFLICT (thing) DO UPDATE SET place = max(s.place, excluded.place
     state = excluded.state, stamp = excluded.stamp
 """
 
+sqlite3.register_adapter(State, int)  # otherwise it looks for one through all it knows, 3,000 instructions
+
 
 class SqliteStore:
     """

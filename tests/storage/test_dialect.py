@@ -60,6 +60,21 @@ async def test_lists_of_rows_and_of_values(run):
     assert await run(those, ["c", "a", "?"], 1) == [("a", 1, "xy", 1), ("c", 3, "é", 1)]
 
 
+async def test_no_value_is_stored_as_null(run):
+    """In each column, whatever its type, and where a statement is given one value alone."""
+
+    def nulls():
+        rows = yield (
+            "SELECT key FROM {t} WHERE number IS NULL AND note IS NULL AND {arg 1 text} IS NULL",
+            (None,),
+        )
+        return [key for (key,) in rows]
+
+    await run(make)
+    await run(add, [("a", None, None), ("b", 2, None), ("c", None, "")])
+    assert await run(nulls) == ["a"]
+
+
 @pytest.mark.parametrize("many", [0, 1, 2, 3, 7, 8, 9, MOST])
 async def test_lists_of_each_length(run, many):
     await run(make)
