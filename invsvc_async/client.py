@@ -17,7 +17,7 @@ import msgspec
 from invsvc_async._version import __version__
 from invsvc_async.concurrency.clock import Clock, SystemClock
 from invsvc_async.errors import ConfigurationError, takes_secrets
-from invsvc_async.models.common import UNSET
+from invsvc_async.models.common import UNSET, Unset
 from invsvc_async.settings import (
     ParameterNames,
     ReadRetries,
@@ -29,7 +29,7 @@ from invsvc_async.settings import (
     warn_if_never_sent_again,
 )
 from invsvc_async.transport.credentials import Credential, credential_from
-from invsvc_async.transport.session import ClientOptions, ClientState
+from invsvc_async.transport.session import AttemptReport, ClientOptions, ClientState, DecisionReport
 from invsvc_async.transport.transport import BUILT_ON, MAX_RESPONSE_BYTES, Transport
 from invsvc_async.writes.register import WriteRegister
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.durable.keys import Keys
-    from invsvc_async.models.common import Unset
     from invsvc_async.models.webhooks import Webhook
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from invsvc_async.resources.users import Users
     from invsvc_async.resources.webhooks import Webhooks
     from invsvc_async.settings import CallOptions
-    from invsvc_async.transport.session import AttemptReport, DecisionReport
     from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.write import Write
 

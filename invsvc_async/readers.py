@@ -7,21 +7,18 @@ finding.  An exception raised by a reader counts as a failed read, which proves 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from invsvc_async.codec.envelope import is_cut
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import InvalidRequestError, NotFoundError, ServiceError
 from invsvc_async.reads.retry import NOT_A_CONDITION, is_true
-from invsvc_async.reconcile.history import Absent, Applied, CannotTell
+from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from invsvc_async.client import Client, Reader
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import Finding
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["get", "invoice_by_idempotency_key", "reminder_operation"]

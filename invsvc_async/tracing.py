@@ -8,7 +8,7 @@ costs nothing.  Spans are created by the hooks of the client's state.
 from __future__ import annotations
 
 from collections import OrderedDict
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from hashlib import sha256
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from invsvc_async._version import __version__
-from invsvc_async.client import options_of
+from invsvc_async.client import Client, options_of
 from invsvc_async.durable.backlog import Backlogs
 from invsvc_async.errors import ConfigurationError, ServiceError
 
@@ -34,13 +34,11 @@ except ModuleNotFoundError:
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
-    from contextlib import AbstractAsyncContextManager
 
     from opentelemetry.context import Context
     from opentelemetry.metrics import Histogram, Meter, MeterProvider
     from opentelemetry.trace import Span, SpanContext, TracerProvider
 
-    from invsvc_async.client import Client
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.events import Event, Handling, Receipt, Receiver
     from invsvc_async.reconcile.intent import Intent

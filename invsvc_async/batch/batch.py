@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN, entries_of, results_of, summary_of, workers_of
+from invsvc_async.batch.entries import BEGUN, BatchEntries, entries_of, results_of, summary_of, workers_of
 from invsvc_async.batch.restored import restored_of
-from invsvc_async.batch.result import outcome_in
+from invsvc_async.batch.result import Progress, Result, Summary, Worker, outcome_in
 from invsvc_async.batch.sending import Sending
-from invsvc_async.client import options_of
+from invsvc_async.client import Client, options_of
 from invsvc_async.durable.entry import State
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, takes_secrets
 from invsvc_async.reconcile.history import Verdict
@@ -25,11 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.batch.file_check import Writes
-    from invsvc_async.batch.result import Progress, Result, Summary, Worker
     from invsvc_async.batch.run import Run
-    from invsvc_async.client import Client
     from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["Batch"]

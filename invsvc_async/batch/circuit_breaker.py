@@ -24,13 +24,12 @@ from invsvc_async.errors import (
 )
 from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.history import Attempt, End, Reading, Resumed, Verdict
-from invsvc_async.transport.session import NO_TOKEN, Request
+from invsvc_async.transport.session import NO_TOKEN, ClientOptions, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
-    from invsvc_async.transport.session import ClientOptions
     from invsvc_async.transport.transport import Exchange
 
 __all__ = ["CircuitBreaker"]

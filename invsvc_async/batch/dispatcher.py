@@ -21,12 +21,12 @@ from msgspec.structs import replace
 
 from invsvc_async.batch.earlier import Earlier
 from invsvc_async.batch.engine import Engine
-from invsvc_async.batch.item import ItemOptions
+from invsvc_async.batch.item import Item, ItemOptions
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.durable.entry import LostLaneError
-from invsvc_async.durable.leases import Leases, Sign, pause_of, status_of
+from invsvc_async.durable.entry import Entry, LostLaneError
+from invsvc_async.durable.leases import Lane, Leases, Sign, pause_of, status_of
 from invsvc_async.durable.records import intent_of, verdict_of_unfit
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.writes.recovery import check_scope
@@ -35,11 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from invsvc_async.batch.intake import Asked
-    from invsvc_async.batch.item import Item
     from invsvc_async.batch.sending import Sending
     from invsvc_async.durable.entries import Entries
-    from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.leases import Lane
 
 __all__ = ["Dispatcher"]
 

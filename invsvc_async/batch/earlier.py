@@ -21,7 +21,7 @@ from invsvc_async.durable.last_writes import (
 from invsvc_async.durable.records import intent_of
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.facts import Known
-from invsvc_async.reconcile.history import Resumed
+from invsvc_async.reconcile.history import Reading, Resumed
 from invsvc_async.reconcile.kinds import replaces
 from invsvc_async.writes.state_reads import StateReader
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from invsvc_async.batch.sending import Sending
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store import Store
-    from invsvc_async.reconcile.history import Reading
 
 __all__ = ["Earlier"]
 

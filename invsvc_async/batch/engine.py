@@ -12,14 +12,14 @@ import attrs
 
 from invsvc_async.api.operations import WEBHOOKS_LIST
 from invsvc_async.batch.circuit_breaker import CircuitBreaker
-from invsvc_async.batch.item import ItemOptions
+from invsvc_async.batch.item import Item, ItemOptions
 from invsvc_async.batch.pacing import Slots
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import LostLaneError
 from invsvc_async.errors import BatchStoppedError, ConfigurationError, JournalError
-from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.history import Resumed, Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
-from invsvc_async.writes.driver import Driver, new_run
+from invsvc_async.writes.driver import AnyDriver, Driver, new_run
 from invsvc_async.writes.new_intent import Start, new_start, spec_of_intent, taken_up
 from invsvc_async.writes.recovery import check_scope
 from invsvc_async.writes.state_reads import LIST_SIZE, StateReader
@@ -27,12 +27,9 @@ from invsvc_async.writes.state_reads import LIST_SIZE, StateReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from invsvc_async.batch.item import Item
     from invsvc_async.batch.sending import Sending
-    from invsvc_async.reconcile.history import Resumed
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import ClientState
-    from invsvc_async.writes.driver import AnyDriver
     from invsvc_async.writes.register import WriteRegister
     from invsvc_async.writes.spec import WriteSpec
 

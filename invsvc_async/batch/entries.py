@@ -15,7 +15,7 @@ from invsvc_async.api.operations import TABLE
 from invsvc_async.batch.file_check import Checkpoint
 from invsvc_async.batch.result import Result, Summary, Worker, outcome_in
 from invsvc_async.durable.entries import Entries
-from invsvc_async.durable.entry import State
+from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.facts import SET
 from invsvc_async.durable.leases import dead
 from invsvc_async.durable.scripts import KNOWN, add, empty
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
     from pathlib import Path
 
-    from invsvc_async.durable.entry import Entry
     from invsvc_async.storage.dialect import Script
 
 __all__ = ["BEGUN", "Added", "BatchEntries", "Known", "checkpoint_at", "entries_of", "name_of", "pages_of"]

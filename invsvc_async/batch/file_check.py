@@ -17,13 +17,13 @@ from contextlib import asynccontextmanager, closing
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias
 
 import attrs
 import msgspec
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.client import options_of
+from invsvc_async.client import Client, options_of
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.resources.by_name import as_write, parsed
@@ -31,9 +31,7 @@ from invsvc_async.storage.sqlite_file import in_words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator
-    from typing import BinaryIO
 
-    from invsvc_async.client import Client
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.writes.write import Write
 

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from invsvc_async.durable.entry import State
-from invsvc_async.durable.intents import pack
+from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.intents import Commons, pack
 from invsvc_async.durable.key_names import by_value
 from invsvc_async.durable.records import entry_of
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.writes.new_intent import line_of
 
 if TYPE_CHECKING:
-    from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.intents import Commons
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.spec import WriteSpec
 

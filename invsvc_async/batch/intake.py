@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -14,20 +14,16 @@ import msgspec
 from invsvc_async.batch.file_check import Met
 from invsvc_async.batch.identity import content_of, new_entry
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.durable.entry import State
+from invsvc_async.durable.entry import Entry, State
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.writes.new_intent import intent_of
-from invsvc_async.writes.write import Write
+from invsvc_async.writes.write import AnyWrite, Write
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
     from invsvc_async.batch.entries import BatchEntries, Known
     from invsvc_async.batch.sending import Sending
-    from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.spec import WriteSpec
-    from invsvc_async.writes.write import AnyWrite
 
 __all__ = ["Asked", "Intake", "chunks"]
 

@@ -13,12 +13,12 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entry import ANSWERED, Entry, State
 from invsvc_async.durable.intents import pack
 from invsvc_async.durable.last_writes import left_by
-from invsvc_async.durable.records import encoded, is_answered, record_of, verdict_record
+from invsvc_async.durable.records import Record, encoded, is_answered, record_of, verdict_record
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.reconcile.kinds import kind_of_write
-from invsvc_async.settings import JOURNEY_READER
-from invsvc_async.transport.session import ClientOptions
+from invsvc_async.reconcile.kinds import Kind, kind_of_write
+from invsvc_async.settings import JOURNEY_READER, AnyReader, OnSecret
+from invsvc_async.transport.session import ClientOptions, Request
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -26,12 +26,8 @@ if TYPE_CHECKING:
     from invsvc_async.batch.engine import Engine
     from invsvc_async.batch.restored import Restored
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.durable.records import Record
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
-    from invsvc_async.settings import AnyReader, OnSecret
-    from invsvc_async.transport.session import Request
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.spec import WriteSpec
 

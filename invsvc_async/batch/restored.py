@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.client import options_of
+from invsvc_async.client import Client, options_of
 from invsvc_async.codec import envelope
 from invsvc_async.durable.intents import in_doubt, seen_undone
 from invsvc_async.durable.last_writes import Left
@@ -24,7 +24,6 @@ from invsvc_async.reconcile.compare import same
 from invsvc_async.reconcile.history import Reading, Verdict
 
 if TYPE_CHECKING:
-    from invsvc_async.client import Client
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.durable.facts import Facts
     from invsvc_async.reconcile.intent import Intent

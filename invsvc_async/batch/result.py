@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from invsvc_async.durable.records import outcome_of, verdict_and_record
+from invsvc_async.durable.records import Record, outcome_of, verdict_and_record
 from invsvc_async.errors import JournalError
 from invsvc_async.models.portable import html_table
-from invsvc_async.reconcile.history import Evidence, Verdict
+from invsvc_async.reconcile.history import Basis, Evidence, Secret, Verdict
 from invsvc_async.reconcile.intent import Intent, Scope
-from invsvc_async.reconcile.outcome import OutcomeBase
+from invsvc_async.reconcile.outcome import Outcome, OutcomeBase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.intents import Commons
-    from invsvc_async.durable.records import Record
-    from invsvc_async.reconcile.history import Basis, Secret
-    from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["Progress", "Result", "Summary", "Worker", "outcome_in"]
 

@@ -12,10 +12,10 @@ import attrs
 
 from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.entries import summary_of
-from invsvc_async.batch.file_check import FileWrites, sound
-from invsvc_async.batch.intake import Intake, chunks
+from invsvc_async.batch.file_check import Checkpoint, FileWrites, Writes, sound
+from invsvc_async.batch.intake import Asked, Intake, chunks
 from invsvc_async.batch.item import Item
-from invsvc_async.batch.result import Progress, Result
+from invsvc_async.batch.result import Progress, Result, Summary
 from invsvc_async.batch.run_status import TOTAL, Status
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.deadline import set_within
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 
     from invsvc_async.batch.batch import Batch
-    from invsvc_async.batch.file_check import Checkpoint, Writes
-    from invsvc_async.batch.intake import Asked
-    from invsvc_async.batch.result import Summary
     from invsvc_async.durable.entry import Entry
     from invsvc_async.reconcile.history import Verdict
     from invsvc_async.writes.write import AnyWrite

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async.client import options_of
+from invsvc_async.client import Client, options_of
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
-from invsvc_async.settings import check_count, check_on_secret
+from invsvc_async.settings import OnSecret, ReconcilePolicy, check_count, check_on_secret
 from invsvc_async.writes.new_intent import new_tag, tag_of
 from invsvc_async.writes.write import Write, take_over
 
 if TYPE_CHECKING:
     from invsvc_async.batch.restored import Restored
-    from invsvc_async.client import Client
-    from invsvc_async.settings import OnSecret, ReconcilePolicy
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Sending"]

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
-from invsvc_async.api.operations import BY_NAME, Form, Kind, Operation
+from invsvc_async.api.operations import BY_NAME, Form, Kind, Operation, Parameter
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.resources.by_name import did_you_mean, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from invsvc_async.api.operations import Parameter
 
 __all__ = ["arguments_of", "complete_argument", "complete_event", "complete_operation", "operation_of"]
 

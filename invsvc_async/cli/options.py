@@ -7,8 +7,8 @@ import inspect
 import re
 import signal
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
 from copy import copy
 from functools import wraps
 from pathlib import Path
@@ -24,9 +24,6 @@ from invsvc_async.cli.signals import interruptible
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from contextlib import AsyncExitStack
-
     from invsvc_async.client import Client
     from invsvc_async.transport.session import ClientState
 

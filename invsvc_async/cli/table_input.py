@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from invsvc_async.api.operations import Kind
-from invsvc_async.batch.file_check import MAX_LINE, BadLine, Line
+from invsvc_async.batch.file_check import MAX_LINE, BadLine, Line, Readable
 from invsvc_async.cli.arguments import arguments_of, operation_of
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.export.files import csv_rows
@@ -13,9 +13,7 @@ from invsvc_async.resources.by_name import did_you_mean, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import BinaryIO
 
-    from invsvc_async.batch.file_check import Readable
     from invsvc_async.client import Client
 
 __all__ = ["Table"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from invsvc_async.cli.output import console, is_terminal, note
@@ -13,7 +13,6 @@ from invsvc_async.cli.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from contextlib import AbstractContextManager
 
     from rich.text import Text
 

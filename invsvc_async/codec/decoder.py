@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from invsvc_async.codec.decode_fast import decode, decode_all, decode_one
-from invsvc_async.codec.envelope import Answer, split
+from invsvc_async.codec.envelope import Answer, Envelope, split
 from invsvc_async.codec.exact_json import UNREADABLE, utc
 from invsvc_async.codec.fields import blank_of, is_model
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
@@ -17,7 +17,6 @@ from invsvc_async.models.common import Meta, Model
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from invsvc_async.codec.envelope import Envelope
     from invsvc_async.models.page import Page
 
 __all__ = ["decode", "decode_items", "many", "meta_of", "one", "page_from", "structure", "with_meta"]

@@ -22,7 +22,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from msgspec import Raw
-from pydantic_core import PydanticCustomError, SchemaSerializer, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, SchemaSerializer, core_schema
 
 from invsvc_async.codec.encode import unstructure
 from invsvc_async.codec.exact_json import Wire, check, exact, is_array, is_object
@@ -33,7 +33,6 @@ from invsvc_async.models.portable import Portable
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
-    from pydantic_core import CoreSchema
 
 __all__ = ["core_schema_of", "jsonable", "serializer"]
 

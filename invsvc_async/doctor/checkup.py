@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.api.operations import WEBHOOKS_HEALTH
-from invsvc_async.client import options_of
+from invsvc_async.client import Client, options_of
 from invsvc_async.doctor.parameter_names import IMPORTS, Answer, Named, Prober, find_names
 from invsvc_async.errors import InvsvcError
-from invsvc_async.transport.session import NO_TOKEN, Request
+from invsvc_async.transport.session import NO_TOKEN, ClientOptions, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.client import Client
-    from invsvc_async.transport.session import ClientOptions
 
 __all__ = ["Checkup", "Finding", "examine"]
 

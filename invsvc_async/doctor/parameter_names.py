@@ -16,12 +16,11 @@ from invsvc_async.api.operations import CLIENT_REQUEST, INVOICES_EGRESS
 from invsvc_async.codec.exact_json import WireObject
 from invsvc_async.errors import InvsvcError, ServiceError
 from invsvc_async.reads import retry
-from invsvc_async.transport.session import Request
+from invsvc_async.transport.session import ClientOptions, Request
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from invsvc_async.transport.session import ClientOptions
 
 __all__ = ["CANDIDATES", "IMPORTS", "Answer", "Named", "Prober", "ReadList", "find_names"]
 

@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, closing, nullcontext, suppress
 from decimal import Decimal
 from functools import partial
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 import attrs
 
 from invsvc_async import models
-from invsvc_async.client import options_of
+from invsvc_async.client import Client, options_of
 from invsvc_async.codec import envelope, unstructure
 from invsvc_async.drift.columns import Columns, at, moment, words_of
 from invsvc_async.drift.table import Difference, Kind, Table
@@ -27,17 +27,14 @@ from invsvc_async.errors import (
     UnreadableResponseError,
     ValidationFailedError,
 )
-from invsvc_async.export.files import MAX_ROW, NOT_UTF_8, csv_rows, pyarrow, text_of
+from invsvc_async.export.files import MAX_ROW, NOT_UTF_8, Form, csv_rows, pyarrow, text_of
 from invsvc_async.export.walk import format_of
 from invsvc_async.resources.by_name import called
 from invsvc_async.storage.sqlite_file import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
     from datetime import date, tzinfo
 
-    from invsvc_async.client import Client
-    from invsvc_async.export.files import Form
     from invsvc_async.models.common import Model
 
 __all__ = ["LISTS", "Comparison", "Rows"]

@@ -11,26 +11,23 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from invsvc_async.durable.entry import State
+from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.key_claims import FREED
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.scripts import KNOWN, drop, find_old, prune, reopen
 from invsvc_async.durable.sqlite_store import SqliteStore
-from invsvc_async.durable.store import store_at, without_names
+from invsvc_async.durable.store import Store, store_at, without_names
 from invsvc_async.durable.tables import flags_in
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.dialect import slices
+from invsvc_async.storage.dialect import Cell, Script, slices
 from invsvc_async.storage.file_lock import owner_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
-    from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.store import Store
-    from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["Entries", "JournalEntries", "Owner", "attempts_of"]

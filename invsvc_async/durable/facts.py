@@ -6,13 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.storage.dialect import slices
+from invsvc_async.storage.dialect import Cell, slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from invsvc_async.durable.store import Store
-    from invsvc_async.storage.dialect import Cell
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["FIND", "SET", "Facts"]

@@ -22,7 +22,7 @@ import attrs
 import msgspec
 
 from invsvc_async.codec import envelope
-from invsvc_async.durable.entry import unreadable
+from invsvc_async.durable.entry import Entry, unreadable
 from invsvc_async.errors import InvalidRequestError, InvsvcError
 from invsvc_async.reconcile import json_form
 from invsvc_async.reconcile.intent import Intent, Sent, SentEnd
@@ -31,7 +31,6 @@ from invsvc_async.settings import ReconcilePolicy, Timeouts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from invsvc_async.durable.entry import Entry
     from invsvc_async.storage.dialect import Cell
 
 __all__ = ["Commons", "Packed", "as_new", "in_doubt", "pack", "unpack"]

@@ -20,29 +20,24 @@ import attrs
 
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.durable.entry import LostLaneError, State
-from invsvc_async.durable.intents import in_doubt, pack
+from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.intents import Commons, Packed, in_doubt, pack
 from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
-from invsvc_async.durable.leases import Leases, end_lane, new_lane
+from invsvc_async.durable.leases import Lane, Leases, end_lane, new_lane
 from invsvc_async.durable.records import done_entry, entry_of, intent_of, outcome_of
 from invsvc_async.durable.sqlite_store import SqliteStore
-from invsvc_async.durable.store import store_at, without_names
+from invsvc_async.durable.store import Store, store_at, without_names
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.dialect import slices
+from invsvc_async.storage.dialect import Script, slices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from invsvc_async.durable.entry import Entry
-    from invsvc_async.durable.intents import Commons, Packed
-    from invsvc_async.durable.leases import Lane
-    from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
-    from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["ClientJournal"]

@@ -26,8 +26,8 @@ from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.intents import Packed, pack
 from invsvc_async.durable.key_names import key_in
-from invsvc_async.durable.last_writes import left_by
-from invsvc_async.durable.leases import dead, living, member_of
+from invsvc_async.durable.last_writes import Left, left_by
+from invsvc_async.durable.leases import Lane, dead, living, member_of
 from invsvc_async.durable.records import done_entry, entry_of
 from invsvc_async.durable.restored import IS_OPEN
 from invsvc_async.durable.scripts import add
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 
     from invsvc_async.durable.journal import ClientJournal
-    from invsvc_async.durable.last_writes import Left
-    from invsvc_async.durable.leases import Lane
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.intent import Intent

@@ -39,9 +39,9 @@ from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entries import Entries
-from invsvc_async.durable.entry import LostLaneError, State
+from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import as_new, in_doubt
-from invsvc_async.durable.key_claims import ENDED, FREED, Claims, KeyedRun, KeyTakenError
+from invsvc_async.durable.key_claims import ENDED, FREED, Claims, Found, KeyedRun, KeyTakenError
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
 from invsvc_async.durable.last_writes import Left, learn
 from invsvc_async.durable.records import intent_of, outcome_of
@@ -49,7 +49,7 @@ from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed
-from invsvc_async.writes.driver import Driver, new_run
+from invsvc_async.writes.driver import AnyDriver, Driver, new_run
 from invsvc_async.writes.new_intent import (
     intent_of as new_intent,
     new_start,
@@ -61,15 +61,12 @@ from invsvc_async.writes.recovery import run_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
 
-    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.journal import ClientJournal
-    from invsvc_async.durable.key_claims import Found
     from invsvc_async.durable.store import Store
     from invsvc_async.models.webhooks import Webhook
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.session import ClientOptions, ClientState
-    from invsvc_async.writes.driver import AnyDriver
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Keys"]

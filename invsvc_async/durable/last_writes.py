@@ -14,22 +14,18 @@ import msgspec
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
-from invsvc_async.codec.exact_json import MEMBERS, salvage
-from invsvc_async.durable.entry import ANSWERED, State, unreadable
+from invsvc_async.codec.exact_json import MEMBERS, Wire, salvage
+from invsvc_async.durable.entry import ANSWERED, Entry, State, unreadable
 from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
-from invsvc_async.reconcile.kinds import kind_of_write
-from invsvc_async.writes.register import sound, version_of
+from invsvc_async.reconcile.kinds import Kind, kind_of_write
+from invsvc_async.writes.register import WriteRegister, sound, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store import Store
-    from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.outcome import AnyOutcome
-    from invsvc_async.writes.register import WriteRegister
 
 __all__ = ["LastWrite", "Left", "claims_of", "in_flight_of", "last_writes", "learn", "left_by"]
 __all__ += ["take_claims", "unknown_of"]

@@ -29,7 +29,7 @@ from uuid import uuid4
 import attrs
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.durable.entry import LostLaneError
+from invsvc_async.durable.entry import Entry, LostLaneError
 from invsvc_async.durable.facts import SET
 from invsvc_async.durable.tables import TAKER
 from invsvc_async.errors import JournalError
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from invsvc_async.concurrency.clock import Clock
-    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Script

@@ -12,25 +12,22 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
-from invsvc_async.durable.entry import ENTRY, SENT, SET_SENT, LostLaneError, columns_of, entry_in
+from invsvc_async.durable.entry import ENTRY, SENT, SET_SENT, Entry, LostLaneError, columns_of, entry_in
 from invsvc_async.durable.facts import FIND, SET
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import SETTLED, PlaceError, mark_restored, place_of, wrong_with_place
 from invsvc_async.durable.scripts import COMMONS
-from invsvc_async.durable.tables import check, create, flags_in, keep, latest
+from invsvc_async.durable.tables import Opening, Put, check, create, flags_in, keep, latest
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
-from invsvc_async.storage.dialect import PostgresDialect
+from invsvc_async.storage.dialect import Cell, Connection, PostgresDialect, Script
 from invsvc_async.storage.postgres_pool import AT_ONCE, AWAY, DURABLY, PATIENCE, Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.durable.tables import Opening, Put
-    from invsvc_async.storage.dialect import Cell, Connection, Script
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["PostgresStore"]

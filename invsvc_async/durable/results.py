@@ -7,13 +7,12 @@ from collections import defaultdict
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from invsvc_async.durable.entry import State
+from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.scripts import keep_verdicts, take_verdicts
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
-    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.leases import Leases
 
 __all__ = ["Consumer"]

@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from invsvc_async.durable.entry import ENTRY, State, entry_in
+from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in
 from invsvc_async.durable.facts import FIND
 from invsvc_async.durable.leases import dead, living, member_of, show_life
 from invsvc_async.durable.records import may_be_sent
 from invsvc_async.durable.restored import FACT, last_of
 from invsvc_async.durable.tables import count, flags_in
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.storage.dialect import MOST, slices
+from invsvc_async.storage.dialect import MOST, Cell, Script, slices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from invsvc_async.durable.entry import Entry
-    from invsvc_async.storage.dialect import Cell, Script
 
 __all__ = ["COMMONS", "KNOWN", "add", "drop", "empty", "find_old", "may_drop", "numbers", "prune", "reopen"]
 __all__ += ["keep_verdicts", "take_verdicts"]

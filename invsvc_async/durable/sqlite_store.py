@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from invsvc_async.durable.entry import ENTRY, SENT, SET_SENT, LostLaneError, State, columns_of, entry_in
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import Epoch, fact
-from invsvc_async.durable.tables import check, create, keep, latest
+from invsvc_async.durable.tables import Opening, Put, check, create, keep, latest
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
-from invsvc_async.storage.dialect import MOST, SqliteDialect, slices
+from invsvc_async.storage.dialect import MOST, Cell, Script, SqliteDialect, slices
 from invsvc_async.storage.file_lock import FileLock, LockedConnection, check_names
 from invsvc_async.storage.private_file import make_database_private
 from invsvc_async.storage.sqlite_file import SameFile, check_file, opened_as
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.durable.tables import Opening, Put
-    from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["DIALECT", "SqliteStore"]

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 from msgspec.structs import astuple
 
-from invsvc_async.durable.entry import SENT, State, columns_of
+from invsvc_async.durable.entry import SENT, Entry, State, columns_of
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.table_version import BEGIN_ANEW, VERSION, check_version
@@ -35,7 +35,6 @@ from invsvc_async.storage.table_version import BEGIN_ANEW, VERSION, check_versio
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
     from invsvc_async.storage.dialect import Cell, Script

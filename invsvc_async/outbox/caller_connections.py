@@ -8,12 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.storage.dialect import await_script, run_script
+from invsvc_async.storage.dialect import Script, await_script, run_script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from invsvc_async.storage.dialect import Script
 
 __all__ = ["Database", "run", "run_now"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from invsvc_async.batch.result import Result, outcome_in
 from invsvc_async.batch.sending import Sending
-from invsvc_async.client import options_of
+from invsvc_async.client import Client, options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import State
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from invsvc_async.client import Client
     from invsvc_async.outbox.entries import OutboxEntries
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.session import ClientState

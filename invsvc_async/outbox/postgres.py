@@ -6,14 +6,12 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar
 
-from invsvc_async.outbox.caller_connections import run
-from invsvc_async.outbox.entries import OutboxEntries, columns_of, not_there
+from invsvc_async.outbox.caller_connections import Database, run
+from invsvc_async.outbox.entries import OutboxEntries, Statement, columns_of, not_there
 
 if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.postgres_store import PostgresStore
-    from invsvc_async.outbox.caller_connections import Database
-    from invsvc_async.outbox.entries import Statement
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 

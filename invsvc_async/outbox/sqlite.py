@@ -24,8 +24,8 @@ from invsvc_async.durable.scripts import KNOWN, add, may_drop
 from invsvc_async.durable.sqlite_store import DIALECT
 from invsvc_async.durable.store import file_at
 from invsvc_async.errors import JournalError, KeyConflictError
-from invsvc_async.outbox.caller_connections import run
-from invsvc_async.outbox.entries import OutboxEntries, columns_of, not_there
+from invsvc_async.outbox.caller_connections import Database, run
+from invsvc_async.outbox.entries import OutboxEntries, Statement, columns_of, not_there
 from invsvc_async.storage.sqlite_file import SameFile, in_words
 from invsvc_async.storage.sqlite_writer import Writer
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.durable.tables import Opening
-    from invsvc_async.outbox.caller_connections import Database
-    from invsvc_async.outbox.entries import Statement
     from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 

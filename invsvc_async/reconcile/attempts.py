@@ -9,10 +9,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from invsvc_async.reconcile.history import Attempt, Done, End, Evidence, Send, Verdict
+from invsvc_async.reconcile.history import Attempt, Done, End, Evidence, History, Send, Verdict
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.history import History
     from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.settings import Timeouts
 

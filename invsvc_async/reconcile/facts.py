@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 from propcache.api import cached_property
 
-from invsvc_async.reconcile.attempts import kind_of, refusal_of
+from invsvc_async.reconcile.attempts import AttemptKind, kind_of, refusal_of
 from invsvc_async.reconcile.compare import is_time
 from invsvc_async.reconcile.history import Attempt, Bounds, Closed, End, Reading, Resumed, Tick
-from invsvc_async.reconcile.intent import Sent, SentEnd, revised
+from invsvc_async.reconcile.intent import Intent, Sent, SentEnd, revised
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.reconcile.server_clock import WHOLE_MS, WHOLE_SECOND, agree, bounds_of
 
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.attempts import AttemptKind
     from invsvc_async.reconcile.history import ErrorFacts, Event, History, Send
-    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ReconcilePolicy
 
 

@@ -12,16 +12,14 @@ import re
 from math import inf
 from typing import TYPE_CHECKING
 
-from invsvc_async.codec.exact_json import is_object
+from invsvc_async.codec.exact_json import Wire, is_object
 from invsvc_async.reconcile.compare import is_time, reworded, rounded, same, url_key
-from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded
+from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Finding, Holds, Reading, Superseded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known, Sending
-    from invsvc_async.reconcile.history import Finding, Reading
     from invsvc_async.reconcile.kinds import Kind, ShownBy
 
 __all__ = ["find", "is_evidence", "is_unique", "no_such_read"]

@@ -30,13 +30,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from invsvc_async.api.operations import BY_NAME, TABLE
+from invsvc_async.api.operations import BY_NAME, TABLE, Operation
 from invsvc_async.reconcile.compare import HOOK_FIELDS, same, same_hook_field, same_journey_field, url_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.settings import ReconcilePolicy
 

@@ -14,7 +14,7 @@ from invsvc_async.errors import InvalidRequestError, InvsvcError, ServiceError, 
 from invsvc_async.models.portable import Portable, keep_arguments
 from invsvc_async.reconcile.explain import story_of, tell
 from invsvc_async.reconcile.facts import Known, stored
-from invsvc_async.reconcile.history import Evidence, Secret, Verdict
+from invsvc_async.reconcile.history import Cause, Evidence, History, Secret, Verdict
 from invsvc_async.reconcile.json_form import (
     SCHEMA,
     error_of,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import Cause, History
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["LIST_FULL", "AmbiguousWriteError", "Outcome", "OutcomeBase", "SecretLostError", "WriteError"]

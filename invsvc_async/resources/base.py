@@ -25,7 +25,7 @@ from invsvc_async.reads.resume_token import Position
 from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.kinds import KINDS
 from invsvc_async.settings import CallOptions, is_number
-from invsvc_async.transport.session import Request
+from invsvc_async.transport.session import ClientOptions, Request
 from invsvc_async.writes.new_intent import line_of_thing, new_tag
 from invsvc_async.writes.results import of_another
 from invsvc_async.writes.spec import WriteSpec
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from invsvc_async.api.operations import Operation
-    from invsvc_async.transport.session import ClientOptions
 
 __all__ = ["Given", "Resource"]
 

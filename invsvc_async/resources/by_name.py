@@ -8,7 +8,7 @@ the method of that name. Its signature and its checks are the only list of them.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from invsvc_async.api.operations import BY_NAME, Kind
@@ -16,8 +16,6 @@ from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from invsvc_async.codec.exact_json import Wire, WireObject
     from invsvc_async.writes.write import Write
 

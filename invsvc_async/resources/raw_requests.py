@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
@@ -22,7 +22,6 @@ from invsvc_async.transport.session import ClientOptions, Request, error_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
     from invsvc_async.api.operations import Operation

@@ -28,7 +28,7 @@ numbered: Python 3.12.0 to 3.12.3 warn of that.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain, repeat
 from math import nan
@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Awaitable, Callable
 
 __all__ = ["MOST", "PostgresDialect", "Script", "SqliteDialect", "await_script", "run_script", "slices"]
 

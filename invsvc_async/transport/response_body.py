@@ -16,17 +16,15 @@ import aiohttp
 from aiohttp import hdrs
 from aiohttp.http_exceptions import HttpProcessingError, TransferEncodingError
 
-from invsvc_async.errors import NotSentError, ResponseLostError
+from invsvc_async.errors import NotSentError, ResponseLostError, TransportError
 from invsvc_async.reconcile.enums import End
-from invsvc_async.transport.send_gate import OwnError
+from invsvc_async.transport.send_gate import Gate, OwnError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from multidict import CIMultiDictProxy
 
-    from invsvc_async.errors import TransportError
-    from invsvc_async.transport.send_gate import Gate
 
 __all__ = ["CutError", "Download", "body_at_hand", "failure", "inflate", "plain_error", "whole_body"]
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import re
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
@@ -21,7 +21,7 @@ from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy, istr
 from yarl import URL
 
-from invsvc_async.api.operations import Kind
+from invsvc_async.api.operations import Kind, Operation
 from invsvc_async.codec import envelope as wire
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import (
@@ -37,9 +37,7 @@ from invsvc_async.transport.transport import Exchange, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
-    from contextlib import AbstractAsyncContextManager
 
-    from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.concurrency.clock import Clock

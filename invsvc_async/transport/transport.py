@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import aiohttp
 from aiohttp import hdrs
 
-from invsvc_async.concurrency.clock import SystemClock
+from invsvc_async.concurrency.clock import Clock, SystemClock
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.errors import ConfigurationError
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable
 
     from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
-    from invsvc_async.concurrency.clock import Clock
     from invsvc_async.transport.proxy import Proxy
 
 __all__ = ["Download", "Exchange", "Transport"]

@@ -43,8 +43,8 @@ from invsvc_async.reconcile.history import (
     Verdict,
     Wait,
 )
-from invsvc_async.transport.session import DecisionReport
-from invsvc_async.transport.transport import CLOSED
+from invsvc_async.transport.session import ClientState, DecisionReport
+from invsvc_async.transport.transport import CLOSED, Exchange
 from invsvc_async.writes.new_intent import (
     close_lines_of_leftovers,
     intent_of,
@@ -62,8 +62,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Decision, History
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
-    from invsvc_async.transport.session import ClientState
-    from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.journal import WriteJournal
     from invsvc_async.writes.new_intent import Start
     from invsvc_async.writes.register import Thing

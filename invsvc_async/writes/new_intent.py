@@ -15,33 +15,27 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
-from invsvc_async.api.operations import BY_NAME
+from invsvc_async.api.operations import BY_NAME, Operation
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.fields import maker_of
 from invsvc_async.models.common import Model
 from invsvc_async.reconcile.attempts import sent_at_once
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique
-from invsvc_async.reconcile.history import Resumed
+from invsvc_async.reconcile.history import Bounds, History, Resumed, Send
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope, revised
-from invsvc_async.reconcile.kinds import KINDS, kind_of_write
+from invsvc_async.reconcile.kinds import KINDS, Kind, kind_of_write
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
-from invsvc_async.settings import CallOptions
-from invsvc_async.transport.session import Request
-from invsvc_async.writes.register import Thing, milliseconds, sound, version_of
+from invsvc_async.settings import AnyReader, CallOptions
+from invsvc_async.transport.session import ClientOptions, ClientState, Request
+from invsvc_async.writes.register import LastState, Listed, Thing, UrlIds, milliseconds, sound, version_of
 from invsvc_async.writes.spec import WriteSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import Bounds, History, Send
-    from invsvc_async.reconcile.kinds import Kind
-    from invsvc_async.settings import AnyReader
-    from invsvc_async.transport.session import ClientOptions, ClientState
     from invsvc_async.writes.journal import Journal
-    from invsvc_async.writes.register import LastState, Listed, UrlIds
 
 _intent, _scope = maker_of(Intent), maker_of(Scope)
 _SHORT = 500  # characters of a line: in UTF-8, four times as many fit into an index of PostgreSQL

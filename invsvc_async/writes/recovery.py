@@ -13,7 +13,7 @@ import msgspec
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import InvalidRequestError, InvsvcError
 from invsvc_async.reconcile.intent import Intent
-from invsvc_async.writes.driver import Driver
+from invsvc_async.writes.driver import AnyDriver, Driver
 from invsvc_async.writes.new_intent import close_lines_of_leftovers, spec_of_intent, taken_up, with_reader
 from invsvc_async.writes.write import Write
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import ClientOptions
-    from invsvc_async.writes.driver import AnyDriver
     from invsvc_async.writes.journal import Journal
 
 __all__ = ["recover_on", "recovered", "resumed", "run_of", "settled"]

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from msgspec import Raw, Struct, field
 
-from invsvc_async.codec.exact_json import holds_broken, loads, salvage
-from invsvc_async.concurrency.clock import SystemClock
+from invsvc_async.codec.exact_json import Wire, holds_broken, loads, salvage
+from invsvc_async.concurrency.clock import Clock, SystemClock
 from invsvc_async.concurrency.single_flight import SingleFlight
 from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.reconcile.compare import is_time
@@ -39,8 +39,6 @@ from invsvc_async.reconcile.compare import is_time
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.concurrency.clock import Clock
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.reconcile.outcome import Outcome

@@ -13,29 +13,24 @@ import attrs
 import msgspec
 
 from invsvc_async import codec, models
-from invsvc_async.codec.envelope import Shape
-from invsvc_async.codec.exact_json import UNREADABLE
+from invsvc_async.codec.envelope import Envelope, Shape
+from invsvc_async.codec.exact_json import UNREADABLE, Wire
 from invsvc_async.codec.fields import maker_of
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
 from invsvc_async.models.common import once
 from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.findings import is_unique
-from invsvc_async.reconcile.history import Attempt, Done, End, ErrorFacts, Verdict
+from invsvc_async.reconcile.history import Attempt, Done, End, ErrorFacts, Reading, Secret, Send, Verdict
 from invsvc_async.reconcile.json_form import error_of
-from invsvc_async.reconcile.outcome import OutcomeBase
-from invsvc_async.transport.session import stamp_of
+from invsvc_async.reconcile.outcome import AnyOutcome, Outcome, OutcomeBase
+from invsvc_async.transport.session import Request, stamp_of
 from invsvc_async.writes.register import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from invsvc_async.api.operations import Operation
-    from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
-    from invsvc_async.reconcile.history import Reading, Secret, Send
-    from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
-    from invsvc_async.transport.session import Request
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.spec import WriteSpec
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.codec.envelope import is_cut
+from invsvc_async.codec.envelope import Envelope, is_cut
 from invsvc_async.errors import InvsvcError, ServiceError
 from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.decide import READ_TIME
 from invsvc_async.reconcile.history import FINDINGS, CannotTell, ErrorFacts, Reading
-from invsvc_async.reconcile.kinds import kind_of_write
-from invsvc_async.settings import JOURNEY_READER, CallOptions
-from invsvc_async.transport.session import Request, stamp_of
+from invsvc_async.reconcile.kinds import Kind, kind_of_write
+from invsvc_async.settings import JOURNEY_READER, AnyReader, CallOptions
+from invsvc_async.transport.session import ClientOptions, Request, stamp_of
 from invsvc_async.writes.new_intent import line_of_alike, line_of_thing
 from invsvc_async.writes.results import facts_of, of_another
 
@@ -26,13 +26,9 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.kinds import Kind
-    from invsvc_async.settings import AnyReader
-    from invsvc_async.transport.session import ClientOptions
     from invsvc_async.transport.transport import Exchange
 
 __all__ = ["StateReader"]

@@ -12,9 +12,9 @@ import attrs
 from msgspec.structs import replace
 
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
-from invsvc_async.models.common import UNSET
+from invsvc_async.models.common import UNSET, Unset
 from invsvc_async.reconcile.enums import Verdict
-from invsvc_async.settings import ReconcilePolicy, warn_if_never_sent_again
+from invsvc_async.settings import AnyReader, ReconcilePolicy, warn_if_never_sent_again
 from invsvc_async.writes.driver import Driver, new_run
 from invsvc_async.writes.new_intent import intent_of, new_tag, spec_of_intent, taken_up
 
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from invsvc_async.codec.exact_json import WireObject
-    from invsvc_async.models.common import Unset
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.settings import AnyReader
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Write", "take_over", "value_of"]

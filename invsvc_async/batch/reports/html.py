@@ -11,13 +11,12 @@ from itertools import pairwise
 from string import Template
 from typing import TYPE_CHECKING
 
-from invsvc_async.batch.reports.not_applied import words_of
+from invsvc_async.batch.reports.not_applied import Group, words_of
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.reports.summary import Report, Slice
     from invsvc_async.batch.result import Result
 

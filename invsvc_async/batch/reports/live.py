@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.batch.entries import BEGUN, name_of, result_of, summary_of, workers_of
-from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups
-from invsvc_async.batch.run_status import RUN, TOTAL, statuses_in
+from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Group, Groups
+from invsvc_async.batch.run_status import RUN, TOTAL, Status, statuses_in
 from invsvc_async.codec.exact_json import WireObject
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import is_postgres
@@ -24,9 +24,7 @@ from invsvc_async.storage.address import is_postgres
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.result import Summary, Worker
-    from invsvc_async.batch.run_status import Status
     from invsvc_async.durable.entries import Entries
     from invsvc_async.reconcile.history import Verdict
 

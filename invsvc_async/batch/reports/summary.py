@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.batch.entries import results_of, summary_of
-from invsvc_async.batch.reports.not_applied import SHOWN, Groups
+from invsvc_async.batch.reports.not_applied import SHOWN, Group, Groups
 from invsvc_async.batch.run_status import RUN, Status, statuses_in
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.result import Result, Summary
     from invsvc_async.durable.entries import Entries
 

@@ -15,7 +15,7 @@ from invsvc_async.cli.output import Exit, as_json, console, emitted, fail, note,
 from invsvc_async.cli.progress import progress
 from invsvc_async.cli.signals import interruptible
 from invsvc_async.conformance import workload
-from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, ORDINARY, POLICY, run_client
+from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, ORDINARY, POLICY, ClientRun, run_client
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator import Faults
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from invsvc_async.codec.exact_json import WireObject
-    from invsvc_async.conformance.client_runs import ClientRun
     from invsvc_async.conformance.workload import Unit
 
 __all__ = ["conformance", "demo", "failures", "show"]

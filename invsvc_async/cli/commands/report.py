@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import attrs
 
@@ -15,7 +15,6 @@ from invsvc_async.storage.private_file import create_private, errors_naming
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from typing import BinaryIO
 
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.reports.summary import Report

@@ -14,7 +14,7 @@ from invsvc_async.cli.arguments import complete_event
 from invsvc_async.cli.files import content_of, existing_file
 from invsvc_async.cli.options import InsecureHttp, argument, check_url, misuse, number, option
 from invsvc_async.cli.output import Exit, fail, tell
-from invsvc_async.codec.exact_json import loads
+from invsvc_async.codec.exact_json import WireObject, loads
 from invsvc_async.codec.nesting import NestingError
 from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.resources.by_name import did_you_mean
@@ -23,7 +23,6 @@ from invsvc_async.storage.address import without_login
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.deliveries import Delivery
 
