@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from invsvc_async.batch.earlier import Earlier
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.item import Item, ItemOptions
-from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, LostLaneError
@@ -77,7 +76,7 @@ class Dispatcher:
         self.has_input: bool = has_input
         self.engine: Engine = Engine(sending, self._ended)
         self.earlier: Earlier = Earlier(sending, entries.store)
-        clock = options_of(sending.client).session.clock
+        clock = sending.session.clock
         # What is stored with its whole outcome is given by those that take it from the store.
         self.leases: Leases = Leases(entries.store, clock, gives=not item_type.keeps_outcome)
         # By lane: after which place it is read next; None once it was read to its end.
@@ -97,7 +96,7 @@ class Dispatcher:
         await self.leases.forget_the_dead()
         await self._show()
         self._beating = asyncio.create_task(self._guarded(self._beat))
-        options_of(self._sending.client).session.opened(kind, self.leases)
+        self._sending.session.opened(kind, self.leases)
 
     async def _guarded(self, act: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -346,7 +345,7 @@ class Dispatcher:
 
     async def _item(self, entry: Entry, lane: Lane) -> Item | None:
         """Return the item of *entry*; if this version cannot send it, store a verdict that says so."""
-        sending, asked, view = self._sending, self._asked.get(entry.key), options_of(self._sending.client)
+        sending, asked, view = self._sending, self._asked.get(entry.key), self._sending.options
         restored = sending.restored
         try:
             known = None if asked is None else asked.intent_of(entry)

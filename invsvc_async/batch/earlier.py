@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.client import options_of
 from invsvc_async.durable.intents import was_seen_undone, without_lost_sends
 from invsvc_async.durable.last_writes import (
     claims_of,
@@ -69,7 +68,7 @@ class Earlier:
         if len(self._known) > _THINGS_KNOWN:
             self._known.clear()
         self._known.update(fresh)
-        writes = options_of(self._sending.client).session.writes
+        writes = self._sending.session.writes
         if fresh:
             await self._close_lines(await unknown_of(self._store, fresh))
         if urls := [thing for thing in fresh if thing.startswith("url ")]:
@@ -118,7 +117,7 @@ class Earlier:
                 last = max(last, entry.done_at or 0)
         if not last:
             return
-        options = options_of(self._sending.client)
+        options = self._sending.options
         policy, since = options.reconcile, time.time() - last / 1000
         longest = options.timeouts.attempt + policy.settle_after_loss
         longest += 2 * policy.clock_slack + policy.clock_band
@@ -129,7 +128,7 @@ class Earlier:
         """Close one line. Only the service's clock shows how long ago a write was sent: one read shows it."""
         if entry.intent is None or entry.thing is None:  # lost with an outbox's journal
             return
-        view = options_of(self._sending.client)
+        view = self._sending.options
         session, reading = view.session, self._clock_reading
         if reading is not None and reading.ended < session.clock.now() - _CLOCKS_AGREE:
             reading = None

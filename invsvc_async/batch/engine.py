@@ -14,7 +14,6 @@ from invsvc_async.api.operations import WEBHOOKS_LIST
 from invsvc_async.batch.circuit_breaker import CircuitBreaker
 from invsvc_async.batch.item import Item, ItemOptions
 from invsvc_async.batch.pacing import Slots
-from invsvc_async.client import options_of
 from invsvc_async.durable.entry import LostLaneError
 from invsvc_async.errors import BatchStoppedError, ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Resumed, Verdict
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from invsvc_async.batch.sending import Sending
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import ClientState
-    from invsvc_async.writes.register import WriteRegister
     from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Engine"]
@@ -65,13 +63,12 @@ class Engine:
     _end_error: BaseException | None = None  # raised once nothing is under way
 
     def __init__(self, sending: Sending, on_end: Callable[[Item], None] | None = None) -> None:
-        view = self._view = options_of(sending.client)
         self.sending: Sending = sending
         self._on_end = on_end
-        self._clock = view.session.clock
-        self.writes: WriteRegister = view.session.writes
         self.slots: Slots = Slots(sending.concurrency, sending.rate, self._fill_soon)
-        self.breaker: CircuitBreaker = CircuitBreaker(view, on_change=self._fill_soon, on_stop=self.end)
+        self.breaker: CircuitBreaker = CircuitBreaker(
+            sending.options, on_change=self._fill_soon, on_stop=self.end
+        )
         self.held: dict[int, Item] = {}  # by number: what has not ended; of each thing in its order
         self._ready: deque[Item] = deque()
         self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
@@ -267,8 +264,7 @@ class Engine:
             return None
         item = self._ready[0]
         # Another write to its thing may still land, so that it has to wait.
-        thing = item.entry.thing
-        is_held_up = thing is not None and self.writes.opens_at(thing) > self._clock.now()
+        is_held_up = self.sending.session.writes.closed_for(item.entry.thing) > 0
         needs_no_slot = item.in_doubt or is_held_up
         item.in_slot = not needs_no_slot and self.slots.take(item)
         if not (item.in_slot or needs_no_slot):
@@ -301,11 +297,9 @@ class Engine:
                 self._put_back(item)
                 return
             self._count(outcome.verdict)
-            wait = 0.0
-            if (thing := item.entry.thing) is not None:
-                wait = self.writes.opens_at(thing) - self._clock.now()
+            wait = self.sending.session.writes.closed_for(item.entry.thing)
             if outcome.verdict is Verdict.UNKNOWN:
-                wait = max(wait, (outcome.evidence.window_until or 0.0) - self._clock.now())
+                wait = max(wait, (outcome.evidence.window_until or 0.0) - self.sending.session.clock.now())
             assert item.storing is not None
             self._storing.add(item.storing)
             item.storing.add_done_callback(partial(self._stored, item, wait))
@@ -317,7 +311,7 @@ class Engine:
             self._end(item, 0.0)
             raise
         except Exception as error:  # noqa: BLE001 - any error ends the run
-            if isinstance(error, ConfigurationError) and self._view.session.closed:
+            if isinstance(error, ConfigurationError) and self.sending.session.closed:
                 self.breaker.stop_closed()
                 self._end(item, 0.0)
                 return
@@ -331,9 +325,9 @@ class Engine:
         async with lock:
             if self._list_lock is None:  # another task has looked meanwhile
                 return
-            last = self.writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
+            last = self.sending.session.writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
             if last is None:
-                looks = StateReader(self._view.without_team(), intent, lambda: intent, own=None)
+                looks = StateReader(self.sending.options.without_team(), intent, lambda: intent, own=None)
                 full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full
             else:
                 full = last.many >= LIST_SIZE
@@ -359,7 +353,7 @@ class Engine:
     def _put_back(self, item: Item) -> None:
         """Make *item* the next one to run. It keeps its place in its line."""
         item.is_put_back = False
-        self.writes.ended.pop(item.intent.identity, None)  # it would be taken for the verdict
+        self.sending.session.writes.ended.pop(item.intent.identity, None)  # it would be taken for the verdict
         self._ready.appendleft(item)
 
     def _stored(self, item: Item, wait: float, storing: asyncio.Future[None]) -> None:
@@ -372,7 +366,7 @@ class Engine:
             self._end(item, wait)
         else:
             assert item.finished is not None
-            self._view.session.leave_unsettled(item.finished[2].intent, item.entry.thing)
+            self.sending.session.leave_unsettled(item.finished[2].intent, item.entry.thing)
             if given_up:  # the next run settles it
                 self._end(item, 0.0)
             else:
@@ -380,7 +374,7 @@ class Engine:
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
         if isinstance(error, LostLaneError):  # another worker has it now
-            self.writes.take(item.identity)
+            self.sending.session.writes.take(item.identity)
         else:
             self.fail(error)
         self._end(item, 0.0)
@@ -395,13 +389,13 @@ class Engine:
     def _driver_of(self, item: Item) -> AnyDriver:
         if item.spec is not None:
             return new_run(item.spec, item.intent)
-        anywhere, same_mode = self._view.without_team(), self.sending.same_mode
+        anywhere, same_mode = self.sending.options.without_team(), self.sending.same_mode
         check_scope(anywhere, item.intent, same_mode=same_mode, in_doubt=item.in_doubt)
         intent, begin = item.intent, None
         # Settle first what may have been sent. One that is not the newest must not be sent.
         if item.in_doubt or intent.newest is False:
-            since = self._clock.now() if item.lane.was_free else None
-            begin = partial(_taken_up, self._view.session, since, item.entry.thing)
+            since = self.sending.session.clock.now() if item.lane.was_free else None
+            begin = partial(_taken_up, self.sending.session, since, item.entry.thing)
         elif intent.sent:  # send anew what provably was not sent
             intent = attrs.evolve(intent, sent=())
         spec = spec_of_intent(ItemOptions.of(item, anywhere), intent, item.reader)

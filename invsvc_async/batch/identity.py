@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.intents import Commons, pack
 from invsvc_async.durable.key_names import by_value
 from invsvc_async.durable.records import entry_of
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.writes.new_intent import line_of
 
 if TYPE_CHECKING:
+    from invsvc_async.durable.intents import Commons
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.spec import WriteSpec
 
@@ -49,4 +49,4 @@ def new_entry(spec: WriteSpec, intent: Intent, commons: Commons, digest: str) ->
     """Return the entry of a write that is to do. A create with a unique tag waits for no other write."""
     is_alone = spec.kind.creates and is_unique(spec.tag)
     thing = None if is_alone else line_of(spec.request, spec.team, spec.tag)
-    return entry_of(State.TO_DO, intent, pack(intent, commons), key=intent.key, thing=thing, digest=digest)
+    return entry_of(State.TO_DO, intent, commons, key=intent.key, thing=thing, digest=digest)

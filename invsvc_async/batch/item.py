@@ -121,7 +121,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         elif hook is discard_secret and secret is not None:
             outcome = attrs.evolve(outcome, secret="not stored")
         applied = outcome.verdict is Verdict.APPLIED
-        left = left_by(self.entry.thing, outcome, self.engine.writes)
+        left = left_by(self.entry.thing, outcome, self.engine.sending.session.writes)
         if self.restored is not None:
             outcome, left = self.restored.judged(outcome, left)
         intent = outcome.started_as if applied else outcome.intent

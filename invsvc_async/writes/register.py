@@ -311,10 +311,10 @@ class WriteRegister(Struct, eq=False):
         closed = {by: kept for by, kept in (thing.closed_until or {}).items() if kept > now}
         thing.closed_until = closed | {owner: max(until, closed.get(owner, -inf))}
 
-    def opens_at(self, line: str) -> float:
-        """Return the local time, in seconds, at which *line* is open to all."""
-        thing = self._things.get(line)
-        return -inf if thing is None else thing.opens_at(None)
+    def closed_for(self, line: str | None) -> float:
+        """Return for how many more seconds *line* is not open to all."""
+        thing = None if line is None else self._things.get(line)
+        return 0.0 if thing is None else max(thing.opens_at(None) - self.clock.now(), 0.0)
 
     def is_busy(self, line: str) -> bool:
         """Return whether a write of *line* runs, or may still land, or could when the last one ended."""

@@ -147,7 +147,7 @@ async def test_closed_lock():
     lines.close("a", "first", clock.now() + 4)
     lines.leave(lines.thing("a"))
     assert not lines.thing("a").enter()
-    assert lines.opens_at("a") == clock.now() + 4
+    assert lines.closed_for("a") == 4
     await lines.turn(lines.thing("a"), None, pause)
 
     assert paused == [4]
@@ -181,12 +181,12 @@ async def test_lock_that_is_closed_again():
     lines.close("a", "first", begun + 2)
     lines.close("a", "second", begun + 3)
 
-    assert lines.opens_at("a") == begun + 4
+    assert lines.closed_for("a") == begun + 4 - clock.now()
     clock.advance(5)
     lines.close("a", "third", begun + 6)
-    assert lines.opens_at("a") == begun + 6
+    assert lines.closed_for("a") == begun + 6 - clock.now()
     assert set(lines.thing("a").closed_until) == {"third"}
-    assert lines.opens_at("b") < begun
+    assert lines.closed_for("b") == 0
 
 
 async def test_lock_that_is_closed_while_somebody_waits():
@@ -540,7 +540,7 @@ def test_records_in_use_that_are_too_many(monkeypatch):
     assert kept["held"].held
     assert kept["left open"].open == {"k": None}
     assert kept["held"].last is kept["left open"].last is None
-    assert own.opens_at("closed") == clock.now() + 58
+    assert own.closed_for("closed") == 58
     assert own.ids("url") == UrlIds((), 5000), "some may be missing"
     assert len(kept) < 12
 
