@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.batch.entries import BEGUN, name_of, result_of, summary_of, workers_of
-from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Group, Groups
+from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups
 from invsvc_async.batch.run_status import RUN, TOTAL, Status, statuses_in
 from invsvc_async.codec.exact_json import WireObject
 from invsvc_async.errors import JournalError
@@ -109,7 +109,18 @@ class Watch:
         for verdict, count in failed.items():
             for entry in await self._entries.latest(verdict, _GROUPED) if count else ():
                 groups.add(result_of(self._entries, entry))
-        self._groups, self._grouped = [*map(_plain_group, groups.sorted(self.name, self._kind))], failed
+        self._grouped, self._groups = failed, []
+        for group in groups.sorted(self.name, self._kind):  # of few writes, and of those only the reason
+            writes = [
+                {
+                    "key": each.key,
+                    "operation": each.operation,
+                    "message": (each.error or each.message)[:_WORDS],
+                }
+                for each in group.results[:_WRITES]
+            ]
+            told = {name: getattr(group, name) for name in ("verdict", "cause", "count", "advice")}
+            self._groups.append(told | {"writes": writes})
 
     def _changed(self, workers: Sequence[Worker]) -> float | None:
         """Return when it was changed last, in epoch s. To read a file creates an empty log beside it."""
@@ -129,16 +140,6 @@ def _state_of(summary: Summary, limits: list[Status], workers: list[Worker] | No
         return "finished" if summary.done else "empty"
     is_alive = any(each.alive for each in workers or ())
     return "running" if is_alive or (age is not None and age < _QUIET) else "quiet"
-
-
-def _plain_group(group: Group) -> Plain:
-    """Return what a report says of a group, but of few writes, and of those only the reason."""
-    writes = [
-        {"key": each.key, "operation": each.operation, "message": (each.error or each.message)[:_WORDS]}
-        for each in group.results[:_WRITES]
-    ]
-    names = ("verdict", "cause", "count", "advice")
-    return {name: getattr(group, name) for name in names} | {"writes": writes}
 
 
 def plain_worker(worker: Worker) -> Plain:
