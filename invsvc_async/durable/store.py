@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.postgres_store import PostgresStore
 
-    Store: TypeAlias = SqliteStore | PostgresStore  # both have the same methods
+Store: TypeAlias = "SqliteStore | PostgresStore"  # both have the same methods
 
 __all__ = ["Store", "database_at", "file_at", "store_at", "without_names"]
 

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from invsvc_async.durable.leases import Lane
     from invsvc_async.storage.dialect import Cell, Script
 
-    Put: TypeAlias = tuple[Entry, Lane, Left | None]  # an entry, and the state in which it left its thing
+Put: TypeAlias = "tuple[Entry, Lane, Left | None]"  # an entry, and the state in which it left its thing
+
 
 __all__ = ["TAKER", "Opening", "Put", "check", "count", "create", "flags_in", "keep", "latest"]
 
