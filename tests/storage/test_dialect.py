@@ -145,6 +145,15 @@ def test_list_that_is_too_long_is_refused():
         SqliteDialect().translated("SELECT 1 WHERE 1 {any 1 bigint}", ([1] * (MOST + 1),))
 
 
+def test_values_for_sqlite_need_no_adapter():
+    """`sqlite3` looks for an adapter of each ``None``, also of those that fill up a list: most of the time of a put."""
+    _, values = SqliteDialect(t="things").translated(
+        ADD, ([("a", None, "x"), ("b", 2, None), ("c", None, None)],)
+    )
+    assert len(values) > 9
+    assert {type(each) for each in values} == {str, int, float}
+
+
 def test_few_statements_are_prepared():
     dialect = SqliteDialect()
     texts = {
