@@ -146,7 +146,7 @@ def test_list_that_is_too_long_is_refused():
 
 
 def test_values_for_sqlite_need_no_adapter():
-    """`sqlite3` looks for an adapter of each ``None``, also of those that fill up a list: most of the time of a put."""
+    """`sqlite3` looks for an adapter of each ``None``, also of those that fill up a list."""
     _, values = SqliteDialect(t="things").translated(
         ADD, ([("a", None, "x"), ("b", 2, None), ("c", None, None)],)
     )
