@@ -196,7 +196,7 @@ class SqliteDialect(_Dialect):
         statement = _parsed(text)
         given: list[Cell] = []
         known: tuple[Any, ...] = (text,)  # Any: the text, and the sizes of its lists
-        times = {name: clock() for name, clock in self._clocks.items()}  # one time in the whole statement
+        times: dict[str, float] = {}
         for word, number, columns in statement.parts:
             if word in {"rows", "any"}:
                 value = values[number - 1]
@@ -208,7 +208,9 @@ class SqliteDialect(_Dialect):
                     given.append(len(value))
             elif number:
                 given.append(values[number - 1])
-            elif word in times:
+            elif word in self._clocks:
+                if word not in times:  # one time in the whole statement
+                    times[word] = self._clocks[word]()
                 given.append(times[word])
         if known not in self._known:
             sizes = iter(known[1:])

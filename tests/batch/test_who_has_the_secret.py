@@ -147,9 +147,8 @@ async def test_secret_that_another_run_of_the_client_returned(client, hook, said
     """An outbox has it in no result: it is lost, unless secrets are passed on. Then whoever made that run had it."""
     write = client.webhooks.create(**HOOK)
     engine = SimpleNamespace(
-        sending=SimpleNamespace(on_secret=hook),
+        sending=SimpleNamespace(on_secret=hook, session=options_of(client).session),
         breaker=SimpleNamespace(holds_back=lambda *_: False),
-        writes=options_of(client).session.writes,
     )
     store = SimpleNamespace(commons=Commons())
     lane = SimpleNamespace(leases=SimpleNamespace(store=store), taker=None, put=lambda *_: None)
