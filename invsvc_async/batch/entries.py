@@ -24,12 +24,12 @@ from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.storage.address import is_postgres, without_login
+from invsvc_async.storage.dialect import MOST, Script, slices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
     from pathlib import Path
 
-    from invsvc_async.storage.dialect import Script
 
 __all__ = ["BEGUN", "Added", "BatchEntries", "Known", "checkpoint_at", "entries_of", "name_of", "pages_of"]
 __all__ += ["result_of", "results_of", "summary_of", "workers_of"]
@@ -143,7 +143,8 @@ class BatchEntries(Entries):
 
         def script() -> Script[None]:
             names = [name for (name,) in (yield _OF_DEAD, (self.store.silence, before))]
-            yield _FORGET, (names,)
+            for some in slices(names, MOST):
+                yield _FORGET, (some,)
             closed.update(names)
 
         await self.store.run(script)
