@@ -19,6 +19,7 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.settings import JOURNEY_READER, AnyReader, OnSecret
 from invsvc_async.transport.session import ClientOptions, Request
+from invsvc_async.writes.results import hand_over
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -116,10 +117,13 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             return
         self.identity = outcome.started_as.identity
         hook, secret = self.engine.sending.on_secret, outcome.secret
-        if secret == "returned" and self.keeps_outcome:  # it is in no result; a hook had it, or its own run
-            outcome = attrs.evolve(outcome, secret="lost" if hook is None else "not stored")
-        elif hook is discard_secret and secret is not None:
+        if hook is discard_secret and secret is not None:
             outcome = attrs.evolve(outcome, secret="not stored")
+        elif hook is not None and secret == "returned":  # by another run of the client
+            await hand_over(hook, self.entry.key, outcome.value)
+            outcome = attrs.evolve(outcome, secret="delivered")
+        elif secret == "returned" and self.keeps_outcome:  # it is in no result
+            outcome = attrs.evolve(outcome, secret="lost")
         applied = outcome.verdict is Verdict.APPLIED
         left = left_by(self.entry.thing, outcome, self.engine.sending.session.writes)
         if self.restored is not None:

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.reconcile.facts import Known
+    from invsvc_async.settings import OnSecret
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Result", "ValueOf", "facts_of", "of_another", "result_of"]
+__all__ = ["Result", "ValueOf", "facts_of", "hand_over", "of_another", "result_of"]
 
 T = TypeVar("T")
 M = TypeVar("M", bound=models.Model)
@@ -232,10 +233,15 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         hook, made = self.spec.options.on_secret, cast("models.Webhook | None", self.value)
         if hook is None or done.verdict is not _APPLIED or made is None or made.secret is None:
             return
-        handed = hook(key, made)
-        if handed is not None and inspect.isawaitable(handed):
-            await handed
+        await hand_over(hook, key, made)
         self.had = "delivered"
+
+
+async def hand_over(hook: OnSecret, key: str, made: Any) -> None:  # Any: the Webhook of an outcome
+    """Call *hook* with the write's *key* and the webhook that it *made*, whose secret is shown only once."""
+    handed = hook(key, made)
+    if handed is not None and inspect.isawaitable(handed):
+        await handed
 
 
 def _unread(operation: Operation, exchange: Exchange, error: Exception) -> TransportError:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from invsvc_async import Batch, Intent, Outbox, Outcome, SecretLostError, Verdict
+from invsvc_async.batch.item import discard_secret
 from invsvc_async.batch.reports.not_applied import plain_result
 from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.cli.commands.report import plain
@@ -139,12 +140,14 @@ async def test_batch_without_a_place_for_secrets(client, journal, caplog):
 
 
 @pytest.mark.parametrize(
-    ("hook", "said"),
-    [(None, {"lost": True}), (lambda *_: None, {"had": "not stored"})],
-    ids=["nobody", "its own run"],
+    ("takes", "said"),
+    [(None, {"lost": True}), (Kept.take, {"had": "delivered"}), (discard_secret, {"had": "not stored"})],
+    ids=["nobody", "on_secret", "discarded"],
 )
-async def test_secret_that_another_run_of_the_client_returned(client, hook, said):
-    """An outbox has it in no result: it is lost, unless secrets are passed on. Then whoever made that run had it."""
+async def test_secret_that_another_run_of_the_client_returned(client, takes, said):
+    """An outbox has it in no result: it is lost, unless it is passed on, as that of its own run is."""
+    kept = Kept()
+    hook = kept.take if takes is Kept.take else takes
     write = client.webhooks.create(**HOOK)
     engine = SimpleNamespace(
         sending=SimpleNamespace(on_secret=hook, session=options_of(client).session),
@@ -170,3 +173,4 @@ async def test_secret_that_another_run_of_the_client_returned(client, hook, said
         "lost": None,
         "had": None,
     } | said
+    assert [*kept] == ["k"] * (takes is Kept.take)
