@@ -13,7 +13,6 @@ from invsvc_async.batch.entries import BEGUN, BatchEntries, entries_of, results_
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import Progress, Result, Summary, Worker, outcome_in
 from invsvc_async.batch.sending import Sending
-from invsvc_async.client import Client, options_of
 from invsvc_async.durable.entry import State
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, takes_secrets
 from invsvc_async.reconcile.history import Verdict
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.file_check import Writes
     from invsvc_async.batch.run import Run
+    from invsvc_async.client import Client
     from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["Batch"]
@@ -98,7 +98,15 @@ class Batch:
             ConfigurationError: A setting cannot work.
         """
         check_hooks(on_progress=on_progress)
-        sending = Sending(client, concurrency, rate, tag, on_secret, same_mode, stop_after)
+        sending = Sending(
+            client=client,
+            concurrency=concurrency,
+            rate=rate,
+            tag=tag,
+            on_secret=on_secret,
+            same_mode=same_mode,
+            stop_after=stop_after,
+        )
         return cls(entries_of(path, restored=restored, moved=moved), sending, on_progress)
 
     async def __aenter__(self) -> Self:
@@ -116,7 +124,7 @@ class Batch:
         self._is_open = True
         try:
             await self.entries.open()
-            session = options_of(self.client).session
+            session = self.sending.session
             await self.entries.facts.check_client(session, "batch", same_mode=self.sending.same_mode)
             self.sending.epoch = str(await self.entries.facts.get_or("epoch", token_hex(16)))
             await self.entries.facts.get_or(BEGUN, str(time.time_ns() // 1_000_000))

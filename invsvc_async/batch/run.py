@@ -17,7 +17,6 @@ from invsvc_async.batch.intake import Asked, Intake, chunks
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.result import Progress, Result, Summary
 from invsvc_async.batch.run_status import TOTAL, Status
-from invsvc_async.client import options_of
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.restored import close_restored
 from invsvc_async.durable.results import Consumer
@@ -211,7 +210,7 @@ class Run:
         self._ticking = asyncio.get_running_loop().call_later(_TICK, self._tick, status)
 
     def _report(self) -> None:
-        session = options_of(self._batch.client).session
+        session = self._batch.sending.session
         session.tell(self._batch.on_progress, self.progress())
 
     # --- feeding
@@ -286,7 +285,7 @@ class Run:
         if not made and reached is None:
             return
         if self._batch.sending.on_secret is None and any(each.spec.kind.has_secret for each in new.values()):
-            options_of(self._batch.client).session.warn_once("secrets of a batch", _NO_SECRETS)
+            self._batch.sending.session.warn_once("secrets of a batch", _NO_SECRETS)
         added = await entries.add(made, dispatcher.leases.name, reached)
         for key, known in added.others.items():  # another process has stored it meanwhile
             intake.meet(known, new[key])

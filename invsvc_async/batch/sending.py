@@ -24,7 +24,7 @@ __all__ = ["Sending"]
 _MOST_POLICIES = 1000  # remembered
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, kw_only=True)
 class Sending:
     """
     The settings of ``Batch.open``, and what is known of the journal once it is open.

@@ -171,8 +171,16 @@ class _Code:
     def __init__(self, allowed: int, **names: object) -> None:
         self.allowed: int = allowed
         self.lines: list[str] = []
-        names |= {"moment": datetime.fromtimestamp, "utc": UTC, "Decimal": Decimal, "unset": msgspec.UNSET}
-        self.names: dict[str, object] = {"as_float": _float, "unusual": _unusual, "wholes": _WHOLES, **names}
+        self.names: dict[str, object] = {
+            "Decimal": Decimal,
+            "as_float": _float,
+            "moment": datetime.fromtimestamp,
+            "unset": msgspec.UNSET,
+            "unusual": _unusual,
+            "utc": UTC,
+            "wholes": _WHOLES,
+            **names,
+        }
 
     def write(self, indent: int, line: str) -> None:
         self.lines.append(" " * indent + line)

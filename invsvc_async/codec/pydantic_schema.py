@@ -193,10 +193,16 @@ def _free_form() -> CoreSchema:
     return core_schema.no_info_after_validator_function(_exact, core_schema.any_schema())
 
 
-_SCALARS: dict[Any, Callable[[], CoreSchema]] = {str: core_schema.str_schema, bool: core_schema.bool_schema}
-_SCALARS.update({int: core_schema.int_schema, float: core_schema.float_schema, Decimal: _decimal})
-_SCALARS.update({datetime: core_schema.int_schema, Any: _free_form})
-_SCALARS[object] = core_schema.any_schema  # may have floats
+_SCALARS: Mapping[Any, Callable[[], CoreSchema]] = {
+    str: core_schema.str_schema,
+    bool: core_schema.bool_schema,
+    int: core_schema.int_schema,
+    float: core_schema.float_schema,
+    Decimal: _decimal,
+    datetime: core_schema.int_schema,
+    Any: _free_form,
+    object: core_schema.any_schema,  # may have floats
+}
 
 
 def _exact(value: Wire, levels: int = DEEPEST) -> Wire:

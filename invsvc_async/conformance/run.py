@@ -58,15 +58,25 @@ class Conformance(ClientRun):
     def counts(self) -> dict[str, Any]:  # Any: numbers and a table of them
         """Return the counts as JSON values."""
         judged = self.judgement
-        unknown = judged.verdicts.get(Verdict.UNKNOWN, 0)
-        effects = {"writes": judged.asked, "effects": judged.effects, "duplicates": judged.duplicates}
-        wrong = {"lost": len(judged.lost), "wrong": len(judged.wrong), "out_of_order": judged.inverted}
-        left = {"unasked": judged.unasked, "unknown": unknown, "unreported": self.unreported}
-        left |= {"webhooks_left": self.left, "sends": judged.sends, "reads": self.reads}
-        ended = {"seconds": round(self.seconds, 1), "exit_code": self.exit_code, "holds": self.holds}
-        reasons = {"unknown_reasons": dict(judged.unknown_reasons)}
-        verdicts = {verdict.value: judged.verdicts.get(verdict, 0) for verdict in Verdict}
-        return {**effects, **wrong, **left, **ended, **reasons, "verdicts": verdicts}
+        return {
+            "writes": judged.asked,
+            "effects": judged.effects,
+            "duplicates": judged.duplicates,
+            "lost": len(judged.lost),
+            "wrong": len(judged.wrong),
+            "out_of_order": judged.inverted,
+            "unasked": judged.unasked,
+            "unknown": judged.verdicts.get(Verdict.UNKNOWN, 0),
+            "unreported": self.unreported,
+            "webhooks_left": self.left,
+            "sends": judged.sends,
+            "reads": self.reads,
+            "seconds": round(self.seconds, 1),
+            "exit_code": self.exit_code,
+            "holds": self.holds,
+            "unknown_reasons": dict(judged.unknown_reasons),
+            "verdicts": {verdict.value: judged.verdicts.get(verdict, 0) for verdict in Verdict},
+        }
 
 
 async def conform(

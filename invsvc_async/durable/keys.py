@@ -49,14 +49,13 @@ from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed
-from invsvc_async.writes.driver import AnyDriver, Driver, new_run
+from invsvc_async.writes.driver import AnyDriver, Driver, new_run, run_of
 from invsvc_async.writes.new_intent import (
     intent_of as new_intent,
     new_start,
     new_tag,
     with_reader,
 )
-from invsvc_async.writes.recovery import run_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping

@@ -129,7 +129,14 @@ class Outbox:
         """
         how = {"create": create, "restored": restored, "moved": moved, "reading": reading}
         store = outbox_at(path, options_of(client).session, same_mode=same_mode, **how)
-        sending = Sending(client, concurrency, rate, tag, on_secret, same_mode)
+        sending = Sending(
+            client=client,
+            concurrency=concurrency,
+            rate=rate,
+            tag=tag,
+            on_secret=on_secret,
+            same_mode=same_mode,
+        )
         return cls(store, sending, reading=reading)
 
     async def __aenter__(self) -> Self:

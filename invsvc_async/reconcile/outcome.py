@@ -297,11 +297,21 @@ class OutcomeBase(Portable, Generic[T_co]):
     @classmethod
     def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
         value: Any = next(iter(arguments), Any)
-        texts: Any = Literal[tuple(map(str, Verdict))]
-        types: dict[str, Any] = {"verdict": texts, "applied": bool | None, "message": str}
-        types |= {"value": value | None, "error": dict[str, object] | None, "attempts": int, "resends": int}
-        types |= {"secret": Secret | None, "secret_lost": bool, "livemode": bool | None}
-        types |= {"evidence": dict[str, object], "schema": int, "intent": str}
+        types: dict[str, Any] = {
+            "verdict": Literal[tuple(map(str, Verdict))],
+            "applied": bool | None,
+            "message": str,
+            "value": value | None,
+            "error": dict[str, object] | None,
+            "attempts": int,
+            "resends": int,
+            "secret": Secret | None,
+            "secret_lost": bool,
+            "livemode": bool | None,
+            "evidence": dict[str, object],
+            "schema": int,
+            "intent": str,
+        }
         return {name: (hint, name in cls._public) for name, hint in types.items()}
 
 

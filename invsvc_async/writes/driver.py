@@ -43,12 +43,13 @@ from invsvc_async.reconcile.history import (
     Verdict,
     Wait,
 )
-from invsvc_async.transport.session import ClientState, DecisionReport
+from invsvc_async.transport.session import ClientOptions, ClientState, DecisionReport
 from invsvc_async.transport.transport import CLOSED, Exchange
 from invsvc_async.writes.new_intent import (
     close_lines_of_leftovers,
     intent_of,
     new_start,
+    spec_of_intent,
     tagged_body,
     taken_up,
     thing_of,
@@ -62,12 +63,13 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Decision, History
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
+    from invsvc_async.settings import AnyReader
     from invsvc_async.writes.journal import WriteJournal
     from invsvc_async.writes.new_intent import Start
     from invsvc_async.writes.register import Thing
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Driver", "new_run", "words_of"]
+__all__ = ["Driver", "new_run", "run_of", "words_of"]
 
 T = TypeVar("T")
 _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # cheaper than access through the class
@@ -477,6 +479,19 @@ def new_run(spec: WriteSpec, intent: Intent | None = None) -> AnyDriver:
     if spec.tag is not None:
         spec = replace(spec, request=replace(spec.request, body=tagged_body(spec.request, spec.tag)))
     return Driver(spec, intent_or_maker)
+
+
+def run_of(
+    view: ClientOptions,
+    intent: Intent,
+    reader: AnyReader | None = None,
+    *,
+    reads_only: bool = True,
+    **known: Any,  # as `taken_up` takes it
+) -> AnyDriver:
+    """Return a run that goes on with *intent*, as :func:`taken_up`."""
+    begin = partial(taken_up, view.session, reads_only=reads_only, **known)
+    return Driver(spec_of_intent(view, intent, reader), intent, begin=begin, takes_up=True)
 
 
 def words_of(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals

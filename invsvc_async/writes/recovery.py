@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,8 +12,8 @@ import msgspec
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import InvalidRequestError, InvsvcError
 from invsvc_async.reconcile.intent import Intent
-from invsvc_async.writes.driver import AnyDriver, Driver
-from invsvc_async.writes.new_intent import close_lines_of_leftovers, spec_of_intent, taken_up, with_reader
+from invsvc_async.writes.driver import run_of
+from invsvc_async.writes.new_intent import close_lines_of_leftovers, spec_of_intent, with_reader
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions
     from invsvc_async.writes.journal import Journal
 
-__all__ = ["recover_on", "recovered", "resumed", "run_of", "settled"]
+__all__ = ["recover_on", "recovered", "resumed", "settled"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -119,19 +118,6 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
     keys = getattr(journal, "keys", None)
     keyed = [] if keys is None else await keys.settle_left(view)
     return [*undelivered, *(task.result() for task in tasks), *keyed]
-
-
-def run_of(
-    view: ClientOptions,
-    intent: Intent,
-    reader: AnyReader | None = None,
-    *,
-    reads_only: bool = True,
-    **known: Any,  # as `taken_up` takes it
-) -> AnyDriver:
-    """Return a run that goes on with *intent*, as :func:`taken_up`."""
-    begin = partial(taken_up, view.session, reads_only=reads_only, **known)
-    return Driver(spec_of_intent(view, intent, reader), intent, begin=begin, takes_up=True)
 
 
 def resumed(view: ClientOptions, intent: Intent, *, reader: AnyReader | None, same_mode: bool) -> Write[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Coroutine, Generator
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import attrs
@@ -15,8 +14,8 @@ from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.models.common import UNSET, Unset
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.settings import AnyReader, ReconcilePolicy, warn_if_never_sent_again
-from invsvc_async.writes.driver import Driver, new_run
-from invsvc_async.writes.new_intent import intent_of, new_tag, spec_of_intent, taken_up
+from invsvc_async.writes.driver import Driver, new_run, run_of
+from invsvc_async.writes.new_intent import intent_of, new_tag
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -144,9 +143,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
                         continue
                     else:
                         intent = attrs.evolve(resumes, policy=spec.policy)
-                        taken = spec_of_intent(spec.options, intent, spec.reader)
-                        begin = partial(taken_up, spec.options.session)
-                        driver = self._driver = Driver(taken, intent, begin=begin, takes_up=True)
+                        driver = run_of(spec.options, intent, spec.reader, reads_only=False)
+                        self._driver = driver
                 await driver.drive()
             finally:
                 self._running = False
