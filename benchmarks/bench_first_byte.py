@@ -15,12 +15,9 @@ import statistics
 import sys
 import tempfile
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import aiosqlite
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from invsvc_async import ApiKey, Client, Outbox
 from invsvc_async.simulator import Simulator
@@ -28,35 +25,12 @@ from tests.outbox.conftest import CONNECTIONS, outbox_at
 from tests.support.door import Door
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from contextlib import AbstractAsyncContextManager
 
 _TARGET = 20.0  # ms
 
 
-@asynccontextmanager
-async def aiosqlite_at(path: str) -> AsyncGenerator[tuple[Any, Callable[[], Any]]]:
-    """Connect with aiosqlite; yield the connection, and what begins a transaction."""
-    async with aiosqlite.connect(path) as made:
-
-        @asynccontextmanager
-        async def transaction() -> AsyncGenerator[None]:
-            await made.execute("BEGIN")
-            yield
-            await made.commit()
-
-        yield made, transaction
-
-
-@asynccontextmanager
-async def session_at(path: str) -> AsyncGenerator[tuple[Any, Callable[[], Any]]]:
-    """Make an AsyncSession on aiosqlite; yield it, and what begins a transaction."""
-    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
-    async with AsyncSession(engine) as made:
-        yield made, made.begin
-    await engine.dispose()
-
-
-async def measured(place: str, connect: Callable[[], Any], writes: int) -> list[float]:
+async def measured(place: str, connected: AbstractAsyncContextManager[Any], writes: int) -> list[float]:
     """Return the times of *writes* writes, in ms."""
     async with AsyncExitStack() as stack:
         service = await stack.enter_async_context(Simulator(seed=1))
@@ -72,7 +46,7 @@ async def measured(place: str, connect: Callable[[], Any], writes: int) -> list[
         stack.push_async_callback(door.shut)
         client = await stack.enter_async_context(Client(door.base_url, ApiKey(service.api_key)))
         outbox = await stack.enter_async_context(Outbox.open(place, client))
-        connection, transaction = await stack.enter_async_context(connect())
+        connection, transaction = await stack.enter_async_context(connected)
         await stack.enter_async_context(outbox.dispatching())
         times = []
         for number in range(writes + 10):
@@ -89,17 +63,10 @@ async def main(writes: int) -> int:
     """Measure all and print a table."""
     kept = []
     with tempfile.TemporaryDirectory() as folder:
-        ways: list[tuple[str, str, str, Callable[[], Any]]] = [
-            ("PostgreSQL", name, outbox_at(f"first{number}"), connect)
-            for number, (name, connect) in enumerate(CONNECTIONS.items())
-        ]
-        for number, (name, at) in enumerate(
-            (("aiosqlite", aiosqlite_at), ("AsyncSession on aiosqlite", session_at))
-        ):
-            path = str(Path(folder) / f"app{number}.db")
-            ways.append(("SQLite", name, path, lambda at=at, path=path: at(path)))  # type: ignore[misc]
-        for database, name, place, connect in ways:
-            times = await measured(place, connect, writes)
+        for number, (name, connect) in enumerate(CONNECTIONS.items()):
+            file = str(Path(folder) / f"app{number}.db") if "aiosqlite" in name else None
+            times = await measured(file or outbox_at(f"first{number}"), connect(file), writes)
+            database = "SQLite" if file else "PostgreSQL"
             median, p90 = statistics.median(times), statistics.quantiles(times, n=10)[-1]
             kept.append(median < _TARGET)
             print(f"{database:10}  {name:26}  median {median:6.1f} ms  p90 {p90:6.1f} ms", flush=True)

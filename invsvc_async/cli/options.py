@@ -135,8 +135,6 @@ Port = Annotated[int, number(int, _PORT, least=0, most=65_535, metavar="PORT")]
 Profile = Annotated[str | None, option("A profile in invsvc.toml.", "NAME")]
 Concurrency = Annotated[int, number(int, "Maximum writes in flight in this process.", least=1)]
 InsecureHttp = Annotated[bool, option("Send events over plain HTTP to another machine.")]
-
-
 Yes = Annotated[bool, option("Do not ask before a delete.", names=("--yes", "-y"))]
 Json = Annotated[bool, option("Print the result as JSON, and errors as JSON on stderr.")]
 _JSON = inspect.Parameter("json_", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)

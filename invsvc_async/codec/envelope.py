@@ -1,7 +1,8 @@
 """
 Reading of answers: from status, headers and bytes to a payload or an error.
 
-Numbers are exact.  ``Retry-After`` becomes seconds here, which others only wait for.
+Errors in one of the service's own forms are told from those of gateways.  Numbers are exact.
+``Retry-After`` becomes seconds here, which others only wait for.
 """
 
 from __future__ import annotations

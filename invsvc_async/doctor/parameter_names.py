@@ -7,7 +7,8 @@ something after 2001.  If only an invalid value is rejected with 400, the name i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
@@ -17,10 +18,6 @@ from invsvc_async.codec.exact_json import WireObject
 from invsvc_async.errors import InvsvcError, ServiceError
 from invsvc_async.reads import retry
 from invsvc_async.transport.session import ClientOptions, Request
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
 
 __all__ = ["CANDIDATES", "IMPORTS", "Answer", "Named", "Prober", "ReadList", "find_names"]
 
@@ -103,7 +100,7 @@ class Answer:
         return [item.get("uuid") for item in self.items]
 
 
-ReadList: TypeAlias = "Callable[[Mapping[str, str]], Awaitable[Answer]]"  # reads a list with a query
+ReadList: TypeAlias = Callable[[Mapping[str, str]], Awaitable[Answer]]  # reads a list with a query
 
 
 @attrs.define

@@ -44,13 +44,11 @@ class Columns:
     zone: tzinfo | None
     blank: bool
     found: dict[str, tuple[str, Any] | None] = attrs.field(factory=dict[str, Any], init=False)  # Any: types
-    _by_column: dict[str | None, str] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.fields = {self.key: self.key, **self.fields}
         if unknown := [path for path in self.fields if _hint_of(self.model, path) is None]:
             raise InvalidRequestError(f"fields: {self.model.__name__} has no field {', '.join(unknown)}")
-        self._by_column = {column: path for path, column in self.fields.items()}
 
     def read(self, row: object) -> tuple[str | None, dict[str, Wire]]:
         """Return key and compared fields of *row*, in wire form; a ``ValueError`` names the column."""
@@ -75,11 +73,12 @@ class Columns:
 
     def _field(self, column: str) -> tuple[str, Any] | None:  # Any: a type
         """Return the field that *column* stands for: by *fields*, or by its name if its value is simple."""
-        path = self._by_column.get(column, column)
+        by_column = {name: path for path, name in self.fields.items()}
+        path = by_column.get(column, column)
         hint = _hint_of(self.model, path)
         is_simple = hint in _SCALARS or enum_in(hint) is not None or "." in path
         is_free = path not in self.fields and is_simple and hint is not None
-        return (path, hint) if column in self._by_column or is_free else None
+        return (path, hint) if column in by_column or is_free else None
 
     def check(self) -> None:
         """Raise ``InvalidRequestError``, after the last row, if the key's column or another was in none."""

@@ -6,6 +6,8 @@ A run is the journal of its driver, which stores in one entry.
 Each change is guarded in its own statement.  A claim inserts an entry unless its key has one.  An entry is
 taken only out of a lane that nobody living owns, released and stored only by the owner of its lane, and
 reopened only from the verdict that was seen.  When a process counts as dead is decided in ``leases``.
+
+Who waits for another run looks from time to time, and at once when the store hears of a change in that lane.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ Which process owns which lanes of a store, and until when it may rely on that.
   it sees every send that the previous owner has made or can still make, and settles it before it sends.
 - It first waits as long as such a send may take, because one stored just before may start just after.
 
-A process shows that it lives by a time in the table ``members``.  Lanes of one that is silent are taken over.
-In a file, the lock of the file shows it: what an earlier process left is free.
+A process shows that it lives by a time in the table ``members``.  Lanes of one that is silent are taken over,
+after the seconds of ``silence`` in the address of its store.  In a file, the lock of the file shows it: what
+an earlier process left is free.
 """
 
 from __future__ import annotations

@@ -475,6 +475,7 @@ def _dialect_in(schema: str, how: Opening) -> PostgresDialect:
         part=str(randrange(_PARTS)),
         serial="bigserial PRIMARY KEY",
         filled="WITH (fillfactor = 40)",
+        small="",
         ms="floor(extract(epoch FROM clock_timestamp()) * 1000)",
         durably=DURABLY,
         now="extract(epoch FROM clock_timestamp())::float8",

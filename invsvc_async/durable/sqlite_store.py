@@ -38,6 +38,7 @@ DIALECT = SqliteDialect(
     s="",
     serial="INTEGER PRIMARY KEY AUTOINCREMENT",  # the number of a deleted entry is not given again
     filled="",
+    small="WITHOUT ROWID",  # one tree instead of the table and the index of its key
     ms="CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
     durably="1",
     now="((julianday('now') - 2440587.5) * 86400.0)",

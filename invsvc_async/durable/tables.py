@@ -107,7 +107,7 @@ def flags_in(table: str) -> str:
 
 
 _TABLES: Final = (
-    "CREATE TABLE {s}facts (name text PRIMARY KEY, value text NOT NULL)",
+    "CREATE TABLE {s}facts (name text PRIMARY KEY, value text NOT NULL) {small}",
     "CREATE TABLE {s}commons (number bigint PRIMARY KEY, text text NOT NULL)",
     """
     CREATE TABLE {s}members (
@@ -123,7 +123,7 @@ _TABLES: Final = (
         verdict text, outcome text, claim text, done_at bigint, added_at bigint NOT NULL DEFAULT ({ms})
     ) {filled}
     """,
-    "CREATE TABLE {s}unheard (seq bigint PRIMARY KEY, taker text)",
+    "CREATE TABLE {s}unheard (seq bigint PRIMARY KEY, taker text) {small}",
     """
     CREATE TABLE {s}states (
         thing text PRIMARY KEY, place bigint NOT NULL, team text, state text, stamp bigint, newest bigint,
@@ -140,7 +140,7 @@ _COUNTS: Final = """
 CREATE TABLE {s}counts (
     part smallint NOT NULL, state smallint NOT NULL, verdict text NOT NULL, flags smallint NOT NULL,
     many bigint NOT NULL, PRIMARY KEY (part, state, verdict, flags)
-)
+) {small}
 """
 # In a file, what follows from a change of an entry is done by triggers: each further statement of Python
 # releases the GIL several times, and getting it back from a busy event loop takes milliseconds.

@@ -1,5 +1,5 @@
 """
-Reads with retries, within one deadline.
+Reads with retries, within one deadline, and within a quota of retries that all reads of a client share.
 
 A read that succeeds at once makes no tenacity object and no task.
 """

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 from propcache.api import cached_property
 
+from invsvc_async.codec.fields import maker_of
 from invsvc_async.reconcile.attempts import AttemptKind, kind_of, refusal_of
 from invsvc_async.reconcile.compare import is_time
 from invsvc_async.reconcile.history import Attempt, Bounds, Closed, End, Reading, Resumed, Tick
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import ErrorFacts, Event, History, Send
     from invsvc_async.settings import ReconcilePolicy
+
+_make_sent = maker_of(Sent)
 
 
 def start_of(event: Event) -> float:
@@ -464,7 +467,7 @@ def stored(
 
 def _about_to(send: Send, at: float, bounds: Bounds | None) -> Sent:
     earliest, latest = _server_time(at, bounds)
-    return Sent(earliest=earliest, latest=latest, attempt_timeout=send.attempt_timeout)
+    return _make_sent(earliest=earliest, latest=latest, attempt_timeout=send.attempt_timeout)
 
 
 def _sent(attempt: Attempt, bounds: Bounds | None) -> Sent:

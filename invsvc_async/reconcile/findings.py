@@ -3,7 +3,8 @@ What a read of the service's state shows about a write.
 
 There is one function for each way in which a read can show a write: by the time of the last change, by the
 state before it, by a list, or by the absence of what was deleted.  Which one judges a write, and by which
-fields, is in ``kinds``.  Windows, deadlines and re-sends are in ``decide``.
+fields, is in ``kinds``.  In a list, a create is recognised by its tag, or by candidates: things like it, from
+the time of its send.  What follows from a finding (windows, deadlines, re-sends) is in ``decide``.
 """
 
 from __future__ import annotations

@@ -30,9 +30,8 @@ def agree(lows_highs: list[tuple[float, float]], slack: float) -> Bounds | None:
     """Intersect bounds.  ``None`` if there are none, or if two exclude each other by more than *slack*."""
     if not lows_highs:
         return None
-    low, high = lows_highs[0]
-    for other_low, other_high in lows_highs[1:]:
-        low, high = max(low, other_low), min(high, other_high)
+    lows, highs = zip(*lows_highs, strict=True)
+    low, high = max(lows), min(highs)
     if low - high > slack:
         return None
     return Bounds(low=low, high=high) if low <= high else Bounds(low=high, high=low)

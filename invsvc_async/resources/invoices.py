@@ -112,8 +112,7 @@ class Invoices(Resource):
 
         Spec: Endpoints, Invoices.
         """
-        operation = operations.INVOICES_DOWNLOAD_STATUS
-        return await self._read(models.DownloadRequest, operation, locals())
+        return await self._read(models.DownloadRequest, operations.INVOICES_DOWNLOAD_STATUS, locals())
 
     async def wait_for_download(
         self,

@@ -64,8 +64,7 @@ class Payments(Resource):
 
         Spec: Endpoints, Payments.
         """
-        operation = operations.PAYMENTS_REMINDER_OPERATION
-        return await self._read(models.ReminderOperation, operation, locals())
+        return await self._read(models.ReminderOperation, operations.PAYMENTS_REMINDER_OPERATION, locals())
 
     async def settle_reminder(
         self,

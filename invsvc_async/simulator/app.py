@@ -143,7 +143,8 @@ class Application:
             async with self._places:
                 await asyncio.sleep(self.latency + step.wait)
         if step.effect == "late":
-            self._apply_later(step.late, exchange)
+            exchange.entry.late = True
+            self._await_effect(asyncio.create_task(self._perform_after(step.late, exchange)))
         elif step.effect == "now":
             if step.end == "stale":
                 exchange.call.past = self._state.clock.steady() - (step.number or 0)
@@ -199,14 +200,10 @@ class Application:
             asyncio.get_running_loop().call_later(pause, close_if_idle)
         return whole
 
-    def _apply_later(self, seconds: float, exchange: Exchange) -> None:
-        async def land() -> None:
-            await asyncio.sleep(seconds)
-            self._perform(exchange)
-            exchange.entry.late = exchange.entry.applied
-
-        exchange.entry.late = True
-        self._await_effect(asyncio.create_task(land()))
+    async def _perform_after(self, seconds: float, exchange: Exchange) -> None:
+        await asyncio.sleep(seconds)
+        self._perform(exchange)
+        exchange.entry.late = exchange.entry.applied
 
     def _await_effect(self, task: asyncio.Task[Any] | None) -> None:
         if task is not None:

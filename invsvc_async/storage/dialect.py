@@ -202,12 +202,14 @@ class SqliteDialect(_Dialect):
                 value = values[number - 1]
                 size = _size(len(value))
                 known += (size,)
-                given += chain.from_iterable(value) if word == "rows" else value
-                given += repeat(None, (size - len(value)) * len(columns))
+                cells = chain.from_iterable(value) if word == "rows" else value
+                given += [_NULL if cell is None else cell for cell in cells]
+                given += repeat(_NULL, (size - len(value)) * len(columns))
                 if word == "rows":
                     given.append(len(value))
             elif number:
-                given.append(values[number - 1])
+                value = values[number - 1]
+                given.append(_NULL if value is None else value)
             elif word in self._clocks:
                 if word not in times:  # one time in the whole statement
                     times[word] = self._clocks[word]()
@@ -216,7 +218,7 @@ class SqliteDialect(_Dialect):
             sizes = iter(known[1:])
             words = (self._word(part, sizes) for part in statement.parts)
             self._known[known] = self._put_together(text, words)
-        return self._known[known], [_NULL if cell is None else cell for cell in given]
+        return self._known[known], given
 
     def _word(self, part: _Part, sizes: Iterator[int]) -> str:
         if part.word == "rows":

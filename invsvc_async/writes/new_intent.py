@@ -1,7 +1,7 @@
 """
 How a run of a write starts: the name of its line, and its intent, new or taken up.
 
-It waits for its turn in the line in ``register``.
+The line itself, in which runs wait for their turn, is in ``register``.
 """
 
 from __future__ import annotations

@@ -390,11 +390,16 @@ async def test_callback_that_is_cancelled_by_itself(service, client, tmp_path):
         {"on_secret": "secrets.jsonl"},
         {"on_progress": 5},
         {"on_progress": partial(asyncio.sleep, 0)},
+        *({"stop_after": limit} for limit in (0, -1, 1.0, 0.0, True, "5")),
     ],
 )
 def test_settings_that_cannot_work(tmp_path, client, settings):
-    """A concurrency below one, a rate that is not positive, or a callback that is none or cannot be awaited, is refused."""
-    with pytest.raises(ConfigurationError):
+    """
+    A concurrency below one, a rate that is not positive, or a callback that is none or cannot be awaited, is refused.
+
+    So is a limit of failures that is neither a number of writes nor a share.
+    """
+    with pytest.raises(ConfigurationError, match=next(iter(settings))):
         Batch.open(tmp_path / "run.db", client, **settings)
 
 

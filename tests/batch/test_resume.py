@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -21,6 +20,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates, run_all, shelve, shelve_one, unlisted
+from tests.durable.stores import rows_in
 
 
 @pytest.mark.parametrize("again", [0, 1])
@@ -71,9 +71,7 @@ async def test_bodies_of_what_is_applied_are_not_kept(service, client, tmp_path)
     async with Batch.open(path, client) as batch:
         writes = [client.webhooks.update(each, description="personal") for each in (hook.id, "wh_none")]
         await all_of(batch, writes)
-    with sqlite3.connect(path) as connection:
-        rows = dict(connection.execute("SELECT verdict, intent FROM entries"))
-    connection.close()
+    rows = dict(rows_in(path, "verdict, intent"))
     assert rows["applied"] is None
     assert "personal" in rows["refused"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from invsvc_async import ConfigurationError, JournalError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.entries import entries_of, name_of
+from invsvc_async.batch.entries import entries_of
 from invsvc_async.simulator import Simulator
 from tests.batch.killing import FAULTS, kill_often, kill_others, seed, verdicts_of, violations
 from tests.batch.killing_troubles import Runs
@@ -108,14 +108,6 @@ async def test_file_has_no_workers(client, tmp_path):
             batch.work()
 
 
-async def test_database_that_is_not_there(client, monkeypatch):
-    """An address that nobody answers at is an error in words."""
-    monkeypatch.setattr("invsvc_async.storage.postgres_pool._TO_OPEN", 0.3)
-    with pytest.raises(JournalError, match="database cannot be used"):
-        async with Batch.open("postgresql://127.0.0.1:1/none", client):
-            pass
-
-
 @pytest.mark.parametrize(
     "more", ["batch=A-B", "outbox=june", "silence=0.1", "silence=x", "silence=nan", "silence=inf"]
 )
@@ -132,16 +124,3 @@ async def test_batch_that_is_not_there(reading):
     for _ in range(2):
         with pytest.raises(JournalError, match="it has no batch 'mistyped'"):
             await entries_of(address, create=False, reading=reading).open()
-
-
-def test_name_of_a_journal():
-    """A command can use what a person is shown of an address; it holds no password, wherever it stands."""
-    for address in (
-        "postgresql://me:hunter2@db/batches?batch=june",
-        "postgresql://db/batches?password=hunter2&batch=june&user=me",
-    ):
-        assert name_of(address) == "postgresql://db/batches?batch=june"
-    assert name_of("postgresql:///batches?password=hunter2") == "postgresql:///batches"
-    by_socket = "postgresql://me:hunter2@/batches?host=/run/pg&port=5433&silence=3&batch=june"
-    assert name_of(by_socket) == "postgresql:///batches?host=/run/pg&port=5433&batch=june"
-    assert name_of("runs/june.db") == "runs/june.db"

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sqlite3
 import stat
 import sys
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from invsvc_async import JournalError
 from invsvc_async.batch import file_check
 from invsvc_async.cli.app import run
 from invsvc_async.cli.secrets_file import SecretsFile
+from tests.durable.stores import rows_in
 from tests.support.database import database
 
 pytestmark = pytest.mark.one_python
@@ -165,15 +165,6 @@ async def test_empty_file_is_refused(invsvc, here):
     assert "contains no writes" in err
 
 
-async def test_dry_run_of_a_sound_file(service, invsvc, here):
-    """A sound file is counted, and nothing is sent."""
-    code, _, err = await invsvc(
-        write_file(here / "w.jsonl", line(1), line(2)), "--journal", "run.db", "--dry-run"
-    )
-    assert (code, service.arrivals()) == (0, 0)
-    assert "2 valid writes" in err
-
-
 async def test_dry_run_as_json(invsvc, here):
     """It is one object: how many are good and bad, and what is wrong with each."""
     file = write_file(here / "w.jsonl", line(1), "not json")
@@ -264,9 +255,7 @@ async def test_prune_empties_what_is_done(invsvc, here):
     code, out, _ = await invsvc("prune", "run.db", "--days", "0")
     words = "finished later than that, not acknowledged yet, or empty already"
     assert (code, out) == (0, f"0 writes pruned\n  3 left as they are: {words}\n")
-    with sqlite3.connect(here / "run.db") as connection:
-        assert connection.execute("SELECT count(outcome), count(intent) FROM entries").fetchone() == (0, 0)
-    connection.close()
+    assert rows_in(here / "run.db", "outcome, intent") == [(None, None)] * 3
     _, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets", "--json")
     assert json.loads(out)["skipped"] == 3
 
@@ -344,17 +333,6 @@ async def test_secrets_that_are_lost_are_named(service, invsvc, here):
     assert hook.startswith("wh_")
     assert f"  - {lost} (webhooks.create): {hook}" in report
     assert [one["key"] for one in told["lost_secrets"]] == [lost]
-
-
-async def test_retry_makes_writes_to_do_again(service, invsvc, here):
-    """Refused writes made to do again are written by the next run; what is applied is not taken back."""
-    service.script("webhooks.create", "403", "403")
-    file = write_file(here / "writes.jsonl", *map(line, range(3)))
-    assert (await invsvc(file, "--journal", "run.db", "--no-secrets"))[0] == 1
-    code, out, _ = await invsvc("retry", "run.db", "--verdict", "refused")
-    assert (code, out) == (0, "2 writes to be done again: run the batch\n")
-    assert (await invsvc(file, "--journal", "run.db", "--no-secrets"))[0] == 0
-    assert service.arrivals("webhooks.create") == 5
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

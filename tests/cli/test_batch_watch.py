@@ -26,8 +26,8 @@ from tests.batch.conftest import client_of
 from tests.batch.reports.test_live import mixed, read
 from tests.batch.writing import all_of, creates
 from tests.cli.conftest import child
+from tests.durable.stores import spoil
 from tests.support.browser import CHROMIUM, browser
-from tests.support.database import database
 
 pytestmark = pytest.mark.one_python
 
@@ -134,9 +134,7 @@ async def test_state_in_a_word(client, tmp_path, change, state):
     """A batch with open writes runs if its file was changed lately; one without writes is empty."""
     async with Batch.open(tmp_path / "run.db", client) as batch:
         await all_of(batch, creates(client, 3))
-    with sqlite3.connect(tmp_path / "run.db") as connection:
-        connection.execute(change)
-    connection.close()
+    spoil(tmp_path / "run.db", change)
 
     assert (await read(tmp_path / "run.db"))["state"] == state
 
@@ -159,18 +157,6 @@ async def test_batch_that_nothing_runs(client, tmp_path, monkeypatch):
 
     assert told["state"] == "quiet"
     assert told["seconds"] >= 0
-
-
-async def test_workers_of_a_database(client):
-    """A shared batch has its workers, with their last sign of life."""
-    journal = database().journal("watch_workers", silence=60)
-    async with Batch.open(journal, client) as batch:
-        await all_of(batch, creates(client, 5))
-        told = await read(journal)
-
-    assert (told["state"], told["done"]) == ("finished", 5)
-    assert [each["done"] for each in told["workers"]] == [5]
-    assert {"host", "pid", "state", "silent", "rate"} <= told["workers"][0].keys()
 
 
 async def test_journal_that_cannot_be_read_for_a_while(watched, tmp_path):

@@ -11,14 +11,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import aiohttp
-import aiosqlite
 import asyncpg
 import pytest
 
 from invsvc_async import JournalError, Outbox
 from tests.batch.conftest import client_of
 from tests.cli.conftest import ENVIRONMENT, child
-from tests.outbox.conftest import outbox_at, verdict_of
+from tests.outbox.conftest import enqueue, outbox_at, update, verdict_of
 from tests.support.database import database
 
 pytestmark = pytest.mark.one_python
@@ -38,22 +37,9 @@ def invsvc(invsvc_in_thread):
     return partial(invsvc_in_thread, "outbox")
 
 
-async def enqueued(place, outbox, client, service, *keys):
-    """Enqueue an update under each of *keys*."""
-    if place.startswith("postgresql"):
-        connection = await asyncpg.connect(database().address)
-        async with connection.transaction():
-            for key in keys:
-                write = client.webhooks.update(service.seed_webhook().id, description=key)
-                await outbox.enqueue(connection, write.keyed(key))
-        await connection.close()
-        return
-    async with aiosqlite.connect(place) as connection:
-        await connection.execute("BEGIN")
-        for key in keys:
-            write = client.webhooks.update(service.seed_webhook().id, description=key)
-            await outbox.enqueue(connection, write.keyed(key))
-        await connection.commit()
+async def enqueued(outbox, client, service, key):
+    """Enqueue an update under *key*."""
+    await enqueue(outbox, update(client, service, key).keyed(key))
 
 
 @asynccontextmanager
@@ -61,7 +47,7 @@ async def refused_one(service, place):
     """Yield an outbox with one write, which was refused, and its client."""
     service.script("webhooks.update", "403")
     async with client_of(service) as client, Outbox.open(place, client) as outbox:
-        await enqueued(place, outbox, client, service, "refused")
+        await enqueued(outbox, client, service, "refused")
         async with outbox.dispatching():
             await verdict_of(outbox, "refused")
         yield outbox, client
@@ -81,7 +67,7 @@ async def test_verdict_that_nobody_has_had(service, place, invsvc):
 async def test_watch(service, place, tmp_path):
     """The page has the counts and the groups, as that of a batch."""
     async with refused_one(service, place) as (outbox, client):
-        await enqueued(place, outbox, client, service, "waits")
+        await enqueued(outbox, client, service, "waits")
     own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
     watching = child(
         "outbox", "watch", place, "--json", "--no-open", env={**ENVIRONMENT, **own}, cwd=tmp_path
@@ -98,7 +84,7 @@ async def test_watch(service, place, tmp_path):
 async def sending(place, client, service, folder):
     """Start `invsvc outbox work` on a place with one write, which has arrived at the service."""
     async with Outbox.open(place, client) as outbox:
-        await enqueued(place, outbox, client, service, "one")
+        await enqueued(outbox, client, service, "one")
     own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
     working = child("outbox", "work", place, "--json", "--no-secrets", env={**ENVIRONMENT, **own}, cwd=folder)
     assert json.loads(await asyncio.to_thread(working.stdout.readline)) == {"state": "sending"}

@@ -7,26 +7,32 @@ import json
 import os
 import re
 import socket
-import sqlite3
 from contextlib import suppress
 from hashlib import blake2b
 
-import aiosqlite
-import asyncpg
 import pytest
 
 from invsvc_async import Outbox, WriteError
 from invsvc_async.batch import Batch
 from invsvc_async.cli.commands.stores import BATCH, JOURNAL, OUTBOX, At
+from invsvc_async.client import options_of
+from invsvc_async.durable.leases import Leases
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
-from tests.outbox.conftest import outbox_at, verdict_of
+from tests.durable.stores import spoil
+from tests.durable.test_sharing import said
+from tests.outbox.conftest import enqueue, finished, outbox_at, update, verdict_of
 from tests.support.database import database
 
 pytestmark = pytest.mark.one_python
 
 KIND = {"batch": BATCH, "outbox": OUTBOX, "journal": JOURNAL}
 KINDS = tuple(KIND)
+AGAIN = {
+    "batch": "run the batch",
+    "outbox": "whoever sends its writes does it",
+    "journal": "run the same write under its key",
+}
 FORMS = ("file", "database")
 
 
@@ -43,38 +49,27 @@ class Stored:
             ("journal", "database"): f"{address}{'&' if '?' in address else '?'}journal={name}",
         }.get((kind, form), str(folder / "app.db"))
 
+    def client_of(self, service):
+        """Make a client; it has the store if that is its journal."""
+        return client_of(service, **{"journal": self.place} if self.kind == "journal" else {})
+
     async def write(self, client, *writes):
         """Do *writes*, one after the other."""
         if self.kind == "batch":
             async with Batch.open(self.place, client, concurrency=1) as batch:
                 await all_of(batch, writes)
         elif self.kind == "outbox":
-            await self._enqueue_and_send(client, writes)
+            async with Outbox.open(self.place, client, concurrency=1) as outbox:
+                await finished(outbox, *writes)
         else:
             for write in writes:
                 with suppress(WriteError):
                     await write.outcome()
 
-    async def _enqueue_and_send(self, client, writes):
-        async with Outbox.open(self.place, client, concurrency=1) as outbox:
-            keys = [await self.enqueue(outbox, write) for write in writes]
-            async with outbox.dispatching():
-                for key in keys:
-                    await verdict_of(outbox, key)
-
-    async def enqueue(self, outbox, write):
-        """Commit a write."""
-        if self.form == "database":
-            connection = await asyncpg.connect(database().address)
-            async with connection.transaction():
-                key = await outbox.enqueue(connection, write)
-            await connection.close()
-            return key
-        async with aiosqlite.connect(self.place) as connection:
-            await connection.execute("BEGIN")
-            key = await outbox.enqueue(connection, write)
-            await connection.commit()
-            return key
+    async def write_one(self, service):
+        """Do an update under the key "k"."""
+        async with self.client_of(service) as client:
+            await self.write(client, update(client, service, "x").keyed("k"))
 
 
 @pytest.fixture
@@ -93,11 +88,9 @@ async def stored(service, empty, invsvc):
     """Give a store with a write of each sort, named for it; the one that waits was refused before."""
     service.script("webhooks.update", "403", "403")
     service.script("sheets.save_mapping", "reset")
-    options = {"journal": empty.place} if empty.kind == "journal" else {}
-    async with client_of(service, **options) as client:
+    async with empty.client_of(service) as client:
         refused, waiting, applied = (
-            client.webhooks.update(service.seed_webhook().id, description="private").keyed(key)
-            for key in ("refused", "waiting", "applied")
+            update(client, service, "private").keyed(key) for key in ("refused", "waiting", "applied")
         )
         unknown = client.sheets.save_mapping({"a": "private"}).keyed("unknown")
         await empty.write(client, refused, waiting, applied, unknown)
@@ -164,12 +157,8 @@ async def test_age(stored, invsvc):
 async def test_list_of_no_writes(service, invsvc, tmp_path, kind):
     """It is empty, and the store stays as it is."""
     stored = Stored(kind, "file", tmp_path, kind)
-    options = {"journal": stored.place} if kind == "journal" else {}
-    async with client_of(service, **options) as client:
-        if kind == "journal":
-            await client.webhooks.update(service.seed_webhook().id, description="x").outcome()
-        else:
-            await stored.write(client)
+    async with stored.client_of(service) as client:
+        await stored.write(client, *([update(client, service)] if kind == "journal" else []))
     code, out, err = await invsvc(kind, "list", stored.place, "--json")
     assert (code, json.loads(out)) == (0, {"total": 0, "at_least": False, "oldest": None, "writes": []}), err
 
@@ -198,13 +187,12 @@ async def test_retry(service, stored, invsvc):
     code, out, err = await invsvc(
         stored.kind, "retry", stored.place, "refused", "applied", "waiting", "nowhere"
     )
-    assert (code, out.split(":")[0]) == (0, "1 write to be done again")
+    assert (code, out) == (0, f"1 write to be done again: {AGAIN[stored.kind]}\n")
     assert [line.split(": ")[1] for line in err.splitlines()] == ["applied", "waiting", "nowhere"]
     assert (await invsvc(stored.kind, "retry", stored.place, "applied"))[0] == 1
     assert (await invsvc(stored.kind, "retry", stored.place))[0] == 2
     before = len(service.ledger.effects("webhooks.update"))
-    options = {"journal": stored.place} if stored.kind == "journal" else {}
-    async with client_of(service, **options) as client:
+    async with stored.client_of(service) as client:
         if stored.kind == "journal":
             async with At(stored.place, JOURNAL).opened(reading=True) as entries:
                 [(thing,)] = await entries.store.rows(
@@ -284,12 +272,20 @@ async def test_report(stored, invsvc, tmp_path):
     code, out, _ = await invsvc(*command, "--json", "--html", page, "--jsonl", lines)
     told = json.loads(out)
     assert (code, told["total"], told["to_do"], told["sending"]) == (0, 4, 1, 0)
-    assert told["verdicts"] == {"applied": 1, "refused": 1, "unknown": 1}
+    verdicts = ["applied", "refused", "unknown"]
+    assert told["verdicts"] == dict.fromkeys(verdicts, 1)
+    assert told["operations"]["webhooks.update"] == {"applied": 1, "refused": 1}
+    assert told["failures"] == {"HTTP 403": 1, "ResponseLostError": 1}
+    assert (told["attempts"], told["resends"]) == (3, 0)
     groups = {(each["verdict"], each["cause"]): each for each in told["not_applied"]}
     assert {verdict: cause[:8] for verdict, cause in groups} == {"refused": "HTTP 403", "unknown": "no read"}
-    assert {json.loads(line)["verdict"] for line in lines.read_text().splitlines()} == {*told["verdicts"]}
+    assert sorted(json.loads(line)["verdict"] for line in lines.read_text().splitlines()) == verdicts
     assert "private" not in out + page.read_text() + lines.read_text()
     assert f"{stored.kind.capitalize()} " in page.read_text()
+    assert "no read" in groups["unknown", "no read"]["advice"]
+    assert [write["key"] for write in groups["unknown", "no read"]["writes"]] == ["unknown"]
+    _, out, _ = await invsvc(*command, "--jsonl", "-")
+    assert sorted(json.loads(line)["verdict"] for line in out.splitlines()) == verdicts
     _, out, _ = await invsvc(*command)
     for group in groups.values():
         if group["command"] is not None:
@@ -315,8 +311,7 @@ async def test_why_it_waits(service, empty, invsvc):
     """A write in flight, and one behind it, are shown with the process that has them."""
     service.script("webhooks.update", "hang")
     hook = service.seed_webhook().id
-    options = {"journal": empty.place} if empty.kind == "journal" else {}
-    async with client_of(service, **options) as client:
+    async with empty.client_of(service) as client:
         first, second = (client.webhooks.update(hook, description=key).keyed(key) for key in ("one", "two"))
         async with asyncio.TaskGroup() as group:
             if empty.kind == "journal":
@@ -341,25 +336,29 @@ async def test_why_it_waits(service, empty, invsvc):
 @pytest.mark.parametrize("empty", [("batch", "database"), ("outbox", "database")], indirect=True)
 async def test_workers(service, empty, invsvc):
     """Each process that sends is listed with its last sign of life, and those that have ended too."""
-    async with client_of(service) as client:
-        await empty.write(
-            client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k")
-        )
+    await empty.write_one(service)
+    async with client_of(service) as client, At(empty.place, KIND[empty.kind]).opened() as entries:
+        await Leases(entries.store, options_of(client).session.clock).beat(said("one", 1234, 5.25, 2))
     code, out, _ = await invsvc(empty.kind, "workers", empty.place, "--json")
-    assert (code, [(each["pid"], each["state"]) for each in json.loads(out)]) == (0, [(os.getpid(), "ended")])
+    found = {each["pid"]: each for each in json.loads(out)}
+    assert (code, {pid: each["state"] for pid, each in found.items()}) == (
+        0,
+        {os.getpid(): "ended", 1: "working"},
+    )
+    assert (found[1]["done"], found[1]["rate"], found[1]["alive"]) == (1234, 5.25, True)
+    assert found[os.getpid()]["ended"] is True
     _, out, _ = await invsvc(empty.kind, "workers", empty.place)
-    assert out.splitlines()[0].startswith("host\tpid\tstate")
-    assert f"\t{os.getpid()}\tended\t" in out
+    head, *lines = out.splitlines()
+    assert head.startswith("host\tpid\tstate")
+    shown = {int(pid): columns for _, pid, *columns in (line.split("\t") for line in lines)}
+    assert (shown[os.getpid()][0], shown[1][:4]) == ("ended", ["working", "1,234", "5.2", "2"])
 
 
 @pytest.mark.parametrize("kind", ["batch", "outbox"])
 async def test_workers_of_a_file(service, invsvc, tmp_path, kind):
     """It has none, and the words say where there are some."""
     stored = Stored(kind, "file", tmp_path, kind)
-    async with client_of(service) as client:
-        await stored.write(
-            client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k")
-        )
+    await stored.write_one(service)
     code, _, err = await invsvc(kind, "workers", stored.place)
     assert (code, "a file has none" in err) == (2, True)
 
@@ -368,10 +367,7 @@ async def test_workers_of_a_file(service, invsvc, tmp_path, kind):
 @pytest.mark.parametrize("change", ["sends = -1", "seen = 0"])
 async def test_process_that_is_gone(service, empty, invsvc, change):
     """A process that has ended, or is silent for too long, is not said to be at work."""
-    async with client_of(service) as client:
-        await empty.write(
-            client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k")
-        )
+    await empty.write_one(service)
     async with At(empty.place, BATCH).opened() as entries:
         await entries.store.rows("UPDATE {s}entries SET state = 0, verdict = NULL, done_at = NULL")
         await entries.store.rows("UPDATE {s}lanes SET owner = (SELECT name FROM {s}members) || '.1'")
@@ -394,15 +390,12 @@ async def test_process_that_was_killed(service, invsvc, tmp_path, kind):
     """A file that a killed process has left says so, and not that it is at work."""
     stored = Stored(kind, "file", tmp_path, kind)
     service.script("webhooks.update", "403")
-    options = {"journal": stored.place} if kind == "journal" else {}
-    async with client_of(service, **options) as client:
-        await stored.write(
-            client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k")
-        )
-    with sqlite3.connect(stored.place) as connection:
-        connection.execute("UPDATE entries SET state = 1, verdict = NULL, done_at = NULL")
-        connection.execute("INSERT OR REPLACE INTO lanes (id, owner) SELECT lane, 'gone.1' FROM entries")
-    connection.close()
+    await stored.write_one(service)
+    spoil(
+        stored.place,
+        "UPDATE entries SET state = 1, verdict = NULL, done_at = NULL",
+        "INSERT OR REPLACE INTO lanes (id, owner) SELECT lane, 'gone.1' FROM entries",
+    )
     (tmp_path / "app.db.owner").write_text(json.dumps({"pid": 2**22 + 1, "host": socket.gethostname()}))
     _, out, _ = await invsvc(kind, "show", stored.place, "k", "--json")
     told = json.loads(out)
@@ -447,8 +440,7 @@ async def test_retry_beside_the_process_that_did_it(service, empty, invsvc):
 
 async def test_secret_is_not_shown(service, empty, invsvc, tmp_path):
     """What a webhook's receiver is authenticated by is in no output, whoever has it."""
-    options = {"journal": empty.place} if empty.kind == "journal" else {}
-    async with client_of(service, **options) as client:
+    async with empty.client_of(service) as client:
         write = client.webhooks.create(url="https://me.example/", events=["invoice.created"]).keyed("k")
         await empty.write(client, write)
     shown = ""
@@ -494,15 +486,8 @@ async def test_store_that_is_not_there(service, invsvc, tmp_path, kind):
 async def test_control_characters_are_shown(service, invsvc, tmp_path):
     """What a terminal would obey is made visible, in tables and in facts."""
     stored = Stored("batch", "file", tmp_path, "control")
-    async with client_of(service) as client:
-        await stored.write(
-            client, client.webhooks.update(service.seed_webhook().id, description="x").keyed("k")
-        )
-    with sqlite3.connect(stored.place) as connection:
-        connection.execute(
-            "UPDATE entries SET operation = 'a' || char(27) || '[31m', thing = 'x' || char(27)"
-        )
-    connection.close()
+    await stored.write_one(service)
+    spoil(stored.place, "UPDATE entries SET operation = 'a' || char(27) || '[31m', thing = 'x' || char(27)")
     for command in (("list", stored.place), ("show", stored.place, "k"), ("report", stored.place)):
         _, out, _ = await invsvc("batch", *command)
         assert "a\\x1b[31m" in out
@@ -513,14 +498,14 @@ async def test_control_characters_are_shown(service, invsvc, tmp_path):
 async def test_beside_an_application_that_has_the_file(service, tmp_path, invsvc, kind):
     """Reading commands work; the others say what to do."""
     stored = Stored(kind, "file", tmp_path, kind)
-    async with client_of(service, **({"journal": stored.place} if kind == "journal" else {})) as client:
-        write = client.webhooks.update(service.seed_webhook().id, description="x").keyed("one")
+    async with stored.client_of(service) as client:
+        write = update(client, service).keyed("one")
         if kind == "journal":
             assert (await write.outcome()).applied
             await _check_beside(invsvc, kind, stored.place, "applied")
         else:
             async with Outbox.open(stored.place, client) as outbox:
-                await stored.enqueue(outbox, write)
+                await enqueue(outbox, write)
                 await _check_beside(invsvc, kind, stored.place, "to do")
 
 

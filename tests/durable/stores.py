@@ -78,10 +78,11 @@ def rows_in(path, columns="key, state"):
         return looking.execute(f"SELECT {columns} FROM entries ORDER BY seq").fetchall()
 
 
-def spoil(path, text):
+def spoil(path, *texts):
     """Change something in the file at *path*, which nobody has."""
     with closing(sqlite3.connect(path)) as spoiling:
-        spoiling.execute(text)
+        for text in texts:
+            spoiling.execute(text)
         spoiling.commit()
 
 
@@ -93,3 +94,22 @@ async def unheard(store):
 async def counts(store, text=COUNTED):
     """Return the counts that *store* keeps, by state, verdict and flags."""
     return {tuple(which): many for *which, many in await store.rows(text) if many}
+
+
+async def copy_tables(store, *names):
+    """Copy tables of a store in PostgreSQL, as a backup does."""
+    for name in names:
+        await store.rows(f"CREATE TABLE {{s}}{name}_before AS TABLE {{s}}{name}")
+
+
+async def put_tables_back(store, *names):
+    """Put copies of tables back as a restore does, on another timeline of the server."""
+    for name in names:
+        await store.rows(f"TRUNCATE {{s}}{name}")
+        await store.rows(f"INSERT INTO {{s}}{name} TABLE {{s}}{name}_before")
+    await go_to_another_timeline(store)
+
+
+async def go_to_another_timeline(store):
+    """Let the server of a store be another one than that of its tables, as after a restore."""
+    await store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")

@@ -6,7 +6,6 @@ import asyncio
 import shutil
 import sqlite3
 import stat
-import sys
 from contextlib import closing
 
 import attrs
@@ -23,6 +22,7 @@ from tests.batch.conftest import HOOK, client_of
 from tests.durable.stores import end, fill, lanes_of, numbers, opened, rows_in, spoil, store_of
 from tests.durable.writing import cut_off
 from tests.faults.conftest import SHORT
+from tests.support.children import counted_elsewhere
 from tests.support.waiting import cancel, until
 
 
@@ -221,20 +221,13 @@ async def test_recovery_that_is_cut_off_loses_no_verdict(service, tmp_path):
 async def test_database_of_the_application_is_left_alone(tmp_path):
     """It is refused, nothing is left beside it, and its own connection still keeps others from its log."""
     path = tmp_path / "app.db"
-    text = (
-        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); "
-        "print(db.execute('SELECT count(*) FROM mine').fetchone()[0]); db.close()"
-    )
     with closing(sqlite3.connect(path, isolation_level=None)) as own:
         own.execute("PRAGMA journal_mode = WAL")
         own.execute("CREATE TABLE mine (n)")
         with pytest.raises(JournalError, match="another program's database"):
             await ClientJournal(path).open()
         for number in range(2):
-            other = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", text, path, stdout=asyncio.subprocess.PIPE
-            )
-            assert (await other.communicate())[0].split() == [b"%d" % number]
+            assert await counted_elsewhere(path, "mine") == number
             own.execute("INSERT INTO mine VALUES (1)")
     assert [found.name for found in tmp_path.iterdir()] == ["app.db"]
 

@@ -599,6 +599,9 @@ async def test_verdict_that_cannot_be_stored(applied, tmp_path, caplog, hears):
     assert await next_process(path) == ([key] * (not hears), [])
 
 
+NO_INTENTS = "''", "'[]'", "'{}'", """'{"operation":"webhooks.list"}'""", """'{"more":1}'"""
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [
@@ -611,7 +614,7 @@ async def test_verdict_that_cannot_be_stored(applied, tmp_path, caplog, hears):
         ("outcome", """'{"value":5,"basis":5}'"""),
         ("outcome", "x'80ff'"),
         ("intent", "NULL"),
-        ("intent", "'{}'"),
+        *(("intent", value) for value in NO_INTENTS),
         ("common", "NULL"),
         ("common", "99"),
     ],

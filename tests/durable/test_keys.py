@@ -29,6 +29,7 @@ from invsvc_async.durable import key_claims
 from invsvc_async.durable.entries import JournalEntries
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
+from tests.durable.stores import go_to_another_timeline
 from tests.durable.test_restored import SOON, put_back
 from tests.durable.writing import create, cut_off, rename
 from tests.support.children import until_stopped
@@ -597,7 +598,7 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
         await until(lambda: not journal.keys.claims._tasks)
         assert await journal.keys.doubts.through() == 0  # as of the last connection
         store._place["timeline"] = "00000077"
-        await store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
+        await go_to_another_timeline(store)
         connection = await asyncpg.connect(database().address)
         await connection.execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"

@@ -10,6 +10,7 @@ from itertools import combinations
 
 import pytest
 
+from invsvc_async import JournalError
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import LostLaneError, State
 from invsvc_async.durable.leases import LEASE, Leases, Sign
@@ -231,6 +232,30 @@ async def test_two_that_take_over(store, lane, client):
     found = await asyncio.gather(*(lanes_of(store, clock) for _ in range(4)))
     assert sorted(map(len, found)) == [0, 0, 0, 1]
     assert lane.token not in await numbers(store, "SELECT owner FROM {s}lanes")
+
+
+REFUSE = """
+CREATE FUNCTION {s}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'not now'; END$$;
+CREATE TRIGGER refuse BEFORE UPDATE ON {s}.lanes FOR EACH ROW WHEN (NEW.owner IS NULL)
+    EXECUTE FUNCTION {s}.refuse();
+"""
+
+
+async def test_release_that_fails_is_repeated(store, client):
+    """The lanes stay those of the process, which would else keep others from them as long as it lives."""
+    await store.rows("INSERT INTO {s}lanes (id) VALUES (1), (2)")
+    first, second = (Leases(store, options_of(client).session.clock) for _ in range(2))
+    for leases in (first, second):
+        await leases.beat()
+    lanes = await first.take(2)
+    await store.ask(lambda connection: connection.execute(REFUSE.format(s=store.schema)))
+    with pytest.raises(JournalError, match="refused a statement"):
+        await first.give_up(lanes)
+    await store.rows("DROP TRIGGER refuse ON {s}lanes")
+    await first.beat()
+    assert await second.take(2) == []
+    await first.give_up([*first.lanes.values()])
+    assert len(await second.take(2)) == 2
 
 
 # --- in time

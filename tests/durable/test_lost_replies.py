@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 import pytest
@@ -16,9 +17,11 @@ from invsvc_async.durable.leases import Leases, end_lane, new_lane
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.scripts import drop, prune, reopen, take_verdicts
 from invsvc_async.durable.tables import Opening
+from invsvc_async.storage import postgres_pool
 from tests.batch.writing import all_of, creates
 from tests.durable.stores import KINDS, counts, end, fill, lanes_of, numbers, opened, store_of, unheard
 from tests.support.database_proxy import database_proxy
+from tests.support.waiting import cancel, until
 
 SCAN = "SELECT state, coalesce(verdict, ''), 0, count(*) FROM {s}entries GROUP BY state, verdict"
 
@@ -144,3 +147,24 @@ async def test_take_over(proxy, client):
         proxy.lose(".lanes AS l SET owner", "COMMIT")
         assert len(await leases.take(4)) == 4
         assert (proxy.lost, await leases.beat(), len(leases.lanes)) == (1, 1, 4)
+
+
+async def test_take_over_that_is_cancelled(proxy, client, monkeypatch):
+    """The next try takes the same lanes too, and not as free ones: their entries would else stay unsent."""
+    address = proxy.journal("answer").replace("silence=1", "silence=60")
+    async with opened(PostgresStore(address, Opening("batch", lanes=8))) as store:
+        first, second = (Leases(store, options_of(client).session.clock) for _ in range(2))
+        for leases in (first, second):
+            await leases.beat()
+        proxy.lose(".lanes AS l SET owner", "COMMIT")
+        with monkeypatch.context() as patched:
+            patched.setattr(postgres_pool, "_PAUSE", 600.0)
+            taking = asyncio.create_task(first.take(5))
+            await until(lambda: proxy.lost)
+            await cancel(taking)
+        assert len(await second.take(8)) == 3
+        lanes = await first.take(8)
+        assert [lane.was_free for lane in lanes] == [False] * 5
+        assert first.lanes == {lane.number: lane for lane in lanes}
+        await first.beat()
+        assert [lane.lost for lane in lanes] == [False] * 5

@@ -13,6 +13,7 @@ from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.key_claims import KeyedRun
 from invsvc_async.durable.restored import last_of
 from tests.batch.conftest import client_of
+from tests.durable.stores import copy_tables, go_to_another_timeline, put_tables_back
 from tests.durable.test_shared_journal import recovered
 
 SOON = Timeouts(attempt=1.0)  # s after which a send is over
@@ -30,8 +31,7 @@ class Copied(ClientJournal):
 
     async def _copied(self):
         if not hasattr(self._store, "path"):
-            for name in ("entries", "lanes"):
-                await self._store.rows(f"CREATE TABLE {{s}}{name}_before AS TABLE {{s}}{name}")
+            await copy_tables(self._store, "entries", "lanes")
             return "tables"
         await self._store.ask(lambda _: None)
         path = self._store.path.with_name("copy.db")
@@ -48,11 +48,7 @@ async def put_back(service, place, copy):
         copy.replace(place)
         return
     async with client_of(service, journal=place) as admin:
-        rows = admin._view.session.writes.journal._store.rows
-        for name in ("entries", "lanes"):
-            await rows(f"TRUNCATE {{s}}{name}")
-            await rows(f"INSERT INTO {{s}}{name} TABLE {{s}}{name}_before")
-        await rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
+        await put_tables_back(admin._view.session.writes.journal._store, "entries", "lanes")
 
 
 @pytest.fixture
@@ -137,7 +133,7 @@ async def test_server_that_is_another_one_meanwhile(service, shared, caplog):
     async with client_of(service, journal=shared) as client:
         entries = client._view.session.writes.journal._store
         entries._place["timeline"] = "00000077"  # of the server before
-        await entries.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
+        await go_to_another_timeline(entries)
         with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
             await entries._pool.expire_connections()
             assert await client.webhooks.update(service.seed_webhook().id, description="x")

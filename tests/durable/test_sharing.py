@@ -12,14 +12,12 @@ import pytest
 
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.entries import entries_of
 from invsvc_async.client import options_of
 from invsvc_async.durable.leases import Leases, Sign
 from invsvc_async.durable.results import Consumer
 from tests.batch.conftest import client_of
 from tests.batch.writing import SECRETS, all_of, creates
 from tests.durable.stores import end, fill, opened, store_of
-from tests.support.children import started
 from tests.support.database import database, failing_at_return
 from tests.support.waiting import until
 
@@ -147,30 +145,6 @@ def said(host, done, rate, lanes):
 
 async def has_workers(batch, number):
     return len(await batch.workers()) == number
-
-
-async def told(*arguments):
-    """Return what the command that lists workers prints."""
-    child = await started("invsvc_async.cli", "batch", "workers", *arguments)
-    out, _ = await child.communicate()
-    assert child.returncode == 0
-    return out.decode()
-
-
-async def test_command_that_lists_workers(client, address):
-    """It prints each worker, with its state; as JSON, all fields of it."""
-    address = address.replace("silence=1", f"silence={LONG}")
-    entries = entries_of(address)
-    await entries.open()
-    for host, number, rate, lanes in (("one", 1234, 5.25, 2), ("two", 0, 0.0, 0)):
-        leases = Leases(entries.store, options_of(client).session.clock)
-        await leases.beat(said(host, number, rate, lanes))
-    await leases.end()
-    lines = [line.split("\t")[2:6] for line in (await told(address)).splitlines()]
-    assert lines[1:] == [["working", "1,234", "5.2", "2"], ["ended", "0", "0.0", "0"]]
-    one, two = json.loads(await told(address, "--json"))
-    assert (one["done"], one["rate"], one["alive"], two["ended"]) == (1234, 5.25, True, True)
-    await entries.aclose()
 
 
 async def test_worker_that_listens_on_a_connection_that_ends(service, client, address, monkeypatch):

@@ -89,19 +89,15 @@ async def test_database_that_is_not_the_outboxes(service, client, outbox, tmp_pa
         assert await entries_of(in_file) == []
 
 
-async def test_file_that_two_services_share(service, client, tmp_path):
-    """Two base URLs have an outbox each in one file, though the keys are the same."""
-    path = tmp_path / "app.db"
+async def test_database_that_two_services_share(service, client, place):
+    """Two base URLs have an outbox each in one database, though the keys are the same."""
     async with (
         Simulator(seed=9) as elsewhere,
         client_of(elsewhere) as there,
-        Outbox.open(path, client) as ours, Outbox.open(path, there) as theirs,
-        aiosqlite.connect(path) as connection,
+        Outbox.open(place, client) as ours, Outbox.open(place, there) as theirs,
     ):  # fmt: skip
-        await connection.execute("BEGIN")
-        await ours.enqueue(connection, update(client, service, "ours").keyed("one"))
-        await theirs.enqueue(connection, update(there, elsewhere, "theirs").keyed("one"))
-        await connection.commit()
+        await enqueue(ours, update(client, service, "ours").keyed("one"))
+        await enqueue(theirs, update(there, elsewhere, "theirs").keyed("one"))
         assert [entry.key for entry in await entries_of(ours, state="open")] == ["one"]
         async with theirs.dispatching():
             assert (await verdict_of(theirs, "one")).value.description == "theirs"
@@ -209,19 +205,12 @@ async def test_writes_after_one_in_flight_that_no_longer_fits(service, client, p
     assert service.arrivals("webhooks.update") == 3
 
 
-@pytest.mark.parametrize("kind", ["PostgreSQL", "SQLite"])
-async def test_tables_of_another_version(client, tmp_path, address, kind):
-    """They are refused in words."""
-    place, words = address, "its tables have version 9, and this package reads version 1"
-    if kind == "PostgreSQL":
-        async with Outbox.open(place, client) as outbox:
-            await outbox._store.store.rows("UPDATE {s}facts SET value = '9' WHERE name = 'schema'")
-    else:
-        place, words = tmp_path / "app.db", "of another version"
-        with closing(sqlite3.connect(place)) as connection:
-            connection.execute("CREATE TABLE invsvc_outbox (seq, base_url, moved)")
-    with pytest.raises(JournalError, match=words):
-        async with Outbox.open(place, client):
+async def test_table_of_another_version(client, tmp_path):
+    """That of the application's file is refused in words, as the tables of each store are."""
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        connection.execute("CREATE TABLE invsvc_outbox (seq, base_url, moved)")
+    with pytest.raises(JournalError, match="of another version"):
+        async with Outbox.open(tmp_path / "app.db", client):
             pass
 
 

@@ -23,12 +23,10 @@ from tests.outbox.conftest import (
     CONNECTIONS,
     Rollback,
     engine_at,
-    enqueue,
     entries_of,
     of_asyncpg,
     of_psycopg as of_awaited,
     outbox_at,
-    transaction_of,
     update,
     verdict_of,
     verdicts_of,
@@ -272,22 +270,6 @@ async def test_error_on_the_connection_is_the_applications(service, client, outb
     assert service.arrivals("webhooks.update") == 0
 
 
-async def test_same_key_again(service, client, place):
-    """The same write under its key is there once; another under that key is refused, and the transaction goes on."""
-    hook = service.seed_webhook().id
-    one, other = (update(client, service, text, hook).keyed("order-1") for text in "xy")
-    async with Outbox.open(place, client) as outbox, outbox.dispatching():
-        for _ in range(2):  # also after it was sent
-            await enqueue(outbox, one, one)
-            await verdict_of(outbox, "order-1")
-        async with transaction_of(outbox) as connection:
-            with pytest.raises(InvalidRequestError, match="another write under the key 'order-1'"):
-                await outbox.enqueue(connection, other)
-            last = await outbox.enqueue(connection, update(client, service, "z", hook))
-        assert (await verdict_of(outbox, last)).verdict is Verdict.APPLIED
-    assert [entry.body["description"] for entry in service.ledger.entries] == ["x", "z"]
-
-
 async def test_transactions_on_one_thing_count_in_the_order_of_their_commits(service, client, outbox):
     """The second waits until the first has ended; one on another thing does not wait."""
     hook, other = service.seed_webhook().id, service.seed_webhook().id
@@ -328,16 +310,6 @@ async def test_enqueue_is_one_round_trip(service, client, outbox):
             for _ in range(5):
                 await outbox.enqueue(made, update(client, service))
             assert proxy.trips - before == 5
-
-
-async def test_outbox_of_a_database_that_is_not_there(client):
-    """It is an error in words, without the password."""
-    outbox = Outbox.open("postgresql://me:hunter2@127.0.0.1:1/none", client)
-    outbox._store.store.patience = 0.2
-    with pytest.raises(JournalError, match="outbox's database cannot be used") as caught:
-        async with outbox:
-            pass
-    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("where", ["other name", "other credential", "SQLite", "SQLite without a table"])

@@ -7,15 +7,15 @@ import logging
 import shutil
 
 import aiosqlite
-import asyncpg
 import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_of_unfit
 from tests.batch.conftest import HOOK
+from tests.durable.stores import copy_tables, go_to_another_timeline, put_tables_back
 from tests.outbox.conftest import enqueue, entries_of, spoil, update, verdict_of, verdicts_of, written
-from tests.support.database import TABLES_MADE_ANEW, database
+from tests.support.database import TABLES_MADE_ANEW
 from tests.support.waiting import until, until_no
 
 OF_BEFORE = ("entries", "unheard", "states", "facts")
@@ -28,17 +28,10 @@ async def sent(outbox, keys):
 
 
 async def put_back(outbox, act):
-    """Copy the tables of the outbox, *act*, and put the copy back as a restore does, on another timeline."""
-    schema = outbox._store.store.schema
-    connection = await asyncpg.connect(database().address)
-    for name in OF_BEFORE:
-        await connection.execute(f"CREATE TABLE {schema}.{name}_before AS TABLE {schema}.{name}")
+    """Copy the tables of the outbox, *act*, and put the copy back."""
+    await copy_tables(outbox._store.store, *OF_BEFORE)
     await act()
-    for name in OF_BEFORE:
-        await connection.execute(f"TRUNCATE {schema}.{name}")
-        await connection.execute(f"INSERT INTO {schema}.{name} TABLE {schema}.{name}_before")
-    await outbox._store.store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
-    await connection.close()
+    await put_tables_back(outbox._store.store, *OF_BEFORE)
 
 
 async def test_database_restored_from_a_backup(service, client, outbox, address, caplog):
@@ -80,9 +73,8 @@ async def test_write_of_a_copy_is_not_dropped(service, client, outbox):
 
 async def test_complete_database_in_another_place(service, client, outbox, address):
     """With ``moved`` what is open is sent without a doubt."""
-    hook = service.seed_webhook().id
     await sent(outbox, [])
-    keys = await enqueue(outbox, client.webhooks.update(hook, description="x"))
+    keys = await enqueue(outbox, update(client, service, "x"))
 
     async def nothing():
         pass
@@ -113,8 +105,7 @@ async def file(tmp_path, client):
 async def test_files_put_back(service, client, file, tmp_path, lost):
     """An older journal, or none, is refused in words; once told, what may have been sent is settled first."""
     path, fill = file
-    hook = service.seed_webhook().id
-    keys = await fill(client.webhooks.create(**HOOK), client.webhooks.update(hook, description="x"))
+    keys = await fill(client.webhooks.create(**HOOK), update(client, service, "x"))
     kept = tmp_path / "kept"
     shutil.copytree(tmp_path, kept, ignore=shutil.ignore_patterns("kept"))
     async with Outbox.open(path, client) as outbox:
@@ -272,7 +263,7 @@ async def test_second_restore_from_a_copy_that_was_made_after_the_first(
     """What was enqueued since the first one may have been sent since that copy, so it is settled first."""
     hook, schema = service.seed_webhook().id, outbox._store.store.schema
     await sent(outbox, await enqueue(outbox, client.webhooks.update(hook, description="first")))
-    await outbox._store.store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
+    await go_to_another_timeline(outbox._store.store)
 
     async def refused():
         caplog.clear()

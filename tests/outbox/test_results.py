@@ -65,14 +65,6 @@ async def test_consumer_that_leaves_wakes_the_others(service, client, outbox, mo
     await waiting.aclose()
 
 
-async def test_consumer_that_died_has_acknowledged_nothing(service, client, outbox):
-    """Its verdicts are given to others once it has given no sign of life for a while."""
-    keys = await finished(outbox, *updates(client, service, 2))
-    assert len(await (await consumer_of(outbox)).take(5)) == 2
-    assert await (await consumer_of(outbox)).take(5) == []
-    assert await taken(outbox, 2) == keys
-
-
 async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(service, client, outbox):
     """The verdict is another's, which may not have passed it on yet."""
     keys = await finished(outbox, *updates(client, service, 1))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 from contextlib import asynccontextmanager
 
 import attrs
@@ -16,6 +14,7 @@ from tests.batch.conftest import POLICY, client_of
 from tests.outbox.conftest import enqueue, update, verdict_of
 from tests.outbox.stopped import POINTS
 from tests.outbox.test_results import taken
+from tests.support.children import gone_after, started, until_stopped
 
 PATIENT = attrs.evolve(POLICY, deadline=900.0)
 
@@ -70,13 +69,7 @@ def sent_to(service):
 @asynccontextmanager
 async def stopped(service, address):
     """Run the process until it has stopped itself."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.outbox.stopped", service.base_url, service.api_key, address
-    )
-    try:
-        await asyncio.to_thread(os.waitpid, child.pid, os.WUNTRACED)
+    child = await started("tests.outbox.stopped", service.base_url, service.api_key, address)
+    async with gone_after(child):
+        await until_stopped(child)
         yield child
-    finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()

@@ -129,18 +129,6 @@ async def test_prune_refuses_a_time_to_come(outbox):
             await outbox.prune(older_than=age)
 
 
-async def test_refused_write_is_done_again(service, client, outbox):
-    """A write that was refused keeps its body, and is sent anew once it is asked for."""
-    service.script("webhooks.update", "403")
-    [key] = await finished(outbox, update(client, service, "x"))
-    assert (await outbox.get(key)).verdict is Verdict.REFUSED
-    async with outbox.dispatching():
-        assert await outbox.retry(key, "unknown") == [key]
-        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-        assert await outbox.retry(key) == []
-    assert service.arrivals("webhooks.update") == 2
-
-
 async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(service, client, place):
     """The retried one waits for it, and not for a later poll; it is then overtaken, and the newer one keeps its effect."""
     hook, slow = (

@@ -59,7 +59,7 @@ class Truth(States):
     What the ledger says, by write and by thing.
 
     *initial* are the states of the things that were there before the first write; *siblings* the writes, whose
-    requests it attributes to runs.
+    requests it attributes to runs; *lag* is how far behind, in seconds, a read may be.
     """
 
     def __init__(
@@ -67,7 +67,10 @@ class Truth(States):
         ledger: Iterable[Entry],
         initial: Mapping[str, Mapping[str, Any]],
         siblings: Iterable[Sibling] = (),
+        *,
+        lag: float = 0.0,
     ) -> None:
+        self.lag = lag
         entries = self.entries = list(ledger)
         super().__init__(entries, initial)
         self.requests = {sent.name: sent for sibling in siblings for sent in sibling.sent}
@@ -157,13 +160,18 @@ def _false_applied(sibling: Sibling, heard: Heard, own: list[Entry], truth: Trut
 
 
 def _held(sibling: Sibling, heard: Heard, truth: Truth) -> bool:
-    """Return whether the thing was as wanted during the read that the verdict rests on."""
+    """
+    Return whether the thing was as wanted during the read that the verdict rests on.
+
+    A read that lags shows the state of a moment before it: that moment counts if the write had been sent.
+    """
     if sibling.thing.startswith("/"):
         return False
+    opened = sibling.runs[0].began if sibling.first_opened is None else sibling.first_opened
     return any(
         _is_as_wanted(sibling, state)
         for since, until in _looks(sibling, heard)
-        for state in truth.between(sibling.thing, since - TICK, until + TICK)
+        for state in truth.between(sibling.thing, max(since - truth.lag, opened) - TICK, until + TICK)
     )
 
 

@@ -62,9 +62,9 @@ class Story:
             outcome = SimpleNamespace(history=history, evidence=Evidence(basis="equal", read_at=read))
         sibling.heard.append(Heard(verdict, at, run or sibling.runs[-1], value_id, outcome))
 
-    def faults(self):
-        """Return the kinds of faults that the judge finds."""
-        found = judge(self.siblings, Truth(self.entries, START, self.siblings))
+    def faults(self, lag=0.0):
+        """Return the kinds of faults that the judge finds, where reads may lag by *lag* s."""
+        found = judge(self.siblings, Truth(self.entries, START, self.siblings, lag=lag))
         assert {fault.kind for fault in found} <= set(KINDS)
         return [fault.kind for fault in found]
 
@@ -99,6 +99,18 @@ def test_false_verdict_that_is_heard_again(story):
     story.hear(write, Verdict.APPLIED, 20.0)
     story.hear(write, Verdict.APPLIED, 30.0)
     assert story.faults() == ["applied, without an effect"]
+
+
+@pytest.mark.parametrize("lag", [2.0, 3.5, 30.0])
+@pytest.mark.parametrize("held_until", [0.5, 22.0])
+def test_applied_by_a_read_that_lags(story, lag, held_until):
+    """What a read that lags may have shown counts, if it is not from before the send."""
+    story.rival(0.1, name="a")
+    story.rival(held_until, name="rival")
+    story.send(write := story.write(), 1.0)
+    story.hear(write, Verdict.APPLIED, 30.0, read=25.0)
+    true = held_until == 22.0 and lag > 3.0
+    assert story.faults(lag) == ([] if true else ["applied, without an effect"])
 
 
 @pytest.mark.parametrize(("read", "kinds"), [(19.0, []), (25.0, ["applied, without an effect"])])

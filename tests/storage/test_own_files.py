@@ -19,6 +19,7 @@ from invsvc_async.events.stores.sqlite import SqliteStore
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import opened
 from tests.durable.child import process
+from tests.durable.stores import spoil
 from tests.soak.kills import journals
 from tests.support.power_cut import cut_power
 from tests.support.waiting import cancel
@@ -48,8 +49,8 @@ async def test_journal_that_is_killed(tmp_path):
     assert survived.writes > survived.kills == 3  # each process got as far as the service before its kill
 
 
-@pytest.mark.parametrize("spoil", [b"\0", b"\xff"], ids=["zeros", "ones"])
-async def test_journal_with_a_damaged_page(service, tmp_path, spoil):
+@pytest.mark.parametrize("rot", [b"\0", b"\xff"], ids=["zeros", "ones"])
+async def test_journal_with_a_damaged_page(service, tmp_path, rot):
     """A damaged page raises JournalError with the path, wherever it is, and no entry is lost silently."""
     path = tmp_path / "journal.db"
     await left_open(service, path, many=8)
@@ -57,7 +58,7 @@ async def test_journal_with_a_damaged_page(service, tmp_path, spoil):
     whole = path.read_bytes()
     told = 0
     for page in range(len(whole) // PAGE):
-        path.write_bytes(whole[: page * PAGE] + spoil * PAGE + whole[(page + 1) * PAGE :])
+        path.write_bytes(whole[: page * PAGE] + rot * PAGE + whole[(page + 1) * PAGE :])
         client = client_of(service, journal=path)
         [found] = await asyncio.gather(client.recover(), return_exceptions=True)
         await client.aclose()
@@ -157,10 +158,7 @@ async def test_batch_with_a_damaged_row(service, tmp_path, column, values, reade
         else:
             await running
         for value, read in itertools.product(values, readers):
-            db = sqlite3.connect(path)
-            db.execute(f"UPDATE entries SET {column} = {value}")
-            db.commit()
-            db.close()
+            spoil(path, f"UPDATE entries SET {column} = {value}")
             with pytest.raises(JournalError, match=rf"entry 'row-{hook.id}' |run\.db") as found:
                 await read(path, client, hooks)
             assert "estore" not in str(found.value)  # an older copy would repeat writes
@@ -261,24 +259,16 @@ async def test_second_owner_is_told_who_has_the_file(service, tmp_path, use):
 
 
 @pytest.mark.parametrize("moves", [False, True])
-@pytest.mark.parametrize("here", [True, False], ids=["this process", "another process"])
-async def test_journal_in_use(service, tmp_path, here, moves):
+async def test_journal_in_use_by_another_process(service, tmp_path, moves):
     """It is refused in words that name the process, under a new name too; and can be opened once that one is gone."""
     path, place = tmp_path / "journal.db", tmp_path / ("moved.db" if moves else "journal.db")
     service.script("webhooks.delete", "hang")
-    async with AsyncExitStack() as stack:
-        if here:
-            first, pid = await stack.enter_async_context(client_of(service, journal=path)), os.getpid()
-            stack.callback(asyncio.create_task(first.webhooks.delete("wh_1").outcome()).cancel)
-        else:
-            pid = (
-                await stack.enter_async_context(process(service, path, "webhooks.delete", webhook="wh_1"))
-            ).pid
+    async with process(service, path, "webhooks.delete", webhook="wh_1") as first:
         await service.arrived("webhooks.delete")
         if moves:
             path.rename(place)
-        second = client_of(service, journal=place)
-        with pytest.raises(JournalError, match=rf"in use by .*{'under another name' if moves else pid}"):
+        second, words = client_of(service, journal=place), "under another name" if moves else first.pid
+        with pytest.raises(JournalError, match=f"in use by .*{words}"):
             await second.webhooks.create(**HOOK).outcome()
         await second.aclose()
     assert service.arrivals("webhooks.create") == 0

@@ -13,12 +13,28 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     import random
     from collections.abc import AsyncIterator, Callable, Sequence
+    from pathlib import Path
 
 
 async def started(module: object, *arguments: object) -> asyncio.subprocess.Process:
     """Start ``python -m MODULE ARGUMENTS``, whose output can be read."""
     command = [sys.executable, "-m", *map(str, (module, *arguments))]
     return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+
+
+_COUNTS = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+print(db.execute(f"SELECT count(*) FROM {sys.argv[2]}").fetchone()[0])
+db.close()
+"""
+
+
+async def counted_elsewhere(path: Path | str, table: str) -> int:
+    """Return how many rows a table of a file of SQLite has, from a process that opens the file and closes it."""
+    command = [sys.executable, "-c", _COUNTS, path, table]
+    child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    return int((await child.communicate())[0])
 
 
 async def first_lines(child: asyncio.subprocess.Process, count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""``invsvc outbox``: send what applications have committed, and look after it."""
+"""``invsvc outbox``: send what applications have committed.  The views of it are those of all ``stores``."""
 
 from __future__ import annotations
 

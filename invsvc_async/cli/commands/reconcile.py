@@ -21,8 +21,6 @@ __all__ = ["reconcile"]
 
 _SHOWN = 500  # differences on a terminal, and in a report
 _TITLES = ("difference", "key", "line", "field", "yours", "theirs")
-
-
 _ROWS = "Rows: .csv, .jsonl or .parquet; - is stdin."
 _MAP = "Compare FIELD with COLUMN; FIELD= leaves it out."
 Zone = Annotated[str | None, option("Zone of times without an offset: America/Mexico_City.", "NAME")]

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
-
-
 _LATENCY = "Processing time of each request."
 _INSPECT = "Serve a page that shows what arrives; with --admin, script faults."
 

@@ -263,9 +263,9 @@ class Receiver:
             receipt = await self.on_delivery(b"", _same(receipt))
         return self.counted(until, receipt)
 
-    def counted(self, until: float, receipt: Receipt) -> Receipt:
-        """Count and log the answer to a delivery that had until the loop time *until*."""
-        seconds = asyncio.get_running_loop().time() - (until - self.deadline)
+    def counted(self, until: float, receipt: Receipt, now: float | None = None) -> Receipt:
+        """Count and log the answer to a delivery that had until the time *until* of the loop, or of *now*."""
+        seconds = (now or asyncio.get_running_loop().time()) - until + self.deadline
         self._tally.answered(receipt, seconds)
         level = logging.DEBUG if receipt.status < 300 else logging.WARNING
         if _log.isEnabledFor(level):
@@ -285,7 +285,10 @@ class Receiver:
         loop = asyncio.get_running_loop()
         until = loop.time() + self.deadline
         found = by_name(headers)
-        refusal = refuse_by_head(method, found, self.max_body_bytes) or await self.refusal(until, found)
+        refusal = refuse_by_head(method, found, self.max_body_bytes)
+        if refusal is not None:
+            return self.counted(until, refusal)
+        refusal = await self.refusal(until, found)
         if refusal is not None:
             return refusal
         if isinstance(body, bytes):
@@ -301,9 +304,9 @@ class Receiver:
                         if len(whole) > self.max_body_bytes:  # the beginning is enough to refuse it
                             break
             except TimeoutError:
-                return Receipt(408, "refused")
+                return self.counted(until, Receipt(408, "refused"))
             except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
-                return cut_off(error)
+                return self.counted(until, cut_off(error))
             return await self.receive(bytes(whole), found, until=until)
 
     async def aiohttp_handler(self, request: web.Request) -> web.Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from itertools import chain
@@ -84,7 +85,11 @@ class Health:
 
 
 class Observer(Protocol):
-    """What is told of a receiver's work, for metrics.  What it raises is logged, and changes no result."""
+    """
+    What is told of a receiver's work, for metrics.  What it raises is logged, and changes no result.
+
+    Under a server that is not async, its threads call ``answered`` for what they refuse themselves.
+    """
 
     def answered(self, receipt: Receipt, seconds: float) -> None:
         """Count an answer."""
@@ -112,6 +117,7 @@ class Tally:
         self.clock: Final = clock
         self.observers: list[Observer] = []
         self.backlog: Backlog | None = None
+        self._answering = threading.Lock()  # a server that is not async answers in several threads
         self._answers: Counter[tuple[int, str]] = Counter()
         self._answer_seconds = self._slowest_answer = 0.0
         self._calls = self._failed_calls = 0
@@ -134,9 +140,10 @@ class Tally:
 
     def answered(self, receipt: Receipt, seconds: float) -> None:
         """Count an answer that took so long."""
-        self._answers[receipt.status, receipt.outcome] += 1
-        self._answer_seconds += seconds
-        self._slowest_answer = max(self._slowest_answer, seconds)
+        with self._answering:
+            self._answers[receipt.status, receipt.outcome] += 1
+            self._answer_seconds += seconds
+            self._slowest_answer = max(self._slowest_answer, seconds)
         for observer in self.observers:
             _tell(observer.answered, receipt, seconds)
 

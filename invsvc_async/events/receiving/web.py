@@ -16,6 +16,7 @@ import concurrent.futures
 import logging
 import os
 import threading
+import time
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -240,7 +241,7 @@ class SyncReceiver:
 
         Spec: Events, Delivery behavior.
         """
-        return self._waited(self._receiver.receive(body, headers))
+        return self._waited(self._receiver.receive(body, headers), time.monotonic())
 
     def answer(self, method: str, headers: Headers, read: Callable[[int], bytes]) -> Receipt:
         """
@@ -248,21 +249,23 @@ class SyncReceiver:
 
         Spec: Events, Delivery behavior.
         """
-        found = by_name(headers)
+        found, begun = by_name(headers), time.monotonic()
         refusal = refuse_by_head(method, found, self._receiver.max_body_bytes)
-        if refusal is None and self._receiver.doubts(found):
-            refusal = self._waited(self._receiver.refusal(None, found))
         if refusal is not None:
-            return refusal
+            return self._counted(begun, refusal)
+        if self._receiver.doubts(found):
+            refusal = self._waited(self._receiver.refusal(None, found), begun)
+            if refusal is not None:
+                return refusal
         most = self._receiver.max_body_bytes + 1
         length = found.get("content-length", "")
         with self._receiver.room.body() as take:
             if not take(int(length) if length.isdecimal() else most):
-                return FULL
+                return self._counted(begun, FULL)
             try:
                 body = read(most)
             except Exception as error:  # noqa: BLE001 - each server has its own errors for a broken body
-                return cut_off(error)
+                return self._counted(begun, cut_off(error))
             return self.receive(body, found)
 
     def wsgi_app(
@@ -292,7 +295,11 @@ class SyncReceiver:
     # Django reads this mark; its decorator does no more.
     django_view.csrf_exempt = True  # type: ignore[attr-defined]
 
-    def _waited(self, running: Coroutine[Any, Any, T]) -> T | Receipt:
+    def _counted(self, begun: float, receipt: Receipt) -> Receipt:
+        """Count an answer that this thread has made, to a request that came at *begun*."""
+        return self._receiver.counted(begun + self._receiver.deadline, receipt, time.monotonic())
+
+    def _waited(self, running: Coroutine[Any, Any, T], begun: float) -> T | Receipt:
         """Return what a coroutine returns in the receiver's thread, or the answer if it has none."""
         future = None
         try:
@@ -302,9 +309,9 @@ class SyncReceiver:
             future = asyncio.run_coroutine_threadsafe(running, loop)
             return future.result(self._receiver.deadline + _PATIENCE)
         except concurrent.futures.CancelledError:
-            return unavailable(TimeoutError("the receiver stopped"))
+            return self._counted(begun, unavailable(TimeoutError("the receiver stopped")))
         except Exception as failure:  # noqa: BLE001 - of the store, of a vault's client, or of a closed loop
-            return unavailable(failure)  # or a timeout, because a handler blocks the loop
+            return self._counted(begun, unavailable(failure))  # or a timeout: a handler blocks the loop
         finally:
             if future is None:
                 running.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import shutil
@@ -94,38 +93,6 @@ async def test_report_where_nothing_can_be_written(journal, capsys):
     assert "Copy it" in capsys.readouterr().err
 
 
-async def test_outcomes_as_lines(journal, capsys):
-    """Each outcome is one line of JSON, without a body."""
-    out = await told_by(capsys, journal, "--jsonl", "-")
-    verdicts = sorted(json.loads(line)["verdict"] for line in out.splitlines())
-    assert verdicts == ["applied", "applied", "refused", "unknown"]
-    assert "personal" not in out
-
-
-async def test_report_as_json(journal, capsys, tmp_path):
-    """The report is one object: counts, times and the unknown writes; page and lines can be written beside it."""
-    page, lines = tmp_path / "report.html", tmp_path / "outcomes.jsonl"
-    out = await told_by(capsys, journal, "--json", "--html", page, "--jsonl", lines)
-    told = json.loads(out)
-    assert (told["total"], told["to_do"], told["sending"]) == (4, 0, 0)
-    assert {name: count for name, count in told["verdicts"].items() if count} == {
-        "applied": 2,
-        "refused": 1,
-        "unknown": 1,
-    }
-    assert told["operations"]["webhooks.update"]["refused"] == 1
-    assert told["failures"] == {"HTTP 403": 1, "HTTP 500": 1, "ResponseLostError": 2}
-    assert (told["attempts"], told["resends"]) == (4, 0)
-    (unknown,) = [each for each in told["not_applied"] if each["verdict"] == "unknown"]
-    assert ([each["key"] for each in unknown["writes"]], "no read" in unknown["advice"]) == (
-        ["odd <key>"],
-        True,
-    )
-    assert "personal" not in out
-    assert page.exists()
-    assert len(lines.read_text().splitlines()) == 4
-
-
 async def test_report_while_the_batch_runs(journal, client, capsys):
     """A journal can be reported on while its owner works."""
     async with Batch.open(journal, client):
@@ -199,7 +166,9 @@ def test_times_in_which_nothing_was_sent():
 
 async def test_page_shows_faults_only_where_there_were_any(journal, service, client, tmp_path):
     """The line of faults stands over a timeline that has some, and over no other."""
-    assert "polyline" in page_of(await report(journal))
+    found = await report(journal)
+    assert found.faults == {"HTTP 403": 1, "HTTP 500": 1, "ResponseLostError": 2}
+    assert "polyline" in page_of(found)
 
     sound = client.webhooks.update(service.seed_webhook().id, description="sound")
     await run_all(tmp_path / "sound.db", client, [sound])

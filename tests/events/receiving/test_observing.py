@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
@@ -16,9 +17,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from invsvc_async import ConfigurationError, events, tracing
 from invsvc_async.errors import JournalError
 from invsvc_async.events.receiving import admission
-from tests.events.bodies import SECRET, encoded, headers_of, signature, signed_body, v2
+from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v2
 from tests.events.receiving.test_receiver import FAST, Service, eventually
 from tests.support.database import database
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.one_python
 
@@ -91,6 +95,30 @@ async def test_counts_of_answers_and_calls() -> None:
     }  # fmt: skip
     assert (found.calls, found.failed_calls, found.leases_lost) == (5, 4, 0)
     assert 0 < found.slowest_answer <= found.answer_seconds
+
+
+async def test_every_answer_is_counted() -> None:
+    """Also what is refused by its head, comes too late, is cut off, or finds no room."""
+    header = events.SharedHeader(*SHARED)
+    receiver = events.Receiver(secrets=(), shared_header=header, max_body_bytes=2000)
+    headers = {"Content-Type": "application/json", **dict([SHARED])}
+
+    async def broken(by: Exception) -> AsyncIterator[bytes]:
+        yield b"{"
+        raise by
+
+    given = [
+        await receiver.answer("GET", headers, b""),
+        await receiver.answer("POST", headers, broken(TimeoutError())),
+        await receiver.answer("POST", headers, broken(ConnectionResetError())),
+        await receiver.answer("POST", {"Content-Type": "application/json"}, b"{}"),
+    ]
+    with receiver.room.body() as take:
+        assert take(64 * 2000)
+        given.append(await receiver.answer("POST", headers, broken(AssertionError())))
+
+    assert [each.status for each in given] == [405, 408, 400, 401, 503]
+    assert receiver.stats().answers == Counter((each.status, each.outcome) for each in given)
 
 
 async def test_count_of_lost_leases() -> None:

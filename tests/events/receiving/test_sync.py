@@ -187,6 +187,34 @@ def test_body_that_its_headers_rule_out(framework: str) -> None:
         assert kept.receiver.stats().answers == {(401, "refused"): 1}
 
 
+def test_every_answer_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that a server's thread gives by itself, and how long they took."""
+    kept = Kept(max_body_bytes=2000)
+
+    def answer(read: Callable[[int], bytes], method: str = "POST") -> int:
+        headers = {"Content-Type": "application/json", "Content-Length": "9"} | dict([SHARED])
+        return kept.receiver.sync.answer(method, headers, read).status
+
+    def broken(_: int) -> bytes:
+        raise OSError
+
+    def unread(_: int) -> bytes:
+        pytest.fail("the body was read")
+
+    with kept.receiver.sync:
+        given = [answer(unread, "GET"), answer(broken), answer(lambda _: RESOURCE)]
+        with kept.receiver.room.body() as take:
+            assert take(64 * 2000)
+            given.append(answer(unread))
+    monkeypatch.setattr(threading.Thread, "start", broken)
+    given.append(answer(lambda _: RESOURCE))  # its thread cannot start again
+
+    assert sorted(given) == [200, 400, 405, 503, 503]
+    found = kept.receiver.stats()
+    assert sorted(status for (status, _), many in found.answers.items() for _ in range(many)) == sorted(given)
+    assert 0 <= found.slowest_answer <= found.answer_seconds < 60
+
+
 def test_bodies_that_fill_the_memory() -> None:
     """Bodies are read while there is room for what they announce; the next ones are to come again."""
     kept = Kept(max_body_bytes=2000)

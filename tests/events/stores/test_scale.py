@@ -234,9 +234,8 @@ async def test_stats_of_many_events(tmp_path, large, kind) -> None:
     assert found["dead"].oldest is None
 
 
-async def test_prune_of_sqlite_does_not_wait_for_the_disk(tmp_path, monkeypatch) -> None:
+async def test_prune_of_sqlite_does_not_wait_for_the_disk(store: events.SqliteStore, monkeypatch) -> None:
     """Its transactions are not flushed while they have the lock; those of deliveries are."""
-    store = events.SqliteStore(tmp_path / "events.db")
     found: list[int] = []
 
     def look(self: object, rows: int = 0) -> Script[int]:
@@ -248,7 +247,6 @@ async def test_prune_of_sqlite_does_not_wait_for_the_disk(tmp_path, monkeypatch)
     await store.prune(older_than=60)
     await scripts.runs("together")(look)(store)
     assert found == [1, 2]
-    await store.close()
 
 
 async def test_dead_letters_are_pruned_by_their_age(large) -> None:

@@ -16,7 +16,7 @@ import warnings
 from asyncio.subprocess import PIPE
 from collections import Counter
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import AsyncMock
 from urllib.parse import urlsplit
 
@@ -24,13 +24,17 @@ import asyncpg
 import pytest
 
 from invsvc_async import events
-from invsvc_async.batch.entries import entries_of, name_of
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.events import Delivery, Standing
-from invsvc_async.events.stores import Entry, Store, open_store, sqlite
+from invsvc_async.events.stores import Entry, HandlerStore, Store, open_store, sqlite
 from invsvc_async.events.stores.sqlite import Upkeep
 from invsvc_async.storage import sqlite_file
 from tests.events.bodies import delivery, on_thread
+from tests.support.children import counted_elsewhere
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 pytestmark = pytest.mark.one_python
 
@@ -43,7 +47,7 @@ async def claimed(store: Store, given: Delivery, lease: float = 10.0) -> Entry:
 
 async def test_store_is_a_store(kept) -> None:
     """Each kind keeps to the protocol, and opening or closing again is harmless."""
-    assert isinstance(kept.store, Store)
+    assert isinstance(kept.store, HandlerStore)
     await kept.store.open()
     await kept.store.open()
     await kept.store.put(delivery())
@@ -61,19 +65,6 @@ async def test_put_of_a_known_key(kept) -> None:
     assert await kept.store.handled(entry)
     assert not await kept.store.put(delivery())
     assert await kept.store.counts() == {"open": 0, "handled": 1, "dead": 0}
-
-
-async def test_put_without_a_key(kept) -> None:
-    """Events without a key are all kept."""
-    assert await kept.store.put(delivery(None))
-    assert await kept.store.put(delivery(None))
-
-    entries = await kept.store.take(limit=10, lease=10)
-
-    assert len({entry.id for entry in entries}) == 2
-    for entry in entries:
-        assert await kept.store.handled(entry)
-    assert (await kept.store.counts())["open"] == 0
 
 
 async def test_take_in_order_and_within_the_limit(kept) -> None:
@@ -233,13 +224,6 @@ async def test_dead_letters(kept) -> None:
     assert await kept.store.counts() == {"open": 1, "handled": 0, "dead": 1}
 
 
-async def test_dead_letter_of_a_known_key(kept) -> None:
-    """The event stays as it is."""
-    await kept.store.put(delivery())
-    assert not await kept.store.bury(delivery(), reason="why")
-    assert await kept.store.counts() == {"open": 1, "handled": 0, "dead": 0}
-
-
 async def test_prune(kept) -> None:
     """Only what was handled long ago is forgotten, and then is new again."""
     for key in ("old", "open", "dead", "new"):
@@ -394,49 +378,20 @@ async def test_sqlite_file_that_outlives_its_store(tmp_path) -> None:
     await second.close()
 
 
-async def test_sqlite_file_of_many_stores_at_once(tmp_path) -> None:
-    """Many that make one file at the same time share it, and each event is given once."""
-    stores = [events.SqliteStore(tmp_path / "events.db") for _ in range(8)]
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_many_that_make_one_store_at_once(tmp_path, postgres: str, kind: str) -> None:
+    """They share its file or table, and each event is given once."""
+    stores: list[Any] = [
+        events.SqliteStore(tmp_path / "events.db")
+        if kind == "sqlite"
+        else events.PostgresStore(postgres, table="many")
+        for _ in range(8)
+    ]
 
     found = await asyncio.gather(*(store.claim(delivery(body=None), lease=60) for store in stores))
 
     assert Counter(type(one) for one in found) == {Entry: 1, Standing: 7}
     await asyncio.gather(*(store.close() for store in stores))
-
-
-async def test_sqlite_work_that_fails_among_others(tmp_path) -> None:
-    """One piece of work that fails takes none of its commit's companions with it."""
-    store = events.SqliteStore(tmp_path / "events.db")
-    await store.open()
-    bad = Delivery(key="bad", type=object(), body=b"")  # type: ignore[arg-type]
-
-    found = await asyncio.gather(
-        *(store.put(one) for one in (delivery("a"), bad, delivery("b"))), return_exceptions=True
-    )
-
-    assert [type(one) for one in found] == [bool, JournalError, bool]
-    assert (await store.counts())["open"] == 2
-    await store.close()
-
-
-def _foreign(path) -> None:
-    with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE theirs (a)")
-    db.close()
-
-
-def _newer(path) -> None:
-    asyncio.run(_touch(path))
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE facts SET value = 99 WHERE name = 'schema'")
-    db.close()
-
-
-def _of_the_development(path) -> None:
-    asyncio.run(_touch(path))
-    with sqlite3.connect(path) as db:
-        db.execute("DROP TABLE facts")
-    db.close()
 
 
 async def _touch(path) -> None:
@@ -445,12 +400,24 @@ async def _touch(path) -> None:
     await store.close()
 
 
+def _with(statement: str, *, made: bool = True) -> Callable[[Path], None]:
+    """Return what makes a file, of a store or of nobody, and runs *statement* in it."""
+
+    def spoil(path: Path) -> None:
+        if made:
+            asyncio.run(_touch(path))
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute(statement)
+
+    return spoil
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (_foreign, "another program"),
-        (_newer, "its tables have version 99"),
-        (_of_the_development, "its tables have no version"),
+        (_with("CREATE TABLE theirs (a)", made=False), "another program"),
+        (_with("UPDATE facts SET value = 99 WHERE name = 'schema'"), "its tables have version 99"),
+        (_with("DROP TABLE facts"), "its tables have no version"),
         (
             lambda path: path.write_bytes(b"not a database, but long enough to be looked at" * 10),
             "not a SQLite database",
@@ -540,9 +507,8 @@ async def test_sqlite_file_that_another_makes_at_this_moment(tmp_path) -> None:
     await impatient.close()
 
 
-async def test_sqlite_store_that_is_closed_under_load(tmp_path) -> None:
+async def test_sqlite_store_that_is_closed_under_load(store: events.SqliteStore) -> None:
     """What was asked for before the end is done before the end."""
-    store = events.SqliteStore(tmp_path / "events.db")
     puts = [asyncio.create_task(store.put(delivery(f"d_{number}"))) for number in range(600)]
     await asyncio.sleep(0)
 
@@ -550,7 +516,6 @@ async def test_sqlite_store_that_is_closed_under_load(tmp_path) -> None:
 
     assert all([await task for task in puts])
     assert (await store.counts())["open"] == 600
-    await store.close()
 
 
 def test_sqlite_loop_that_ended_first(tmp_path) -> None:
@@ -572,9 +537,8 @@ def test_sqlite_loop_that_ended_first(tmp_path) -> None:
     assert asyncio.run(come_back()) == 1
 
 
-async def test_sqlite_two_loops_at_once(tmp_path) -> None:
+async def test_sqlite_two_loops_at_once(store: events.SqliteStore) -> None:
     """A second event loop in another thread may use the store too, and close it for itself."""
-    store = events.SqliteStore(tmp_path / "events.db")
     assert await store.put(delivery("here"))
 
     async def elsewhere() -> list[bool]:
@@ -584,13 +548,11 @@ async def test_sqlite_two_loops_at_once(tmp_path) -> None:
 
     assert await asyncio.to_thread(asyncio.run, elsewhere()) == [False, True]
     assert (await store.counts())["open"] == 2
-    await store.close()
 
 
-async def test_sqlite_page_that_is_damaged(tmp_path) -> None:
+async def test_sqlite_page_that_is_damaged(store: events.SqliteStore, tmp_path) -> None:
     """A damaged page raises JournalError."""
     path = tmp_path / "events.db"
-    store = events.SqliteStore(path)
     for number in range(50):
         await store.put(delivery(f"d_{number}", body=b"x" * 2000))
     await store.close()
@@ -599,12 +561,10 @@ async def test_sqlite_page_that_is_damaged(tmp_path) -> None:
 
     with pytest.raises(JournalError, match="damaged"):
         await store.take(limit=50, lease=10)
-    await store.close()
 
 
-async def test_sqlite_disk_that_is_full(tmp_path) -> None:
+async def test_sqlite_disk_that_is_full(store: events.SqliteStore) -> None:
     """A full disk raises JournalError, stored events stay, and it works again once there is space."""
-    store = events.SqliteStore(tmp_path / "events.db")
     await store.put(delivery("first"))
 
     def limit(db: sqlite3.Connection) -> None:
@@ -617,12 +577,10 @@ async def test_sqlite_disk_that_is_full(tmp_path) -> None:
     assert await store.counts() == {"open": 1, "handled": 0, "dead": 0}
     await on_thread(store, lambda db: db.execute("PRAGMA max_page_count = 100000") and None)
     assert await store.put(delivery("large", body=b"x" * 100_000))
-    await store.close()
 
 
-async def test_sqlite_thread_that_meets_a_bug(tmp_path) -> None:
+async def test_sqlite_thread_that_meets_a_bug(store: events.SqliteStore) -> None:
     """An unexpected exception reaches the caller as the cause of a JournalError, and the next call works."""
-    store = events.SqliteStore(tmp_path / "events.db")
 
     def broken(_: sqlite3.Connection) -> None:
         raise OSError(errno.EIO, "broken")
@@ -631,31 +589,6 @@ async def test_sqlite_thread_that_meets_a_bug(tmp_path) -> None:
         await on_thread(store, broken)
     assert isinstance(caught.value.__cause__, OSError)
     assert await store.put(delivery())
-    await store.close()
-
-
-async def test_sqlite_caller_that_is_cancelled(tmp_path) -> None:
-    """A cancelled caller affects no other."""
-    store = events.SqliteStore(tmp_path / "events.db")
-    task = asyncio.create_task(store.put(delivery("a")))
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-    assert await store.put(delivery("b"))
-    await store.close()
-
-
-async def test_postgres_server_that_is_gone() -> None:
-    """The error for a server that cannot be reached contains no password."""
-    store = events.PostgresStore("postgresql://user:hidden@127.0.0.1:1/none")
-
-    with pytest.raises(JournalError, match="database cannot be used") as caught:
-        await store.open()
-
-    assert "hidden" not in str(caught.value) + repr(store)
-    await store.close()
 
 
 async def test_postgres_connection_that_breaks(postgres: str) -> None:
@@ -757,16 +690,6 @@ async def test_postgres_table_of_another_version(postgres: str, mark: str, words
     await direct.close()
 
 
-async def test_postgres_table_that_many_make(postgres: str) -> None:
-    """Many that find no table make one."""
-    stores = [events.PostgresStore(postgres, table="many") for _ in range(4)]
-
-    found = await asyncio.gather(*(store.put(delivery()) for store in stores))
-
-    assert sorted(found) == [False, False, False, True]
-    await asyncio.gather(*(store.close() for store in stores))
-
-
 async def test_postgres_without_its_driver(monkeypatch) -> None:
     """The extra that is missing is named."""
     monkeypatch.setitem(sys.modules, "asyncpg", None)
@@ -848,11 +771,16 @@ async def test_postgres_lease_that_waits_for_a_lock(postgres: str) -> None:
     await store.close()
 
 
-async def test_prune_of_more_than_a_slice(kept, monkeypatch) -> None:
+@pytest.fixture
+def slices_of_three(monkeypatch) -> None:
+    """Let no transaction delete more than three rows."""
+    for name in ("_FIRST_ROWS", "_LEAST_ROWS", "_MOST_ROWS"):
+        monkeypatch.setattr(f"invsvc_async.events.stores.scripts.{name}", 3)
+
+
+@pytest.mark.usefixtures("slices_of_three")
+async def test_prune_of_more_than_a_slice(kept) -> None:
     """All that is old is deleted, however many slices it takes, and deliveries get in between."""
-    monkeypatch.setattr("invsvc_async.events.stores.scripts._FIRST_ROWS", 3)
-    monkeypatch.setattr("invsvc_async.events.stores.scripts._LEAST_ROWS", 3)
-    monkeypatch.setattr("invsvc_async.events.stores.scripts._MOST_ROWS", 3)
     for number in range(20):
         entry = await claimed(kept.store, delivery(f"d_{number}"))
         await kept.store.handled(entry)
@@ -866,11 +794,9 @@ async def test_prune_of_more_than_a_slice(kept, monkeypatch) -> None:
     assert await kept.store.counts() == {"open": 3, "handled": 0, "dead": 0}
 
 
-async def test_sqlite_prune_holds_the_lock_for_a_slice_only(tmp_path, monkeypatch) -> None:
+@pytest.mark.usefixtures("slices_of_three")
+async def test_sqlite_prune_holds_the_lock_for_a_slice_only(tmp_path) -> None:
     """No transaction of prune deletes more than a slice."""
-    monkeypatch.setattr("invsvc_async.events.stores.scripts._FIRST_ROWS", 3)
-    monkeypatch.setattr("invsvc_async.events.stores.scripts._LEAST_ROWS", 3)
-    monkeypatch.setattr("invsvc_async.events.stores.scripts._MOST_ROWS", 3)
     store = events.SqliteStore(tmp_path / "events.db", clock=lambda: 0.0)
     for number in range(10):
         await store.handled(await claimed(store, delivery(f"d_{number}")))
@@ -890,10 +816,11 @@ async def test_sqlite_prune_holds_the_lock_for_a_slice_only(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("small", [0, 1 << 20])
-async def test_sqlite_index_that_is_damaged(tmp_path, monkeypatch, small: int) -> None:
+async def test_sqlite_index_that_is_damaged(
+    store: events.SqliteStore, tmp_path, monkeypatch, small: int
+) -> None:
     """Damage is found: at once in a small file, beside the deliveries in a large one."""
     monkeypatch.setattr("invsvc_async.events.stores.sqlite._SMALL", small)
-    store = events.SqliteStore(tmp_path / "events.db")
     await store.put(delivery())
     await store.close()
     db = sqlite3.connect(tmp_path / "events.db")
@@ -909,7 +836,6 @@ async def test_sqlite_index_that_is_damaged(tmp_path, monkeypatch, small: int) -
             await store.open()
     with pytest.raises(JournalError, match="damaged"):
         await store.put(delivery("new"))
-    await store.close()
 
 
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
@@ -933,10 +859,11 @@ async def test_sqlite_file_that_is_emptied_in_use(tmp_path, monkeypatch, mode: A
 
 @pytest.mark.skipif(os.name == "nt", reason="a file that is open cannot be deleted there")
 @pytest.mark.parametrize("is_replaced", [False, True])
-async def test_sqlite_file_that_is_deleted_in_use(tmp_path, monkeypatch, is_replaced: bool) -> None:
+async def test_sqlite_file_that_is_deleted_in_use(
+    store: events.SqliteStore, tmp_path, monkeypatch, is_replaced: bool
+) -> None:
     """What would be stored in it would be lost: each call says so, and no other file is made."""
     monkeypatch.setattr("invsvc_async.storage.sqlite_file._LOOK_EVERY", 0.0)
-    store = events.SqliteStore(tmp_path / "events.db")
     await store.put(delivery())
     copy = tmp_path / "copy.db"
     if is_replaced:
@@ -953,7 +880,6 @@ async def test_sqlite_file_that_is_deleted_in_use(tmp_path, monkeypatch, is_repl
     assert (tmp_path / "events.db").exists() == is_replaced
     await store.close()
     assert (await store.counts())["open"] == is_replaced
-    await store.close()
 
 
 @pytest.mark.parametrize("small", [-1, 1 << 20])
@@ -979,13 +905,8 @@ async def test_sqlite_file_that_is_opened_twice_in_a_process(tmp_path) -> None:
     stores = [events.SqliteStore(path) for _ in range(2)]
     for number, store in enumerate(stores):
         await store.put(delivery(f"before {number}"))
-    text = (
-        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); "
-        "print(db.execute('SELECT count(*) FROM delivery').fetchone()[0]); db.close()"
-    )
     for number in (2, 3):
-        other = await asyncio.create_subprocess_exec(sys.executable, "-c", text, path, stdout=PIPE)
-        assert (await other.communicate())[0].split() == [b"%d" % number]
+        assert await counted_elsewhere(path, "delivery") == number
         await stores[0].put(delivery("after"))
     for store in stores:
         await store.close()
@@ -1006,7 +927,9 @@ async def test_sqlite_file_of_a_process_that_changes_its_folder(tmp_path, monkey
     await store.close()
 
 
-async def test_sqlite_check_that_cannot_be_completed(tmp_path, monkeypatch, caplog) -> None:
+async def test_sqlite_check_that_cannot_be_completed(
+    store: events.SqliteStore, tmp_path, monkeypatch, caplog
+) -> None:
     """It says nothing of the file: deliveries are stored, and the check is repeated."""
     checks: list[str] = []
     completed = threading.Event()
@@ -1020,14 +943,12 @@ async def test_sqlite_check_that_cannot_be_completed(tmp_path, monkeypatch, capl
     monkeypatch.setattr("invsvc_async.events.stores.sqlite.check_file", check)
     monkeypatch.setattr("invsvc_async.events.stores.sqlite._SMALL", 0)
     monkeypatch.setattr("invsvc_async.events.stores.sqlite._AGAIN", 0.01)
-    store = events.SqliteStore(tmp_path / "events.db")
     await store.open()
     assert await asyncio.to_thread(completed.wait, 30)
 
     assert await store.put(delivery())
     assert len(checks) == 2
     assert "the file cannot be opened" in caplog.text
-    await store.close()
 
 
 async def test_sqlite_opening_does_not_wait_for_the_check(tmp_path, monkeypatch) -> None:
@@ -1049,68 +970,3 @@ async def test_sqlite_opening_does_not_wait_for_the_check(tmp_path, monkeypatch)
     let_go.set()
     await store.close()
     assert not [thread for thread in threading.enumerate() if "upkeep of" in thread.name]
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "postgresql+asyncpg://user:hidden@127.0.0.1:1/none",
-        "Postgresql://user:hidden@127.0.0.1:1/none",
-        " postgresql://user:hidden@127.0.0.1:1/none",
-        "postgresql:hidden",
-        "mysql://user:hidden@127.0.0.1:1/none",
-        "postgresql://user:12?hidden@127.0.0.1:1/none",
-        "postgresql://user:hi/hidden@127.0.0.1:1/none",
-        "postgresql://user@127.0.0.1:hidden/none",
-        "postgresql://user:hidden@127.0.0.1:99999/none",
-        "postgresql://user@127.0.0.1:1/none?password=hidden&sslmode=hidden",
-    ],
-)
-async def test_address_with_a_password(tmp_path, monkeypatch, address: str) -> None:
-    """No error, no cause of one and no repr contains a password, however the address is misspelled."""
-    monkeypatch.chdir(tmp_path)
-
-    with pytest.raises((ConfigurationError, JournalError)) as caught:
-        await open_store(address).open()
-
-    shown = "".join(traceback.format_exception_only(caught.value))
-    causes = [caught.value.__cause__, None if caught.value.__suppress_context__ else caught.value.__context__]
-    assert "hidden" not in shown + repr(causes)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "postgresql+asyncpg://user:hidden@host/none",
-        "Postgresql://user:hidden@host/none",
-        "mysql://user:hidden@host/none",
-    ],
-)
-def test_journal_at_an_address_with_a_password(tmp_path, monkeypatch, address: str) -> None:
-    """The journals of batches refuse such an address too."""
-    monkeypatch.chdir(tmp_path)
-
-    with pytest.raises(ConfigurationError) as caught:
-        entries_of(address, create=False)
-
-    assert "hidden" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("address", "shown"),
-    [
-        (
-            "postgresql://user:hidden@host:5432/db?batch=b&password=hidden",
-            "postgresql://host:5432/db?batch=b",
-        ),
-        ("postgresql://user:12?host=hidden@host/db?batch=b", "postgresql://…"),
-        ("postgresql://user:12?batch=hidden@host/db", "postgresql://…"),
-        ("postgresql://user:12/hidden@host/db", "postgresql://…"),
-        ("postgresql://user:hidden@host:hidden/db", "postgresql://…"),
-        ("postgresql://user:hidden@[host/db", "postgresql://…"),
-    ],
-)
-def test_journal_name_has_no_password(address: str, shown: str) -> None:
-    """The name of a journal in reports contains no part of a login."""
-    assert name_of(address) == shown

@@ -8,7 +8,7 @@ from invsvc_async import events
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import Entry, Store
-from tests.events.bodies import delivery, on_thread
+from tests.events.bodies import delivery
 
 pytestmark = pytest.mark.one_python
 
@@ -149,28 +149,6 @@ async def test_retention_by_state(kept) -> None:
         "kept": None, "handled": None, "waits": b"{}", "claimed": None
     }  # fmt: skip
     assert await left(older_than=50) == {"waits": b"{}"}
-
-
-async def test_kept_bodies_go_with_their_events(kept) -> None:
-    """A body never outlives its event, even if no time of its own is set."""
-    await fill(kept.store)
-    await kept.pass_time(100)
-    assert await bodies_in(kept.store) == 1
-
-    await kept.store.prune(older_than=50)
-
-    assert await bodies_in(kept.store) == 0
-
-
-async def bodies_in(store: Store) -> int:
-    """Return how many bodies of handled events there are, in the tables themselves."""
-    if isinstance(store, events.SqliteStore):
-        text = "SELECT count(*) FROM delivery WHERE state = 'handled' AND body IS NOT NULL"
-        return await on_thread(store, lambda db: db.execute(text).fetchone()[0])
-    if isinstance(store, events.PostgresStore):
-        text = f"SELECT count(*) FROM {store._table} WHERE state = 'handled' AND body IS NOT NULL"
-        return (await (await store._opened()).pool.fetch(text))[0][0]
-    return sum(event.body is not None for event in await store.events(state="handled"))
 
 
 @pytest.mark.parametrize(
