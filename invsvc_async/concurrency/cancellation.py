@@ -8,20 +8,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-__all__ = ["raise_if_cancelled", "settle", "until_ended"]
+__all__ = ["cancellations", "raise_if_cancelled", "settle", "until_ended"]
 
 T = TypeVar("T")
 
 
-def raise_if_cancelled() -> None:
+def cancellations() -> int:
+    """Return how often the running task was asked to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+def raise_if_cancelled(before: int = 0) -> None:
     """
-    Raise ``CancelledError`` if the running task was asked to end.
+    Raise ``CancelledError`` if the running task was asked to end, more often than *before*.
 
     A loop that survives errors must call this after each: a cleanup may raise another error in place of the
     ``CancelledError``, and nothing cancels the task again.
     """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
+    if cancellations() > before:
         raise asyncio.CancelledError
 
 

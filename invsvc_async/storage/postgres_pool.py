@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
+from invsvc_async.concurrency.cancellation import cancellations, raise_if_cancelled
 from invsvc_async.errors import ConfigurationError, JournalError, without_frames
 
 if TYPE_CHECKING:
@@ -171,19 +172,22 @@ class Pool:
             JournalError: The database stayed away, or refused a statement.
         """
         loop = asyncio.get_running_loop()
-        begun, told = loop.time(), not is_first
+        begun, told, cancelled = loop.time(), not is_first, cancellations()
         most = self.to_open if is_first else inf
         failures, lasting = _OF_FIRST if is_first else _OF_OTHERS
         while True:
             try:
                 async with asyncio.timeout(min(self.patience, _ANSWER)), self.lent() as connection:
                     result = await act(connection)
-            except failures as error:
+            except (JournalError, *failures) as error:
                 failed = without_frames(error)  # those of asyncpg show the password
             else:
                 if self._usual_patience is not None:
                     self.patience, self._usual_patience = self._usual_patience, None
                 return result
+            raise_if_cancelled(cancelled)  # asyncpg may raise an error in place of it
+            if isinstance(failed, JournalError):
+                raise failed
             is_away = isinstance(failed, AWAY) and not isinstance(failed, lasting)
             again = (is_away and self._retry) or isinstance(failed, _UNDONE)
             if not again or loop.time() >= begun + min(self.patience, most):

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 
+from invsvc_async.concurrency.cancellation import cancellations, raise_if_cancelled
 from invsvc_async.errors import ConfigurationError, takes_secrets
 
 if TYPE_CHECKING:
@@ -146,14 +147,12 @@ class TokenProvider(Credential):
             fetching = self._fetching = asyncio.create_task(self._fetched())
             # Marks the exception as retrieved: every waiter may be cancelled, and asyncio would log it.
             fetching.add_done_callback(lambda task: task.cancelled() or task.exception())
-        task = asyncio.current_task()
-        assert task is not None
-        before = task.cancelling()
+        before = cancellations()
         try:
             await asyncio.shield(fetching)
         except asyncio.CancelledError:
-            # Both are cancelled when an event loop ends.
-            if fetching.cancelled() and task.cancelling() == before:
+            raise_if_cancelled(before)
+            if fetching.cancelled():
                 raise ConfigurationError("TokenProvider: the source was cancelled") from None
             raise
 

@@ -11,6 +11,7 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec.envelope import Envelope, is_cut
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import InvsvcError, ServiceError
 from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.decide import READ_TIME
@@ -175,9 +176,7 @@ class StateReader:
                 return Reading(started=begun, ended=ended, status=200, own_envelope=True, seen=seen)
             why = f"the reader returned a {type(found).__name__}, not a finding"
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
+            raise_if_cancelled()
             why = "the reader was cancelled from inside"
         except Exception as error:  # noqa: BLE001 - user code; a failed read is not evidence
             why = f"the reader failed with {type(error).__name__}: {error}"

@@ -153,6 +153,30 @@ async def test_cancellation_once_the_connection_is_lost(pool, other):
     assert tries == [1]
 
 
+@pytest.mark.parametrize("error", [JournalError("another server"), ConnectionResetError()])
+async def test_cancellation_that_an_error_replaces(pool, monkeypatch, error):
+    """Asyncpg closes a connection that was refused, and then raises why, even if it was cancelled meanwhile."""
+    closing = asyncio.Event()
+
+    async def refuse(_):
+        raise error
+
+    async def close(connection):
+        connection.terminate()
+        closing.set()
+        await asyncio.Event().wait()
+
+    async with pool.lent():  # so another connection is needed
+        pool._pool._init = refuse
+        with monkeypatch.context() as patched:
+            patched.setattr(postgres_pool._Connection, "close", close)
+            asking = asyncio.create_task(pool.fetch("SELECT 1"))
+            await closing.wait()
+            asking.cancel()
+            await asyncio.wait([asking], timeout=10)
+    assert asking.cancelled()
+
+
 async def test_cancellation_as_the_connections_are_closed(pool):
     """It is not lost: on Python 3.11, ``wait_for`` returns if what it waits for has just ended."""
     leave, accepted = asyncio.Event(), []

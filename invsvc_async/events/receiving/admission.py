@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 import msgspec
 
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.threads import called
 from invsvc_async.errors import (
     ConfigurationError,
@@ -216,9 +217,7 @@ class TrustSource:
             try:
                 await asyncio.shield(fetching)
             except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if not fetching.cancelled() or task is None or task.cancelling():
-                    raise
+                raise_if_cancelled()
                 raise ConfigurationError("receiver: it was stopped. Start it again.") from None
             if self._failed:
                 raise ConfigurationError(_FAILED)
