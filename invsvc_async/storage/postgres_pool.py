@@ -38,7 +38,7 @@ _WITHOUT_VALUES = {"08", "28", "3D", "42", "53", "57", "58"}
 _Errors: TypeAlias = tuple[type[Exception], ...]
 # What fails, and which of ``AWAY`` last: values that cannot be stored; on the first connection also a host
 # that has no address, and what a pooler does not pass on.
-_OF_OTHERS: tuple[_Errors, _Errors] = (*AWAY, asyncpg.PostgresError), (ValueError,)
+_OF_OTHERS: tuple[_Errors, _Errors] = (JournalError, *AWAY, asyncpg.PostgresError), (ValueError,)
 _OF_FIRST: tuple[_Errors, _Errors] = (
     (*_OF_OTHERS[0], ValueError, OverflowError),
     (ValueError, socket.gaierror, asyncpg.ProtocolViolationError),
@@ -179,7 +179,7 @@ class Pool:
             try:
                 async with asyncio.timeout(min(self.patience, _ANSWER)), self.lent() as connection:
                     result = await act(connection)
-            except (JournalError, *failures) as error:
+            except failures as error:
                 failed = without_frames(error)  # those of asyncpg show the password
             else:
                 if self._usual_patience is not None:
