@@ -6,7 +6,7 @@ Measure every row and print the table.
     python -m benchmarks --runs 5           more runs: narrower intervals
     python -m benchmarks --against COMMIT   this tree and another commit side by side: what changed
     python -m benchmarks --json found.json  store the result
-    python -m benchmarks --page             write the table and its chart for the docs
+    python -m benchmarks --page             write the table and its chart for the docs (also with --against)
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from benchmarks.against import Change
     from benchmarks.harness import Row
 
+_PLACE = ROOT / "docs" / "_generated"
 FILES = ("call", "page", "peers", "flight", "walk", "import", "events", "journal", "doubt")
 
 
@@ -44,17 +45,17 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="write the table and its chart for the docs")
     arguments = parser.parse_args()
     files = arguments.files or FILES
+    about = _about()
     if arguments.against:
-        return _compared(arguments.against, files, arguments.runs)
+        return _compared(arguments.against, files, arguments.runs, about if arguments.page else None)
     found = _rows(files, arguments.runs)
     for row in found:
         print(_line(row), flush=True)
-    about = _about()
     if arguments.json:
         plain = {"about": about, "rows": [as_plain(row) for row in found]}
         arguments.json.write_text(json.dumps(plain, indent=1) + "\n")
     if arguments.page:
-        write_page(found, about, ROOT / "docs" / "_generated")
+        write_page(found, about, _PLACE)
     missed = [row for row in found if row.holds is False]
     if len(found) > 1:
         print(f"{sum(row.holds is True for row in found)} of {len(found)} targets hold, {len(missed)} missed")
@@ -80,11 +81,14 @@ def _rows(files: list[str] | tuple[str, ...], runs: int) -> list[Row]:
     return combined(rows)
 
 
-def _compared(commit: str, files: list[str] | tuple[str, ...], runs: int) -> int:
-    """Print what changed between *commit* and this tree."""
-    from benchmarks.against import compare
+def _compared(commit: str, files: list[str] | tuple[str, ...], runs: int, page: dict[str, str] | None) -> int:
+    """Print what changed between *commit* and this tree; write the table of *page*, which is about them."""
+    from benchmarks.against import changes, compare
 
-    found = compare(commit, files, runs=runs)
+    before, after = compare(commit, files, runs=runs)
+    if page is not None:
+        write_page(combined(after), page | {"before": commit}, _PLACE, before=combined(before))
+    found = changes(before, after)
     print(f"{commit} against {commit_here()}, {runs} runs; the change has its 95 % interval")
     for change in found:
         print(_change(change))

@@ -49,9 +49,9 @@ class Change:
         return "better" if (self.ratio.high < 1) == (self.row.sense == "most") else "worse"
 
 
-def compare(commit: str, files: Sequence[str], *, runs: int) -> list[Change]:
+def compare(commit: str, files: Sequence[str], *, runs: int) -> tuple[list[Row], list[Row]]:
     """
-    Measure *files* for *commit* and for this tree, *runs* times each.
+    Measure *files* for *commit* and for this tree, *runs* times each; return the rows of both.
 
     Raises:
         subprocess.CalledProcessError: *commit* does not exist, or its package cannot be measured.
@@ -67,7 +67,7 @@ def compare(commit: str, files: Sequence[str], *, runs: int) -> list[Change]:
                 for side in order.sample(list(sides), 2):
                     print(f"run {run + 1} of {runs}: {name}, {side}", file=sys.stderr, flush=True)
                     sides[side] += measured_once(name, cwd=folder, env=_first_on_path(paths[side]))
-    return changes(sides["before"], sides["after"])
+    return sides["before"], sides["after"]
 
 
 def changes(before: Sequence[Row], after: Sequence[Row]) -> list[Change]:

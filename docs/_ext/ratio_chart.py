@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 __all__ = ["Ratio", "chart", "ratios_in"]
 
-ROW = re.compile(r"^\| (.+?) \| (.+?) \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \| ([≤≥]) ([\d.]+) \| (\w+) \|$")
+_BEFORE = r"(?:(?:[\d.]+|none) \| )?"  # the column is there if another commit was measured, too
+ROW = re.compile(
+    rf"^\| (.+?) \| (.+?) \| {_BEFORE}([\d.]+) \| ([\d.]+) to ([\d.]+) \| ([≤≥]) ([\d.]+) \| (\w+) \|$"
+)
 STEPS = 6  # parts of the axis, about
 LEGEND = """<p class="ratio-legend"><span class="holds"></span> ratio, target met
 <span class="missed"></span> ratio, target missed <span class="target"></span> target

@@ -83,7 +83,7 @@ def test_package_that_is_measured(monkeypatch, tmp_path):
 
     packed(tmp_path, monkeypatch)
     monkeypatch.setattr(against, "measured_once", measured_once)
-    (found,) = against.compare("HEAD", ["page"], runs=2)
+    (found,) = changes(*against.compare("HEAD", ["page"], runs=2))
     assert sorted(seen) == [[False, True], [False, True], [True, True], [True, True]]
     assert (found.before, found.after, found.verdict) == (2.0, 1.0, "better")
 
@@ -104,13 +104,18 @@ def packed(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(("after", "status"), [(1.0, 0), (1.5, 1)])
-def test_command_that_compares(monkeypatch, capsys, after, status):
-    """It prints both figures and the change, and fails if a row became worse."""
-    found = changes(rows(1.0, 1.0), rows(after, after))
+def test_command_that_compares(monkeypatch, capsys, tmp_path, after, status):
+    """It prints both figures and the change, and fails if a row became worse. The page has both, too."""
+    found = rows(1.0, 1.0), rows(after, after)
     monkeypatch.setattr(against, "compare", lambda *_, **__: found)
-    monkeypatch.setattr(command.sys, "argv", ["benchmarks", "--against", "HEAD~1", "page"])
+    monkeypatch.setattr(command, "_PLACE", tmp_path)
+    monkeypatch.setattr(command.sys, "argv", ["benchmarks", "--against", "HEAD~1", "--page", "page"])
     assert command.main() == status
     assert f"1.000 ->  {after:.3f}" in capsys.readouterr().out
+    head, _, row, *_, about = (tmp_path / "bench.md").read_text().splitlines()
+    assert "| Before | Ratio |" in head
+    assert f"| 1.00 | {after:.2f} |" in row
+    assert "before HEAD~1" in about
 
 
 def test_run_that_fails():

@@ -63,11 +63,12 @@ def test_fragment_of_sentences() -> None:
     assert fragment("outage of 2 s\nPASS\n") == "- outage of 2 s\n- PASS\n"
 
 
-def test_chart_of_ratios() -> None:
+@pytest.mark.parametrize(("before", "unknown"), [("", ""), ("| 3.00 ", "| none ")])
+def test_chart_of_ratios(before, unknown) -> None:
     """Bars, intervals and targets have one scale; what was not measured has no bar; words are escaped."""
-    table = """
-| a & b | c | 1.00 | 0.90 to 1.20 | ≤ 2 | holds |
-| d | e | 0.40 | 0.30 to 0.50 | ≥ 0.8 | MISSED |
+    table = f"""
+| a & b | c {before}| 1.00 | 0.90 to 1.20 | ≤ 2 | holds |
+| d | e {unknown}| 0.40 | 0.30 to 0.50 | ≥ 0.8 | MISSED |
 | f | a peer | none | not installed | ≤ 0.5 | not measured |
 """
     drawn = chart(ratios_in(table))
