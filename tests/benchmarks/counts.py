@@ -26,7 +26,7 @@ from unittest.mock import patch
 import attrs
 
 import invsvc_async
-from benchmarks import bench_page, bodies
+from benchmarks import bench_events, bench_page, bodies
 from invsvc_async import ApiKey, Client, ReconcilePolicy
 from invsvc_async.durable.entry import State
 from invsvc_async.events import Receiver, SharedHeader
@@ -185,8 +185,14 @@ async def _of_receiver():
         assert (await receiver.receive(json.dumps(body).encode(), _HEADERS)).outcome
         assert len(received) == before + 1
 
+    async def verify_and_parse():
+        bench_events.verify_and_parse()
+
     async with receiver:
-        return {"delivery": await _counted(deliver)}
+        return {
+            "delivery": await _counted(deliver),
+            "event, verified and parsed": await _counted(verify_and_parse),
+        }
 
 
 async def _of_pages():

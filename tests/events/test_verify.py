@@ -132,6 +132,21 @@ def test_signature_that_came_twice(headers) -> None:
         events.verify(BODY, headers, SECRET)
 
 
+@pytest.mark.parametrize("secret", ["", SECRET + "\n", " " + SECRET])
+def test_signature_by_a_secret_that_cannot_be_one(secret) -> None:
+    """It does not count, although it fits."""
+    found = hmac.new(secret.encode(), BODY, hashlib.sha256).hexdigest()
+    with pytest.raises(ConfigurationError):
+        events.verify(BODY, {"X-Service-Signature": f"sha256={found}"}, secret)
+
+
+@pytest.mark.parametrize("value", [5, None, ["sha256="]])
+def test_signature_that_is_no_text(value) -> None:
+    """It fits nothing."""
+    with pytest.raises(SignatureMismatchError):
+        events.verify(BODY, {"X-Service-Signature": value}, SECRET)
+
+
 def test_signature_that_is_missing() -> None:
     """No header is not the same as a wrong one."""
     for headers in (None, {}, [], {"X-Service-Event": "sat.invoice.synced"}):

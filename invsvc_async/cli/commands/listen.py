@@ -127,7 +127,7 @@ class Listener:
             return headers if shared is None else {**headers, shared.name: shared.value}
         headers["X-Service-Event"] = event.type
         if self.secrets:
-            headers["X-Service-Signature"] = signature_of(event.raw, keys_of(self.secrets)[0])
+            headers["X-Service-Signature"] = signature_of(event.raw, keys_of(self.secrets)[0].raw)
         return headers
 
 
