@@ -143,17 +143,13 @@ async def _sent_as_usual(
                 status, body = response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError):
             continue
+        if status < 400:
+            try:
+                answer = read_json(body)
+            except ValueError:
+                return Answer(Verdict.UNKNOWN, "the answer could not be read")
+            thing = answer.get("data") if is_object(answer) else None
+            return Answer(Verdict.APPLIED, f"HTTP {status}", thing.get("id") if is_object(thing) else None)
         if status < 500 and status != TIMED_OUT:
-            return _believed(status, body)
+            return Answer(Verdict.REFUSED, f"HTTP {status}")
     return Answer(Verdict.UNKNOWN, f"gave up after {ATTEMPTS} attempts")
-
-
-def _believed(status: int, body: bytes) -> Answer:
-    if status >= 400:
-        return Answer(Verdict.REFUSED, f"HTTP {status}")
-    try:
-        answer = read_json(body)
-    except ValueError:
-        return Answer(Verdict.UNKNOWN, "the answer could not be read")
-    thing = answer.get("data") if is_object(answer) else None
-    return Answer(Verdict.APPLIED, f"HTTP {status}", thing.get("id") if is_object(thing) else None)

@@ -174,10 +174,10 @@ def from_lines(lines: Iterable[Line]) -> list[Unit]:
     return [tuple(unit) for unit in units.values()]
 
 
-def plan_for(units: Iterable[Unit], *, seed: int, faults: str, home: str = HOME) -> Plan:
+def plan_for(units: Iterable[Unit], *, seed: int, faults: str) -> Plan:
     """Return the initial state that *units* need: every team, webhook and journey that they name."""
     things = {
-        (step.operation.partition(".")[0], _target(step), step.arguments.get("team") or home)
+        (step.operation.partition(".")[0], _target(step), step.arguments.get("team") or HOME)
         for unit in units
         for step in unit
     }
@@ -185,7 +185,7 @@ def plan_for(units: Iterable[Unit], *, seed: int, faults: str, home: str = HOME)
     def named(resource: str) -> tuple[tuple[str, str], ...]:
         return tuple(sorted((target, team) for kind, target, team in things if kind == resource and target))
 
-    teams = tuple(sorted({team for _, _, team in things} - {home}))
+    teams = tuple(sorted({team for _, _, team in things} - {HOME}))
     return Plan(seed=seed, faults=faults, teams=teams, webhooks=named("webhooks"), journeys=named("journeys"))
 
 
