@@ -2,7 +2,7 @@
 Events as frozen values, one class for each of the three families in the specification, and their parsing.
 
 The body alone determines the event; parsing does not verify it.  An envelope field of the wrong type makes
-the whole body _malformed, because an event without a reliable id or type cannot be handled.  The contents of
+the whole body malformed, because an event without a reliable id or type cannot be handled.  The contents of
 ``data`` are decoded on first use, so that an event that is only counted or forwarded takes little time.
 """
 

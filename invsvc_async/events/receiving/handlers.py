@@ -48,16 +48,6 @@ def _at_least_one(_: object, field: attrs.Attribute[int], number: int) -> None:
         raise ConfigurationError(f"{field.name}: {number!r} is not valid. Use a whole number, at least 1.")
 
 
-def _not_longer_than_keep(policy: InboxPolicy, field: attrs.Attribute[float], seconds: float | None) -> None:
-    if seconds is None:
-        return
-    _positive(policy, field, seconds)
-    if seconds > policy.keep:
-        raise ConfigurationError(
-            f"keep_bodies: {seconds!r} is longer than keep, {policy.keep!r}. Raise keep, or lower this."
-        )
-
-
 @attrs.frozen(kw_only=True)
 class InboxPolicy:
     """
@@ -81,8 +71,15 @@ class InboxPolicy:
     concurrency: int = attrs.field(default=16, validator=_at_least_one)
     poll: float = attrs.field(default=1.0, validator=_positive)
     keep: float = attrs.field(default=30 * 86400.0, validator=_positive)
-    keep_bodies: float | None = attrs.field(default=None, validator=_not_longer_than_keep)
+    keep_bodies: float | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
     keep_dead: float | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
+
+    def __attrs_post_init__(self) -> None:
+        if self.keep_bodies is not None and self.keep_bodies > self.keep:
+            raise ConfigurationError(
+                f"keep_bodies: {self.keep_bodies!r} is longer than keep, {self.keep!r}. Raise keep, or lower "
+                "this."
+            )
 
     def delay(self, attempts: int, chance: float) -> float:
         """Return the delay after *attempts*; *chance* is from 0 to 1."""

@@ -287,7 +287,15 @@ class SyncReceiver:
         """Answer one request as a view of Django, without a CSRF token."""
         from django.http import HttpResponse  # pyright: ignore[reportMissingTypeStubs]
 
-        read = partial(_read_in_django, request)
+        def read(most: int) -> bytes:
+            length = request.META.get("CONTENT_LENGTH") or ""
+            if not length and hasattr(request, "environ"):  # under WSGI, it reads none that comes in chunks
+                return _read_wsgi(request.environ, most)
+            body: bytes = request.read(most)
+            if length.isdecimal() and 0 < len(body) < min(int(length), most):  # it does not tell
+                raise EOFError
+            return body
+
         receipt = self.answer(request.method, list(request.headers.items()), read)
         body, headers = _told(receipt)
         return HttpResponse(body, status=receipt.status, headers=headers)
@@ -347,16 +355,5 @@ def _read_wsgi(environ: dict[str, Any], most: int) -> bytes:
         return environ["wsgi.input"].read(most) if environ.get("wsgi.input_terminated") else b""
     body: bytes = environ["wsgi.input"].read(min(int(length), most))
     if len(body) < min(int(length), most):
-        raise EOFError
-    return body
-
-
-def _read_in_django(request: Any, most: int) -> bytes:  # Any: Django has no types
-    """Read the body; under WSGI, Django reads none that comes in chunks, and does not tell of one cut off."""
-    length = request.META.get("CONTENT_LENGTH") or ""
-    if not length and hasattr(request, "environ"):
-        return _read_wsgi(request.environ, most)
-    body: bytes = request.read(most)
-    if length.isdecimal() and 0 < len(body) < min(int(length), most):
         raise EOFError
     return body
