@@ -11,7 +11,7 @@ import inspect
 import logging
 import re
 from itertools import chain
-from math import floor
+from math import floor, inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 import attrs
@@ -30,22 +30,27 @@ if TYPE_CHECKING:
 
 __all__ = ["EventHandler", "EventPattern", "FetchingHandler", "Group", "Handler", "HandlerOptions"]
 __all__ += ["Handlers", "Handling", "InboxPolicy", "Middleware", "Pace", "check_async", "check_options"]
+__all__ += ["check_valid"]
 
 T = TypeVar("T")
 
 _LONGEST = 1e9  # s, 31 years: an endless lease would outlive its process, and the event would wait for ever
 
 
+def check_valid(name: str, value: object, use: str, *, fits: bool) -> None:
+    """Raise ``ConfigurationError`` unless *value*, that of the argument *name*, *fits*; *use* another one."""
+    if not fits:
+        raise ConfigurationError(f"{name}: {value!r} is not valid. Use {use}.")
+
+
 def _positive(_: object, field: attrs.Attribute[float], seconds: float) -> None:
-    if not isinstance(seconds, (int, float)) or not 0 < seconds <= _LONGEST:
-        raise ConfigurationError(
-            f"{field.name}: {seconds!r} is not valid. Use more than 0 and at most {_LONGEST:.0e} seconds."
-        )
+    fits = isinstance(seconds, (int, float)) and 0 < seconds <= _LONGEST
+    check_valid(field.name, seconds, f"more than 0 and at most {_LONGEST:.0e} seconds", fits=fits)
 
 
 def _at_least_one(_: object, field: attrs.Attribute[int], number: int) -> None:
-    if not isinstance(number, int) or number < 1:
-        raise ConfigurationError(f"{field.name}: {number!r} is not valid. Use a whole number, at least 1.")
+    fits = isinstance(number, int) and number >= 1
+    check_valid(field.name, number, "a whole number, at least 1", fits=fits)
 
 
 @attrs.frozen(kw_only=True)
@@ -248,18 +253,15 @@ def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> 
             f"{' and '.join(sorted(READABLE))}; for others, read in the handler what you know of, with "
             "client.request."
         )
-    own: object = options.get("name")
-    if own is not None and (not isinstance(own, str) or not _NAME.fullmatch(own)):
-        raise ConfigurationError(
-            f"name: {own!r} is not valid. Use letters, digits, '_', '-' and '.', at most 100."
-        )
+    own, rate = options.get("name"), options.get("rate")
+    fits = own is None or (isinstance(own, str) and _NAME.fullmatch(own) is not None)
+    check_valid("name", own, "letters, digits, '_', '-' and '.', at most 100", fits=fits)
     for name in ("where", "key"):
         function = options.get(name)
-        if function is not None and not is_plain_function(function):
-            raise ConfigurationError(f"{name}: {function!r} is not valid. Use a function that is not async.")
-    rate: object = options.get("rate")
-    if rate is not None and (not isinstance(rate, (int, float)) or not 0 < rate < float("inf")):
-        raise ConfigurationError(f"rate: {rate!r} is not valid. Use a positive number of calls a second.")
+        fits = function is None or is_plain_function(function)
+        check_valid(name, function, "a function that is not async", fits=fits)
+    fits = rate is None or (isinstance(rate, (int, float)) and 0 < rate < inf)
+    check_valid("rate", rate, "a positive number of calls a second", fits=fits)
 
 
 @attrs.frozen
