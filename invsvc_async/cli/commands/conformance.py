@@ -12,7 +12,7 @@ import typer
 from invsvc_async.cli.files import existing_file
 from invsvc_async.cli.options import FAULTS, FaultPlan, argument, misuse, number, option
 from invsvc_async.cli.output import Exit, as_json, console, emitted, fail, note, print_facts, table
-from invsvc_async.cli.progress import progress
+from invsvc_async.cli.progress import Waiting, progress
 from invsvc_async.cli.signals import interruptible
 from invsvc_async.conformance import workload
 from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, ORDINARY, POLICY, ClientRun, run_client
@@ -255,7 +255,6 @@ async def conformance(
 
     Exits with 1 if a write had two effects, if a report is false or missing, or if the command failed.
     """
-    from invsvc_async.cli.waiting import Waiting
     from invsvc_async.conformance import conform
 
     argv = shlex.split(words[0]) if len(words) == 1 else words

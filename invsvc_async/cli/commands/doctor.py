@@ -34,7 +34,7 @@ async def doctor(
 
     Exits with 1 if the deployment does not answer, or rejects this credential.
     """
-    from invsvc_async.cli.waiting import waiting_for_read
+    from invsvc_async.cli.progress import waiting_for_read
     from invsvc_async.client import options_of
     from invsvc_async.doctor import examine
     from invsvc_async.profiles import with_profile, write_profile

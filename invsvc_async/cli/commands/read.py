@@ -12,8 +12,7 @@ from invsvc_async.api.operations import CLIENT_REQUEST, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
 from invsvc_async.cli.options import Calling, EscapeFormulas, argument, misuse, number, option
 from invsvc_async.cli.output import as_json, emitted, note, tell
-from invsvc_async.cli.progress import progress
-from invsvc_async.cli.waiting import waiting_for_read
+from invsvc_async.cli.progress import progress, waiting_for_read
 from invsvc_async.errors import InvsvcError
 from invsvc_async.resources.by_name import called
 

@@ -28,8 +28,8 @@ from invsvc_async.cli.files import (
 )
 from invsvc_async.cli.options import Calling, Yes, argument, confirm, misuse, option
 from invsvc_async.cli.output import Exit, console, emitted, fail, note, print_hanging, reporting, told
+from invsvc_async.cli.progress import WaitingForWrite
 from invsvc_async.cli.signals import handled, unhandled
-from invsvc_async.cli.waiting import WaitingForWrite
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
