@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.transport.session import DecisionReport
 
-__all__ = ["Waiting", "WaitingForWrite", "batch_bar", "progress", "waiting_for_read"]
-
 _EVERY = 10.0  # s between lines of progress
 _SILENCE = 1.0  # s before the spinner appears
 _DOUBT = "the answer is ambiguous: reading the state (Ctrl-C stores the intent for `invsvc settle`)"

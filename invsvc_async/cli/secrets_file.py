@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.models.webhooks import Webhook
 
-__all__ = ["SecretsFile", "end_line"]
-
 
 class SecretsFile:
     """

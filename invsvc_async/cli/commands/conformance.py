@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.conformance.workload import Unit
 
-__all__ = ["conformance", "demo", "failures", "show"]
-
 UNKNOWN_ALLOWED = 0.01
 STORIES = 3
 _DUPLICATES = "duplicates (took effect again)"

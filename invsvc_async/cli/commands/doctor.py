@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from invsvc_async.doctor import Checkup
     from invsvc_async.transport.session import ClientOptions
 
-__all__ = ["doctor"]
-
 _JOURNEY = "An existing journey, to check whether it can be read."
 _WRITE = "Store the settings in this profile of invsvc.toml."
 _MARKS = {True: "ok", False: "!!", None: "?"}

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from invsvc_async.events import HandlerStore, StoredEvent
     from invsvc_async.events.stores import State, StateStats
 
-__all__ = ["events"]
-
 _PAGE: Final = 100  # events read at once: each body may have 1 MiB
 _AGE: Final = re.compile(r"(\d+)([smhd])")
 _LARGEST: Final = 2**63 - 1  # id

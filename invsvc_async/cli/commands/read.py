@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from invsvc_async.cli.formatting import Form, Sink
     from invsvc_async.codec.exact_json import WireObject
 
-__all__ = ["export", "get", "list_"]
-
 # Columns that fit a terminal.  --columns selects others; JSON and CSV have all fields.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "Invoice": ("uuid", "created_at", "total", "currency", "status", "client.legal_name"),

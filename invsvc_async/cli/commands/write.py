@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
-__all__ = ["explain", "resume", "settle", "write"]
-
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _NO_READ = (
     "The specification has no read for it: check by hand, or settle it from Python with a custom reader: "
