@@ -192,10 +192,6 @@ class States:
         state = past[first - 1][1] if first else self._before.get(thing)
         return [state, *(after for _, after in past[first:last])]
 
-    def effects_on(self, thing: str, since: float = -inf, until: float = inf) -> list[Entry]:
-        """Return the effects of all writers on *thing* from *since* to *until*, in their order."""
-        return [each for each, _ in self._past.get(thing, []) if since <= effect_at(each) <= until]
-
 
 def _changed(past: Wire, entry: Entry) -> Wire:
     if entry.operation.endswith(".delete"):

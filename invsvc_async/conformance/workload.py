@@ -132,7 +132,7 @@ def respelt(url: str) -> str:
 
 def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
     """
-    Return the writes of a file, and a problem for each line that is invalid or repeats a key.
+    Return the writes of a file, and its problems: each line that is invalid or repeats a key, or no line.
 
     ``-`` is standard input.
     """
@@ -145,6 +145,8 @@ def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
                 problems.append(bad)
             elif isinstance(line, Line):
                 lines.append(line)
+    if not (lines or problems):
+        problems.append(BadLine(0, f"{path}: has no writes. Add at least one"))
     return lines, problems
 
 

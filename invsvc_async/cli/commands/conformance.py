@@ -7,8 +7,6 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from invsvc_async.cli.files import existing_file
 from invsvc_async.cli.options import FAULTS, FaultPlan, argument, misuse, number, option
 from invsvc_async.cli.output import Exit, as_json, console, emitted, fail, note, print_facts, table
@@ -68,7 +66,16 @@ async def demo(
     Exits with 1 if this client has a duplicate, a lost write, a wrong verdict or more than 1 % unknown, or
     if the faults were so mild that the ordinary client made no duplicate.
     """
-    units = workload.made_up(writes, seed) if input_ is None else _units(input_)
+    if input_ is None:
+        units = workload.made_up(writes, seed)
+    else:
+        with interruptible():  # a pipe may give nothing
+            lines, problems = workload.checked(input_)
+        for problem in problems:
+            fail(str(problem))
+        if problems:
+            return Exit.USAGE
+        units = workload.from_lines(lines)
     kept = sum(step.operation == "webhooks.create" for unit in units for step in unit)
     if not as_json.get():
         _head(units, concurrency=concurrency, seed=seed, faults=faults)
@@ -87,16 +94,6 @@ async def demo(
     if not emitted({**told, "webhooks_requested": kept, **plain}):
         show(runs, failed, kept=kept)
     return Exit.FAILED if failed else Exit.DONE
-
-
-def _units(path: Path) -> list[Unit]:
-    with interruptible():  # a pipe may give nothing
-        lines, problems = workload.checked(path)
-    if problems or not lines:
-        for problem in map(str, problems) if problems else [f"{path}: has no writes. Add at least one"]:
-            fail(problem)
-        raise typer.Exit(Exit.USAGE)
-    return workload.from_lines(lines)
 
 
 def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> None:
