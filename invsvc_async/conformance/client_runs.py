@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from invsvc_async.conformance.service_process import Embedded
     from invsvc_async.writes.write import Write
 
-__all__ = ["ATTEMPT_TIMEOUT", "ORDINARY", "POLICY", "ClientRun", "run_client", "send_all"]
-
 ATTEMPT_TIMEOUT = 1.5  # s, for both clients
 # The deadline is for a busy machine, on which a write waits for many reads that time out.
 POLICY = ReconcilePolicy(settle_after_error=1.0, settle_after_loss=1.5, deadline=600.0, max_resends=2)

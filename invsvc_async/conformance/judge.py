@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.simulator import Entry
 
-__all__ = ["Answer", "Asked", "Judgement", "Report", "States", "Wrong", "effect_at", "judge", "sender_of"]
-
 TICK = 0.02  # s: tolerance, since some systems advance the monotonic clock in steps of 16 ms
 _NO = (Verdict.NOT_APPLIED, Verdict.REFUSED)
 

@@ -25,8 +25,6 @@ from invsvc_async.simulator import Entry, Faults, Simulator
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-__all__ = ["Embedded", "Plan", "Record", "embedded"]
-
 _LONGEST_LINE = 2**28  # bytes
 
 

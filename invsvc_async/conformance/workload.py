@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["Step", "Unit", "checked", "from_lines", "made_up", "plan_for", "request_of", "respelt", "values"]
-
 HOME = "team_1"  # team of the embedded service's credential
 BLOCKS_IN_A_TEAM = 5  # each makes at most 10 webhooks; a list shows 100, and a client may leave duplicates
 

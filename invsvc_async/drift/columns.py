@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Model
 
-__all__ = ["Columns", "at", "moment", "words_of"]
-
 _NUMBER = re.compile(r"[+-]?(?=\.?[0-9])[0-9]{0,200}(\.[0-9]{0,200})?([eE][+-]?[0-9]{1,3})?")
 _LAST = 253_402_300_800_000  # ms: the year 10000
 _MOST = 1000  # columns

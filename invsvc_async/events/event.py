@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from invsvc_async.events.payloads import InvoiceBatch, SyncedInvoice  # noqa: F401 - named in text below
     from invsvc_async.models import Model
 
-__all__ = ["SIGNATURE", "ByName", "Event", "Headers", "InvoiceBatchCompleted", "ResourceEvent"]
-__all__ += ["SatInvoiceSynced", "by_name", "key_of", "parse", "says_test"]
-
 D = TypeVar("D")
 T = TypeVar("T")
 

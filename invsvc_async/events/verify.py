@@ -25,10 +25,6 @@ from invsvc_async.errors import (
 )
 from invsvc_async.events.event import SIGNATURE, ByName, Event, Headers, ResourceEvent, by_name, parse
 
-__all__ = ["Credential", "Secret", "Secrets", "SecretsSource", "SharedHeader", "SharedHeaders"]
-__all__ += ["SharedHeadersSource", "Trust", "check_flag", "is_retired", "keys_of", "read"]
-__all__ += ["shared_headers_of", "signature_of", "unauthenticated", "verify"]
-
 _SPACE: Final = "has white space at an end, as a file's last line has a line break. Remove it with strip()."
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 

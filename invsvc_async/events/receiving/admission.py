@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.verify import Credential, SecretsSource, SharedHeader, SharedHeadersSource
 
-__all__ = ["COME_BACK", "Admitted", "Outcome", "Receipt", "TrustSource", "Unreadable", "Verdict", "judge"]
-__all__ += ["retired_match", "unavailable"]
-
 _Accepted: TypeAlias = Literal["handled", "stored", "duplicate", "ignored", "unknown", "test", "dead letter"]
 Outcome: TypeAlias = _Accepted | Literal["refused", "unreadable", "busy", "failed", "unavailable"]
 

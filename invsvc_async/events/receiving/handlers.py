@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.models import Invoice
 
-__all__ = ["EventHandler", "EventPattern", "FetchingHandler", "Group", "Handler", "HandlerOptions"]
-__all__ += ["Handlers", "Handling", "InboxPolicy", "Middleware", "Pace", "check_async", "check_options"]
-__all__ += ["check_valid"]
-
 T = TypeVar("T")
 
 _LONGEST = 1e9  # s, 31 years: an endless lease would outlive its process, and the event would wait for ever

@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.events.verify import SecretsSource, SharedHeadersSource
 
-__all__ = ["Receiver"]
-
 H = TypeVar("H", bound="EventHandler")
 F = TypeVar("F", bound="FetchingHandler")
 M = TypeVar("M", bound="Middleware")

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.receiving.receiver import Receiver
 
-__all__ = ["FULL", "AsgiApp", "BodyRoom", "SyncReceiver", "cut_off", "refuse_by_head"]
-
 T = TypeVar("T")
 _Message: TypeAlias = "MutableMapping[str, Any]"  # Any: as in ASGI
 _Receive: TypeAlias = "Callable[[], Awaitable[_Message]]"

@@ -32,8 +32,6 @@ from invsvc_async.events.stores import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-__all__ = ["MemoryStore"]
-
 
 @attrs.define(kw_only=True, eq=False)
 class _Record:

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["MOST", "PUT", "WALKED", "How", "ScriptedStore", "create", "in_slices", "runs"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
