@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, TextIO
+
+from invsvc_async.cli.visible_text import HIDDEN, visible
 
 # rich, and the codec, are imported when they are used: `invsvc --help` needs neither.
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 _HANGING = 4  # columns
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
-# Control characters other than tab and line feed, those that change the direction of text, and surrogates.
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _ERROR_FACTS = ("operation", "status", "code", "request_id", "resume_token")  # in JSON, if an error has them
 
 as_json: ContextVar[bool] = ContextVar("as_json", default=False)  # --json: the result, and errors
@@ -70,11 +69,6 @@ def _own(stream: TextIO) -> TextIO:
     """Return the process's own stream, which rich replaces while it shows a bar."""
     own: TextIO = getattr(stream, "rich_proxied_file", stream)
     return own
-
-
-def visible(text: str) -> str:
-    """Replace control characters and bidirectional controls: a terminal is to show them, not to obey."""
-    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def counted(number: int, noun: str) -> str:
@@ -172,7 +166,7 @@ def _json_line(plain: object) -> str:
     from invsvc_async.codec.exact_json import dumps
 
     text = dumps(plain).decode()
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    return HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def table(

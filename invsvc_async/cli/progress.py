@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from invsvc_async.cli.output import age, as_json, console, is_terminal, note, say, visible
+from invsvc_async.cli.output import age, as_json, console, is_terminal, note, say
+from invsvc_async.cli.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from invsvc_async.cli.output import visible
+from invsvc_async.cli.visible_text import visible
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.errors import UnreadableResponseError
 
