@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from invsvc_async.codec import envelope
@@ -54,7 +53,7 @@ class SecretsFile:
             self._is_partial = True
             _write_whole(self._number, envelope.dumps(line) + b"\n")
             self._is_partial = False
-            await self._flushes.share("flush", partial(asyncio.to_thread, os.fsync, self._number))
+            await self._flushes.share("flush", lambda: asyncio.to_thread(os.fsync, self._number))
         except OSError as error:
             raise self._unusable(error) from error
 

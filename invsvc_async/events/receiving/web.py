@@ -290,9 +290,7 @@ class SyncReceiver:
             if not length and hasattr(request, "environ"):  # under WSGI, it reads none that comes in chunks
                 return _read_wsgi(request.environ, most)
             body: bytes = request.read(most)
-            if length.isdecimal() and 0 < len(body) < min(int(length), most):  # it does not tell
-                raise EOFError
-            return body
+            return _complete(body, min(int(length), most)) if body and length.isdecimal() else body
 
         receipt = self.answer(request.method, list(request.headers.items()), read)
         body, headers = _told(receipt)
@@ -351,7 +349,12 @@ def _read_wsgi(environ: dict[str, Any], most: int) -> bytes:
     length = environ.get("CONTENT_LENGTH") or ""
     if not length.isdecimal():
         return environ["wsgi.input"].read(most) if environ.get("wsgi.input_terminated") else b""
-    body: bytes = environ["wsgi.input"].read(min(int(length), most))
-    if len(body) < min(int(length), most):
+    size = min(int(length), most)
+    return _complete(environ["wsgi.input"].read(size), size)
+
+
+def _complete(body: bytes, size: int) -> bytes:
+    """Return a body of *size* bytes, unless it was cut off: servers and Django do not tell."""
+    if len(body) < size:
         raise EOFError
     return body
