@@ -23,8 +23,6 @@ from invsvc_async.settings import ParameterNames, ReconcilePolicy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["FILE", "from_environment", "with_profile", "write_profile"]
-
 FILE = "invsvc.toml"
 _TYPE_NAMES = {str: "a string", bool: "true or false", dict: "a table"}
 _BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key without quotes

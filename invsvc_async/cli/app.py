@@ -24,8 +24,6 @@ from invsvc_async.cli.output import Exit, as_json, discard_output, fail, note
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.storage.private_file import errors_naming
 
-__all__ = ["run"]
-
 # The first sentence of each command's help.  The list of commands imports none of them.
 COMMANDS = {
     "demo": "Run the same writes under faults through an ordinary client and through this one",

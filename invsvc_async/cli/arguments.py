@@ -19,8 +19,6 @@ from invsvc_async.api.operations import BY_NAME, Form, Kind, Operation, Paramete
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.resources.by_name import did_you_mean, names_of
 
-__all__ = ["arguments_of", "complete_argument", "complete_event", "complete_operation", "operation_of"]
-
 _WORD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*)", re.DOTALL)
 _FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}  # arguments outside the table of operations
 

@@ -1,20 +1,17 @@
-"""Files that commands read and write: checks before anything is done, and intents."""
+"""Files that commands read and write: checks before anything is done."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from invsvc_async.cli.options import argument, misuse, option
+from invsvc_async.cli.options import misuse
 from invsvc_async.cli.signals import interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from invsvc_async.errors import InvalidRequestError
-    from invsvc_async.reconcile.intent import Intent
 
 _SQLITE = b"SQLite format 3\0"
 
@@ -61,38 +58,3 @@ def content_of(file: Path) -> bytes:
     """Return the content of an input file; ``-`` is standard input."""
     with interruptible():
         return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-
-
-def _in_existing_folder(story: Path | None) -> Path | None:
-    """Check the folder before a write is sent; afterwards it would be too late."""
-    if story is not None and not story.parent.is_dir():
-        raise misuse(f"{story.parent} is not a directory")
-    return story
-
-
-_STORY = "Write the history of the decision here, for `invsvc explain`."
-Story = Annotated[Path | None, option(_STORY, "FILE", dir_okay=False, callback=_in_existing_folder)]
-_INTENT = "The intent, as JSON; - is standard input."
-IntentFile = Annotated[Path, argument(_INTENT, "INTENT", callback=existing_file)]
-
-
-def intent_in(file: Path) -> Intent:
-    """Return the intent in a file; ``-`` is standard input."""
-    from invsvc_async.errors import InvalidRequestError
-    from invsvc_async.reconcile.intent import Intent
-
-    content = content_of(file)
-    try:
-        return Intent.from_json(content)
-    except InvalidRequestError as error:
-        if b'"history":' not in content or b'"intent":' not in content:
-            raise named(error, file, "the file that `invsvc write` left, invsvc-intent-….json") from error
-        words = "is a story, not an intent. `invsvc explain` reads it; its member `intent` is the intent"
-        raise InvalidRequestError(f"{file}: {words}", hint="Save that to a file of its own.") from error
-
-
-def named(error: InvalidRequestError, file: Path, expected: str) -> InvalidRequestError:
-    """Return *error* with the name of the *file*, and what was *expected* if that is something else."""
-    problem = "; ".join(error.problems)
-    hint = f"Use {expected}." if problem.startswith("not ") else None
-    return type(error)(f"{file}: {problem}", hint=hint)

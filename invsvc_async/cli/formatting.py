@@ -15,8 +15,6 @@ from invsvc_async.errors import FieldError
 from invsvc_async.export.files import csv_row, text_of
 from invsvc_async.models.common import Model, wire_names
 
-__all__ = ["Form", "Sink", "cell", "show"]
-
 Form = Literal["table", "json", "jsonl", "csv"]
 _NUMBERS = ("total", "subtotal", "discount", "taxes", "folio_number")
 

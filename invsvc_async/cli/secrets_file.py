@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Self
 
 from invsvc_async.codec import envelope
+from invsvc_async.concurrency.single_flight import SingleFlight
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.private_file import make_private, own_private
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from invsvc_async.models.webhooks import Webhook
-
-__all__ = ["SecretsFile", "end_line"]
 
 
 class SecretsFile:
@@ -31,8 +30,7 @@ class SecretsFile:
         self._path = path
         self._number = -1
         self._is_partial = False  # the last line may be incomplete
-        self._next: asyncio.Task[None] | None = None
-        self._flushing = asyncio.Lock()
+        self._flushes = SingleFlight()
 
     async def __aenter__(self) -> Self:
         try:
@@ -55,19 +53,13 @@ class SecretsFile:
             self._is_partial = True
             _write_whole(self._number, envelope.dumps(line) + b"\n")
             self._is_partial = False
-            self._next = self._next or asyncio.create_task(self._flush())
-            await asyncio.shield(self._next)
+            await self._flushes.share("flush", lambda: asyncio.to_thread(os.fsync, self._number))
         except OSError as error:
             raise self._unusable(error) from error
 
     def _unusable(self, error: OSError) -> JournalError:
         why = error.strerror
         return JournalError(f"{self._path}: cannot store secrets ({why}). Make room, or choose another file.")
-
-    async def _flush(self) -> None:
-        async with self._flushing:
-            self._next = None  # what is written from now on waits for the next flush
-            await asyncio.to_thread(os.fsync, self._number)
 
 
 def end_line(number: int) -> None:

@@ -9,8 +9,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-__all__ = ["handled", "interruptible", "stop_signals", "stopping", "unhandled"]
-
 
 @contextmanager
 def interruptible(

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.client import Client
 
-__all__ = ["Table"]
-
 _DELIMITERS = ",;\t"
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from invsvc_async.conformance.service_process import Embedded
     from invsvc_async.writes.write import Write
 
-__all__ = ["ATTEMPT_TIMEOUT", "ORDINARY", "POLICY", "ClientRun", "run_client", "send_all"]
-
 ATTEMPT_TIMEOUT = 1.5  # s, for both clients
 # The deadline is for a busy machine, on which a write waits for many reads that time out.
 POLICY = ReconcilePolicy(settle_after_error=1.0, settle_after_loss=1.5, deadline=600.0, max_resends=2)
@@ -143,17 +141,13 @@ async def _sent_as_usual(
                 status, body = response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError):
             continue
+        if status < 400:
+            try:
+                answer = read_json(body)
+            except ValueError:
+                return Answer(Verdict.UNKNOWN, "the answer could not be read")
+            thing = answer.get("data") if is_object(answer) else None
+            return Answer(Verdict.APPLIED, f"HTTP {status}", thing.get("id") if is_object(thing) else None)
         if status < 500 and status != TIMED_OUT:
-            return _believed(status, body)
+            return Answer(Verdict.REFUSED, f"HTTP {status}")
     return Answer(Verdict.UNKNOWN, f"gave up after {ATTEMPTS} attempts")
-
-
-def _believed(status: int, body: bytes) -> Answer:
-    if status >= 400:
-        return Answer(Verdict.REFUSED, f"HTTP {status}")
-    try:
-        answer = read_json(body)
-    except ValueError:
-        return Answer(Verdict.UNKNOWN, "the answer could not be read")
-    thing = answer.get("data") if is_object(answer) else None
-    return Answer(Verdict.APPLIED, f"HTTP {status}", thing.get("id") if is_object(thing) else None)

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.simulator import Entry
 
-__all__ = ["Answer", "Asked", "Judgement", "Report", "States", "Wrong", "effect_at", "judge", "sender_of"]
-
 TICK = 0.02  # s: tolerance, since some systems advance the monotonic clock in steps of 16 ms
 _NO = (Verdict.NOT_APPLIED, Verdict.REFUSED)
 
@@ -191,10 +189,6 @@ class States:
         first, last = (bisect_right(past, at, key=lambda each: effect_at(each[0])) for at in (since, until))
         state = past[first - 1][1] if first else self._before.get(thing)
         return [state, *(after for _, after in past[first:last])]
-
-    def effects_on(self, thing: str, since: float = -inf, until: float = inf) -> list[Entry]:
-        """Return the effects of all writers on *thing* from *since* to *until*, in their order."""
-        return [each for each, _ in self._past.get(thing, []) if since <= effect_at(each) <= until]
 
 
 def _changed(past: Wire, entry: Entry) -> Wire:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import WireObject
 
-__all__ = ["SETTLE", "Conformance", "conform"]
-
 _UNREPORTED = "not reported"
 SETTLE = 1.0  # s: late effects of faults land within half of it
 _VERDICTS = {verdict.value.replace(" ", "_"): verdict for verdict in Verdict}

@@ -25,8 +25,6 @@ from invsvc_async.simulator import Entry, Faults, Simulator
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-__all__ = ["Embedded", "Plan", "Record", "embedded"]
-
 _LONGEST_LINE = 2**28  # bytes
 
 
@@ -67,9 +65,8 @@ class Record:
 
 @attrs.frozen
 class Embedded:
-    """The running service: its plan, connection details, and `tell`."""
+    """The running service: its connection details, and `tell`."""
 
-    plan: Plan
     _ask: asyncio.StreamWriter
     _answers: asyncio.StreamReader
     base_url: str
@@ -104,7 +101,7 @@ async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
     try:
         child.stdin.write(envelope.dumps(attrs.asdict(plan)) + b"\n")
         about = envelope.loads(await child.stdout.readline())
-        yield Embedded(plan, child.stdin, child.stdout, **about)
+        yield Embedded(child.stdin, child.stdout, **about)
     finally:
         child.stdin.close()
         await child.wait()

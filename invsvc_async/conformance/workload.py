@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["Step", "Unit", "checked", "from_lines", "made_up", "plan_for", "request_of", "respelt", "values"]
-
 HOME = "team_1"  # team of the embedded service's credential
 BLOCKS_IN_A_TEAM = 5  # each makes at most 10 webhooks; a list shows 100, and a client may leave duplicates
 
@@ -132,7 +130,7 @@ def respelt(url: str) -> str:
 
 def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
     """
-    Return the writes of a file, and a problem for each line that is invalid or repeats a key.
+    Return the writes of a file, and its problems: each line that is invalid or repeats a key, or no line.
 
     ``-`` is standard input.
     """
@@ -145,6 +143,8 @@ def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
                 problems.append(bad)
             elif isinstance(line, Line):
                 lines.append(line)
+    if not (lines or problems):
+        problems.append(BadLine(0, f"{path}: has no writes. Add at least one"))
     return lines, problems
 
 
@@ -174,10 +174,10 @@ def from_lines(lines: Iterable[Line]) -> list[Unit]:
     return [tuple(unit) for unit in units.values()]
 
 
-def plan_for(units: Iterable[Unit], *, seed: int, faults: str, home: str = HOME) -> Plan:
+def plan_for(units: Iterable[Unit], *, seed: int, faults: str) -> Plan:
     """Return the initial state that *units* need: every team, webhook and journey that they name."""
     things = {
-        (step.operation.partition(".")[0], _target(step), step.arguments.get("team") or home)
+        (step.operation.partition(".")[0], _target(step), step.arguments.get("team") or HOME)
         for unit in units
         for step in unit
     }
@@ -185,7 +185,7 @@ def plan_for(units: Iterable[Unit], *, seed: int, faults: str, home: str = HOME)
     def named(resource: str) -> tuple[tuple[str, str], ...]:
         return tuple(sorted((target, team) for kind, target, team in things if kind == resource and target))
 
-    teams = tuple(sorted({team for _, _, team in things} - {home}))
+    teams = tuple(sorted({team for _, _, team in things} - {HOME}))
     return Plan(seed=seed, faults=faults, teams=teams, webhooks=named("webhooks"), journeys=named("journeys"))
 
 

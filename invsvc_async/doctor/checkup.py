@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-__all__ = ["Checkup", "Finding", "examine"]
-
 _NO_JOURNEY = "invsvc-doctor-none"
 _KINDS = {"api_key": "an API key", "oauth_token": "an OAuth access token", "person_token": "a person's token"}
 

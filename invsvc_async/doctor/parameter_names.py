@@ -19,8 +19,6 @@ from invsvc_async.errors import InvsvcError, ServiceError
 from invsvc_async.reads import retry
 from invsvc_async.transport.session import ClientOptions, Request
 
-__all__ = ["CANDIDATES", "IMPORTS", "Answer", "Named", "Prober", "ReadList", "find_names"]
-
 Sign = Literal["shown", "refused", "accepted", "ignored", "unclear"]
 
 _NAMES = {

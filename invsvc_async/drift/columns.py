@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Model
 
-__all__ = ["Columns", "at", "moment", "words_of"]
-
 _NUMBER = re.compile(r"[+-]?(?=\.?[0-9])[0-9]{0,200}(\.[0-9]{0,200})?([eE][+-]?[0-9]{1,3})?")
 _LAST = 253_402_300_800_000  # ms: the year 10000
 _MOST = 1000  # columns
@@ -65,8 +63,14 @@ class Columns:
             if (field := self.found.get(column)) is None:
                 continue
             path, hint = field
+            given = None if self.blank and value == "" else value
             try:
-                cells[path] = _wire(None if self.blank and value == "" else value, hint, self.zone)
+                if given is not None and hint in _SCALARS:
+                    cells[path] = _SCALARS[hint](given, self.zone)
+                elif isinstance(given, str) and hint is not Any:
+                    cells[path] = envelope.loads(given.encode())
+                else:
+                    cells[path] = unstructure(given)
             except (ValueError, UnreadableResponseError) as error:
                 raise ValueError(f"{column}: {value!r:.60} {words_of(error)}") from None
         return cells.pop(self.key, None) or None, cells
@@ -76,8 +80,9 @@ class Columns:
         by_column = {name: path for path, name in self.fields.items()}
         path = by_column.get(column, column)
         hint = _hint_of(self.model, path)
-        is_simple = hint in _SCALARS or enum_in(hint) is not None or "." in path
-        is_free = path not in self.fields and is_simple and hint is not None
+        if enum_in(hint) is not None:
+            hint = str
+        is_free = path not in self.fields and hint is not None and (hint in _SCALARS or "." in path)
         return (path, hint) if column in by_column or is_free else None
 
     def check(self) -> None:
@@ -167,16 +172,6 @@ def _text(value: object, _: object) -> str:
 
 
 _SCALARS = {Decimal: _number, int: _number, float: _number, datetime: moment, bool: _flag, str: _text}
-
-
-def _wire(value: object, hint: Any, zone: tzinfo | None) -> Wire:  # Any: the field's type
-    if enum_in(hint) is not None:
-        hint = str
-    if value is not None and hint in _SCALARS:
-        return _SCALARS[hint](value, zone)
-    if isinstance(value, str) and hint is not Any:
-        value = envelope.loads(value.encode())
-    return unstructure(value)
 
 
 def _shown(value: Wire, hint: Any) -> Wire:  # Any: the field's type

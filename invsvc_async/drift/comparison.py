@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.models.common import Model
 
-__all__ = ["LISTS", "Comparison", "Rows"]
-
 Rows: TypeAlias = "Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]] | str | Path"  # Any: cells
 
 LISTS = ("invoices.egress", "invoices.payment_complements", "webhooks.list")

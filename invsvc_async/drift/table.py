@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import Wire
 
-__all__ = ["Difference", "FieldDifference", "Kind", "Table"]
-
 
 class Kind(StrEnum):
     """The kinds of differences."""

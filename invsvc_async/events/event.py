@@ -2,7 +2,7 @@
 Events as frozen values, one class for each of the three families in the specification, and their parsing.
 
 The body alone determines the event; parsing does not verify it.  An envelope field of the wrong type makes
-the whole body _malformed, because an event without a reliable id or type cannot be handled.  The contents of
+the whole body malformed, because an event without a reliable id or type cannot be handled.  The contents of
 ``data`` are decoded on first use, so that an event that is only counted or forwarded takes little time.
 """
 
@@ -25,9 +25,6 @@ from invsvc_async.models.portable import Portable, hide_fields
 if TYPE_CHECKING:
     from invsvc_async.events.payloads import InvoiceBatch, SyncedInvoice  # noqa: F401 - named in text below
     from invsvc_async.models import Model
-
-__all__ = ["SIGNATURE", "ByName", "Event", "Headers", "InvoiceBatchCompleted", "ResourceEvent"]
-__all__ += ["SatInvoiceSynced", "by_name", "key_of", "parse", "says_test"]
 
 D = TypeVar("D")
 T = TypeVar("T")

@@ -16,8 +16,6 @@ import attrs
 from invsvc_async.errors import FieldError, MalformedEventError
 from invsvc_async.models.common import ABSENT, Model
 
-__all__ = ["BatchCounts", "BatchResult", "InvoiceBatch", "Party", "SyncedInvoice"]
-
 
 class BatchResult(StrEnum):
     """How a batch ended."""

@@ -34,10 +34,6 @@ from invsvc_async.events.event import (
     parse,
 )
 
-__all__ = ["Credential", "Secret", "Secrets", "SecretsSource", "SharedHeader", "SharedHeaders"]
-__all__ += ["SharedHeadersSource", "Trust", "check_flag", "is_retired", "keys_of", "read"]
-__all__ += ["shared_headers_of", "signature_of", "unauthenticated", "verify"]
-
 _SPACE: Final = "has white space at an end, as a file's last line has a line break. Remove it with strip()."
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 

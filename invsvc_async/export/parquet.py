@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["Columns", "ParquetSink"]
-
 pa: Any = pyarrow("pyarrow")  # Any: pyarrow is untyped
 pq: Any = pyarrow("pyarrow.parquet")  # Any: the same
 ROWS = 10_000  # rows in a part and a row group, and so in memory

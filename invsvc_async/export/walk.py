@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from invsvc_async.export.parquet import ParquetSink
     from invsvc_async.reads.pages import Pages
 
-__all__ = ["Exported", "format_of", "invoices", "is_finished"]
-
 T = TypeVar("T")
 
 

@@ -143,8 +143,14 @@ class Application:
             async with self._places:
                 await asyncio.sleep(self.latency + step.wait)
         if step.effect == "late":
+
+            async def perform_later() -> None:
+                await asyncio.sleep(step.late)
+                self._perform(exchange)
+                exchange.entry.late = exchange.entry.applied
+
             exchange.entry.late = True
-            self._await_effect(asyncio.create_task(self._perform_after(step.late, exchange)))
+            self._await_effect(asyncio.create_task(perform_later()))
         elif step.effect == "now":
             if step.end == "stale":
                 exchange.call.past = self._state.clock.steady() - (step.number or 0)
@@ -199,11 +205,6 @@ class Application:
 
             asyncio.get_running_loop().call_later(pause, close_if_idle)
         return whole
-
-    async def _perform_after(self, seconds: float, exchange: Exchange) -> None:
-        await asyncio.sleep(seconds)
-        self._perform(exchange)
-        exchange.entry.late = exchange.entry.applied
 
     def _await_effect(self, task: asyncio.Task[Any] | None) -> None:
         if task is not None:

@@ -85,6 +85,7 @@ class Simulator(Seeding):
         self.clock: Clock = clock or Clock()
         """The service's clock.  Set its `offset`, in seconds, to make it wrong."""
         self.base_url: str = ""
+        self._root = ""  # by which this machine reaches it
         self.faults: Faults = faults or Faults.none()
         """The current plan; assign another one to start or end an outage."""
         self.ledger: Ledger = Ledger(self.clock.steady)
@@ -123,6 +124,7 @@ class Simulator(Seeding):
         self._running.push_async_callback(self._post.stop)
         self._running.push_async_callback(self._app.stop)
         self.base_url = f"{root}/v2"
+        self._root = root.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -236,12 +238,12 @@ class Simulator(Seeding):
         this machine only.  With ``admin=True`` it can also script faults.
         """
         self._is_inspected = True
-        return _root(self.base_url) + inspector.PATH
+        return self._root + inspector.PATH
 
     @property
     def pages(self) -> dict[str, str]:
         """Addresses of what is enabled beside the API: ``admin_url`` and ``inspect_url``."""
-        found = {"admin_url": f"{_root(self.base_url)}/_simulator/"} if self._admin else {}
+        found = {"admin_url": f"{self._root}/_simulator/"} if self._admin else {}
         return found | {"inspect_url": self.inspect_url} if self._is_inspected else found
 
     def arrivals(self, operation: str | None = None) -> int:
@@ -284,8 +286,3 @@ class Simulator(Seeding):
     def expire(self, token: str) -> None:
         """Expire *token*."""
         self._keyring.issued[token].standing = "expired"
-
-
-def _root(base_url: str) -> str:
-    root = base_url.removesuffix("/v2")
-    return root.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")

@@ -21,8 +21,6 @@ from aioresponses.core import RequestMatch
 
 from invsvc_async.transport.send_gate import Gate
 
-__all__ = ["aioresponses"]
-
 
 def _line() -> Any:
     """Return a connection that discards what is written to it."""

@@ -6,8 +6,6 @@ import pytest_asyncio
 
 from invsvc_async.testing.pytest_plugin import new_fixtures
 
-__all__: list[str] = []
-
 for _scope in ("function", "class", "module", "package", "session"):
     for _what, _fixture in new_fixtures().items():
         _name = f"_invsvc_{_what}_in_{_scope}"

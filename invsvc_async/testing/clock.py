@@ -6,8 +6,6 @@ import asyncio
 import heapq
 import itertools
 
-__all__ = ["VirtualClock"]
-
 
 class VirtualClock:
     """

@@ -15,8 +15,6 @@ from invsvc_async.transport.credentials import ApiKey
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["quick_client", "serving"]
-
 # The embedded service commits at once, or after a scripted delay: "late 0.1" is within the window.
 _POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2)
 _TIMEOUTS = Timeouts(attempt=1.0, connect=2.0, call=5.0)

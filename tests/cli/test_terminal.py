@@ -15,7 +15,6 @@ import pytest
 
 from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.result import Result
-from invsvc_async.cli import waiting
 from invsvc_async.cli.app import COMMANDS, run
 from invsvc_async.cli.commands.report import show_groups
 from invsvc_async.cli.output import console, fail, note, print_facts, print_hanging, table
@@ -214,7 +213,7 @@ def test_long_value_of_an_item(invsvc, terminal):
 
 def test_spinner_of_a_slow_write(invsvc, terminal, served, monkeypatch):
     """A silent write shows what it waits for and how long at most, and leaves no trace in what follows."""
-    monkeypatch.setattr(waiting, "_SILENCE", 0.0)
+    monkeypatch.setattr("invsvc_async.cli.progress._SILENCE", 0.0)
     served.script("journeys.update", "slow 0.5")
 
     text = terminal(100, "write", "journeys.update", "jrn_1", "name=slow")
@@ -225,7 +224,7 @@ def test_spinner_of_a_slow_write(invsvc, terminal, served, monkeypatch):
 
 def test_spinner_of_an_ambiguous_write(invsvc, terminal, served, monkeypatch):
     """While a lost answer is settled, it names the step, and the end of settling."""
-    monkeypatch.setattr(waiting, "_SILENCE", 0.0)
+    monkeypatch.setattr("invsvc_async.cli.progress._SILENCE", 0.0)
     served.script("journeys.update", "apply, then reset")
     served.script("journeys.get", "slow 0.5")
 
@@ -236,7 +235,7 @@ def test_spinner_of_an_ambiguous_write(invsvc, terminal, served, monkeypatch):
 
 def test_no_spinner_in_a_pipe(invsvc, monkeypatch, served):
     """Off a terminal nothing is drawn."""
-    monkeypatch.setattr(waiting, "_SILENCE", 0.0)
+    monkeypatch.setattr("invsvc_async.cli.progress._SILENCE", 0.0)
     served.script("users.get", "slow 0.1")
 
     assert invsvc("get", "users", "usr_1").err == ""

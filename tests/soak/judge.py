@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -81,6 +82,11 @@ class Truth(States):
                 self.arrived.add(key_of(entry))
                 if entry.applied:
                     self.effects[key_of(entry)].append(entry)
+
+    def effects_on(self, thing: str, since: float = -inf, until: float = inf) -> list[Entry]:
+        """Return the effects of all writers on *thing* from *since* to *until*, in their order."""
+        on_it = (each for each in self.entries if each.applied and each.target == thing)
+        return sorted((each for each in on_it if since <= effect_at(each) <= until), key=effect_at)
 
 
 def key_of(entry: Entry) -> str:

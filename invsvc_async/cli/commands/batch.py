@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from invsvc_async.batch.file_check import FileWrites
     from invsvc_async.client import Client
 
-__all__ = ["batch"]
-
 _CORRECT = "Correct these lines, or skip them with --skip-bad"
 _FORM = (
     'The input must have one write per line: {"operation": …, "arguments": {…}, "key": …}. '

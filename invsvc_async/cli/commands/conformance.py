@@ -7,12 +7,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from invsvc_async.cli.files import existing_file
 from invsvc_async.cli.options import FAULTS, FaultPlan, argument, misuse, number, option
 from invsvc_async.cli.output import Exit, as_json, console, emitted, fail, note, print_facts, table
-from invsvc_async.cli.progress import progress
+from invsvc_async.cli.progress import Waiting, progress
 from invsvc_async.cli.signals import interruptible
 from invsvc_async.conformance import workload
 from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, ORDINARY, POLICY, ClientRun, run_client
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.conformance.workload import Unit
-
-__all__ = ["conformance", "demo", "failures", "show"]
 
 UNKNOWN_ALLOWED = 0.01
 STORIES = 3
@@ -70,7 +66,16 @@ async def demo(
     Exits with 1 if this client has a duplicate, a lost write, a wrong verdict or more than 1 % unknown, or
     if the faults were so mild that the ordinary client made no duplicate.
     """
-    units = workload.made_up(writes, seed) if input_ is None else _units(input_)
+    if input_ is None:
+        units = workload.made_up(writes, seed)
+    else:
+        with interruptible():  # a pipe may give nothing
+            lines, problems = workload.checked(input_)
+        for problem in problems:
+            fail(str(problem))
+        if problems:
+            return Exit.USAGE
+        units = workload.from_lines(lines)
     kept = sum(step.operation == "webhooks.create" for unit in units for step in unit)
     if not as_json.get():
         _head(units, concurrency=concurrency, seed=seed, faults=faults)
@@ -89,16 +94,6 @@ async def demo(
     if not emitted({**told, "webhooks_requested": kept, **plain}):
         show(runs, failed, kept=kept)
     return Exit.FAILED if failed else Exit.DONE
-
-
-def _units(path: Path) -> list[Unit]:
-    with interruptible():  # a pipe may give nothing
-        lines, problems = workload.checked(path)
-    if problems or not lines:
-        for problem in map(str, problems) if problems else [f"{path}: has no writes. Add at least one"]:
-            fail(problem)
-        raise typer.Exit(Exit.USAGE)
-    return workload.from_lines(lines)
 
 
 def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> None:
@@ -255,7 +250,6 @@ async def conformance(
 
     Exits with 1 if a write had two effects, if a report is false or missing, or if the command failed.
     """
-    from invsvc_async.cli.waiting import Waiting
     from invsvc_async.conformance import conform
 
     argv = shlex.split(words[0]) if len(words) == 1 else words

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from invsvc_async.doctor import Checkup
     from invsvc_async.transport.session import ClientOptions
 
-__all__ = ["doctor"]
-
 _JOURNEY = "An existing journey, to check whether it can be read."
 _WRITE = "Store the settings in this profile of invsvc.toml."
 _MARKS = {True: "ok", False: "!!", None: "?"}
@@ -34,7 +32,7 @@ async def doctor(
 
     Exits with 1 if the deployment does not answer, or rejects this credential.
     """
-    from invsvc_async.cli.waiting import waiting_for_read
+    from invsvc_async.cli.progress import waiting_for_read
     from invsvc_async.client import options_of
     from invsvc_async.doctor import examine
     from invsvc_async.profiles import with_profile, write_profile

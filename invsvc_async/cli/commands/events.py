@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from invsvc_async.events import HandlerStore, StoredEvent
     from invsvc_async.events.stores import State, StateStats
 
-__all__ = ["events"]
-
 _PAGE: Final = 100  # events read at once: each body may have 1 MiB
 _AGE: Final = re.compile(r"(\d+)([smhd])")
 _LARGEST: Final = 2**63 - 1  # id
@@ -68,12 +66,9 @@ class At:
         from invsvc_async.events.stores import open_store
         from invsvc_async.storage.address import is_postgres
 
-        store = open_store(self.store)  # refuses addresses of other forms, whose password an error would show
-        if is_postgres(self.store):
-            from invsvc_async.events import PostgresStore
-
-            store = PostgresStore(self.store, table=self.table, connections=2)
-        elif not os.path.exists(self.store):  # noqa: ASYNC240, PTH110 - nothing else runs
+        # Refuses addresses of other forms, whose password the error below would show.
+        store = open_store(self.store, table=self.table, connections=2)
+        if not is_postgres(self.store) and not os.path.exists(self.store):  # noqa: ASYNC240, PTH110 - nothing else runs
             raise misuse(f"{self.store}: there is no such file", "--store")
         try:
             yield store

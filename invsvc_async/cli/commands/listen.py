@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import WireObject
 
-__all__ = ["ForwardError", "Listener", "listen", "listening", "replayed"]
-
 FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
 
 

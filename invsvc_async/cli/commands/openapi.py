@@ -14,8 +14,6 @@ from invsvc_async.codec.fields import enum_in, fields_of, is_model
 from invsvc_async.settings import ParameterNames
 from invsvc_async.simulator.operations import BY_OPERATION, Route
 
-__all__ = ["description"]
-
 Schema: TypeAlias = dict[str, Any]  # JSON
 
 _SECURITY = {"bearer": {"type": "http", "scheme": "bearer"}}

@@ -18,8 +18,6 @@ from invsvc_async.cli.signals import handled, stop_signals
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.storage.address import is_postgres
 
-__all__ = ["outbox"]
-
 outbox: Group = Group()
 
 

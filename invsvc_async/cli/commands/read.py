@@ -12,8 +12,7 @@ from invsvc_async.api.operations import CLIENT_REQUEST, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
 from invsvc_async.cli.options import Calling, EscapeFormulas, argument, misuse, number, option
 from invsvc_async.cli.output import as_json, emitted, note, tell
-from invsvc_async.cli.progress import progress
-from invsvc_async.cli.waiting import waiting_for_read
+from invsvc_async.cli.progress import progress, waiting_for_read
 from invsvc_async.errors import InvsvcError
 from invsvc_async.resources.by_name import called
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.cli.formatting import Form, Sink
     from invsvc_async.codec.exact_json import WireObject
-
-__all__ = ["export", "get", "list_"]
 
 # Columns that fit a terminal.  --columns selects others; JSON and CSV have all fields.
 COLUMNS: dict[str, tuple[str, ...]] = {

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.drift import Comparison, Difference
 
-__all__ = ["reconcile"]
-
 _SHOWN = 500  # differences on a terminal, and in a report
 _TITLES = ("difference", "key", "line", "field", "yours", "theirs")
 _ROWS = "Rows: .csv, .jsonl or .parquet; - is stdin."

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
 
-__all__ = ["INPUT_INCOMPLETE", "counts_of", "plain", "show", "show_groups", "write_failed", "write_results"]
-
 INPUT_INCOMPLETE = "incomplete: run it again to its end"
 _ADVICE = (
     "The journal has seen no answer with the secret. If a kill came just after the answer, or the journal "

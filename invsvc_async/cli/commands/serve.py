@@ -19,8 +19,6 @@ from invsvc_async.cli.signals import stopping
 if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator
 
-__all__ = ["serve"]
-
 _KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 _LATENCY = "Processing time of each request."
 _INSPECT = "Serve a page that shows what arrives; with --admin, script faults."

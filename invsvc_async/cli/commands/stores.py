@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
 
-__all__ = ["BATCH", "JOURNAL", "OUTBOX", "PAGE", "Place", "attach", "journal"]
-
 PAGE = ("invsvc_async.cli", "batch_watch.html")
 _UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
 _MOST = 100_000  # writes that are counted

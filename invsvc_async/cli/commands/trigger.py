@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.deliveries import Delivery
 
-__all__ = ["Credentials", "PayloadVersion", "trigger"]
-
 PayloadVersion = Annotated[Literal["v1", "v1.1", "v2"], option("The payload version of resource events.")]
 _SECRET = "A file with the webhook's secret (- is stdin); or set INVSVC_WEBHOOK_SECRET."
 _HEADER = "A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC_SHARED_HEADER."

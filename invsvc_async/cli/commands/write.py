@@ -17,19 +17,11 @@ import typer
 
 from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
-from invsvc_async.cli.files import (
-    IntentFile,
-    Story,
-    check_outputs,
-    content_of,
-    existing_file,
-    intent_in,
-    named,
-)
+from invsvc_async.cli.files import check_outputs, content_of, existing_file
 from invsvc_async.cli.options import Calling, Yes, argument, confirm, misuse, option
 from invsvc_async.cli.output import Exit, console, emitted, fail, note, print_hanging, reporting, told
+from invsvc_async.cli.progress import WaitingForWrite
 from invsvc_async.cli.signals import handled, unhandled
-from invsvc_async.cli.waiting import WaitingForWrite
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
@@ -40,10 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.client import Client
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
-
-__all__ = ["explain", "resume", "settle", "write"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _NO_READ = (
@@ -58,13 +49,23 @@ _SECRETS = "Write the secret of a new webhook here (mode 0600); it is never prin
 SecretsTo = Annotated[Path, option(_SECRETS, "FILE")]
 SameMode = Annotated[bool, option("Confirm that the credential has the intent's team and data mode.")]
 _FILE = 'One write: {"operation", "arguments"}; - is stdin.'
+_STORY = "Write the history of the decision here, for `invsvc explain`."
+_INTENT = "The intent, as JSON; - is standard input."
+IntentFile = Annotated[Path, argument(_INTENT, "INTENT", callback=existing_file)]
+
+
+def _in_existing_folder(story: Path | None) -> Path | None:
+    """Check the folder before a write is sent; afterwards it would be too late."""
+    if story is not None and not story.parent.is_dir():
+        raise misuse(f"{story.parent} is not a directory")
+    return story
 
 
 @attrs.frozen
 class _How(Calling):
     """The options of commands that find out what became of a write."""
 
-    story: Story = None
+    story: Annotated[Path | None, option(_STORY, "FILE", dir_okay=False, callback=_in_existing_folder)] = None
 
 
 async def write(
@@ -130,7 +131,7 @@ async def settle(file: IntentFile, *, same_mode: SameMode = False, how: _How) ->
     Exits with 0 if the write was applied, 3 if the result is unknown, and 1 otherwise.
     """
     check_outputs({"--story": how.story}, intent=file)
-    intent, waiting = intent_in(file), WaitingForWrite()
+    intent, waiting = _intent_in(file), WaitingForWrite()
     async with how.client(on_decision=waiting.on_decision) as client:
         with waiting.shown(client):
             outcome = await client.settle(intent, same_mode=same_mode)
@@ -151,8 +152,29 @@ async def resume(
     if the write was applied, 3 if the result is unknown, and 1 otherwise.
     """
     check_outputs({"--secrets-to": secrets_to, "--story": how.story}, intent=file)
-    intent = intent_in(file)
+    intent = _intent_in(file)
     return await _finish(lambda client: client.resume(intent, same_mode=same_mode), how, secrets_to)
+
+
+def _intent_in(file: Path) -> Intent:
+    """Return the intent in a file; ``-`` is standard input."""
+    from invsvc_async.reconcile.intent import Intent
+
+    content = content_of(file)
+    try:
+        return Intent.from_json(content)
+    except InvalidRequestError as error:
+        if b'"history":' not in content or b'"intent":' not in content:
+            raise _named(error, file, "the file that `invsvc write` left, invsvc-intent-….json") from error
+        words = "is a story, not an intent. `invsvc explain` reads it; its member `intent` is the intent"
+        raise InvalidRequestError(f"{file}: {words}", hint="Save that to a file of its own.") from error
+
+
+def _named(error: InvalidRequestError, file: Path, expected: str) -> InvalidRequestError:
+    """Return *error* with the name of the *file*, and what was *expected* if that is something else."""
+    problem = "; ".join(error.problems)
+    hint = f"Use {expected}." if problem.startswith("not ") else None
+    return type(error)(f"{file}: {problem}", hint=hint)
 
 
 async def _finish(make: Callable[[Client], Write[Any]], how: _How, secrets_to: Path) -> int:
@@ -274,7 +296,7 @@ def explain(file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)])
     try:
         intent, history, stored = from_json(content_of(file))
     except InvalidRequestError as error:
-        raise named(error, file, "what `--story FILE` wrote, or outcome.to_json() returned") from error
+        raise _named(error, file, "what `--story FILE` wrote, or outcome.to_json() returned") from error
     steps = replay(intent, history)
     last = steps[-1][1]
     now = str(last.verdict) if isinstance(last, Done) else "none: the story ends before a verdict"

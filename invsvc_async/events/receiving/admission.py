@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.verify import Credential, SecretsSource, SharedHeader, SharedHeadersSource
 
-__all__ = ["COME_BACK", "Admitted", "Outcome", "Receipt", "TrustSource", "Unreadable", "Verdict", "judge"]
-__all__ += ["retired_match", "unavailable"]
-
 _Accepted: TypeAlias = Literal["handled", "stored", "duplicate", "ignored", "unknown", "test", "dead letter"]
 Outcome: TypeAlias = _Accepted | Literal["refused", "unreadable", "busy", "failed", "unavailable"]
 
@@ -193,10 +190,9 @@ class TrustSource:
             self.known = self._checked_trust(self._keys, self._headers)
         self.is_fixed: Final = self.known is not None
         self._began = self._fetched = float("-inf")
-        self._failed = False
         self._fetching = asyncio.Lock()
-        self._next: asyncio.Task[None] | None = None
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._next: asyncio.Task[bool] | None = None
+        self._under_way: set[asyncio.Task[bool]] = set()
         self._is_called = False  # the function, in its thread
 
     def at_hand(self) -> Trust | None:
@@ -215,11 +211,11 @@ class TrustSource:
         if self.known is known and not self.is_fixed:
             fetching = self._later()  # all who wait for it share it
             try:
-                await asyncio.shield(fetching)
+                is_fetched = await asyncio.shield(fetching)
             except asyncio.CancelledError:
                 raise_if_cancelled()
                 raise ConfigurationError("receiver: it was stopped. Start it again.") from None
-            if self._failed:
+            if not is_fetched:
                 raise ConfigurationError(_FAILED)
         return None if self.known is known else self.known
 
@@ -231,7 +227,7 @@ class TrustSource:
             await asyncio.wait(under_way)
         self._next, self._fetching = None, asyncio.Lock()
 
-    def _later(self) -> asyncio.Task[None]:
+    def _later(self) -> asyncio.Task[bool]:
         """Return a fetch that has not begun yet."""
         if self._next is None or self._next.done():
             self._next = asyncio.create_task(self._fetch(), name="invsvc events secrets")
@@ -239,7 +235,8 @@ class TrustSource:
             self._next.add_done_callback(self._under_way.discard)
         return self._next
 
-    async def _fetch(self) -> None:
+    async def _fetch(self) -> bool:
+        """Fetch the trust anew; return whether that succeeded."""
         loop = asyncio.get_running_loop()
         async with self._fetching:
             await asyncio.sleep(max(0.0, self._began + _PAUSE - loop.time()))
@@ -251,14 +248,13 @@ class TrustSource:
                     headers = shared_headers_of(await self._asked(self._headers))
                 trust = self._checked_trust(keys, headers)
             except Exception as error:  # noqa: BLE001 - a vault's client may raise anything, also secrets
-                self._failed = True
                 # Not what it says: that may be a secret.
                 _log.error("The function for secrets or headers failed with %s", type(error).__name__)
-            else:
-                self._failed = False
-                self._fetched = self._began
-                if trust != self.known:  # else the same object shows that nothing has changed
-                    self.known = trust
+                return False
+            self._fetched = self._began
+            if trust != self.known:  # else the same object shows that nothing has changed
+                self.known = trust
+            return True
 
     def _checked_trust(self, keys: tuple[Secret, ...], headers: tuple[SharedHeader, ...]) -> Trust:
         if not (keys or headers or self._accept_unsigned):

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from invsvc_async.events.event import Event
     from invsvc_async.models import Invoice
 
-__all__ = ["READABLE", "Current", "Gone"]
-
 READABLE: Final = frozenset({"invoice.created", "invoice.canceled"})
 """Types whose events name a thing that the specification has a read of: the lists of invoices."""
 

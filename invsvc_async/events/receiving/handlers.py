@@ -11,7 +11,7 @@ import inspect
 import logging
 import re
 from itertools import chain
-from math import floor
+from math import floor, inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 import attrs
@@ -28,34 +28,25 @@ if TYPE_CHECKING:
 
     from invsvc_async.models import Invoice
 
-__all__ = ["EventHandler", "EventPattern", "FetchingHandler", "Group", "Handler", "HandlerOptions"]
-__all__ += ["Handlers", "Handling", "InboxPolicy", "Middleware", "Pace", "check_async", "check_options"]
-
 T = TypeVar("T")
 
 _LONGEST = 1e9  # s, 31 years: an endless lease would outlive its process, and the event would wait for ever
 
 
+def check_valid(name: str, value: object, use: str, *, fits: bool) -> None:
+    """Raise ``ConfigurationError`` unless *value*, that of the argument *name*, *fits*; *use* another one."""
+    if not fits:
+        raise ConfigurationError(f"{name}: {value!r} is not valid. Use {use}.")
+
+
 def _positive(_: object, field: attrs.Attribute[float], seconds: float) -> None:
-    if not isinstance(seconds, (int, float)) or not 0 < seconds <= _LONGEST:
-        raise ConfigurationError(
-            f"{field.name}: {seconds!r} is not valid. Use more than 0 and at most {_LONGEST:.0e} seconds."
-        )
+    fits = isinstance(seconds, (int, float)) and 0 < seconds <= _LONGEST
+    check_valid(field.name, seconds, f"more than 0 and at most {_LONGEST:.0e} seconds", fits=fits)
 
 
 def _at_least_one(_: object, field: attrs.Attribute[int], number: int) -> None:
-    if not isinstance(number, int) or number < 1:
-        raise ConfigurationError(f"{field.name}: {number!r} is not valid. Use a whole number, at least 1.")
-
-
-def _not_longer_than_keep(policy: InboxPolicy, field: attrs.Attribute[float], seconds: float | None) -> None:
-    if seconds is None:
-        return
-    _positive(policy, field, seconds)
-    if seconds > policy.keep:
-        raise ConfigurationError(
-            f"keep_bodies: {seconds!r} is longer than keep, {policy.keep!r}. Raise keep, or lower this."
-        )
+    fits = isinstance(number, int) and number >= 1
+    check_valid(field.name, number, "a whole number, at least 1", fits=fits)
 
 
 @attrs.frozen(kw_only=True)
@@ -81,8 +72,15 @@ class InboxPolicy:
     concurrency: int = attrs.field(default=16, validator=_at_least_one)
     poll: float = attrs.field(default=1.0, validator=_positive)
     keep: float = attrs.field(default=30 * 86400.0, validator=_positive)
-    keep_bodies: float | None = attrs.field(default=None, validator=_not_longer_than_keep)
+    keep_bodies: float | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
     keep_dead: float | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
+
+    def __attrs_post_init__(self) -> None:
+        if self.keep_bodies is not None and self.keep_bodies > self.keep:
+            raise ConfigurationError(
+                f"keep_bodies: {self.keep_bodies!r} is longer than keep, {self.keep!r}. Raise keep, or lower "
+                "this."
+            )
 
     def delay(self, attempts: int, chance: float) -> float:
         """Return the delay after *attempts*; *chance* is from 0 to 1."""
@@ -251,18 +249,15 @@ def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> 
             f"{' and '.join(sorted(READABLE))}; for others, read in the handler what you know of, with "
             "client.request."
         )
-    own: object = options.get("name")
-    if own is not None and (not isinstance(own, str) or not _NAME.fullmatch(own)):
-        raise ConfigurationError(
-            f"name: {own!r} is not valid. Use letters, digits, '_', '-' and '.', at most 100."
-        )
+    own, rate = options.get("name"), options.get("rate")
+    fits = own is None or (isinstance(own, str) and _NAME.fullmatch(own) is not None)
+    check_valid("name", own, "letters, digits, '_', '-' and '.', at most 100", fits=fits)
     for name in ("where", "key"):
         function = options.get(name)
-        if function is not None and not is_plain_function(function):
-            raise ConfigurationError(f"{name}: {function!r} is not valid. Use a function that is not async.")
-    rate: object = options.get("rate")
-    if rate is not None and (not isinstance(rate, (int, float)) or not 0 < rate < float("inf")):
-        raise ConfigurationError(f"rate: {rate!r} is not valid. Use a positive number of calls a second.")
+        fits = function is None or is_plain_function(function)
+        check_valid(name, function, "a function that is not async", fits=fits)
+    fits = rate is None or (isinstance(rate, (int, float)) and 0 < rate < inf)
+    check_valid("rate", rate, "a positive number of calls a second", fits=fits)
 
 
 @attrs.frozen

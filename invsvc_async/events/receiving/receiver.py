@@ -42,6 +42,7 @@ from invsvc_async.events.receiving.handlers import (
     Middleware,
     check_async,
     check_options,
+    check_valid,
 )
 from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Observer, ReceiverStats, Tally
 from invsvc_async.events.receiving.web import FULL, AsgiApp, BodyRoom, SyncReceiver, cut_off, refuse_by_head
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
     from invsvc_async.api.event_types import EventName
     from invsvc_async.client import Client
     from invsvc_async.events.verify import SecretsSource, SharedHeadersSource
-
-__all__ = ["Receiver"]
 
 H = TypeVar("H", bound="EventHandler")
 F = TypeVar("F", bound="FetchingHandler")
@@ -586,20 +585,14 @@ async def _called(running: Awaitable[object]) -> None:
 def _check_settings(
     mode: object, deadline: object, max_body_bytes: object, inbox: object, refresh_after: object
 ) -> None:
-    if mode not in {"inline", "inbox"}:
-        raise ConfigurationError(f"mode: {mode!r} is not valid. Use 'inline' or 'inbox'.")
-    if not isinstance(deadline, (int, float)) or not 0 < deadline < _LIMIT:
-        raise ConfigurationError(
-            f"deadline: {deadline!r} is not valid. Use more than 0 and less than {_LIMIT:.0f} seconds."
-        )
-    if not isinstance(max_body_bytes, int) or max_body_bytes < 1:
-        raise ConfigurationError(f"max_body_bytes: {max_body_bytes!r} is not valid. Use a whole number.")
-    if inbox is not None and not isinstance(inbox, InboxPolicy):
-        raise ConfigurationError(f"inbox: {inbox!r} is not valid. Use an InboxPolicy.")
-    if not isinstance(refresh_after, (int, float)) or not refresh_after > 0:
-        raise ConfigurationError(
-            f"refresh_after: {refresh_after!r} is not valid. Use a positive number of seconds."
-        )
+    check_valid("mode", mode, "'inline' or 'inbox'", fits=mode in {"inline", "inbox"})
+    fits = isinstance(deadline, (int, float)) and 0 < deadline < _LIMIT
+    check_valid("deadline", deadline, f"more than 0 and less than {_LIMIT:.0f} seconds", fits=fits)
+    fits = isinstance(max_body_bytes, int) and max_body_bytes >= 1
+    check_valid("max_body_bytes", max_body_bytes, "a whole number", fits=fits)
+    check_valid("inbox", inbox, "an InboxPolicy", fits=inbox is None or isinstance(inbox, InboxPolicy))
+    fits = isinstance(refresh_after, (int, float)) and refresh_after > 0
+    check_valid("refresh_after", refresh_after, "a positive number of seconds", fits=fits)
 
 
 async def _same(receipt: Receipt) -> Receipt:

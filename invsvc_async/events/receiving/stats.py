@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.handlers import Handling
     from invsvc_async.events.stores import Backlog
 
-__all__ = ["SECRETS", "STORE", "CredentialStats", "Health", "Observer", "ReceiverStats", "Tally"]
-
 SECRETS: Final = "the source of secrets"  # what may fail for a delivery
 STORE: Final = "the event store"
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.receiving.receiver import Receiver
 
-__all__ = ["FULL", "AsgiApp", "BodyRoom", "SyncReceiver", "cut_off", "refuse_by_head"]
-
 T = TypeVar("T")
 _Message: TypeAlias = "MutableMapping[str, Any]"  # Any: as in ASGI
 _Receive: TypeAlias = "Callable[[], Awaitable[_Message]]"
@@ -287,7 +285,13 @@ class SyncReceiver:
         """Answer one request as a view of Django, without a CSRF token."""
         from django.http import HttpResponse  # pyright: ignore[reportMissingTypeStubs]
 
-        read = partial(_read_in_django, request)
+        def read(most: int) -> bytes:
+            length = request.META.get("CONTENT_LENGTH") or ""
+            if not length and hasattr(request, "environ"):  # under WSGI, it reads none that comes in chunks
+                return _read_wsgi(request.environ, most)
+            body: bytes = request.read(most)
+            return _complete(body, min(int(length), most)) if body and length.isdecimal() else body
+
         receipt = self.answer(request.method, list(request.headers.items()), read)
         body, headers = _told(receipt)
         return HttpResponse(body, status=receipt.status, headers=headers)
@@ -345,18 +349,12 @@ def _read_wsgi(environ: dict[str, Any], most: int) -> bytes:
     length = environ.get("CONTENT_LENGTH") or ""
     if not length.isdecimal():
         return environ["wsgi.input"].read(most) if environ.get("wsgi.input_terminated") else b""
-    body: bytes = environ["wsgi.input"].read(min(int(length), most))
-    if len(body) < min(int(length), most):
-        raise EOFError
-    return body
+    size = min(int(length), most)
+    return _complete(environ["wsgi.input"].read(size), size)
 
 
-def _read_in_django(request: Any, most: int) -> bytes:  # Any: Django has no types
-    """Read the body; under WSGI, Django reads none that comes in chunks, and does not tell of one cut off."""
-    length = request.META.get("CONTENT_LENGTH") or ""
-    if not length and hasattr(request, "environ"):
-        return _read_wsgi(request.environ, most)
-    body: bytes = request.read(most)
-    if length.isdecimal() and 0 < len(body) < min(int(length), most):
+def _complete(body: bytes, size: int) -> bytes:
+    """Return a body of *size* bytes, unless it was cut off: servers and Django do not tell."""
+    if len(body) < size:
         raise EOFError
     return body

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.receiving.handlers import Handler, Handlers
 
-__all__ = ["Inline", "Worker"]
-
 Handle: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"  # with the attempt, from 1
 
 _log: Final = logging.getLogger("invsvc_async.events")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from enum import Enum
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 
@@ -271,12 +271,12 @@ def shown_key(key: str) -> str | None:
     return None if key.startswith(_MADE_UP) else key
 
 
-def open_store(address: str) -> HandlerStore:
+def open_store(address: str, **settings: Any) -> HandlerStore:  # Any: arguments of PostgresStore
     """Return the store at an address: ``postgresql://…``, or else the path of a SQLite file."""
     if is_postgres(address):
         from invsvc_async.events.stores.postgres import PostgresStore
 
-        return PostgresStore(address)
+        return PostgresStore(address, **settings)
     from invsvc_async.events.stores.sqlite import SqliteStore
 
     return SqliteStore(address)

@@ -7,7 +7,7 @@ For tests, and for applications that may lose unhandled events when the process 
 from __future__ import annotations
 
 import time
-from itertools import islice
+from itertools import count, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -32,8 +32,6 @@ from invsvc_async.events.stores import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-__all__ = ["MemoryStore"]
-
 
 @attrs.define(kw_only=True, eq=False)
 class _Record:
@@ -45,7 +43,7 @@ class _Record:
     received_at: float
     due: float  # by the steady clock; of handled and dead ones, when they ended
     state: State = "open"
-    lease: int = 0
+    token: str = ""  # of its last lease, until that is given back
     attempts: int = 0
     reason: str = ""
     handler: str = ""
@@ -74,8 +72,7 @@ class MemoryStore(HandlerStore):
         self._capacity = capacity
         self._clock = clock
         self._steady = steady
-        self._last = 0
-        self._leases = 0
+        self._ids, self._leases = count(1), count(1)
         self._records: dict[int, _Record] = {}
         self._by_name: dict[str, dict[str, _Record]] = {}  # those of each event, by handler
         self._open: dict[int, _Record] = {}
@@ -137,7 +134,7 @@ class MemoryStore(HandlerStore):
         else:
             known[first.handler] = known.pop(record.handler)
             record.handler, record.ordering_key = first.handler, first.ordering_key
-            record.lease, record.attempts, record.due = 0, 0, self._steady()
+            record.token, record.attempts, record.due = "", 0, self._steady()
         for each in deliveries:
             if each is not first:
                 self._complete(each, record.name, record.received_at)
@@ -165,7 +162,7 @@ class MemoryStore(HandlerStore):
         record = self._held(entry)
         if record is None:
             return False
-        record.lease, record.due = 0, self._steady() + delay
+        record.token, record.due = "", self._steady() + delay
         if record.body is None:
             self._forget(record)
         return True
@@ -181,7 +178,7 @@ class MemoryStore(HandlerStore):
         record = self._records.get(event.id)
         if record is None or record.state == "open" or record.body is None:
             return False
-        record.state, record.attempts, record.lease, record.ordering_key = "open", 0, 0, None
+        record.state, record.attempts, record.token, record.ordering_key = "open", 0, "", None
         record.due = self._steady()
         self._open[record.id] = self._ended.pop(record.id)
         return True
@@ -190,7 +187,7 @@ class MemoryStore(HandlerStore):
         record = self._records.get(event.id)
         if record is None or record.body is None:
             return False
-        if record.state == "open" and record.lease and record.due > self._steady():
+        if record.state == "open" and record.token and record.due > self._steady():
             return False
         if record.key is None:
             self._forget(record)
@@ -248,9 +245,8 @@ class MemoryStore(HandlerStore):
     def _add(self, delivery: Delivery, name: str = "", received: float | None = None) -> _Record:
         if len(self._records) >= self._capacity:
             self._make_room(1)
-        self._last += 1
         record = _Record(
-            id=self._last, name=name or delivery.key or made_up_key(),
+            id=next(self._ids), name=name or delivery.key or made_up_key(),
             key=shown_key(name) if name else delivery.key, type=delivery.type, body=delivery.body,
             received_at=self._clock() if received is None else received, due=self._steady(),
             handler=delivery.handler, ordering_key=delivery.ordering_key,
@@ -282,16 +278,14 @@ class MemoryStore(HandlerStore):
             del self._by_name[record.name]
 
     def _lease(self, record: _Record, seconds: float) -> Entry:
-        self._leases += 1
-        record.lease = self._leases
+        record.token = str(next(self._leases))
         record.attempts += 1
         record.due = self._steady() + seconds
         return Entry(
-            id=record.id, token=str(record.lease), key=record.key, type=record.type, body=record.body,
+            id=record.id, token=record.token, key=record.key, type=record.type, body=record.body,
             attempts=record.attempts, handler=record.handler, ordering_key=record.ordering_key,
         )  # fmt: skip
 
     def _held(self, entry: Entry) -> _Record | None:
-        record = self._records.get(entry.id)
-        held = record is not None and record.state == "open" and str(record.lease) == entry.token
-        return record if held else None
+        record = self._open.get(entry.id)
+        return record if record is not None and record.token == entry.token else None

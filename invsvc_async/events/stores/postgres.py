@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.postgres_pool import Pool
 
-__all__ = ["GroupedPuts", "PostgresStore"]
-
 T = TypeVar("T")
 _Put: TypeAlias = "tuple[Delivery, asyncio.Future[bool]]"
 

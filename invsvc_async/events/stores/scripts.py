@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["MOST", "PUT", "WALKED", "How", "ScriptedStore", "create", "in_slices", "runs"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -250,13 +248,8 @@ class ScriptedStore(HandlerStore):
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
         if isinstance(found, Entry):
             return await self._end(_BURIED, found, reason)
-        return await self._insert_dead(found, reason)
-
-    @runs("each alone")
-    def _insert_dead(self, delivery: Delivery, reason: str) -> Script[bool]:
-        key = delivery.key or made_up_key()
-        values = (key, delivery.type, delivery.body, reason, delivery.handler)
-        return bool((yield _INSERT_DEAD, values))
+        key = found.key or made_up_key()
+        return await self._changes(_INSERT_DEAD, key, found.type, found.body, reason, found.handler)
 
     @runs("each alone")
     def claim(self, delivery: Delivery, *, lease: float) -> Script[Entry | Standing]:
@@ -334,9 +327,8 @@ class ScriptedStore(HandlerStore):
             after = last
         return found
 
-    @runs("each alone")
-    def revive(self, event: StoredEvent) -> Script[bool]:
-        return bool((yield _REVIVE, (event.id, event.received_at)))
+    async def revive(self, event: StoredEvent) -> bool:
+        return await self._changes(_REVIVE, event.id, event.received_at)
 
     @runs("together")
     def drop(self, event: StoredEvent) -> Script[bool]:
@@ -377,6 +369,10 @@ class ScriptedStore(HandlerStore):
     @runs("aside")
     def _prune_some(self, text: str, age: float, rows: int) -> Script[int]:
         return len((yield text, (age, rows)))
+
+    @runs("each alone")
+    def _changes(self, text: str, *values: object) -> Script[bool]:
+        return bool((yield text, values))
 
     async def _end(self, text: str, entry: Entry, *values: object) -> bool:
         """End a lease by ``_HANDLED`` or ``_BURIED``, and make the next of its ordering key due."""

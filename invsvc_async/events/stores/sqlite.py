@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-__all__ = ["SqliteStore", "Upkeep", "changes_until_next"]
-
 T = TypeVar("T")
 
 _log: Final = logging.getLogger("invsvc_async.events")
