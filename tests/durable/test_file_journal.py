@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
-import stat
 from contextlib import closing
 
 import attrs
@@ -230,16 +229,6 @@ async def test_database_of_the_application_is_left_alone(tmp_path):
             assert await counted_elsewhere(path, "mine") == number
             own.execute("INSERT INTO mine VALUES (1)")
     assert [found.name for found in tmp_path.iterdir()] == ["app.db"]
-
-
-async def test_journal_is_for_its_owner_alone(service, tmp_path):
-    """The files have mode 0600, and no token is in them."""
-    async with client_of(service, journal=tmp_path / "journal.db") as client:
-        service.script("webhooks.create", "apply, then hang 0.1")
-        await client.webhooks.create(**HOOK).outcome()
-        files = list(tmp_path.iterdir())
-        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
-        assert not any(service.api_key.encode() in file.read_bytes() for file in files)
 
 
 async def test_disk_that_is_full_stops_the_write(service, tmp_path):

@@ -19,7 +19,7 @@ from invsvc_async.models import Invoice
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.deliveries import prepare
 from invsvc_async.simulator.json_records import Record
-from tests.events.receiving.test_receiver import eventually
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -184,7 +184,7 @@ async def test_read_that_fails(mode: Any, caplog: pytest.LogCaptureFixture) -> N
         here.raises = [RuntimeError("the handler's own")]
 
         delivery = await here.deliver("invoice.created", invoice)
-        await eventually(lambda: len(here.got) == 2)
+        await until(lambda: len(here.got) == 2)
 
         assert [current.to_dict() for _, current in here.got if isinstance(current, Invoice)] == [invoice] * 2
         assert here.service.arrivals("invoices.egress") == RETRIES.attempts + 2
@@ -215,7 +215,7 @@ async def test_reads_of_equal_events() -> None:
             tasks = [asyncio.create_task(here.deliver("invoice.created", invoice))]
             await asyncio.wait_for(asked.wait(), 30)
             tasks += [asyncio.create_task(here.deliver("invoice.created", invoice)) for _ in range(20)]
-            await eventually(lambda: len(begun) == len(tasks))
+            await until(lambda: len(begun) == len(tasks))
             await asyncio.sleep(0)
             here.change(invoice, status="canceled")
             released.set()

@@ -10,23 +10,13 @@ import pytest
 
 from invsvc_async import events
 from tests.events.bodies import SHARED, encoded, v2
+from tests.events.receiving.test_handlers import Plain
+from tests.events.receiving.test_receiver import until_none_is_open
 from tests.support.virtual_time import VirtualTimeLoop
 
 pytestmark = pytest.mark.one_python
 
 POLICY = events.InboxPolicy(timeout=4.0, initial=0.01, maximum=0.01)  # so that a lease is of 9 s
-
-
-class Plain:
-    """A store of the plain protocol, which knows no handlers."""
-
-    def __init__(self, store: events.MemoryStore) -> None:
-        self._store = store
-
-    def __getattr__(self, name: str) -> Any:
-        if name in {"assign", "give"}:
-            raise AttributeError(name)
-        return getattr(self._store, name)
 
 
 class Handler:
@@ -67,9 +57,8 @@ async def run(handler: Handler, *, is_plain: bool) -> None:
     )
     for receiver in (one, two):
         receiver.on("invoice.created")(handler)
-    async with one, two, asyncio.timeout(300):
-        while (await memory.counts())["open"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.5)
+    async with one, two:
+        await until_none_is_open(memory, every=0.5, within=300)
 
 
 @pytest.mark.parametrize("blocked", [0.0, 20.0])
@@ -106,9 +95,8 @@ def test_store_that_is_slow(blocked: float, is_plain: bool) -> None:
         body = encoded(v2("invoice.created"))
         name = "" if is_plain else "h"
         await store.put(events.Delivery(key="dlv_1", type="invoice.created", body=body, handler=name))
-        async with receiver, asyncio.timeout(300):
-            while (await store.counts())["open"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.5)
+        async with receiver:
+            await until_none_is_open(store, every=0.5, within=300)
         return (await store.stats())["handled"].count, attempts
 
     handler = Handler(0.0)

@@ -18,8 +18,9 @@ from invsvc_async import ConfigurationError, events, tracing
 from invsvc_async.errors import JournalError
 from invsvc_async.events.receiving import admission
 from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v2
-from tests.events.receiving.test_receiver import FAST, Service, eventually
+from tests.events.receiving.test_receiver import FAST, Service
 from tests.support.database import database
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -65,7 +66,7 @@ async def test_observer_that_fails(mode: str, caplog: pytest.LogCaptureFixture) 
     async with service.receiver:
         assert (await service.deliver(v2("invoice.created"), shared=True)).status == 200
         assert (await service.deliver(b"{", shared=True)).outcome == "dead letter"
-        await eventually(lambda: service.receiver.stats().calls)
+        await until(lambda: service.receiver.stats().calls)
 
     assert len(service.seen) == 1
     assert await service.receiver.store.counts() == {"open": 0, "handled": 1, "dead": 1}
@@ -86,7 +87,7 @@ async def test_counts_of_answers_and_calls() -> None:
         await service.deliver(v2("invoice.created", number=2), shared=True)
         service.failures = 3
         await service.deliver(signed_body("sat.invoice.synced"), signed=True)
-        await eventually(lambda: service.receiver.stats().dead_letters == 2)
+        await until(lambda: service.receiver.stats().dead_letters == 2)
         found = service.receiver.stats()
 
     assert found.answers == {
@@ -119,18 +120,6 @@ async def test_every_answer_is_counted() -> None:
 
     assert [each.status for each in given] == [405, 408, 400, 401, 503]
     assert receiver.stats().answers == Counter((each.status, each.outcome) for each in given)
-
-
-async def test_count_of_lost_leases() -> None:
-    """A handler that took longer than its lease is counted."""
-
-    class Losing(events.MemoryStore):
-        async def handled(self, entry: events.Entry, **_: Any) -> bool:
-            return False
-
-    service = Service(store=Losing())
-    await service.deliver(v2("invoice.created"), shared=True)
-    assert service.receiver.stats().leases_lost == 1
 
 
 async def test_backlog(kept) -> None:
@@ -167,7 +156,7 @@ async def test_health() -> None:
     assert any("1 events are due, for up to 100 s" in problem for problem in behind.problems)
 
     async with service.receiver:
-        await eventually(lambda: service.seen)
+        await until(lambda: service.seen)
         well = await service.receiver.health()
     assert (well.ok, well.problems, well.backlog) == (True, (), events.Backlog(0, 0.0, 0))
 
@@ -194,9 +183,9 @@ async def test_spans_and_metrics_of_the_inbox() -> None:
     async with service.receiver:
         await service.deliver(v2("invoice.created"), shared=True)
         await service.deliver(v2("invoice.created"))
-        await eventually(lambda: len(service.seen) == 2)
+        await until(lambda: len(service.seen) == 2)
         await service.receiver.health()
-        await eventually(lambda: len(traced.spans("handle invoice.created")) == 2)
+        await until(lambda: len(traced.spans("handle invoice.created")) == 2)
         due = traced.metric("invsvc.events.due")
 
     stored, refused = traced.spans("receive invoice.created")
@@ -249,7 +238,7 @@ async def test_dead_letters_in_metrics() -> None:
         await service.receiver.receive(
             encoded(v2("invoice.created")), {"X-Shared": "agreed-in-the-dashboard"}
         )
-        await eventually(lambda: service.receiver.stats().dead_letters)
+        await until(lambda: service.receiver.stats().dead_letters)
     assert traced.metric("invsvc.events.ended") == [({"invsvc.end": "dead letter"}, 1)]
 
 

@@ -269,27 +269,6 @@ def test_body_of_another_length(body: bytes, environ: dict[str, Any], expected: 
     assert kept.seen == (["invoice.created"] if expected == "200 OK" else [])
 
 
-def test_many_threads_at_once(tmp_path) -> None:
-    """The receiver starts once, and each event is handled once."""
-    kept = Kept(mode="inbox", store=str(tmp_path / "events.db"))
-    bodies = [encoded(v2("invoice.created", number=number)) for number in range(20)] * 3
-    found: list[tuple[int, str]] = []
-    with served(kept.receiver.wsgi_app) as port:
-        threads = [
-            threading.Thread(target=lambda body=body: found.append(post(port, body, dict([SHARED]))))
-            for body in bodies
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        kept.wait_for(20)
-        kept.receiver.sync.stop()
-
-    assert sorted(found) == [(200, "duplicate")] * 40 + [(200, "stored")] * 20
-    assert len(kept.seen) == 20
-
-
 def test_store_that_cannot_be_opened(tmp_path) -> None:
     """It is told at the start; a delivery is answered 503, and accepted once it can be opened."""
     kept = Kept(store=str(tmp_path / "no" / "events.db"))

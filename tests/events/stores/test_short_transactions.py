@@ -16,6 +16,7 @@ from invsvc_async.events.stores.sqlite import Upkeep, changes_until_next
 from invsvc_async.storage.sqlite_writer import Writer
 from tests.events.bodies import delivery, on_thread
 from tests.support.virtual_time import VirtualTimeLoop
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
 
@@ -111,22 +112,6 @@ async def test_prune_under_endless_load(tmp_path, monkeypatch) -> None:
     await store.close()
 
 
-async def test_delivery_that_waits_for_another_process(tmp_path) -> None:
-    """It is stored as soon as the other one has written."""
-    store = events.SqliteStore(tmp_path / "events.db", wait=60.0)
-    await store.open()
-    other = sqlite3.connect(tmp_path / "events.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    putting = asyncio.create_task(store.put(delivery("d_1")))
-    done, _ = await asyncio.wait({putting}, timeout=0.05)
-    other.execute("COMMIT")
-    other.close()
-
-    assert not done
-    assert await putting
-    await store.close()
-
-
 async def test_log_is_copied_beside_deliveries(tmp_path) -> None:
     """After some hundred changes the file has them, and no commit had to copy them."""
     path = tmp_path / "events.db"
@@ -138,9 +123,7 @@ async def test_log_is_copied_beside_deliveries(tmp_path) -> None:
     await asyncio.gather(*(store.put(delivery(f"d_{number}")) for number in range(300)))
 
     assert pages == 8_000
-    async with asyncio.timeout(60):
-        while path.stat().st_size == before:  # noqa: ASYNC110 - a thread writes it
-            await asyncio.sleep(0.005)
+    await until(lambda: path.stat().st_size != before)
     await store.close()
     assert not [thread for thread in threading.enumerate() if "upkeep of" in thread.name]
 
@@ -171,8 +154,7 @@ async def test_log_that_cannot_be_copied(tmp_path, caplog, monkeypatch) -> None:
     upkeep = Upkeep(str(tmp_path / "events.db"), "store")
     with caplog.at_level(logging.WARNING, "invsvc_async.events"):
         upkeep.start(db)
-        while not caplog.text:  # noqa: ASYNC110 - a thread writes it
-            await asyncio.sleep(0.005)
+        await until(lambda: caplog.text)
 
     await upkeep.stop()
     assert "upkeep of store: the file cannot be opened" in caplog.text
