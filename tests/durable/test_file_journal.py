@@ -12,13 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from invsvc_async import JournalError, Verdict
-from invsvc_async.client import options_of
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.reconcile.history import Attempt
 from tests.batch.conftest import HOOK, client_of
-from tests.durable.stores import end, fill, lanes_of, numbers, opened, rows_in, spoil, store_of
+from tests.durable.stores import fill, lanes_of, numbers, opened, rows_in, spoil, store_of
 from tests.durable.writing import cut_off
 from tests.faults.conftest import SHORT
 from tests.support.children import counted_elsewhere
@@ -126,18 +125,6 @@ async def test_write_cancelled_before_its_first_byte_is_withdrawn(service, tmp_p
 
     assert (second.cancelled(), await kept(path)) == (True, [])
     assert service.arrivals("webhooks.delete") == 0
-
-
-async def test_write_in_flight_when_the_client_closes_stays(service, tmp_path):
-    """Closing the client ends a write in flight as unknown and leaves its intent in the file."""
-    path = tmp_path / "journal.db"
-    service.script("webhooks.create", "hang")
-    client = client_of(service, journal=path)
-    async with client:
-        write = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
-        await service.arrived("webhooks.create")
-    assert (await write).verdict is Verdict.UNKNOWN
-    assert len(await kept(path)) == 1
 
 
 class Halting(ClientJournal):
@@ -275,19 +262,6 @@ async def test_thread_that_dies_fails_who_waits(service, tmp_path):
         with pytest.raises(JournalError, match="SystemExit"):
             await client.webhooks.create(**HOOK).outcome()
     assert service.arrivals("webhooks.create") == 0
-
-
-async def test_row_that_cannot_be_stored_fails_alone(client, tmp_path):
-    """What is committed together fails one by one: a row that cannot be stored takes no other with it."""
-    async with opened(store_of("SQLite", tmp_path, "", lanes=1)) as store:
-        good, bad = await fill(store, "a", "b")
-        (lane,) = await lanes_of(store, options_of(client).session.clock)
-        bad.common = 2**70
-        stored, failed = await asyncio.gather(
-            *(end(lane, each) for each in (good, bad)), return_exceptions=True
-        )
-        assert (stored, type(failed)) == (None, JournalError)
-        assert await numbers(store, "SELECT verdict FROM {s}entries ORDER BY seq") == ["refused", None]
 
 
 async def test_file_that_another_program_locks(tmp_path, monkeypatch):

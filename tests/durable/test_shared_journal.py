@@ -76,17 +76,6 @@ async def test_write_of_a_living_process_is_left_to_it(service, shared):
         await until_no(lambda: rows_of(second))
 
 
-async def test_journals_of_other_credentials_stay_theirs(service, shared):
-    """What one credential has left is not taken by another."""
-    service.script("webhooks.update", "apply, then hang")
-    async with client_of(service, journal=shared) as client:
-        await cut_off(service, client.webhooks.update(service.seed_webhook().id, description="mine"))
-    async with client_of(service, journal=shared, credential=ApiKey(service.issue_key())) as rotated:
-        assert await rotated.recover() == []
-        async with client_of(service, journal=shared) as client:
-            assert len(await client.recover()) == 1
-
-
 @pytest.mark.parametrize("failure", [OSError, asyncio.CancelledError])
 async def test_recovering_gives_the_outcomes(service, shared, failure):
     """In the background, what a dead process left is settled and handed over; what fails to take it gets it again."""

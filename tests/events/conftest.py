@@ -31,6 +31,15 @@ async def own_postgres() -> AsyncIterator[str]:
         yield address
 
 
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the path, or the address, of a new store of each kind."""
+    if request.param == "SQLite":
+        return str(tmp_path / "events.db")
+    address: str = request.getfixturevalue("own_postgres")
+    return address
+
+
 class Kept:
     """A store, and the passing of its time."""
 

@@ -1,7 +1,7 @@
 """
 The receiving process that the tests kill: an inbox on a store, served by aiohttp.
 
-``inbox_process.py STORE LOG``: prints its port, and writes each key to LOG as its handler ends.
+``python -m tests.events.inbox_process STORE LOG``: prints its port, and writes each key to LOG as its handler ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Be one of the processes that the tests kill: an inbox whose handler is called in the order of each invoice.
 
-``ordered_process.py STORE LOG``: prints a line once it runs, and writes each begin and end of a handler to LOG.
+``python -m tests.events.ordered_process STORE LOG``: prints a line once it runs, and writes each begin and end of a handler to LOG.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import asyncpg
 import pytest
@@ -36,6 +37,20 @@ async def test_value_that_the_database_cannot_store(pool):
     """It is refused at once, although asyncpg's error is of the same class as that of a lost connection."""
     with pytest.raises(JournalError, match="refused a statement"):
         await pool.fetch("SELECT $1::int", "no number")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (asyncpg.DiskFullError("no space left"), "Its disk is full. What was stored before is safe"),
+        (asyncpg.InvalidSQLStatementNameError('"s1" does not exist'), "max_prepared_statements"),
+        (asyncpg.QueryCanceledError("canceling statement"), "statement_timeout"),
+    ],
+)
+async def test_words_about_an_error_of_the_server(pool, error, words):
+    """They say what is safe, and what to do."""
+    with pytest.raises(JournalError, match=words):
+        await pool.ask(AsyncMock(side_effect=error))
 
 
 async def test_pool_that_is_not_open():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import io
-import os
 import signal
 import socket
 import sys
@@ -25,6 +24,7 @@ from multidict import CIMultiDict
 from invsvc_async import events
 from invsvc_async.errors import ConfigurationError, JournalError
 from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
+from tests.support.forks import forks, in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -420,30 +420,19 @@ def test_handler_that_blocks_the_thread(monkeypatch) -> None:
         release.set()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+@forks
 def test_process_that_is_forked(tmp_path) -> None:
     """The child of a server that forks has a thread of its own, unless it was started too early."""
     kept = Kept(store=str(tmp_path / "events.db"))
     headers = headers_of(RESOURCE, shared=True)
 
-    def in_child() -> str:
-        ends, begins = os.pipe()
-        if (pid := os.fork()) == 0:
-            try:
-                os.write(begins, kept.receiver.sync.receive(RESOURCE, headers).outcome.encode())
-                kept.receiver.sync.start()
-            except ConfigurationError as error:
-                os.write(begins, f": {error}".encode())
-            finally:
-                os._exit(0)
-        os.waitpid(pid, 0)
-        os.close(begins)
-        with os.fdopen(ends) as reading:
-            return reading.read()
+    def receive() -> str:
+        outcome = kept.receiver.sync.receive(RESOURCE, headers).outcome
+        kept.receiver.sync.start()
+        return outcome
 
-    assert in_child() == "handled"
+    assert in_child(receive) == "handled"
     with kept.receiver.sync as sync:
         assert sync.receive(RESOURCE, headers).outcome == "duplicate"
-        assert "before the process forked" in in_child()
-    assert in_child() == "duplicate"
+        assert "before the process forked" in in_child(receive)
+    assert in_child(receive) == "duplicate"

@@ -482,22 +482,6 @@ async def test_sqlite_two_loops_at_once(store: events.SqliteStore) -> None:
     assert (await store.counts())["open"] == 2
 
 
-async def test_sqlite_disk_that_is_full(store: events.SqliteStore) -> None:
-    """A full disk raises JournalError, stored events stay, and it works again once there is space."""
-    await store.put(delivery("first"))
-
-    def limit(db: sqlite3.Connection) -> None:
-        db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0] + 2}")
-
-    await on_thread(store, limit)
-    with pytest.raises(JournalError, match="disk is full"):
-        await store.put(delivery("large", body=b"x" * 100_000))
-
-    assert await store.counts() == {"open": 1, "handled": 0, "dead": 0}
-    await on_thread(store, lambda db: db.execute("PRAGMA max_page_count = 100000") and None)
-    assert await store.put(delivery("large", body=b"x" * 100_000))
-
-
 async def test_postgres_connection_that_breaks(postgres: str) -> None:
     """A connection that the server ends costs one piece of work at most."""
     store = events.PostgresStore(postgres, table="breaking", connections=1)
