@@ -88,12 +88,9 @@ async def test_data(watched):
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        ({}, 200),
         ({"Host": "evil.example"}, 403),
         ({"Host": "[::1"}, 403),
         ({"Origin": "http://evil.example"}, 403),
-        ({"Origin": "null"}, 403),
-        ({"Sec-Fetch-Site": "cross-site"}, 403),
         ({"Sec-Fetch-Site": "same-origin"}, 200),
     ],
 )

@@ -7,7 +7,6 @@ import shutil
 import signal
 from decimal import Decimal
 
-import asyncpg
 import pytest
 
 from invsvc_async import (
@@ -33,7 +32,7 @@ from tests.durable.stores import go_to_another_timeline
 from tests.durable.test_restored import SOON, put_back
 from tests.durable.writing import create, cut_off, rename
 from tests.support.children import until_stopped
-from tests.support.database import database
+from tests.support.database import connected
 from tests.support.database_proxy import database_proxy
 from tests.support.waiting import until
 
@@ -579,11 +578,10 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
         assert await journal.keys.doubts.through() == 0  # as of the last connection
         store._place["timeline"] = "00000077"
         await go_to_another_timeline(store)
-        connection = await asyncpg.connect(database().address)
-        await connection.execute(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
-        )
-        await connection.close()
+        async with connected() as owner:
+            await owner.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
+            )
         if knows == "nothing":
             client._view.session.server_clock.__init__()
         for _ in range(2):

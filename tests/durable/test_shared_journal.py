@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import asynccontextmanager
+from functools import partial
 
 import attrs
 import pytest
@@ -43,8 +44,7 @@ async def test_process_that_was_stopped_before_its_send_does_not_send(service, s
     ):
         [theirs] = {row["lane"] for row in await rows_of(client)}
         recovering = asyncio.create_task(recovered(client))
-        while theirs in {row["lane"] for row in await rows_of(client)}:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.02)
+        await until(partial(is_moved, client, theirs))
         child.send_signal(signal.SIGCONT)  # before the time of its attempt is over
         said, _ = await child.communicate()
         [outcome] = await recovering
@@ -52,6 +52,10 @@ async def test_process_that_was_stopped_before_its_send_does_not_send(service, s
     assert child.returncode == 1
     assert b"Nothing was sent now" in said
     assert service.arrivals("webhooks.update") == 0
+
+
+async def is_moved(client, lane):
+    return lane not in {row["lane"] for row in await rows_of(client)}
 
 
 @asynccontextmanager

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from urllib.parse import urlsplit
 
-import asyncpg
 import pytest
 
 from invsvc_async import JournalError
@@ -21,7 +20,7 @@ from invsvc_async.durable.tables import Opening
 from invsvc_async.storage import postgres_pool
 from tests.batch.writing import all_of, creates, opened as opened_batch
 from tests.durable.stores import SENT, end, fill, lanes_of, opened
-from tests.support.database import database
+from tests.support.database import connected, database
 from tests.support.database_proxy import database_proxy
 from tests.support.note_commits import note_commits
 from tests.support.waiting import until
@@ -35,9 +34,8 @@ def name(request):
 @pytest.fixture
 async def owner():
     """Yield a connection of the database's owner."""
-    connection = await asyncpg.connect(database().address)
-    yield connection
-    await connection.close()
+    async with connected() as connection:
+        yield connection
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import random
 import sys
 
 from invsvc_async import events
-from tests.events.bodies import SHARED
+from tests.events.bodies import HEADER
 
 CONCURRENCY = 8
 
@@ -22,8 +22,7 @@ def receiver_on(store: str, log: str) -> events.Receiver:
     policy = events.InboxPolicy(
         timeout=600.0, poll=0.02, concurrency=CONCURRENCY, initial=0.01, maximum=0.01, attempts=1000
     )
-    header = events.SharedHeader(*SHARED)
-    receiver = events.Receiver(secrets=(), shared_header=header, mode="inbox", store=store, inbox=policy)
+    receiver = events.Receiver(secrets=(), shared_header=HEADER, mode="inbox", store=store, inbox=policy)
     written = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     @receiver.middleware

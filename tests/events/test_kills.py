@@ -10,11 +10,11 @@ from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import asyncpg
 import pytest
 
 from tests.events.bodies import encoded, headers_of, v2
 from tests.support.children import first_lines, started
+from tests.support.database import connected
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -106,10 +106,8 @@ async def kept_in(store: str) -> list[tuple[str, str]]:
     if not store.startswith("postgresql"):
         with closing(sqlite3.connect(store)) as db:
             return db.execute("SELECT key, state FROM delivery").fetchall()
-    connection = await asyncpg.connect(store)
-    found = await connection.fetch("SELECT key, state FROM invsvc_delivery")
-    await connection.close()
-    return [(key, state) for key, state in found]
+    async with connected(store) as connection:
+        return [tuple(row) for row in await connection.fetch("SELECT key, state FROM invsvc_delivery")]
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import asyncpg
 import pytest
 
 from tests.events.bodies import SHARED, encoded, v2
 from tests.events.ordered_process import CONCURRENCY, receiver_on
 from tests.events.receiving.test_receiver import until_none_is_open
 from tests.support.children import first_lines, started
+from tests.support.database import connected
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -142,9 +142,8 @@ async def test_order_of_two_processes_that_are_killed(tmp_path: Path, place: str
             with closing(sqlite3.connect(place, timeout=60, isolation_level=None)) as db:
                 db.execute(EXPIRE.format("delivery", "9e999"))
             return
-        connection = await asyncpg.connect(place)
-        await connection.execute(EXPIRE.format("invsvc_delivery", "'infinity'"))
-        await connection.close()
+        async with connected(place) as connection:
+            await connection.execute(EXPIRE.format("invsvc_delivery", "'infinity'"))
 
     kills = await handle_over_kills(place, log, expire, number=120, invoices=8, rounds=1)
 

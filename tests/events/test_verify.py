@@ -22,6 +22,7 @@ from invsvc_async.errors import (
 )
 from invsvc_async.events.event import by_name
 from tests.events.bodies import (
+    HEADER,
     SECRET,
     SHARED,
     SIGNED_TYPES,
@@ -36,7 +37,6 @@ from tests.events.bodies import (
 
 pytestmark = pytest.mark.one_python
 
-HEADER = events.SharedHeader(*SHARED)
 BODY = encoded(signed_body("sat.invoice.synced"))
 HEX = hmac.new(SECRET.encode(), BODY, hashlib.sha256).hexdigest()
 

@@ -11,7 +11,7 @@ import pytest
 from invsvc_async import ConfigurationError, JournalError
 from invsvc_async.storage import postgres_pool
 from invsvc_async.storage.postgres_pool import Pool
-from tests.support.database import database
+from tests.support.database import connected, database
 from tests.support.waiting import until
 
 
@@ -28,9 +28,8 @@ async def pool(monkeypatch):
 @pytest.fixture
 async def other():
     """Return a connection of somebody else."""
-    connection = await asyncpg.connect(database().address)
-    yield connection
-    await connection.close()
+    async with connected() as connection:
+        yield connection
 
 
 async def test_value_that_the_database_cannot_store(pool):

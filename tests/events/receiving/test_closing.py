@@ -12,8 +12,9 @@ import pytest
 
 from invsvc_async import events
 from invsvc_async.errors import ConfigurationError
-from tests.events.bodies import SHARED, encoded, v2
-from tests.support.waiting import until, until_no
+from tests.events.bodies import HEADER, SHARED, encoded, v2
+from tests.events.receiving.test_receiver import eventually
+from tests.support.waiting import until_no
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +25,7 @@ BODY = encoded(v2("invoice.created"))
 
 
 def receiver_at(path: Path, **settings: Any) -> events.Receiver:
-    header = events.SharedHeader(*SHARED)
-    return events.Receiver(secrets=(), shared_header=header, mode="inbox", store=path, **settings)
+    return events.Receiver(secrets=(), shared_header=HEADER, mode="inbox", store=path, **settings)
 
 
 async def threads_ended(path: Path) -> None:
@@ -108,7 +108,7 @@ async def test_receiver_that_is_entered_after_a_cancelled_closing(tmp_path, monk
         handler.may_end.set()
         body = encoded(v2("invoice.created", number=2))
         assert (await receiver.receive(body, dict([SHARED]))).outcome == "stored"
-        await until(lambda: handler.ended == 2)
+        await eventually(lambda: handler.ended == 2)
 
     await threads_ended(path)
 

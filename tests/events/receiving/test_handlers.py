@@ -11,17 +11,13 @@ import pytest
 from invsvc_async import events
 from invsvc_async.errors import ConfigurationError, MalformedEventError
 from invsvc_async.events.receiving.handlers import Pace
-from tests.events.bodies import SECRET, SHARED, SIGNED_TYPES, encoded, headers_of, signed_body, v1, v2
-from tests.events.receiving.test_receiver import until_none_is_open
-from tests.support.waiting import until, until_no
+from tests.events.bodies import HEADER, SECRET, SHARED, SIGNED_TYPES, encoded, headers_of, signed_body, v1, v2
+from tests.events.receiving.test_receiver import FAST, eventually, until_none_is_open
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 pytestmark = pytest.mark.one_python
-
-HEADER = events.SharedHeader(*SHARED)
-FAST = events.InboxPolicy(initial=1e-6, maximum=1e-6, poll=0.01, attempts=3)
 
 
 def receiver_of(mode: Any = "inbox", **settings: Any) -> events.Receiver:
@@ -63,7 +59,7 @@ class Calls(list[tuple[str, str | None]]):
 async def settled(receiver: events.Receiver, *, dead: int = 0) -> None:
     """Wait until nothing is open."""
     await until_none_is_open(receiver.store)
-    await until_no(lambda: receiver._worker._running)
+    await eventually(lambda: not receiver._worker._running)
     assert (await receiver.store.counts())["dead"] == dead
 
 
@@ -163,7 +159,7 @@ async def test_inline_handlers_of_which_one_is_busy() -> None:
         await gate.wait()
 
     first = asyncio.create_task(deliver(receiver, v2("invoice.created")))
-    await until(lambda: calls)
+    await eventually(lambda: calls)
     second = await deliver(receiver, v2("invoice.created"))
     gate.set()
 
@@ -185,7 +181,7 @@ async def test_inline_handlers_of_a_sender_that_went_away() -> None:
     for name in ("one", "two"):
         receiver.on("invoice.created", name=name)(hang)
     task = asyncio.create_task(deliver(receiver, v2("invoice.created")))
-    await until(lambda: len(started) == 2)
+    await eventually(lambda: len(started) == 2)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -215,8 +211,8 @@ async def test_deployment_of_a_new_handler(mode: str) -> None:
             return
         await deliver(new, v2("invoice.created"))
         await deliver(new, v2("payment.created", number=2))
-        await until(lambda: of_old)
-        await until_no(lambda: old._worker._running)
+        await eventually(lambda: of_old)
+        await eventually(lambda: not old._worker._running)
         await asyncio.sleep(0.05)  # in which it could take the others
         assert (await store.counts())["open"] == 2
     async with new:
@@ -351,16 +347,10 @@ async def test_handler_in_order() -> None:
         uuid = handling.event.data.uuid
         assert uuid not in running
         running.append(uuid)
-        await proceed()
-        running.remove(uuid)
-
-    @ordered.receiver.middleware
-    async def forgive(handling: events.Handling, proceed: Any) -> None:
         try:
             await proceed()
-        except RuntimeError:
-            running.remove(handling.event.data.uuid)
-            raise
+        finally:
+            running.remove(uuid)
 
     async with ordered.receiver:
         await ordered.deliver(*range(12))
@@ -403,7 +393,7 @@ async def test_handler_in_order_beside_another() -> None:
     async with receiver:
         for number in range(1, 4):
             await deliver(receiver, v2("invoice.created", number=number))
-        await until(lambda: len(calls) == 5)
+        await eventually(lambda: len(calls) == 5)
         assert sorted(calls.of("in_order")) == ["dlv_1", "dlv_3"]
         gate.set()
         await settled(receiver)
@@ -598,7 +588,7 @@ async def test_handler_that_ignores_its_end(monkeypatch) -> None:
 
     async with receiver:
         await deliver(receiver, v2("invoice.created"))
-        await until(lambda: receiver._worker.overdue)
+        await eventually(lambda: receiver._worker.overdue)
         health = await receiver.health()
     gate.set()
 
@@ -689,7 +679,7 @@ async def test_rate_of_a_handler() -> None:
     async with receiver:
         for number in range(12):
             await deliver(receiver, v2("invoice.created", number=number))
-        await until(lambda: len(calls.of("quick")) == 12)
+        await eventually(lambda: len(calls.of("quick")) == 12)
         await settled(receiver)
 
     assert len(calls.of("slow")) == 12
@@ -874,5 +864,5 @@ async def test_inline_event_that_one_handler_cannot_read(version: str) -> None:
 
     assert await receiver.store.revive(letter)
     async with receiver:
-        await until(lambda: len(seen) == 3)
+        await eventually(lambda: len(seen) == 3)
     assert seen == ["first", "second", "second"]

@@ -8,8 +8,7 @@ import pytest
 
 from invsvc_async import events
 from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
-from tests.events.receiving.test_receiver import FAST, Service
-from tests.support.waiting import until
+from tests.events.receiving.test_receiver import FAST, Service, eventually
 
 pytestmark = pytest.mark.one_python
 
@@ -29,12 +28,12 @@ async def test_replay_to_a_new_handler(tmp_path, mode: Any) -> None:
     async with first.receiver:
         await first.deliver(bodies[0], shared=True)
         await first.deliver(bodies[1], signed=True)
-        await until(lambda: len(first.seen) == 2)
+        await eventually(lambda: len(first.seen) == 2)
 
     second = Service(mode="inbox", store=path, inbox=KEEPING)
     async with second.receiver:
         assert await replay_all(second.receiver.store) == 2
-        await until(lambda: len(second.seen) == 2)
+        await eventually(lambda: len(second.seen) == 2)
         assert (await second.deliver(bodies[0], shared=True)).outcome == "duplicate"
 
     assert {event.raw for event in second.seen} == {encoded(body) for body in bodies}
@@ -47,7 +46,7 @@ async def test_body_that_nobody_asked_to_keep(mode: Any) -> None:
     async with service.receiver:
         await service.deliver(v2("invoice.created"), shared=True)
         await service.deliver(signed_body("sat.invoice.synced"), signed=True)
-        await until(lambda: len(service.seen) == 2)
+        await eventually(lambda: len(service.seen) == 2)
 
     assert {event.body for event in await service.receiver.store.events(state="handled")} == {None}
     assert await replay_all(service.receiver.store) == 0
@@ -65,7 +64,7 @@ async def test_times_that_the_worker_prunes_by() -> None:
     for policy in (FAST, events.InboxPolicy(keep=50.0, keep_bodies=5.0, keep_dead=500.0)):
         service = Service(mode="inbox", store=Pruned(), inbox=policy)
         async with service.receiver:
-            await until(lambda: given)
+            await eventually(lambda: given)
         assert given.pop() in (
             {"older_than": 30 * 86400.0},
             {"older_than": 50.0, "bodies": 5.0, "dead": 500.0},
@@ -85,7 +84,7 @@ async def test_two_receivers_with_their_own_secrets_on_one_store(tmp_path) -> No
             for service in (one, two)
             for secret in ("one", "two", SECRET)
         ]
-        await until(lambda: one.seen or two.seen)
+        await eventually(lambda: one.seen or two.seen)
 
     assert answers == ["stored", "refused", "refused", "refused", "duplicate", "refused"]
     assert len(one.seen + two.seen) == 1
@@ -98,6 +97,6 @@ async def test_events_without_a_key_that_are_kept() -> None:
         for _ in range(2):
             raw = encoded(v1("invoice.created"))
             await service.receiver.receive(raw, dict([SHARED]))
-        await until(lambda: len(service.seen) == 2)
+        await eventually(lambda: len(service.seen) == 2)
 
     assert await replay_all(service.receiver.store) == 2

@@ -8,9 +8,8 @@ import pytest
 
 from invsvc_async import events
 from tests.events.bodies import signed_body, v2
-from tests.events.receiving.test_receiver import Service
+from tests.events.receiving.test_receiver import Service, eventually
 from tests.support.database_proxy import database_proxy
-from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
 
@@ -37,7 +36,7 @@ async def test_delivery_whose_reply_of_the_database_is_lost(kind: str, make, how
         assert (first.status, first.outcome, proxy.lost) == (503, "unavailable", 1)
 
         async with service.receiver:
-            await until(lambda: service.seen)
+            await eventually(lambda: service.seen)
             again = await service.deliver(body, **{how: True})
             found = service.receiver.stats()
         counts = await service.receiver.store.counts()  # once the worker has ended

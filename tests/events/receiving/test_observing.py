@@ -17,10 +17,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from invsvc_async import ConfigurationError, events, tracing
 from invsvc_async.errors import JournalError
 from invsvc_async.events.receiving import admission
-from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v2
-from tests.events.receiving.test_receiver import FAST, Service
+from tests.events.bodies import HEADER, SECRET, SHARED, encoded, headers_of, signature, signed_body, v2
+from tests.events.receiving.test_receiver import FAST, Service, eventually
 from tests.support.database import database
-from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -66,7 +65,7 @@ async def test_observer_that_fails(mode: str, caplog: pytest.LogCaptureFixture) 
     async with service.receiver:
         assert (await service.deliver(v2("invoice.created"), shared=True)).status == 200
         assert (await service.deliver(b"{", shared=True)).outcome == "dead letter"
-        await until(lambda: service.receiver.stats().calls)
+        await eventually(lambda: service.receiver.stats().calls)
 
     assert len(service.seen) == 1
     assert await service.receiver.store.counts() == {"open": 0, "handled": 1, "dead": 1}
@@ -87,7 +86,7 @@ async def test_counts_of_answers_and_calls() -> None:
         await service.deliver(v2("invoice.created", number=2), shared=True)
         service.failures = 3
         await service.deliver(signed_body("sat.invoice.synced"), signed=True)
-        await until(lambda: service.receiver.stats().dead_letters == 2)
+        await eventually(lambda: service.receiver.stats().dead_letters == 2)
         found = service.receiver.stats()
 
     assert found.answers == {
@@ -100,8 +99,7 @@ async def test_counts_of_answers_and_calls() -> None:
 
 async def test_every_answer_is_counted() -> None:
     """Also what is refused by its head, comes too late, is cut off, or finds no room."""
-    header = events.SharedHeader(*SHARED)
-    receiver = events.Receiver(secrets=(), shared_header=header, max_body_bytes=2000)
+    receiver = events.Receiver(secrets=(), shared_header=HEADER, max_body_bytes=2000)
     headers = {"Content-Type": "application/json", **dict([SHARED])}
 
     async def broken(by: Exception) -> AsyncIterator[bytes]:
@@ -156,7 +154,7 @@ async def test_health() -> None:
     assert any("1 events are due, for up to 100 s" in problem for problem in behind.problems)
 
     async with service.receiver:
-        await until(lambda: service.seen)
+        await eventually(lambda: service.seen)
         well = await service.receiver.health()
     assert (well.ok, well.problems, well.backlog) == (True, (), events.Backlog(0, 0.0, 0))
 
@@ -183,9 +181,9 @@ async def test_spans_and_metrics_of_the_inbox() -> None:
     async with service.receiver:
         await service.deliver(v2("invoice.created"), shared=True)
         await service.deliver(v2("invoice.created"))
-        await until(lambda: len(service.seen) == 2)
+        await eventually(lambda: len(service.seen) == 2)
         await service.receiver.health()
-        await until(lambda: len(traced.spans("handle invoice.created")) == 2)
+        await eventually(lambda: len(traced.spans("handle invoice.created")) == 2)
         due = traced.metric("invsvc.events.due")
 
     stored, refused = traced.spans("receive invoice.created")
@@ -238,7 +236,7 @@ async def test_dead_letters_in_metrics() -> None:
         await service.receiver.receive(
             encoded(v2("invoice.created")), {"X-Shared": "agreed-in-the-dashboard"}
         )
-        await until(lambda: service.receiver.stats().dead_letters)
+        await eventually(lambda: service.receiver.stats().dead_letters)
     assert traced.metric("invsvc.events.ended") == [({"invsvc.end": "dead letter"}, 1)]
 
 

@@ -12,6 +12,7 @@ import pytest
 from invsvc_async import events
 from invsvc_async.errors import ConfigurationError, JournalError, MalformedEventError
 from tests.events.bodies import (
+    HEADER,
     RESOURCE_TYPES,
     SECRET,
     SHARED,
@@ -25,14 +26,14 @@ from tests.events.bodies import (
     v2,
     v11,
 )
-from tests.support.waiting import until, until_no
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.one_python
 
-HEADER = events.SharedHeader(*SHARED)
 FAST = events.InboxPolicy(initial=1e-6, maximum=1e-6, poll=0.01, attempts=3)
 
 
@@ -62,13 +63,18 @@ class Service:
         return await self.receiver.receive(raw, headers_of(raw, **headers))
 
 
+async def eventually(condition: Callable[[], object], *, within: float = 30.0, every: float = 0.01) -> None:
+    """Wait until *condition* holds, for less time than a lease, after which a worker takes what was not released."""
+    await until(condition, within=within, every=every)
+
+
 async def until_none_is_open(store: events.Store, **times: float) -> None:
     """Wait until each event in *store* is handled or a dead letter."""
 
-    async def is_open() -> int:
-        return (await store.counts())["open"]
+    async def none_is_open() -> bool:
+        return not (await store.counts())["open"]
 
-    await until_no(is_open, **times)
+    await eventually(none_is_open, **times)
 
 
 RESOURCES = [(name, version) for name in RESOURCE_TYPES for version in VERSIONS]
@@ -418,7 +424,7 @@ async def test_handler_that_raises_no_exception(kind: str, mode: str, error: Any
         expected = "test" if kind == "test" else "failed" if mode == "inline" else "stored"
         assert receipt.outcome == expected
         if expected == "stored":
-            await until(lambda: receiver.stats().dead_letters)
+            await eventually(lambda: receiver.stats().dead_letters)
             (letter,) = await receiver.store.events(state="dead")
             assert (letter.attempts, words in letter.reason) == (3, True)
 
@@ -453,8 +459,8 @@ async def test_inbox_answers_before_the_work_is_done(failures: int) -> None:
     assert (receipt.status, receipt.outcome, service.seen) == (200, "stored", [])
 
     async with service.receiver:
-        await until(lambda: len(service.seen) == failures + 1)
-        await until(lambda: not service.receiver._worker._running)
+        await eventually(lambda: len(service.seen) == failures + 1)
+        await eventually(lambda: not service.receiver._worker._running)
     assert await service.receiver.store.counts() == {"open": 0, "handled": 1, "dead": 0}
 
 
@@ -474,7 +480,7 @@ async def test_inbox_handler_whose_time_is_over(timeout: float, reason: str) -> 
 
     async with service.receiver:
         await service.deliver(v2("payment.created"), shared=True)
-        await until(lambda: service.receiver.stats().dead_letters)
+        await eventually(lambda: service.receiver.stats().dead_letters)
 
     (letter,) = await service.receiver.store.events(state="dead")
     assert letter.reason == f"TimeoutError: {reason}"
@@ -518,7 +524,7 @@ async def test_inbox_that_is_told_of_a_delivery() -> None:
     async with service.receiver:
         await asyncio.sleep(0.01)
         await service.deliver(v2("invoice.created"), shared=True)
-        await until(lambda: service.seen)
+        await eventually(lambda: service.seen)
 
 
 async def test_inbox_within_its_concurrency() -> None:
@@ -539,7 +545,7 @@ async def test_inbox_within_its_concurrency() -> None:
     async with service.receiver:
         for number in range(30):
             await service.deliver(v2("payment.created", number=number), shared=True)
-        await until(lambda: len(running) == 30 and now == 0)
+        await eventually(lambda: len(running) == 30 and now == 0)
 
     assert max(running) == 3
 
@@ -709,7 +715,7 @@ async def test_worker_whose_store_fails_for_a_while() -> None:
     service = Service(mode="inbox", store=Flaky())
     async with service.receiver as receiver:
         await service.deliver(v2("invoice.created"), shared=True)
-        await until(lambda: service.seen)
+        await eventually(lambda: service.seen)
         assert (await receiver.health()).problems == ()
 
 
@@ -724,7 +730,7 @@ async def test_handler_that_lost_its_lease(mode: str, caplog) -> None:
     service = Service(mode=mode, store=Lost())
     async with service.receiver:
         await service.deliver(v2("invoice.created"), shared=True)
-        await until(lambda: "after its lease" in caplog.text)
+        await eventually(lambda: "after its lease" in caplog.text)
     assert service.receiver.stats().leases_lost == 1
 
 
@@ -755,7 +761,7 @@ async def test_logs_of_a_receiver(caplog) -> None:
     receipts += [await service.receiver.receive(encoded(v2("invoice.created")), headers) for headers in given]
     receipts += [await service.receiver.receive(b'{"personal":', signature(b'{"personal":'))]
     async with service.receiver:
-        await until(lambda: "dead letter" in caplog.text)
+        await eventually(lambda: "dead letter" in caplog.text)
 
     text = (
         caplog.text
@@ -784,7 +790,7 @@ async def test_worker_handles_while_its_store_prunes() -> None:
     service = Service(mode="inbox", store=Large())
     async with service.receiver:
         await service.deliver(v2("invoice.created"), shared=True)
-        await until(lambda: service.seen)
+        await eventually(lambda: service.seen)
         assert pruning == ["began"]
 
     assert pruning == ["began", "ended"]
@@ -800,6 +806,6 @@ async def test_worker_whose_store_cannot_prune(caplog) -> None:
     service = Service(mode="inbox", store=Broken())
     async with service.receiver:
         await service.deliver(v2("invoice.created"), shared=True)
-        await until(lambda: service.seen)
+        await eventually(lambda: service.seen)
 
     assert "disk is full" in caplog.text

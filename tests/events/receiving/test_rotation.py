@@ -291,9 +291,10 @@ async def test_vault_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     receiver = receiver_of(secrets=ask, refresh_after=1e-9)
     async with receiver:
         monkeypatch.setattr(admission, "_LIMIT", 0.05)
-        while not hangs.is_set():  # its thread may need longer than the limit to begin
-            assert await sent(receiver, "whsec_1") == 200
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(30):
+            while not hangs.is_set():  # its thread may need longer than the limit to begin
+                assert await sent(receiver, "whsec_1") == 200
+                await asyncio.sleep(0.001)
         assert await sent(receiver, "whsec_1") == 200
         assert await sent(receiver, "whsec_2") == 503
 

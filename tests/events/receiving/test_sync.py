@@ -23,7 +23,7 @@ from multidict import CIMultiDict
 
 from invsvc_async import events
 from invsvc_async.errors import ConfigurationError, JournalError
-from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
+from tests.events.bodies import HEADER, SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
 from tests.support.forks import forks, in_child
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ class Kept:
     """A receiver, and what its handler was given."""
 
     def __init__(self, **settings: Any) -> None:
-        header = events.SharedHeader(*SHARED)
-        self.receiver = events.Receiver(**{"secrets": SECRET, "shared_header": header} | settings)
+        self.receiver = events.Receiver(**{"secrets": SECRET, "shared_header": HEADER} | settings)
         self.seen: list[str] = []
         self.threads: set[str] = set()
         self.arrived = threading.Condition()
@@ -309,7 +308,6 @@ def test_store_that_takes_its_time_to_fail(monkeypatch) -> None:
     """All that wait for the start share its result; one after the other they would wait too long."""
     kept, headers = Kept(), headers_of(RESOURCE, shared=True)
     opened: list[int] = []
-    answers: list[int] = []
     ready = threading.Barrier(5)
 
     async def fail() -> None:
@@ -317,18 +315,13 @@ def test_store_that_takes_its_time_to_fail(monkeypatch) -> None:
         await asyncio.sleep(1.0)
         raise JournalError("the database is away")
 
-    def receive() -> None:
+    def receive(_: int) -> int:
         ready.wait()
-        answers.append(kept.receiver.sync.receive(RESOURCE, headers).status)
+        return kept.receiver.sync.receive(RESOURCE, headers).status
 
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched, ThreadPoolExecutor(5) as threads:
         patched.setattr(kept.receiver.store, "open", fail)
-        threads = [threading.Thread(target=receive) for _ in range(5)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert answers == [503] * 5
+        assert [*threads.map(receive, range(5))] == [503] * 5
     assert len(opened) < 5
     with kept.receiver.sync as sync:
         assert sync.receive(RESOURCE, headers).status == 200

@@ -22,7 +22,7 @@ from invsvc_async import events
 from invsvc_async.api.operations import EVENT_TYPES
 from invsvc_async.errors import JournalError
 from invsvc_async.simulator import Simulator
-from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
+from tests.events.bodies import HEADER, SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
 from tests.events.receiving.test_receiver import until_none_is_open
 from tests.support.waiting import until
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 pytestmark = pytest.mark.one_python
-
-HEADER = events.SharedHeader(*SHARED)
 
 
 @asynccontextmanager
@@ -326,8 +324,9 @@ async def test_bodies_that_fill_the_memory(host, caplog) -> None:
             sender.cancel()  # 64 connections break off
         await asyncio.wait(senders)
         answers = [task.result() for task in done]
-        while not seen:
-            await exchange(port, request(body[:-1], headers_of(body, shared=True)), body[-1:], pause=0.01)
+        async with asyncio.timeout(30):
+            while not seen:
+                await exchange(port, request(body[:-1], headers_of(body, shared=True)), body[-1:], pause=0.01)
 
     assert [status(answer) for answer in answers] == [503] * 6
     assert all(b"retry-after: 5" in answer.lower() for answer in answers)

@@ -15,15 +15,14 @@ from invsvc_async.events.stores.scripts import in_slices
 from invsvc_async.events.stores.sqlite import Upkeep, changes_until_next
 from invsvc_async.storage.sqlite_writer import Writer
 from tests.events.bodies import delivery, on_thread
-from tests.support.virtual_time import VirtualTimeLoop
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
 
 
-def sliced(total: int, cost: float) -> tuple[int, list[int], float]:
-    """Run *total* rows of *cost* seconds each on a virtual clock; return the rows, the slices, the time."""
-    slices: list[int] = []
+async def sliced(total: int, cost: float) -> tuple[int, list[int], float]:
+    """Work on *total* rows of *cost* seconds each; return the rows, the slices, the time."""
+    slices, now = list[int](), asyncio.get_running_loop().time
     left = total
 
     async def work(rows: int) -> int:
@@ -34,38 +33,35 @@ def sliced(total: int, cost: float) -> tuple[int, list[int], float]:
         await asyncio.sleep(changed * cost)
         return changed
 
-    async def main() -> tuple[int, float]:
-        started = asyncio.get_running_loop().time()
-        done = await in_slices(work, seconds=0.1)
-        return done, asyncio.get_running_loop().time() - started
-
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        done, took = runner.run(main())
-    return done, slices, took
+    started = now()
+    return await in_slices(work, seconds=0.1), slices, now() - started
 
 
-def test_slices_on_a_slow_disk() -> None:
+@pytest.mark.loop_time
+async def test_slices_on_a_slow_disk() -> None:
     """They shrink until each takes its time, down to a few rows, and half of the time is left to others."""
-    done, slices, took = sliced(80, 0.125)
+    done, slices, took = await sliced(80, 0.125)
 
     assert done == 80
     assert slices == [20, 10, 10, 10, 10, 10, 10, 10]
     assert took > 1.9 * 80 * 0.125
-    assert sliced(60, 0.006)[1] == [20, 16, 16, 16]
+    assert (await sliced(60, 0.006))[1] == [20, 16, 16, 16]
 
 
-def test_slices_on_a_fast_disk() -> None:
+@pytest.mark.loop_time
+async def test_slices_on_a_fast_disk() -> None:
     """They grow step by step up to their time, or the most rows."""
-    done, slices, _ = sliced(20_000, 0.0)
+    done, slices, _ = await sliced(20_000, 0.0)
 
     assert done == 20_000
     assert slices[:8] == [20, 40, 80, 160, 320, 640, 1280, 2000]
-    assert max(sliced(5_000, 0.001)[1]) <= 120
+    assert max((await sliced(5_000, 0.001))[1]) <= 120
 
 
-def test_slices_of_nothing() -> None:
+@pytest.mark.loop_time
+async def test_slices_of_nothing() -> None:
     """It is looked once."""
-    assert sliced(0, 1.0)[:2] == (0, [20])
+    assert (await sliced(0, 1.0))[:2] == (0, [20])
 
 
 async def test_deliveries_that_wait_go_before_a_slice(tmp_path) -> None:

@@ -17,7 +17,6 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import asyncpg
 import pytest
 
 from invsvc_async import events
@@ -27,6 +26,8 @@ from invsvc_async.events.stores import Entry, HandlerStore, Store, open_store, s
 from invsvc_async.events.stores.sqlite import Upkeep
 from invsvc_async.storage import sqlite_file
 from tests.events.bodies import delivery, on_thread
+from tests.support.database import connected
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -487,9 +488,8 @@ async def test_postgres_connection_that_breaks(postgres: str) -> None:
     store = events.PostgresStore(postgres, table="breaking", connections=1)
     await store.put(delivery("a"))
     [[number]] = await (await store._opened()).pool.fetch("SELECT pg_backend_pid()")
-    other = await asyncpg.connect(postgres)
-    await other.execute("SELECT pg_terminate_backend($1)", number)
-    await other.close()
+    async with connected() as other:
+        await other.execute("SELECT pg_terminate_backend($1)", number)
 
     try:
         await store.put(delivery("b"))
@@ -502,20 +502,19 @@ async def test_postgres_connection_that_breaks(postgres: str) -> None:
 
 async def test_postgres_that_has_no_connection_left(own_postgres: str) -> None:
     """Deliveries wait for the connections that there are: one that is refused may not be sent again."""
-    owner = await asyncpg.connect(own_postgres)
-    await owner.execute("CREATE ROLE few LOGIN CONNECTION LIMIT 2; GRANT ALL ON SCHEMA public TO few")
-    dsn = own_postgres.replace(f"//{urlsplit(own_postgres).username}:@", "//few@")
-    store = events.PostgresStore(dsn, table="few")
-    (await store._opened()).pool.patience = 60.0  # on a busy machine, too
+    async with connected(own_postgres) as owner:
+        await owner.execute("CREATE ROLE few LOGIN CONNECTION LIMIT 2; GRANT ALL ON SCHEMA public TO few")
+        dsn = own_postgres.replace(f"//{urlsplit(own_postgres).username}:@", "//few@")
+        store = events.PostgresStore(dsn, table="few")
+        (await store._opened()).pool.patience = 60.0  # on a busy machine, too
 
-    claims = await asyncio.gather(
-        *(store.claim(delivery(str(number)), lease=60) for number in range(30)), return_exceptions=True
-    )
+        claims = await asyncio.gather(
+            *(store.claim(delivery(str(number)), lease=60) for number in range(30)), return_exceptions=True
+        )
 
-    assert {type(claim) for claim in claims} == {Entry}
-    await store.close()
-    await owner.execute("DROP OWNED BY few; DROP ROLE few")
-    await owner.close()
+        assert {type(claim) for claim in claims} == {Entry}
+        await store.close()
+        await owner.execute("DROP OWNED BY few; DROP ROLE few")
 
 
 async def test_postgres_store_that_is_closed_in_use(postgres: str) -> None:
@@ -576,9 +575,8 @@ async def test_postgres_table_of_another_version(postgres: str, mark: str, words
     with pytest.raises(JournalError, match=words):
         await store.put(delivery())
 
-    direct = await asyncpg.connect(postgres)
-    await direct.execute("DROP TABLE other")
-    await direct.close()
+    async with connected() as other:
+        await other.execute("DROP TABLE other")
 
 
 async def test_postgres_without_its_driver(monkeypatch) -> None:
@@ -644,21 +642,15 @@ async def test_postgres_lease_that_waits_for_a_lock(postgres: str) -> None:
     """A claim that waited for a locked row has its whole lease, from when it got the row."""
     store = events.PostgresStore(postgres, table="waited")
     await claimed(store, delivery(body=None), lease=0)
-    other, watch = await asyncpg.connect(postgres), await asyncpg.connect(postgres)
-    transaction = other.transaction()
-    await transaction.start()
-    await other.execute("SELECT id FROM waited FOR UPDATE")
+    async with connected() as other, connected() as watch:
+        await other.execute("BEGIN; SELECT id FROM waited FOR UPDATE")
+        claiming = asyncio.create_task(store.claim(delivery(body=None), lease=60))
+        await until(lambda: watch.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+        unlocked = await watch.fetchval("SELECT date_part('epoch', clock_timestamp())")
+        await other.execute("ROLLBACK")
 
-    claiming = asyncio.create_task(store.claim(delivery(body=None), lease=60))
-    while not await watch.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
-        pass
-    unlocked = await watch.fetchval("SELECT date_part('epoch', clock_timestamp())")
-    await transaction.rollback()
-
-    assert isinstance(await claiming, Entry)
-    assert await watch.fetchval("SELECT due - 60 >= $1 FROM waited", unlocked)
-    await other.close()
-    await watch.close()
+        assert isinstance(await claiming, Entry)
+        assert await watch.fetchval("SELECT due - 60 >= $1 FROM waited", unlocked)
     await store.close()
 
 
