@@ -63,6 +63,7 @@ async def test_request_that_fails_among_others(path):
 
     assert found[::2] == [1, 1]
     assert isinstance(found[1], JournalError)
+    assert isinstance(found[1].__cause__, sqlite3.IntegrityError)
     await writer.stop()
 
 

@@ -434,7 +434,7 @@ async def test_handler_that_raises_no_exception(kind: str, mode: str, error: Any
     [
         ("inbox", v2, "invoice.created"),
         ("inline", signed_body, "sat.invoice.synced"),
-        ("inline", v2, "robot.painted"),  # signed, it counts as sent once, though no specification has it
+        ("inline", v1, "robot.painted"),  # signed, it counts as sent once, though no specification has it
     ],
 )
 async def test_event_that_waits_where_no_worker_runs(caplog, mode: str, make, name: str) -> None:
