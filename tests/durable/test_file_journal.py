@@ -185,11 +185,8 @@ async def test_recovery_that_is_cut_off_loses_no_verdict(service, tmp_path):
     path, hooks = tmp_path / "journal.db", [service.seed_webhook() for _ in range(2)]
     service.script("webhooks.delete", "apply, then hang", "apply, then hang")
     async with client_of(service, journal=path) as client:
-        writes = [asyncio.create_task(client.webhooks.delete(hook.id).outcome()) for hook in hooks]
-        await service.arrived("webhooks.delete", 2)
-        for write in writes:
-            write.cancel()
-        await asyncio.wait(writes)
+        for hook in hooks:
+            await cut_off(service, client.webhooks.delete(hook.id))
     assert len(await kept(path)) == 2
 
     service.script("webhooks.get", "pass", "hang")

@@ -10,7 +10,7 @@ from functools import partial
 import attrs
 import pytest
 
-from invsvc_async import ApiKey, Client, ConfigurationError, JournalError, Timeouts, Verdict
+from invsvc_async import ConfigurationError, JournalError, Timeouts, Verdict
 from invsvc_async.durable import journal as client_journal
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.leases import Leases
@@ -247,14 +247,7 @@ async def test_database_that_goes_away_before_a_send(service, shared, lease):
     async with database_proxy() as proxy:
         name = shared.partition("journal=")[2]
         through = f"postgresql://postgres:hunter2@127.0.0.1:{proxy.port.number}/postgres?journal={name}"
-        client = Client(
-            service.base_url,
-            ApiKey(service.api_key),
-            reconcile=POLICY,
-            timeout=Timeouts(attempt=2.0),
-            journal=through,
-        )
-        async with client:
+        async with client_of(service, journal=through, timeout=Timeouts(attempt=2.0)) as client:
             await client.webhooks.update(service.seed_webhook().id, description="before")
             journal = client._view.session.writes.journal
             journal._store.patience = 0.5
