@@ -196,16 +196,14 @@ async def test_commits_that_a_default_leaves_in_memory(name):
         assert [*(await store.rows("SHOW synchronous_commit"))[0]] == ["remote_write"]
 
 
-@pytest.fixture
-def pooler(monkeypatch):
-    """Let each session have the defaults of its role alone, as those have that a pooler in transaction mode gives."""
-    monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")
-
-
-@pytest.mark.usefixtures("pooler")
 @pytest.mark.parametrize("default", ["off", "remote_write"])
-async def test_commits_in_another_session(name, client, default):
-    """What is stored before a send is on the disk, and so is the verdict; what was dropped is gone for good."""
+async def test_commits_in_another_session(name, client, monkeypatch, default):
+    """
+    What is stored before a send is on the disk, and so is the verdict; what was dropped is gone for good.
+
+    Also in a session that has the defaults of its role alone, as a pooler in transaction mode gives it.
+    """
+    monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")
     address = database().journal(name, synchronous_commit=default)
     async with opened(batch_at(address)) as store:
         (lane,) = await lanes_of(store, options_of(client).session.clock)
