@@ -16,7 +16,6 @@ from invsvc_async import JournalError
 from invsvc_async.batch import file_check
 from invsvc_async.cli.app import run
 from invsvc_async.cli.secrets_file import SecretsFile
-from tests.durable.stores import rows_in
 from tests.support.database import database
 
 pytestmark = pytest.mark.one_python
@@ -246,20 +245,6 @@ async def test_signal_ends_it_resumably(service, here, number):
     assert (rest.returncode, service.arrivals("webhooks.create")) == (0, 30)
 
 
-async def test_prune_empties_what_is_done(invsvc, here):
-    """Pruned, a journal says nothing more of what was written, and skips it still."""
-    file = write_file(here / "writes.jsonl", *map(line, range(3)))
-    await invsvc(file, "--journal", "run.db", "--no-secrets")
-    code, out, _ = await invsvc("prune", "run.db", "--days", "0")
-    assert (code, out) == (0, "3 writes pruned\n")
-    code, out, _ = await invsvc("prune", "run.db", "--days", "0")
-    words = "finished later than that, not acknowledged yet, or empty already"
-    assert (code, out) == (0, f"0 writes pruned\n  3 left as they are: {words}\n")
-    assert rows_in(here / "run.db", "outcome, intent") == [(None, None)] * 3
-    _, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets", "--json")
-    assert json.loads(out)["skipped"] == 3
-
-
 async def test_webhooks_without_a_place_for_their_secrets(service, invsvc, here):
     """Nothing is sent, and both ways on are named; those thrown away on purpose are not lost."""
     file = write_file(here / "writes.jsonl", *map(line, range(5)))
@@ -414,17 +399,6 @@ async def test_file_that_can_be_read_once_only(service, invsvc, here, pipe, monk
     assert (code, service.arrivals("webhooks.create")) == (0, 5)
     assert "applied          5" in out
     assert list((here / "spool").iterdir()) == []
-
-
-async def test_pipe_with_bad_lines_sends_nothing(service, invsvc, pipe):
-    """They are named as those of a file are."""
-    path, feed = pipe
-    feeding = feed(*BAD)
-    code, _, err = await invsvc(path, "--journal", "run.db", "--no-secrets")
-    await feeding
-
-    assert (code, service.arrivals()) == (2, 0)
-    assert [words for words in WORDS if words not in err] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

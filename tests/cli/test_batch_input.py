@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import subprocess
 import sys
@@ -47,14 +46,6 @@ async def test_file_that_is_resumed(service, invsvc, here):
     found = json.loads(out)
     assert (code, found["done_now"], found["skipped"], found["open_inputs"]) == (0, 2, 200, 0)
     assert service.arrivals("webhooks.create") == 202
-
-
-async def test_compressed_file(service, invsvc, here):
-    """It is refused before anything is sent, and read once it is decompressed."""
-    (here / "writes.jsonl.gz").write_bytes(gzip.compress(json.dumps(line(0)).encode()))
-    code, _, err = await invsvc("writes.jsonl.gz", "--journal", "run.db", "--no-secrets")
-    assert (code, service.arrivals()) == (2, 0)
-    assert "line 1" in err
 
 
 async def test_incomplete_input_in_reports(service, invsvc, here):

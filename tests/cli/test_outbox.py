@@ -11,14 +11,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import aiohttp
-import asyncpg
 import pytest
 
 from invsvc_async import JournalError, Outbox
 from tests.batch.conftest import client_of
 from tests.cli.conftest import ENVIRONMENT, child
 from tests.outbox.conftest import enqueue, outbox_at, update, verdict_of
-from tests.support.database import database
+from tests.support.database import connected
 
 pytestmark = pytest.mark.one_python
 
@@ -140,25 +139,21 @@ async def test_schema_for_a_role_that_may_not_create(service, invsvc, monkeypatc
     """The SQL is enough for it to enqueue, send and prune; without it, it is told what it may not do."""
     role = f"app{secrets.token_hex(4)}"
     place = outbox_at(role)
-    admin = await asyncpg.connect(database().address)
-    await admin.execute(f"CREATE ROLE {role} LOGIN")
     its = place.replace("://postgres:@", f"://{role}@")
     assert its != place
-    try:
-        async with client_of(service) as client:
-            with pytest.raises(JournalError, match="permission denied"):
-                await Outbox.open(its, client).__aenter__()
-            code, printed, _ = await invsvc("schema", place, "--role", role)
-            assert code == 0
-            await admin.execute(printed)
-            async with Outbox.open(its, client) as outbox, outbox.dispatching():
-                hook = service.seed_webhook().id
-                await outbox.send(client.webhooks.update(hook, description="of the role").keyed("one"))
-                assert await outbox.prune(older_than=0, unacknowledged=True) == 1
-        assert service.book().webhooks.items[hook].description == "of the role"
-    finally:
+    async with client_of(service) as client, connected() as admin:
+        await admin.execute(f"CREATE ROLE {role} LOGIN")
+        with pytest.raises(JournalError, match="permission denied"):
+            await Outbox.open(its, client).__aenter__()
+        code, printed, _ = await invsvc("schema", place, "--role", role)
+        assert code == 0
+        await admin.execute(printed)
+        async with Outbox.open(its, client) as outbox, outbox.dispatching():
+            hook = service.seed_webhook().id
+            await outbox.send(client.webhooks.update(hook, description="of the role").keyed("one"))
+            assert await outbox.prune(older_than=0, unacknowledged=True) == 1
         await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
-        await admin.close()
+    assert service.book().webhooks.items[hook].description == "of the role"
 
 
 async def test_schema_of_a_file(invsvc, tmp_path):

@@ -263,6 +263,10 @@ async def test_prune(stored, invsvc):
     _, out, _ = await invsvc(stored.kind, "list", stored.place, "--json")
     gone = set() if stored.kind == "batch" else {"refused", "applied"}
     assert {*states(json.loads(out))} == {*STATES} - gone
+    if stored.kind == "batch":  # whose keys stay
+        _, out, _ = await invsvc("batch", "prune", stored.place, "--days", "0")
+        words = "finished later than that, not acknowledged yet, or empty already"
+        assert out.splitlines()[::3] == ["0 writes pruned", f"  2 left as they are: {words}"]
 
 
 async def test_report(stored, invsvc, tmp_path):

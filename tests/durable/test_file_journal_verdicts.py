@@ -538,9 +538,9 @@ async def test_heard_is_safe_at_any_time(applied, tmp_path):
 
 
 async def test_no_secret_is_in_the_file(service, client, tmp_path):
-    """Neither an answer's, nor one deep in plain data, nor one in an error's details."""
+    """Neither a token, nor an answer's, nor one deep in plain data, nor one in an error's details."""
     live = await client.webhooks.create(**HOOK).outcome()
-    secrets = [live.value.secret, "whsec_plain", "whsec_deep", "whsec_details"]
+    secrets = [service.api_key, live.value.secret, "whsec_plain", "whsec_deep", "whsec_details"]
     assert live.value.secret.startswith("whsec_")
     plain = {"secret": "whsec_plain", "hooks": [{"id": "wh_plain", "secret": "whsec_deep"}]}
     intent = attrs.evolve(

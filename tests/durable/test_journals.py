@@ -56,10 +56,16 @@ async def test_verdict_that_nobody_has_had(service, address):
 
 
 async def test_cancelled_write_is_left_to_the_next_process(service, address):
-    """It is open as sent, without an answer, and found out at once, because the process before has left; nothing is sent again."""
+    """
+    It is open as sent, without an answer, and found out at once, because the process before has left.
+
+    Nothing is sent again, and another credential does not take it.
+    """
     service.script("webhooks.create", "apply, then hang")
     async with client_of(service, journal=address) as client:
         await cut_off(service, client.webhooks.create(**HOOK, tag=True))
+    async with client_of(service, journal=address, credential=ApiKey(service.issue_key())) as rotated:
+        assert await rotated.recover() == []
     async with client_of(service, journal=address) as client:
         [outcome] = await client.recover()
     assert [sent.end.kind for sent in outcome.intent.sent] == ["long"]

@@ -225,6 +225,7 @@ async def test_a_thousand_racers_take_few_statements_and_connections(service, sh
         connections = [journal_of(client)._store._pool.get_size() for client in (one, other)]
     assert {outcome.verdict for outcome in outcomes} == {Verdict.APPLIED}
     assert sum(not outcome.replayed for outcome in outcomes) == 1
+    assert {outcome.secret for outcome in outcomes} == {"returned", "not stored"}
     assert service.arrivals("webhooks.create") == 3
     assert has_waited
     assert statements < 40, statements

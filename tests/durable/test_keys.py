@@ -7,7 +7,6 @@ import shutil
 import signal
 from decimal import Decimal
 
-import asyncpg
 import pytest
 
 from invsvc_async import (
@@ -33,7 +32,7 @@ from tests.durable.stores import go_to_another_timeline
 from tests.durable.test_restored import SOON, put_back
 from tests.durable.writing import create, cut_off, rename
 from tests.support.children import until_stopped
-from tests.support.database import database
+from tests.support.database import connected
 from tests.support.database_proxy import database_proxy
 from tests.support.waiting import until
 
@@ -122,22 +121,16 @@ async def test_numbers_of_equal_value_are_the_same_request(service, tmp_path, fi
 async def test_racers_in_one_process(service, address):
     """One send; the others get its outcome, whatever it is."""
     async with client_of(service, journal=address) as client:
-        outcomes = await raced(client, many=100)
+        outcomes = await asyncio.gather(*(create(client).outcome() for _ in range(100)))
         service.script("webhooks.create", "400")
-        refused = await raced(client, many=50, key="r", url="https://r.example/")
+        other = {"key": "r", "url": "https://r.example/"}
+        refused = await asyncio.gather(*(create(client, **other).outcome() for _ in range(50)))
+    assert sorted(outcome.replayed for outcome in outcomes) == [False] + [True] * 99
+    assert len({outcome.value.id for outcome in outcomes}) == 1
     assert sorted(outcome.secret for outcome in outcomes) == ["not stored"] * 99 + ["returned"]
     assert sum(outcome.value.secret is not None for outcome in outcomes) == 1
     assert {outcome.verdict for outcome in refused} == {Verdict.REFUSED}
     assert service.arrivals("webhooks.create") == 2
-
-
-async def raced(*clients, many, **write):
-    """Run one create *many* times at once; if it was applied, it was once, and the others are told so."""
-    outcomes = await asyncio.gather(*(create(each, **write).outcome() for each in clients * many))
-    if outcomes[0].applied:
-        assert sorted(outcome.replayed for outcome in outcomes) == [False] + [True] * (len(outcomes) - 1)
-        assert len({outcome.value.id for outcome in outcomes}) == 1
-    return outcomes
 
 
 async def test_refused_write_is_done_anew(service, address):
@@ -399,20 +392,6 @@ async def test_bad_names(service, tmp_path, query):
 # --- several processes
 
 
-async def test_racers_in_two_clients(service, shared):
-    """One send; the other client waits and returns that verdict."""
-    service.script("webhooks.create", "slow 0.3")
-    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
-        outcomes = await raced(one, other, many=20)
-        service.script("webhooks.create", "400")
-        refused = await asyncio.gather(
-            *(create(each, "r", url="https://r.example/").outcome() for each in (one, other) * 20)
-        )
-    assert {outcome.secret for outcome in outcomes} == {"returned", "not stored"}
-    assert Verdict.REFUSED in {outcome.verdict for outcome in refused}
-    assert len(service.ledger.effects("webhooks.create")) <= 2
-
-
 @pytest.mark.parametrize("knows", [False, True], ids=["reads first", "would send at once"])
 async def test_writes_to_one_thing_keep_their_order_in_two_clients(service, shared, knows):
     """The second waits until the first is settled, and none is blamed on a stranger."""
@@ -599,11 +578,10 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
         assert await journal.keys.doubts.through() == 0  # as of the last connection
         store._place["timeline"] = "00000077"
         await go_to_another_timeline(store)
-        connection = await asyncpg.connect(database().address)
-        await connection.execute(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
-        )
-        await connection.close()
+        async with connected() as owner:
+            await owner.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
+            )
         if knows == "nothing":
             client._view.session.server_clock.__init__()
         for _ in range(2):

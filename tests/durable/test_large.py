@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import asyncpg
 import pytest
 
 from invsvc_async.batch import Batch
@@ -15,7 +14,8 @@ from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates
 from tests.durable.stores import KINDS, numbers, opened, store_of
 from tests.durable.test_leases import transaction, until_blocked
-from tests.support.database import database
+from tests.support.database import connected, database
+from tests.support.waiting import until
 
 ROWS = 6_000
 LATER = 2**50
@@ -176,12 +176,6 @@ def create(client, number):
 
 async def counted_by_server(schema, what, least):
     """Return what the server has counted of entries, once it knows of so many changes."""
-    text = "SELECT * FROM pg_stat_user_tables WHERE relname = 'entries' AND schemaname = $1"
-    connection = await asyncpg.connect(database().address)
-    try:
-        async with asyncio.timeout(60):  # it counts them some time after they are committed
-            while (row := await connection.fetchrow(text, schema))[what] < least:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.05)
-    finally:
-        await connection.close()
-    return row
+    text = f"SELECT * FROM pg_stat_user_tables WHERE (relname, schemaname) = ('entries', $1) AND {what} >= $2"
+    async with connected() as owner:
+        return await until(lambda: owner.fetchrow(text, schema, least))  # some time after the commit

@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 
-from invsvc_async import Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.client import options_of
@@ -126,27 +125,6 @@ async def test_batch_that_is_run_again(service, client, proxy, make, lost, reque
             proxy.lose(first[1].key)
         assert await all_of(batch, make(client, 3)) == []
     assert (proxy.lost, service.arrivals("webhooks.create")) == (1, 3)
-
-
-async def test_writes_to_do_again(client, proxy, request):
-    """The number of reopened writes is right."""
-    async with Batch.open(proxy.journal(f"l{abs(hash(request.node.name))}"), client) as batch:
-        await all_of(batch, [client.webhooks.update("wh_none", description=str(n)) for n in range(3)])
-        proxy.lose(".entries AS e SET state", "COMMIT")
-        assert await batch.retry(verdict=Verdict.REFUSED) == 3
-        assert proxy.lost == 1
-        assert len(await all_of(batch)) == 3
-
-
-async def test_take_over(proxy, client):
-    """A process that was told nothing of the lanes that it took holds them all the same."""
-    store = PostgresStore(proxy.journal("taken"), Opening("batch", lanes=4))
-    async with opened(store):
-        leases = Leases(store, options_of(client).session.clock)
-        await leases.beat()
-        proxy.lose(".lanes AS l SET owner", "COMMIT")
-        assert len(await leases.take(4)) == 4
-        assert (proxy.lost, await leases.beat(), len(leases.lanes)) == (1, 1, 4)
 
 
 async def test_take_over_that_is_cancelled(proxy, client, monkeypatch):

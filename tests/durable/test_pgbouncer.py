@@ -8,13 +8,12 @@ import shutil
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlsplit
 
-import asyncpg
 import pytest
 
 from invsvc_async import JournalError
 from invsvc_async.batch import Batch
 from tests.batch.writing import all_of, creates
-from tests.support.database import database
+from tests.support.database import connected, database
 
 PGBOUNCER = shutil.which("pgbouncer")
 pytestmark = [
@@ -28,9 +27,8 @@ async def pooler(folder, port, role, mode):
     """Start PgBouncer on *port*; yield the address of the database behind it."""
     server = database()
     socket = parse_qs(urlsplit(server.address).query)["host"][0]
-    connection = await asyncpg.connect(server.address)
-    await connection.execute(f"CREATE ROLE {role} SUPERUSER LOGIN")
-    await connection.close()
+    async with connected() as owner:
+        await owner.execute(f"CREATE ROLE {role} SUPERUSER LOGIN")
     connect = f"host={socket} user={role}"
     (folder / "users").write_text('"postgres" ""\n')
     (folder / "ini").write_text(

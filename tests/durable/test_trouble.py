@@ -6,22 +6,21 @@ import asyncio
 import logging
 from urllib.parse import urlsplit
 
-import asyncpg
 import pytest
 
-from invsvc_async import JournalError, Outbox
+from invsvc_async import JournalError
 from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import entries_of, summary_of, workers_of
-from invsvc_async.durable.journal import ClientJournal
+from invsvc_async.client import options_of
+from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.postgres_store import PostgresStore
-from invsvc_async.durable.scripts import numbers
+from invsvc_async.durable.scripts import drop, numbers
 from invsvc_async.durable.tables import Opening
 from invsvc_async.storage import postgres_pool
-from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates, opened as opened_batch
-from tests.durable.stores import opened
-from tests.outbox.conftest import enqueue
-from tests.support.database import database
+from tests.durable.stores import SENT, end, fill, lanes_of, opened
+from tests.support.database import connected, database
 from tests.support.database_proxy import database_proxy
 from tests.support.note_commits import note_commits
 from tests.support.waiting import until
@@ -35,9 +34,8 @@ def name(request):
 @pytest.fixture
 async def owner():
     """Yield a connection of the database's owner."""
-    connection = await asyncpg.connect(database().address)
-    yield connection
-    await connection.close()
+    async with connected() as connection:
+        yield connection
 
 
 @pytest.fixture
@@ -156,25 +154,6 @@ async def test_database_that_is_read_only(role, name, owner):
             await entries.store.rows("INSERT INTO {s}facts VALUES ('a', 'b')")
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (asyncpg.DiskFullError("no space left"), "Its disk is full. What was stored before is safe"),
-        (asyncpg.InvalidSQLStatementNameError('"s1" does not exist'), "max_prepared_statements"),
-        (asyncpg.QueryCanceledError("canceling statement"), "statement_timeout"),
-    ],
-)
-async def test_words_about_an_error_of_the_server(name, error, words):
-    """They say what is safe, and what to do."""
-
-    async def fail(_connection):
-        raise error
-
-    async with opened(batch_at(database().journal(name))) as store:
-        with pytest.raises(JournalError, match=words):
-            await store.ask(fail)
-
-
 async def test_stricter_isolation_by_default(name, owner):
     """Two that number their writes at the same time see each other's all the same: the numbers are in order."""
     address = database().journal(name, default_transaction_isolation="repeatable%20read")
@@ -217,42 +196,26 @@ async def test_commits_that_a_default_leaves_in_memory(name):
         assert [*(await store.rows("SHOW synchronous_commit"))[0]] == ["remote_write"]
 
 
-@pytest.fixture
-def pooler(monkeypatch):
-    """Let each session have the defaults of its role alone, as those have that a pooler in transaction mode gives."""
-    monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")
-
-
-@pytest.mark.usefixtures("pooler")
 @pytest.mark.parametrize("default", ["off", "remote_write"])
-async def test_commit_of_a_batch_in_another_session(name, client, default):
-    """What is stored before a send is on the disk, and so is the verdict."""
+async def test_commits_in_another_session(name, client, monkeypatch, default):
+    """
+    What is stored before a send is on the disk, and so is the verdict; what was dropped is gone for good.
+
+    Also in a session that has the defaults of its role alone, as a pooler in transaction mode gives it.
+    """
+    monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")
     address = database().journal(name, synchronous_commit=default)
-    async with Batch.open(address, client) as batch:
-        await note_commits(batch.entries.store)
-        hook = await client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
-        await all_of(batch, [client.webhooks.update(hook, description="x").keyed("row-1")])
-        found = await batch.entries.facts.get("UPDATE")
-    assert found.split() == ["on" if default == "off" else default] * 2
-
-
-@pytest.mark.usefixtures("pooler")
-async def test_commit_of_a_journal_in_another_session(service, shared):
-    """What is stored before a send is on the disk."""
-    journal = ClientJournal(f"{shared}&synchronous_commit=off")
-    async with client_of(service, journal=journal) as client:
-        await client.recover()
-        await note_commits(journal._store)
-        await client.webhooks.update(service.seed_webhook().id, description="x")
-        [[commits]] = await journal._store.rows("SELECT value FROM {s}facts WHERE name = 'INSERT'")
-        assert commits == "on"
-
-
-@pytest.mark.usefixtures("pooler")
-async def test_drop_from_an_outbox_in_another_session(service, client, name):
-    """What was dropped is gone for good."""
-    async with Outbox.open(database().at(outbox=name, silence=1, synchronous_commit="off"), client) as outbox:
-        [key] = await enqueue(outbox, client.webhooks.update(service.seed_webhook().id, description="x"))
-        await note_commits(outbox._store.store)
-        assert await outbox.drop(key)
-        assert await outbox._store.facts.get("DELETE") == "on"
+    async with opened(batch_at(address)) as store:
+        (lane,) = await lanes_of(store, options_of(client).session.clock)
+        entry, _ = await fill(store, "of a batch", "to drop")
+        await note_commits(store)
+        entry.state, entry.intent = State.SENDING, SENT
+        await lane.put(entry)
+        await end(lane, entry)
+        await lane.put(
+            Entry(key="of a journal", state=State.SENDING, operation="webhooks.update", intent=SENT)
+        )
+        await store.run(lambda: drop("to drop", set(), done=False))
+        found = await Facts(store).beginning("")
+    how = "on" if default == "off" else default
+    assert found.items() >= {"UPDATE": f"{how} {how}", "INSERT": how, "DELETE": how}.items()

@@ -9,7 +9,7 @@ import hmac
 import json
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from invsvc_async.events import Delivery
+from invsvc_async.events import Delivery, SharedHeader
 
 if TYPE_CHECKING:
     import sqlite3
@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 SECRET = "whsec_of_the_test"
 SHARED = ("X-Shared", "agreed-in-the-dashboard")
+HEADER = SharedHeader(*SHARED)
 
 RESOURCE_TYPES = (
     "payment.created", "payment.updated", "payment.succeeded", "payment.canceled", "payment.deleted",

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from typing import TYPE_CHECKING, Any
 
-import asyncpg
 import pytest
 
 from invsvc_async import events
-from tests.support.database import database
+from tests.support.database import connected, database
+from tests.support.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
 _numbers = itertools.count(1)
+
+
+def pytest_asyncio_loop_factories(config: Any, item: pytest.Item) -> dict[str, Any]:
+    """Run what is marked in virtual time."""
+    marked = item.get_closest_marker("loop_time")
+    return {"asyncio": VirtualTimeLoop if marked else asyncio.new_event_loop}
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +36,15 @@ async def own_postgres() -> AsyncIterator[str]:
     """Yield the address of a database for this test, whose tables have their default names."""
     async with database().fresh(f"events{next(_numbers)}") as address:
         yield address
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the path, or the address, of a new store of each kind."""
+    if request.param == "SQLite":
+        return str(tmp_path / "events.db")
+    address: str = request.getfixturevalue("own_postgres")
+    return address
 
 
 class Kept:
@@ -53,12 +69,8 @@ class KeptInPostgres(Kept):
 
     async def pass_time(self, seconds: float) -> None:
         """Advance the store's clock."""
-        connection = await asyncpg.connect(self._dsn)
-        try:
-            turn = f"UPDATE {self._table} SET due = due - $1"
-            await connection.execute(turn, seconds)
-        finally:
-            await connection.close()
+        async with connected(self._dsn) as connection:
+            await connection.execute(f"UPDATE {self._table} SET due = due - $1", seconds)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -1,7 +1,7 @@
 """
 The receiving process that the tests kill: an inbox on a store, served by aiohttp.
 
-``inbox_process.py STORE LOG``: prints its port, and writes each key to LOG as its handler ends.
+``python -m tests.events.inbox_process STORE LOG``: prints its port, and writes each key to LOG as its handler ends.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from aiohttp import web
 
 from invsvc_async import events
 from invsvc_async.events.receiving import worker
-from tests.events.bodies import SHARED
+from tests.events.bodies import HEADER
 
 
 async def main(store: str, log: str) -> None:
     worker._MARGIN = 0.5  # a lease is not to be waited for longer than the test lasts
     policy = events.InboxPolicy(timeout=0.5, poll=0.05, concurrency=32, initial=0.01)
-    header = events.SharedHeader(*SHARED)
-    receiver = events.Receiver(secrets=(), shared_header=header, mode="inbox", store=store, inbox=policy)
+    receiver = events.Receiver(secrets=(), shared_header=HEADER, mode="inbox", store=store, inbox=policy)
     written = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     @receiver.on("*")

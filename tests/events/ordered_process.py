@@ -1,7 +1,7 @@
 """
 Be one of the processes that the tests kill: an inbox whose handler is called in the order of each invoice.
 
-``ordered_process.py STORE LOG``: prints a line once it runs, and writes each begin and end of a handler to LOG.
+``python -m tests.events.ordered_process STORE LOG``: prints a line once it runs, and writes each begin and end of a handler to LOG.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import random
 import sys
 
 from invsvc_async import events
-from tests.events.bodies import SHARED
+from tests.events.bodies import HEADER
 
 CONCURRENCY = 8
 
@@ -22,8 +22,7 @@ def receiver_on(store: str, log: str) -> events.Receiver:
     policy = events.InboxPolicy(
         timeout=600.0, poll=0.02, concurrency=CONCURRENCY, initial=0.01, maximum=0.01, attempts=1000
     )
-    header = events.SharedHeader(*SHARED)
-    receiver = events.Receiver(secrets=(), shared_header=header, mode="inbox", store=store, inbox=policy)
+    receiver = events.Receiver(secrets=(), shared_header=HEADER, mode="inbox", store=store, inbox=policy)
     written = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     @receiver.middleware

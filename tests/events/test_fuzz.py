@@ -10,11 +10,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from invsvc_async import events
 from invsvc_async.errors import EventError, FieldError
-from tests.events.bodies import RESOURCE_TYPES, SECRET, SHARED, SIGNED_TYPES, headers_of, signature
+from tests.events.bodies import HEADER, RESOURCE_TYPES, SECRET, SHARED, SIGNED_TYPES, headers_of, signature
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.one_python]
 
-HEADER = events.SharedHeader(*SHARED)
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("\ud800")
 values = st.recursive(

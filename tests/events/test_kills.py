@@ -4,44 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import random
 import sqlite3
-import sys
 from collections import Counter
-from pathlib import Path
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-import asyncpg
 import pytest
 
 from tests.events.bodies import encoded, headers_of, v2
+from tests.support.children import first_lines, started
+from tests.support.database import connected
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.untraced
 
-ROOT = Path(__file__).parents[2]
+EVENTS = 7_000
 IN_FLIGHT = 32  # handlers that run at once in one process
 
 
 class Receiving:
     """A receiving process that can be killed and started anew."""
 
-    def __init__(self, store: str, log: Path) -> None:
-        self._command = [sys.executable, str(ROOT / "tests/events/inbox_process.py"), store, str(log)]
+    def __init__(self, *arguments: object) -> None:
+        self._arguments = arguments
         self._process: asyncio.subprocess.Process | None = None
         self.port = 0
         self.kills = 0
 
     async def start(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdout=asyncio.subprocess.PIPE, env=environment
-        )
-        assert self._process.stdout is not None
-        self.port = int(await self._process.stdout.readline())
+        self._process = await started("tests.events.inbox_process", *self._arguments)
+        [port] = await first_lines(self._process, 1)
+        self.port = int(port)
 
     async def kill(self) -> None:
         assert self._process is not None
@@ -103,68 +101,40 @@ async def deliver_all(
     return answers
 
 
-async def until_handled(count: Callable[[], object], events: int) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            found = count()
-            if asyncio.iscoroutine(found):
-                found = await found
-            if found == [("handled", events)]:
-                return
-            await asyncio.sleep(0.1)
+async def kept_in(store: str) -> list[tuple[str, str]]:
+    """Return keys and states of the events, as they are in the tables."""
+    if not store.startswith("postgresql"):
+        with closing(sqlite3.connect(store)) as db:
+            return db.execute("SELECT key, state FROM delivery").fetchall()
+    async with connected(store) as connection:
+        return [tuple(row) for row in await connection.fetch("SELECT key, state FROM invsvc_delivery")]
 
 
-def judge_log(log: Path, keys: set[str], kills: int) -> None:
-    """Every event's handler ended, and only what was in hand at a kill may have run again."""
-    ended = Counter(log.read_text().split())
-    assert set(ended) == keys
-    again = sum(times - 1 for times in ended.values())
-    assert again <= kills * IN_FLIGHT
+@pytest.mark.parametrize(
+    ("place", "processes", "kills"), [("SQLite", 1, 6), ("PostgreSQL", 2, 4)], indirect=["place"]
+)
+async def test_inbox_that_is_killed(tmp_path: Path, place: str, processes: int, kills: int) -> None:
+    """
+    10,000 deliveries, duplicated and reordered, over kills: every event is on record as handled, once.
 
+    Two processes receive and work at once, each killed in its turn.  Only what was in hand at a kill may have
+    run again.
+    """
+    chance, log = random.Random(processes), tmp_path / "log"
+    receiving = [Receiving(place, log) for _ in range(processes)]
+    whole = sorted((f"dlv_{number}", "handled") for number in range(EVENTS))
 
-@pytest.mark.parametrize("seed", [1])
-async def test_inbox_on_sqlite_that_is_killed(tmp_path: Path, seed: int) -> None:
-    """10,000 deliveries, duplicated and reordered, over kills: every event is on record as handled, once."""
-    chance = random.Random(seed)
-    store, log, events = tmp_path / "events.db", tmp_path / "log", 7_000
-    receiving = Receiving(str(store), log)
+    async def all_handled() -> bool:
+        return sorted(await kept_in(place)) == whole
 
-    answers = await deliver_all(requests_of(chance, events=events, deliveries=10_000), [receiving], 6, chance)
-
-    db = sqlite3.connect(store)
-    await until_handled(
-        lambda: db.execute("SELECT state, count(*) FROM delivery GROUP BY state").fetchall(), events
-    )
-    keys = [key for (key,) in db.execute("SELECT key FROM delivery")]
-    db.close()
-    await receiving.kill()
-    assert sorted(keys) == sorted(f"dlv_{number}" for number in range(events))
-    assert answers[200] == 10_000
-    assert answers[0] > 0, "no kill was felt"
-    judge_log(log, set(keys), receiving.kills)
-
-
-async def test_inbox_on_postgres_of_two_processes_that_are_killed(tmp_path: Path, own_postgres: str) -> None:
-    """The same with two processes that receive and work at once, each killed in its turn."""
-    chance = random.Random(2)
-    log, events = tmp_path / "log", 7_000
-    receiving = [Receiving(own_postgres, log), Receiving(own_postgres, log)]
-
-    answers = await deliver_all(requests_of(chance, events=events, deliveries=10_000), receiving, 4, chance)
-
-    db = await asyncpg.connect(own_postgres)
-
-    async def count() -> object:
-        return [
-            tuple(row) for row in await db.fetch("SELECT state, count(*) FROM invsvc_delivery GROUP BY state")
-        ]
-
-    await until_handled(count, events)
-    keys = [row["key"] for row in await db.fetch("SELECT key FROM invsvc_delivery")]
-    await db.close()
+    requests = requests_of(chance, events=EVENTS, deliveries=10_000)
+    answers = await deliver_all(requests, receiving, kills, chance)
+    await until(all_handled, every=0.1)
     for one in receiving:
         await one.kill()
-    assert sorted(keys) == sorted(f"dlv_{number}" for number in range(events))
+
+    ended = Counter(log.read_text().split())
     assert answers[200] == 10_000
     assert answers[0] > 0, "no kill was felt"
-    judge_log(log, set(keys), sum(one.kills for one in receiving))
+    assert sorted((key, "handled") for key in ended) == whole
+    assert ended.total() - EVENTS <= sum(one.kills for one in receiving) * IN_FLIGHT

@@ -7,55 +7,46 @@ What they did is read in a log that the handlers write, not in the store.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import sqlite3
-import sys
 from collections import Counter
-from pathlib import Path
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-import asyncpg
 import pytest
 
 from tests.events.bodies import SHARED, encoded, v2
 from tests.events.ordered_process import CONCURRENCY, receiver_on
+from tests.events.receiving.test_receiver import until_none_is_open
+from tests.support.children import first_lines, started
+from tests.support.database import connected
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from invsvc_async import events
 
 pytestmark = pytest.mark.untraced
 
-ROOT = Path(__file__).parents[2]
 # The end of all leases, once those who held them are dead.
-EXPIRE_SQLITE = "UPDATE delivery SET due = 0 WHERE state = 'open' AND token <> '' AND due < 9e999"
-EXPIRE_POSTGRES = """
-    UPDATE invsvc_delivery SET due = 0 WHERE state = 'open' AND token <> '' AND due < 'infinity'
-"""
+EXPIRE = "UPDATE {} SET due = 0 WHERE state = 'open' AND token <> '' AND due < {}"
 
 
 class Processes:
     """Two processes, of which the second dies some time after the first; then all leases end."""
 
     def __init__(self, store: str, log: Path, expire: Callable[[], Awaitable[object]]) -> None:
-        self._command = [sys.executable, str(ROOT / "tests/events/ordered_process.py"), store, str(log)]
-        self._log = log
+        self._store, self._log = store, log
         self._expire = expire
         self._running: list[asyncio.subprocess.Process] = []
         self.kills = 0
 
     async def start(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         for _ in range(2):
-            process = await asyncio.create_subprocess_exec(
-                *self._command, stdout=asyncio.subprocess.PIPE, env=environment
-            )
-            self._running.append(process)
+            self._running.append(await started("tests.events.ordered_process", self._store, self._log))
         for process in self._running:
-            assert process.stdout is not None
-            assert await process.stdout.readline() == b"runs\n"
+            assert await first_lines(process, 1) == ["runs"]
 
     async def kill(self, pause: float) -> None:
         for process in self._running:
@@ -99,9 +90,8 @@ async def handle_over_kills(
                 await asyncio.sleep(chance.uniform(0.1, 0.4))
                 await processes.kill(chance.uniform(0.0, 0.2))
                 await processes.start()
-        async with asyncio.timeout(600):
-            while (counts := await receiver.store.counts())["open"]:  # noqa: ASYNC110 - it knows nothing of this
-                await asyncio.sleep(0.1)
+        await until_none_is_open(receiver.store, every=0.1, within=600)
+        counts = await receiver.store.counts()
     finally:
         await processes.kill(0)
     await receiver.store.close()
@@ -143,29 +133,18 @@ def judge(log: Path, *, number: int, kills: int) -> None:
     assert ends.total() <= 2 * number + failures + kills * CONCURRENCY
 
 
-async def test_order_on_sqlite_of_two_processes_that_are_killed(tmp_path: Path) -> None:
+async def test_order_of_two_processes_that_are_killed(tmp_path: Path, place: str) -> None:
     """No event is handled twice at once, out of order, or not at all."""
-    store, log = tmp_path / "events.db", tmp_path / "log"
-
-    async def expire() -> None:
-        db = sqlite3.connect(store, timeout=60, isolation_level=None)
-        db.execute(EXPIRE_SQLITE)
-        db.close()
-
-    kills = await handle_over_kills(str(store), log, expire, number=120, invoices=8, rounds=1)
-
-    judge(log, number=120, kills=kills)
-
-
-async def test_order_on_postgres_of_two_processes_that_are_killed(tmp_path: Path, own_postgres: str) -> None:
-    """The same on PostgreSQL."""
     log = tmp_path / "log"
 
     async def expire() -> None:
-        db = await asyncpg.connect(own_postgres)
-        await db.execute(EXPIRE_POSTGRES)
-        await db.close()
+        if not place.startswith("postgresql"):
+            with closing(sqlite3.connect(place, timeout=60, isolation_level=None)) as db:
+                db.execute(EXPIRE.format("delivery", "9e999"))
+            return
+        async with connected(place) as connection:
+            await connection.execute(EXPIRE.format("invsvc_delivery", "'infinity'"))
 
-    kills = await handle_over_kills(own_postgres, log, expire, number=120, invoices=8, rounds=1)
+    kills = await handle_over_kills(place, log, expire, number=120, invoices=8, rounds=1)
 
     judge(log, number=120, kills=kills)

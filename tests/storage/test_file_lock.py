@@ -19,6 +19,7 @@ from invsvc_async.batch.entries import summary_of
 from invsvc_async.storage import file_lock
 from invsvc_async.storage.file_lock import FileLock, WhileOpen
 from tests.batch.writing import opened
+from tests.support.forks import forks
 
 # Another process that owns the file for a moment, and writes some pages.
 OWNER = """
@@ -46,7 +47,6 @@ try:
 except JournalError as error:
     print(error)
 """
-FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
 
 async def owned_elsewhere(path):
@@ -148,8 +148,7 @@ def acquired_elsewhere(path):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 - our own
 
 
-@FORKS
-@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+@forks
 def test_forked_process_that_outlives_the_lock(tmp_path):
     """It does not keep the lock, which it would until it ends."""
     lock = FileLock(tmp_path / "run.db", "journal", "")
@@ -161,8 +160,7 @@ def test_forked_process_that_outlives_the_lock(tmp_path):
     lock.release()
 
 
-@FORKS
-@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+@forks
 def test_forked_process_that_releases_the_lock(tmp_path):
     """The lock is still its parent's, and so is the file of a lock that is one."""
     lock, other = FileLock(tmp_path / "run.db", "journal", ""), WhileOpen(tmp_path / "out.csv.lock")

@@ -7,7 +7,7 @@ import itertools
 import os
 import random
 import sqlite3
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 
 import pytest
 
@@ -30,17 +30,6 @@ PAGE = 4096  # bytes
 NOBODY = 65534
 
 
-async def left_open(service, path, many=1):
-    """Leave *many* writes in doubt in the journal at *path*."""
-    service.script("webhooks.create", *["apply, then hang 0.05"] * many)
-    service.script("webhooks.list", *["500"] * 200)
-    async with client_of(service, journal=path) as client:
-        for number in range(many):
-            hook = {**HOOK, "description": f"{number} {'x' * 2000}"}
-            write = client.webhooks.create(**hook, tag=True).with_policy(deadline=0.1)
-            assert (await write.outcome()).verdict is Verdict.UNKNOWN
-
-
 async def test_journal_that_is_killed(tmp_path):
     """Killed three times under faults, each write that arrived has one effect at most and a true verdict."""
     survived = await journals(3, tmp_path, seed_of=5)
@@ -49,35 +38,19 @@ async def test_journal_that_is_killed(tmp_path):
     assert survived.writes > survived.kills == 3  # each process got as far as the service before its kill
 
 
-@pytest.mark.parametrize("rot", [b"\0", b"\xff"], ids=["zeros", "ones"])
-async def test_journal_with_a_damaged_page(service, tmp_path, rot):
-    """A damaged page raises JournalError with the path, wherever it is, and no entry is lost silently."""
-    path = tmp_path / "journal.db"
-    await left_open(service, path, many=8)
-    cut_power(path)
-    whole = path.read_bytes()
-    told = 0
-    for page in range(len(whole) // PAGE):
-        path.write_bytes(whole[: page * PAGE] + rot * PAGE + whole[(page + 1) * PAGE :])
-        client = client_of(service, journal=path)
-        [found] = await asyncio.gather(client.recover(), return_exceptions=True)
-        await client.aclose()
-        if isinstance(found, JournalError):
-            told += str(path) in str(found)
-        else:
-            assert len(found) == 8, f"page {page}: some were lost, and nothing was said: {found}"
-
-    assert told >= 2
-
-
 def rotten(whole, trials):
-    """Return copies of a file, each with a few bits flipped in one of its pages."""
+    """Return copies of a file, each with a few bits flipped in one of its pages, or with a page of zeros or ones."""
     chance = random.Random(1)
-    for page, _ in itertools.product(range(len(whole) // PAGE), range(trials)):
-        content = bytearray(whole)
-        for _ in range(8):
-            content[page * PAGE + chance.randrange(PAGE)] ^= 1 << chance.randrange(8)
-        yield page, bytes(content)
+    for page in range(len(whole) // PAGE):
+        at = slice(page * PAGE, (page + 1) * PAGE)
+        for trial in range(trials):
+            content = bytearray(whole)
+            if trial < 2:
+                content[at] = (b"\0", b"\xff")[trial] * PAGE
+            else:
+                for _ in range(8):
+                    content[at.start + chance.randrange(PAGE)] ^= 1 << chance.randrange(8)
+            yield page, bytes(content)
 
 
 def settled(path):
@@ -100,7 +73,7 @@ async def run(path, client, hooks):
 
 
 async def test_batch_with_a_damaged_page(service, tmp_path):
-    """Flipped bits raise JournalError or change nothing: no finished write is sent again."""
+    """Damage raises JournalError with the path, or changes nothing: no finished write is sent again."""
     hooks = [service.seed_webhook() for _ in range(60)]
     told = []
     async with client_of(service) as client:
@@ -111,6 +84,7 @@ async def test_batch_with_a_damaged_page(service, tmp_path):
             path.write_bytes(content)
             [found] = await asyncio.gather(run(path, client, hooks), return_exceptions=True)
             told += [page] if isinstance(found, JournalError) else []
+            assert not isinstance(found, JournalError) or str(path) in str(found)
             if isinstance(found, JournalError) and "is damaged" in str(found):
                 assert "older copy" in str(found)  # the error must not make the user repeat writes
             assert "livemode" not in str(found)  # nothing of a body
@@ -211,30 +185,19 @@ async def test_folder_that_cannot_be_written(service, tmp_path):
 
 
 @pytest.mark.parametrize("held", [True, False], ids=["in use", "free"])
-async def test_journals_with_two_hard_links(service, tmp_path, held):
+async def test_file_with_two_hard_links(service, tmp_path, held):
     """A file with two names has no owner, because SQLite's log belongs to one name. Nothing is sent."""
-    (tmp_path / "other").mkdir()
-    hook = service.seed_webhook()
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(client_of(service))
-        first = await stack.enter_async_context(client_of(service, journal=tmp_path / "journal.db"))
-        await first.webhooks.get(hook.id)
-        batch = await stack.enter_async_context(Batch.open(tmp_path / "run.db", client))
-        await first.webhooks.update(hook.id, description="x")
+    other = tmp_path / "other" / "run.db"
+    other.parent.mkdir()
+    async with client_of(service) as client, Batch.open(tmp_path / "run.db", client) as batch:
         if not held:
             await batch.entries.aclose()
-            await first.aclose()
-        for name in ("run.db", "journal.db"):
-            (tmp_path / "other" / name).hardlink_to(tmp_path / name)
+        other.hardlink_to(tmp_path / "run.db")
         with pytest.raises(JournalError, match="another name" if held else "2 names"):
-            await run(tmp_path / "other" / "run.db", client, [hook])
+            await run(other, client, [service.seed_webhook()])
         with pytest.raises(JournalError, match="2 names"):
-            await report(tmp_path / "other" / "run.db", client, [])
-        second = client_of(service, journal=tmp_path / "other" / "journal.db")
-        with pytest.raises(JournalError, match="another name" if held else "2 names"):
-            await second.webhooks.update(hook.id, description="y").outcome()
-        await second.aclose()
-    assert service.arrivals("webhooks.update") == 1
+            await report(other, client, [])
+    assert service.arrivals("webhooks.update") == 0
 
 
 USES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import asyncpg
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from invsvc_async import ConfigurationError, JournalError
 from invsvc_async.storage import postgres_pool
 from invsvc_async.storage.postgres_pool import Pool
-from tests.support.database import database
+from tests.support.database import connected, database
 from tests.support.waiting import until
 
 
@@ -27,15 +28,28 @@ async def pool(monkeypatch):
 @pytest.fixture
 async def other():
     """Return a connection of somebody else."""
-    connection = await asyncpg.connect(database().address)
-    yield connection
-    await connection.close()
+    async with connected() as connection:
+        yield connection
 
 
 async def test_value_that_the_database_cannot_store(pool):
     """It is refused at once, although asyncpg's error is of the same class as that of a lost connection."""
     with pytest.raises(JournalError, match="refused a statement"):
         await pool.fetch("SELECT $1::int", "no number")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (asyncpg.DiskFullError("no space left"), "Its disk is full. What was stored before is safe"),
+        (asyncpg.InvalidSQLStatementNameError('"s1" does not exist'), "max_prepared_statements"),
+        (asyncpg.QueryCanceledError("canceling statement"), "statement_timeout"),
+    ],
+)
+async def test_words_about_an_error_of_the_server(pool, error, words):
+    """They say what is safe, and what to do."""
+    with pytest.raises(JournalError, match=words):
+        await pool.ask(AsyncMock(side_effect=error))
 
 
 async def test_pool_that_is_not_open():

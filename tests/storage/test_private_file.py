@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,53 +15,69 @@ from invsvc_async.errors import JournalError
 from invsvc_async.storage.private_file import write_private
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 pytestmark = pytest.mark.one_python
 
 
-async def _event_store(path: Path) -> None:
+@asynccontextmanager
+async def _event_store(path: Path) -> AsyncIterator[None]:
     store = events.SqliteStore(path)
     try:
         await store.open()
+        yield
     finally:
         await store.close()
 
 
-async def _journal(path: Path) -> None:
+@asynccontextmanager
+async def _journal(path: Path) -> AsyncIterator[None]:
     journal = ClientJournal(path)
     try:
         await journal.open()
+        yield
     finally:
         await journal.aclose()
 
 
-async def _secrets(path: Path) -> None:
-    async with SecretsFile(path):
-        pass
-
-
-async def _text(path: Path) -> None:
+@asynccontextmanager
+async def _text(path: Path) -> AsyncIterator[None]:
     write_private(path, "text")
+    yield
 
 
-users = pytest.mark.parametrize("use", [_event_store, _journal, _secrets, _text])
+users = pytest.mark.parametrize("use", [_event_store, _journal, SecretsFile, _text])
+
+
+def _modes(folder: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_mode & 0o777 for file in folder.iterdir()}
+
+
+@users
+async def test_new_file(use, tmp_path):
+    """It is for its owner alone, whatever the umask, and so are the log and the index beside it."""
+    before = os.umask(0)
+    try:
+        async with use(tmp_path / "file"):
+            modes = _modes(tmp_path)
+    finally:
+        os.umask(before)
+    assert {*modes.values()} == {0o600}
+    assert use not in {_event_store, _journal} or {*modes} >= {"file", "file-wal", "file-shm"}
 
 
 @users
 async def test_file_that_others_may_read(use, tmp_path):
-    """It is made private, with what a killed process left of its log."""
+    """It is made private, and nothing is left beside it that others may read."""
     path = tmp_path / "file"
-    path.touch()
+    async with use(path):
+        pass
     path.chmod(0o644)
-    log = tmp_path / "file-wal"
-    if use in {_event_store, _journal}:
-        await use(path)  # so that it is a database
-        path.chmod(0o644)
-    await use(path)
-
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert not log.exists()
+    async with use(path):
+        pass
+    assert {*_modes(tmp_path).values()} == {0o600}
+    assert not (tmp_path / "file-wal").exists()
 
 
 @users
@@ -71,7 +88,8 @@ async def test_file_of_another_user(use, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
 
     with pytest.raises((JournalError, OSError), match="belongs to another user"):
-        await use(path)
+        async with use(path):
+            pass
     assert path.read_bytes() == b""
 
 
@@ -90,4 +108,4 @@ async def test_secrets_file_of_another_user_and_root(tmp_path, monkeypatch):
 
     write_private(path, "text")
     with pytest.raises(JournalError, match="belongs to another user"):
-        await _secrets(path)
+        await SecretsFile(path).__aenter__()

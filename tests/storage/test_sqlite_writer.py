@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 
 import pytest
 
 from invsvc_async import JournalError
 from invsvc_async.storage.sqlite_writer import Writer
+from tests.support.forks import forks, in_child
 
 
 @pytest.fixture
@@ -63,11 +63,11 @@ async def test_request_that_fails_among_others(path):
 
     assert found[::2] == [1, 1]
     assert isinstance(found[1], JournalError)
+    assert isinstance(found[1].__cause__, sqlite3.IntegrityError)
     await writer.stop()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+@forks
 async def test_process_that_is_forked(path):
     """It cannot open what its parent had open: SQLite would not lock it, and lose what is stored."""
 
@@ -78,22 +78,8 @@ async def test_process_that_is_forked(path):
         await writer.stop()
         return "inserted"
 
-    def in_child():
-        ends, begins = os.pipe()
-        if (pid := os.fork()) == 0:
-            try:
-                os.write(begins, asyncio.run(insert()).encode())
-            except JournalError as error:
-                os.write(begins, str(error).encode())
-            finally:
-                os._exit(0)
-        os.waitpid(pid, 0)
-        os.close(begins)
-        with os.fdopen(ends) as reading:
-            return reading.read()
-
     writer = Writer("one", lambda: sqlite3.connect(path, isolation_level=None))
     await writer.start()
-    assert "open when this process was forked" in in_child()
+    assert "open when this process was forked" in in_child(lambda: asyncio.run(insert()))
     await writer.stop()
-    assert in_child() == "inserted"
+    assert in_child(lambda: asyncio.run(insert())) == "inserted"

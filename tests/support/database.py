@@ -62,16 +62,25 @@ class Database:
     @asynccontextmanager
     async def fresh(self, name: str) -> AsyncGenerator[str]:
         """Create an empty database called *name*, yield its address, and delete it."""
-        import asyncpg
+        async with connected(self.address) as admin:
+            await admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+            await admin.execute(f"CREATE DATABASE {name}")
+            try:
+                yield self.address.replace("/postgres?", f"/{name}?")
+            finally:
+                await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
-        admin = await asyncpg.connect(self.address)
-        await admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        await admin.execute(f"CREATE DATABASE {name}")
-        try:
-            yield self.address.replace("/postgres?", f"/{name}?")
-        finally:
-            await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
-            await admin.close()
+
+@asynccontextmanager
+async def connected(address: str = "") -> AsyncGenerator[Any]:
+    """Yield a connection of asyncpg to the database at *address*, by default to that of the tests."""
+    import asyncpg
+
+    connection = await asyncpg.connect(address or database().address)
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 def failing_at_return(

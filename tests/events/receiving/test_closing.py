@@ -11,7 +11,10 @@ import anyio
 import pytest
 
 from invsvc_async import events
-from tests.events.bodies import SHARED, encoded, v2
+from invsvc_async.errors import ConfigurationError
+from tests.events.bodies import HEADER, SHARED, encoded, v2
+from tests.events.receiving.test_receiver import eventually
+from tests.support.waiting import until_no
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,15 +25,12 @@ BODY = encoded(v2("invoice.created"))
 
 
 def receiver_at(path: Path, **settings: Any) -> events.Receiver:
-    header = events.SharedHeader(*SHARED)
-    return events.Receiver(secrets=(), shared_header=header, mode="inbox", store=path, **settings)
+    return events.Receiver(secrets=(), shared_header=HEADER, mode="inbox", store=path, **settings)
 
 
 async def threads_ended(path: Path) -> None:
     """Wait until no thread uses the file; a thread that stays makes this fail."""
-    async with asyncio.timeout(30):
-        while any(str(path) in thread.name for thread in threading.enumerate()):  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until_no(lambda: [each for each in threading.enumerate() if str(path) in each.name], within=30.0)
 
 
 class Handler:
@@ -108,9 +108,7 @@ async def test_receiver_that_is_entered_after_a_cancelled_closing(tmp_path, monk
         handler.may_end.set()
         body = encoded(v2("invoice.created", number=2))
         assert (await receiver.receive(body, dict([SHARED]))).outcome == "stored"
-        async with asyncio.timeout(30):
-            while handler.ended < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await eventually(lambda: handler.ended == 2)
 
     await threads_ended(path)
 
@@ -178,7 +176,7 @@ async def test_closing_while_handlers_use_all_threads(tmp_path, monkeypatch, sma
         await asyncio.wait({hangs})
 
 
-async def test_receiver_that_is_entered_twice_at_once(tmp_path) -> None:
+async def test_receiver_that_is_entered_twice(tmp_path) -> None:
     """One of the two is refused, also while the store is being opened; the other one works and closes."""
     path = tmp_path / "events.db"
     receiver, handler = receiver_at(path), Handler()
@@ -187,6 +185,8 @@ async def test_receiver_that_is_entered_twice_at_once(tmp_path) -> None:
 
     entered = await asyncio.gather(*(receiver.__aenter__() for _ in range(2)), return_exceptions=True)
     assert sorted(type(one).__name__ for one in entered) == ["ConfigurationError", "Receiver"]
+    with pytest.raises(ConfigurationError, match="already running"):
+        await receiver.__aenter__()
     await receiver.receive(BODY, dict([SHARED]))
     await handler.begun.wait()
     await receiver.__aexit__(None, None, None)

@@ -14,12 +14,13 @@ from aiohttp.test_utils import TestServer
 
 from invsvc_async import ApiKey, Client, ReadRetries, ServerError, TokenProvider
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.events import Gone, InboxPolicy, MemoryStore, Receiver, SharedHeader
+from invsvc_async.events import Gone, MemoryStore, Receiver
 from invsvc_async.models import Invoice
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.deliveries import prepare
 from invsvc_async.simulator.json_records import Record
-from tests.events.receiving.test_receiver import eventually
+from tests.events.bodies import HEADER, SHARED
+from tests.events.receiving.test_receiver import FAST, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.one_python
 
 Current: TypeAlias = Invoice | Gone
-HEADER = ("X-Shared", "agreed-in-the-dashboard")
 RETRIES = ReadRetries(initial=1e-6, maximum=1e-6)
-FAST = InboxPolicy(initial=1e-6, maximum=1e-6, poll=0.01, attempts=3)
 LISTS = {"E": "invoices.egress", "P": "invoices.payment_complements"}
 
 
@@ -53,7 +52,7 @@ class World:
 
     async def deliver(self, event: str, resource: Record, **options: Any) -> Delivery:
         return await self.service.deliver(
-            event, url=self.url, headers=dict([HEADER]), resource=resource, **options
+            event, url=self.url, headers=dict([SHARED]), resource=resource, **options
         )
 
     def change(self, invoice: Record, **fields: Any) -> Record:
@@ -63,7 +62,7 @@ class World:
 
 def receiver_of(client: Any, **settings: Any) -> Receiver:
     settings = {"store": MemoryStore(), "inbox": FAST, **settings}
-    return Receiver(secrets=(), shared_header=SharedHeader(*HEADER), client=client, **settings)
+    return Receiver(secrets=(), shared_header=HEADER, client=client, **settings)
 
 
 @asynccontextmanager
@@ -297,7 +296,7 @@ async def test_client_that_a_function_makes() -> None:
         for number in (1, 2):
             async with receiver, server_of(receiver) as server:
                 url = str(server.make_url("/"))
-                await service.deliver("invoice.created", url=url, headers=dict([HEADER]), resource=invoice)
+                await service.deliver("invoice.created", url=url, headers=dict([SHARED]), resource=invoice)
             assert len(made) == len(got) == number
             with pytest.raises(ConfigurationError, match="closed"):
                 await made[-1].invoices.egress()
@@ -333,7 +332,7 @@ async def test_receiver_that_is_not_async() -> None:
             got.append(current)
 
         body = {"id": "del_1", "type": "invoice.created", "livemode": True, "data": {"object": invoice}}
-        delivery = prepare("invoice.created", body, "", None, dict([HEADER]))
+        delivery = prepare("invoice.created", body, "", None, dict([SHARED]))
         with receiver.sync as threaded:
             receipt = await asyncio.to_thread(threaded.receive, delivery.body, delivery.headers)
             await asyncio.to_thread(threaded.stop)

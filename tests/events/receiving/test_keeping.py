@@ -72,25 +72,6 @@ async def test_times_that_the_worker_prunes_by() -> None:
         given.clear()
 
 
-@pytest.mark.parametrize("mode", ["inline", "inbox"])
-async def test_one_id_in_each_family(mode: Any) -> None:
-    """They are three events: nobody who can send one can keep another from being handled."""
-    service = Service(mode=mode, store=events.MemoryStore())
-    sat = signed_body("sat.invoice.synced", id="x1")
-    batch = signed_body("invoice_batch.completed", id="x1")
-    resources = [v2("invoice.created", id=key) for key in ("x1", "sat:x1", "invoice_batch:x1", "resource:x1")]
-    async with service.receiver:
-        for _ in range(2):
-            for body in resources:
-                await service.deliver(body, shared=True)
-            for body in (sat, batch):
-                await service.deliver(body, signed=True)
-        await eventually(lambda: len(service.seen) == 6)
-
-    assert (await service.receiver.store.counts())["handled"] == 6
-    assert len(service.seen) == 6
-
-
 async def test_two_receivers_with_their_own_secrets_on_one_store(tmp_path) -> None:
     """Each refuses what the other's secret signed, and an event that came to both is handled once."""
     one = Service(secrets=["one"], mode="inbox", store=str(tmp_path / "events.db"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any
 
-import asyncpg
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from invsvc_async import ConfigurationError, events, tracing
 from invsvc_async.errors import JournalError
 from invsvc_async.events.receiving import admission
-from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v2
+from tests.events.bodies import HEADER, SECRET, SHARED, encoded, headers_of, signature, signed_body, v2
 from tests.events.receiving.test_receiver import FAST, Service, eventually
-from tests.support.database import database
+from tests.support.database import connected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -99,8 +99,7 @@ async def test_counts_of_answers_and_calls() -> None:
 
 async def test_every_answer_is_counted() -> None:
     """Also what is refused by its head, comes too late, is cut off, or finds no room."""
-    header = events.SharedHeader(*SHARED)
-    receiver = events.Receiver(secrets=(), shared_header=header, max_body_bytes=2000)
+    receiver = events.Receiver(secrets=(), shared_header=HEADER, max_body_bytes=2000)
     headers = {"Content-Type": "application/json", **dict([SHARED])}
 
     async def broken(by: Exception) -> AsyncIterator[bytes]:
@@ -119,18 +118,6 @@ async def test_every_answer_is_counted() -> None:
 
     assert [each.status for each in given] == [405, 408, 400, 401, 503]
     assert receiver.stats().answers == Counter((each.status, each.outcome) for each in given)
-
-
-async def test_count_of_lost_leases() -> None:
-    """A handler that took longer than its lease is counted."""
-
-    class Losing(events.MemoryStore):
-        async def handled(self, entry: events.Entry, **_: Any) -> bool:
-            return False
-
-    service = Service(store=Losing())
-    await service.deliver(v2("invoice.created"), shared=True)
-    assert service.receiver.stats().leases_lost == 1
 
 
 async def test_backlog(kept) -> None:
@@ -246,65 +233,49 @@ async def test_dead_letters_in_metrics() -> None:
     traced = Traced(service.receiver)
     service.failures = 3
     async with service.receiver:
-        await service.receiver.receive(
-            encoded(v2("invoice.created")), {"X-Shared": "agreed-in-the-dashboard"}
-        )
+        await service.deliver(v2("invoice.created"), shared=True)
         await eventually(lambda: service.receiver.stats().dead_letters)
     assert traced.metric("invsvc.events.ended") == [({"invsvc.end": "dead letter"}, 1)]
 
 
-async def refusing_writes(kind: str, address: str, path: Any) -> Any:
-    """Make the store take no more writes, while it still answers reads; return what ends that."""
-    if kind == "file":
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        return other.close
-    admin = await asyncpg.connect(address)
-    name = await admin.fetchval("SELECT current_database()")
-    await admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    await admin.execute(
-        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()",
-        name,
-    )
-
-    async def allow() -> None:
+@asynccontextmanager
+async def refusing_writes(place: str) -> AsyncIterator[None]:
+    """Let the store at *place* take no writes in the block, while it still answers reads."""
+    if not place.startswith("postgresql"):
+        with closing(sqlite3.connect(place, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            yield
+        return
+    others = "datname = current_database() AND pid <> pg_backend_pid()"
+    end_others = f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE {others}"
+    async with connected(place) as admin:
+        name = await admin.fetchval("SELECT current_database()")
+        await admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        await admin.execute(end_others)
+        yield
         await admin.execute("SET default_transaction_read_only = off")
         await admin.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
-        await admin.execute(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-            "WHERE datname = $1 AND pid <> pg_backend_pid()",
-            name,
-        )
-        await admin.close()
-
-    return allow
+        await admin.execute(end_others)
 
 
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
-@pytest.mark.parametrize("kind", ["file", "database"])
-async def test_health_while_the_store_takes_no_deliveries(tmp_path: Any, kind: str, mode: str) -> None:
+async def test_health_while_the_store_takes_no_deliveries(place: str, mode: str) -> None:
     """A store that answers reads but took none of the last deliveries is told, until it takes one."""
-    async with database().fresh(f"health_{mode}") as address:
-        path = tmp_path / "events.db"
-        service = Service(
-            mode=mode, store=address if kind == "database" else str(path), inbox=FAST, deadline=0.5
-        )
-        async with service.receiver:
-            assert (await service.deliver(signed_body("sat.invoice.synced"), signed=True)).status == 200
-            assert (await service.receiver.health()).ok
-            allow = await refusing_writes(kind, address, path)
+    body = signed_body("sat.invoice.synced")
+    service = Service(mode=mode, store=place, inbox=FAST, deadline=0.5)
+    async with service.receiver:
+        assert (await service.deliver(body, signed=True)).status == 200
+        assert (await service.receiver.health()).ok
+        async with refusing_writes(place):
             for _ in range(2):
-                assert (await service.deliver(signed_body("sat.invoice.synced"), signed=True)).status == 503
+                assert (await service.deliver(body, signed=True)).status == 503
             found = await service.receiver.health()
-            assert not found.ok
-            assert "the event store failed for the last deliveries" in found.problems[0]
-            assert "2 times" in found.problems[0]
-            ended = allow()
-            if ended is not None:
-                await ended
-            while (await service.deliver(signed_body("sat.invoice.synced"), signed=True)).status != 200:
-                pass
-            assert (await service.receiver.health()).ok
+        assert not found.ok
+        assert "the event store failed for the last deliveries" in found.problems[0]
+        assert "2 times" in found.problems[0]
+        while (await service.deliver(body, signed=True)).status != 200:
+            pass
+        assert (await service.receiver.health()).ok
 
 
 async def test_health_while_the_secrets_are_away(monkeypatch: pytest.MonkeyPatch) -> None:

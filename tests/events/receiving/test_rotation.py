@@ -21,7 +21,6 @@ pytestmark = pytest.mark.one_python
 
 NOW = 1_800_000_000.0
 AT = datetime.fromtimestamp(NOW, UTC)
-THEN = datetime.fromtimestamp(NOW, UTC)
 RESOURCE = encoded(v2("invoice.created"))
 SIGNED = encoded(signed_body("sat.invoice.synced"))
 
@@ -95,7 +94,7 @@ async def test_body_of_a_delivery_after_a_rotation() -> None:
 @pytest.mark.parametrize("seconds", [0, 1])
 async def test_retirement(seconds: int, caplog: pytest.LogCaptureFixture) -> None:
     """At that time, what came with the retired one is refused, counted and logged once, without its value."""
-    later, early = THEN + timedelta(seconds=1), THEN - timedelta(seconds=seconds)
+    later, early = AT + timedelta(seconds=1), AT - timedelta(seconds=seconds)
     receiver = receiver_of(
         secrets=[events.Secret("whsec_1", label="old", retires_at=early), events.Secret("whsec_2")],
         shared_header=[
@@ -118,7 +117,7 @@ async def test_retirement(seconds: int, caplog: pytest.LogCaptureFixture) -> Non
 
 async def test_retired_secret_is_no_way_in_without_one() -> None:
     """With every secret retired, signed events are refused, also where unsigned ones are accepted."""
-    receiver = receiver_of(secrets=[events.Secret("whsec_1", retires_at=THEN)], accept_unsigned=True)
+    receiver = receiver_of(secrets=[events.Secret("whsec_1", retires_at=AT)], accept_unsigned=True)
 
     assert await sent(receiver, "whsec_1") == 401
     assert (await receiver.receive(SIGNED, {})).status == 401

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import io
-import os
 import signal
 import socket
 import sys
@@ -24,7 +23,8 @@ from multidict import CIMultiDict
 
 from invsvc_async import events
 from invsvc_async.errors import ConfigurationError, JournalError
-from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
+from tests.events.bodies import HEADER, SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
+from tests.support.forks import forks, in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,8 +75,7 @@ class Kept:
     """A receiver, and what its handler was given."""
 
     def __init__(self, **settings: Any) -> None:
-        header = events.SharedHeader(*SHARED)
-        self.receiver = events.Receiver(**{"secrets": SECRET, "shared_header": header} | settings)
+        self.receiver = events.Receiver(**{"secrets": SECRET, "shared_header": HEADER} | settings)
         self.seen: list[str] = []
         self.threads: set[str] = set()
         self.arrived = threading.Condition()
@@ -269,27 +268,6 @@ def test_body_of_another_length(body: bytes, environ: dict[str, Any], expected: 
     assert kept.seen == (["invoice.created"] if expected == "200 OK" else [])
 
 
-def test_many_threads_at_once(tmp_path) -> None:
-    """The receiver starts once, and each event is handled once."""
-    kept = Kept(mode="inbox", store=str(tmp_path / "events.db"))
-    bodies = [encoded(v2("invoice.created", number=number)) for number in range(20)] * 3
-    found: list[tuple[int, str]] = []
-    with served(kept.receiver.wsgi_app) as port:
-        threads = [
-            threading.Thread(target=lambda body=body: found.append(post(port, body, dict([SHARED]))))
-            for body in bodies
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        kept.wait_for(20)
-        kept.receiver.sync.stop()
-
-    assert sorted(found) == [(200, "duplicate")] * 40 + [(200, "stored")] * 20
-    assert len(kept.seen) == 20
-
-
 def test_store_that_cannot_be_opened(tmp_path) -> None:
     """It is told at the start; a delivery is answered 503, and accepted once it can be opened."""
     kept = Kept(store=str(tmp_path / "no" / "events.db"))
@@ -330,7 +308,6 @@ def test_store_that_takes_its_time_to_fail(monkeypatch) -> None:
     """All that wait for the start share its result; one after the other they would wait too long."""
     kept, headers = Kept(), headers_of(RESOURCE, shared=True)
     opened: list[int] = []
-    answers: list[int] = []
     ready = threading.Barrier(5)
 
     async def fail() -> None:
@@ -338,18 +315,13 @@ def test_store_that_takes_its_time_to_fail(monkeypatch) -> None:
         await asyncio.sleep(1.0)
         raise JournalError("the database is away")
 
-    def receive() -> None:
+    def receive(_: int) -> int:
         ready.wait()
-        answers.append(kept.receiver.sync.receive(RESOURCE, headers).status)
+        return kept.receiver.sync.receive(RESOURCE, headers).status
 
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched, ThreadPoolExecutor(5) as threads:
         patched.setattr(kept.receiver.store, "open", fail)
-        threads = [threading.Thread(target=receive) for _ in range(5)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert answers == [503] * 5
+        assert [*threads.map(receive, range(5))] == [503] * 5
     assert len(opened) < 5
     with kept.receiver.sync as sync:
         assert sync.receive(RESOURCE, headers).status == 200
@@ -441,30 +413,19 @@ def test_handler_that_blocks_the_thread(monkeypatch) -> None:
         release.set()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+@forks
 def test_process_that_is_forked(tmp_path) -> None:
     """The child of a server that forks has a thread of its own, unless it was started too early."""
     kept = Kept(store=str(tmp_path / "events.db"))
     headers = headers_of(RESOURCE, shared=True)
 
-    def in_child() -> str:
-        ends, begins = os.pipe()
-        if (pid := os.fork()) == 0:
-            try:
-                os.write(begins, kept.receiver.sync.receive(RESOURCE, headers).outcome.encode())
-                kept.receiver.sync.start()
-            except ConfigurationError as error:
-                os.write(begins, f": {error}".encode())
-            finally:
-                os._exit(0)
-        os.waitpid(pid, 0)
-        os.close(begins)
-        with os.fdopen(ends) as reading:
-            return reading.read()
+    def receive() -> str:
+        outcome = kept.receiver.sync.receive(RESOURCE, headers).outcome
+        kept.receiver.sync.start()
+        return outcome
 
-    assert in_child() == "handled"
+    assert in_child(receive) == "handled"
     with kept.receiver.sync as sync:
         assert sync.receive(RESOURCE, headers).outcome == "duplicate"
-        assert "before the process forked" in in_child()
-    assert in_child() == "duplicate"
+        assert "before the process forked" in in_child(receive)
+    assert in_child(receive) == "duplicate"

@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 from invsvc_async import events
 from invsvc_async.events import SyncReceiver
-from tests.events.bodies import SECRET, SHARED, encoded, headers_of, v2
+from tests.events.bodies import HEADER, SECRET, encoded, headers_of, v2
 
 
 def test_first_deliveries_in_several_threads(monkeypatch) -> None:
     """They share one receiver: a second one could not start, and would refuse all that come later."""
-    receiver = events.Receiver(secrets=SECRET, shared_header=events.SharedHeader(*SHARED))
-    both, answers, makers = threading.Barrier(2, timeout=30), list[int](), list[int]()
+    receiver = events.Receiver(secrets=SECRET, shared_header=HEADER)
+    both, makers = threading.Barrier(2, timeout=30), list[int]()
 
     def made(of: events.Receiver) -> SyncReceiver:
         makers.append(threading.get_ident())
         time.sleep(0.05)  # so that the other thread asks meanwhile
         return SyncReceiver(of)
 
-    def deliver_together(number: int) -> None:
+    def deliver_together(number: int) -> int:
         both.wait()
-        deliver(number)
+        return deliver(number)
 
-    def deliver(number: int) -> None:
+    def deliver(number: int) -> int:
         body = encoded(v2("invoice.created", number=number))
-        answers.append(receiver.sync.receive(body, headers_of(body, shared=True)).status)
+        return receiver.sync.receive(body, headers_of(body, shared=True)).status
 
     monkeypatch.setattr("invsvc_async.events.receiving.receiver.SyncReceiver", made)
-    threads: list[Any] = [threading.Thread(target=deliver_together, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    deliver(2)
-
-    assert answers == [200, 200, 200]
+    with ThreadPoolExecutor(2) as threads:
+        assert [*threads.map(deliver_together, range(2))] == [200, 200]
+    assert deliver(2) == 200
     assert len(makers) == 1
     receiver.sync.stop()

@@ -12,6 +12,7 @@ import pytest
 
 from invsvc_async import events
 from invsvc_async.errors import JournalError
+from tests.support.children import counted_elsewhere
 
 pytestmark = [
     pytest.mark.one_python,
@@ -104,11 +105,19 @@ async def test_file_whose_mount_is_in_use(path, put_elsewhere):
 
 
 async def test_stores_of_one_process(path):
-    """Several in one process share the file, and closing one leaves the locks of the others as they are."""
+    """
+    Several in one process share the file, and closing one leaves the locks of the others as they are.
+
+    Another process that closes the file meanwhile does not take itself for the last one, and loses nothing.
+    """
     one, two = await opened(path), await opened(path)
+    for number in (1, 2):
+        assert await counted_elsewhere(path, "delivery") == number
+        await one.put(events.Delivery(key="second", type="t", body=b"{}"))
     await one.close()
-    assert await two.put(events.Delivery(key="second", type="t", body=b"{}"))
-    assert (await two.backlog()).due == 2
+    assert await counted_elsewhere(path, "delivery") == 2
+    assert await two.put(events.Delivery(key="third", type="t", body=b"{}"))
+    assert await counted_elsewhere(path, "delivery") == 3
     await two.close()
     assert not [each for each in os.listdir("/proc/self/fd") if _leads_to(each, path)]  # noqa: PTH208 - of Linux
 

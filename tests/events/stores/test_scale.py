@@ -14,6 +14,7 @@ import pytest
 from invsvc_async import events
 from invsvc_async.events.stores import scripts
 from invsvc_async.storage import sqlite_file
+from tests.support.database import connected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -171,17 +172,16 @@ async def _steps_of(path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> d
 
 
 @pytest.fixture
-async def large(postgres: str) -> AsyncIterator[tuple[str, events.PostgresStore]]:
-    """Yield a table of many rows and its store."""
+async def large(postgres: str) -> AsyncIterator[tuple[asyncpg.Connection, events.PostgresStore]]:
+    """Yield a connection to the database with a table of many rows, and the store of that."""
     store = events.PostgresStore(postgres, table="scale", connections=2)
     await store.open()
-    connection = await asyncpg.connect(postgres)
-    await connection.execute(INTO_POSTGRES.format(table="scale", rows=20_000))
-    await connection.execute("ANALYZE scale")
-    yield postgres, store
-    await store.close()
-    await connection.execute("DROP TABLE scale")
-    await connection.close()
+    async with connected() as connection:
+        await connection.execute(INTO_POSTGRES.format(table="scale", rows=20_000))
+        await connection.execute("ANALYZE scale")
+        yield connection, store
+        await store.close()
+        await connection.execute("DROP TABLE scale")
 
 
 async def test_pages_that_postgres_reads_do_not_grow_with_the_rows(large, monkeypatch) -> None:
@@ -251,11 +251,9 @@ async def test_prune_of_sqlite_does_not_wait_for_the_disk(store: events.SqliteSt
 
 async def test_dead_letters_are_pruned_by_their_age(large) -> None:
     """Old ones go, however many there are; younger ones between them stay."""
-    address, store = large
-    connection = await asyncpg.connect(address)
+    connection, store = large
     await connection.execute(
         "UPDATE scale SET due = date_part('epoch', now()) WHERE state = 'dead' AND id % 4 = 0"
     )
     await store.prune(older_than=1e9, dead=60)
     assert await connection.fetchval("SELECT count(*) FROM scale WHERE state = 'dead'") == 500
-    await connection.close()

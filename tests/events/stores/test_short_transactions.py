@@ -15,14 +15,14 @@ from invsvc_async.events.stores.scripts import in_slices
 from invsvc_async.events.stores.sqlite import Upkeep, changes_until_next
 from invsvc_async.storage.sqlite_writer import Writer
 from tests.events.bodies import delivery, on_thread
-from tests.support.virtual_time import VirtualTimeLoop
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
 
 
-def sliced(total: int, cost: float) -> tuple[int, list[int], float]:
-    """Run *total* rows of *cost* seconds each on a virtual clock; return the rows, the slices, the time."""
-    slices: list[int] = []
+async def sliced(total: int, cost: float) -> tuple[int, list[int], float]:
+    """Work on *total* rows of *cost* seconds each; return the rows, the slices, the time."""
+    slices, now = list[int](), asyncio.get_running_loop().time
     left = total
 
     async def work(rows: int) -> int:
@@ -33,38 +33,35 @@ def sliced(total: int, cost: float) -> tuple[int, list[int], float]:
         await asyncio.sleep(changed * cost)
         return changed
 
-    async def main() -> tuple[int, float]:
-        started = asyncio.get_running_loop().time()
-        done = await in_slices(work, seconds=0.1)
-        return done, asyncio.get_running_loop().time() - started
-
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        done, took = runner.run(main())
-    return done, slices, took
+    started = now()
+    return await in_slices(work, seconds=0.1), slices, now() - started
 
 
-def test_slices_on_a_slow_disk() -> None:
+@pytest.mark.loop_time
+async def test_slices_on_a_slow_disk() -> None:
     """They shrink until each takes its time, down to a few rows, and half of the time is left to others."""
-    done, slices, took = sliced(80, 0.125)
+    done, slices, took = await sliced(80, 0.125)
 
     assert done == 80
     assert slices == [20, 10, 10, 10, 10, 10, 10, 10]
     assert took > 1.9 * 80 * 0.125
-    assert sliced(60, 0.006)[1] == [20, 16, 16, 16]
+    assert (await sliced(60, 0.006))[1] == [20, 16, 16, 16]
 
 
-def test_slices_on_a_fast_disk() -> None:
+@pytest.mark.loop_time
+async def test_slices_on_a_fast_disk() -> None:
     """They grow step by step up to their time, or the most rows."""
-    done, slices, _ = sliced(20_000, 0.0)
+    done, slices, _ = await sliced(20_000, 0.0)
 
     assert done == 20_000
     assert slices[:8] == [20, 40, 80, 160, 320, 640, 1280, 2000]
-    assert max(sliced(5_000, 0.001)[1]) <= 120
+    assert max((await sliced(5_000, 0.001))[1]) <= 120
 
 
-def test_slices_of_nothing() -> None:
+@pytest.mark.loop_time
+async def test_slices_of_nothing() -> None:
     """It is looked once."""
-    assert sliced(0, 1.0)[:2] == (0, [20])
+    assert (await sliced(0, 1.0))[:2] == (0, [20])
 
 
 async def test_deliveries_that_wait_go_before_a_slice(tmp_path) -> None:
@@ -111,22 +108,6 @@ async def test_prune_under_endless_load(tmp_path, monkeypatch) -> None:
     await store.close()
 
 
-async def test_delivery_that_waits_for_another_process(tmp_path) -> None:
-    """It is stored as soon as the other one has written."""
-    store = events.SqliteStore(tmp_path / "events.db", wait=60.0)
-    await store.open()
-    other = sqlite3.connect(tmp_path / "events.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    putting = asyncio.create_task(store.put(delivery("d_1")))
-    done, _ = await asyncio.wait({putting}, timeout=0.05)
-    other.execute("COMMIT")
-    other.close()
-
-    assert not done
-    assert await putting
-    await store.close()
-
-
 async def test_log_is_copied_beside_deliveries(tmp_path) -> None:
     """After some hundred changes the file has them, and no commit had to copy them."""
     path = tmp_path / "events.db"
@@ -138,9 +119,7 @@ async def test_log_is_copied_beside_deliveries(tmp_path) -> None:
     await asyncio.gather(*(store.put(delivery(f"d_{number}")) for number in range(300)))
 
     assert pages == 8_000
-    async with asyncio.timeout(60):
-        while path.stat().st_size == before:  # noqa: ASYNC110 - a thread writes it
-            await asyncio.sleep(0.005)
+    await until(lambda: path.stat().st_size != before)
     await store.close()
     assert not [thread for thread in threading.enumerate() if "upkeep of" in thread.name]
 
@@ -171,8 +150,7 @@ async def test_log_that_cannot_be_copied(tmp_path, caplog, monkeypatch) -> None:
     upkeep = Upkeep(str(tmp_path / "events.db"), "store")
     with caplog.at_level(logging.WARNING, "invsvc_async.events"):
         upkeep.start(db)
-        while not caplog.text:  # noqa: ASYNC110 - a thread writes it
-            await asyncio.sleep(0.005)
+        await until(lambda: caplog.text)
 
     await upkeep.stop()
     assert "upkeep of store: the file cannot be opened" in caplog.text

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import itertools
 import os
 import sqlite3
-import stat
 import sys
 import threading
 import traceback
@@ -17,10 +15,8 @@ from asyncio.subprocess import PIPE
 from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
-from unittest.mock import AsyncMock
 from urllib.parse import urlsplit
 
-import asyncpg
 import pytest
 
 from invsvc_async import events
@@ -30,7 +26,8 @@ from invsvc_async.events.stores import Entry, HandlerStore, Store, open_store, s
 from invsvc_async.events.stores.sqlite import Upkeep
 from invsvc_async.storage import sqlite_file
 from tests.events.bodies import delivery, on_thread
-from tests.support.children import counted_elsewhere
+from tests.support.database import connected
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,15 +237,6 @@ async def test_prune(kept) -> None:
     assert await kept.store.put(delivery("old"))
 
 
-async def test_claims_at_the_same_time(kept) -> None:
-    """Of many claims of one key exactly one is given."""
-    await kept.store.open()
-
-    found = await asyncio.gather(*(kept.store.claim(delivery(body=None), lease=10) for _ in range(20)))
-
-    assert Counter(type(one) for one in found) == {Entry: 1, Standing: 19}
-
-
 async def test_takes_at_the_same_time(kept) -> None:
     """Many workers do not get the same event."""
     for number in range(60):
@@ -337,45 +325,6 @@ async def test_memory_under_a_long_load() -> None:
 
     sizes = [len(part) for part in vars(store).values() if hasattr(part, "__len__")]
     assert max(sizes) <= 200
-
-
-async def test_sqlite_file_is_private(tmp_path) -> None:
-    """The file, its log and its index are for the owner's eyes only, whatever the umask."""
-    before = os.umask(0)
-    try:
-        store = events.SqliteStore(tmp_path / "events.db")
-        await store.put(delivery())
-        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-        await store.close()
-    finally:
-        os.umask(before)
-
-    assert modes == {"events.db": 0o600, "events.db-wal": 0o600, "events.db-shm": 0o600}
-
-
-async def test_sqlite_body_once_handled(tmp_path) -> None:
-    """A handled event leaves its key and not its body."""
-    store = events.SqliteStore(tmp_path / "events.db")
-    await store.handled(await claimed(store, delivery(body=b"personal")))
-    await store.close()
-
-    with sqlite3.connect(tmp_path / "events.db") as db:
-        assert db.execute("SELECT key, body, state FROM delivery").fetchall() == [("d_1", None, "handled")]
-    db.close()
-
-
-async def test_sqlite_file_that_outlives_its_store(tmp_path) -> None:
-    """Another process finds what this one kept."""
-    first = events.SqliteStore(tmp_path / "events.db")
-    await first.put(delivery())
-    second = events.SqliteStore(tmp_path / "events.db")
-
-    (entry,) = await second.take(limit=1, lease=10)
-
-    assert await first.take(limit=1, lease=10) == []
-    assert await second.handled(entry)
-    await first.close()
-    await second.close()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -563,42 +512,13 @@ async def test_sqlite_page_that_is_damaged(store: events.SqliteStore, tmp_path) 
         await store.take(limit=50, lease=10)
 
 
-async def test_sqlite_disk_that_is_full(store: events.SqliteStore) -> None:
-    """A full disk raises JournalError, stored events stay, and it works again once there is space."""
-    await store.put(delivery("first"))
-
-    def limit(db: sqlite3.Connection) -> None:
-        db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0] + 2}")
-
-    await on_thread(store, limit)
-    with pytest.raises(JournalError, match="disk is full"):
-        await store.put(delivery("large", body=b"x" * 100_000))
-
-    assert await store.counts() == {"open": 1, "handled": 0, "dead": 0}
-    await on_thread(store, lambda db: db.execute("PRAGMA max_page_count = 100000") and None)
-    assert await store.put(delivery("large", body=b"x" * 100_000))
-
-
-async def test_sqlite_thread_that_meets_a_bug(store: events.SqliteStore) -> None:
-    """An unexpected exception reaches the caller as the cause of a JournalError, and the next call works."""
-
-    def broken(_: sqlite3.Connection) -> None:
-        raise OSError(errno.EIO, "broken")
-
-    with pytest.raises(JournalError, match="broken") as caught:
-        await on_thread(store, broken)
-    assert isinstance(caught.value.__cause__, OSError)
-    assert await store.put(delivery())
-
-
 async def test_postgres_connection_that_breaks(postgres: str) -> None:
     """A connection that the server ends costs one piece of work at most."""
     store = events.PostgresStore(postgres, table="breaking", connections=1)
     await store.put(delivery("a"))
     [[number]] = await (await store._opened()).pool.fetch("SELECT pg_backend_pid()")
-    other = await asyncpg.connect(postgres)
-    await other.execute("SELECT pg_terminate_backend($1)", number)
-    await other.close()
+    async with connected() as other:
+        await other.execute("SELECT pg_terminate_backend($1)", number)
 
     try:
         await store.put(delivery("b"))
@@ -611,20 +531,19 @@ async def test_postgres_connection_that_breaks(postgres: str) -> None:
 
 async def test_postgres_that_has_no_connection_left(own_postgres: str) -> None:
     """Deliveries wait for the connections that there are: one that is refused may not be sent again."""
-    owner = await asyncpg.connect(own_postgres)
-    await owner.execute("CREATE ROLE few LOGIN CONNECTION LIMIT 2; GRANT ALL ON SCHEMA public TO few")
-    dsn = own_postgres.replace(f"//{urlsplit(own_postgres).username}:@", "//few@")
-    store = events.PostgresStore(dsn, table="few")
-    (await store._opened()).pool.patience = 60.0  # on a busy machine, too
+    async with connected(own_postgres) as owner:
+        await owner.execute("CREATE ROLE few LOGIN CONNECTION LIMIT 2; GRANT ALL ON SCHEMA public TO few")
+        dsn = own_postgres.replace(f"//{urlsplit(own_postgres).username}:@", "//few@")
+        store = events.PostgresStore(dsn, table="few")
+        (await store._opened()).pool.patience = 60.0  # on a busy machine, too
 
-    claims = await asyncio.gather(
-        *(store.claim(delivery(str(number)), lease=60) for number in range(30)), return_exceptions=True
-    )
+        claims = await asyncio.gather(
+            *(store.claim(delivery(str(number)), lease=60) for number in range(30)), return_exceptions=True
+        )
 
-    assert {type(claim) for claim in claims} == {Entry}
-    await store.close()
-    await owner.execute("DROP OWNED BY few; DROP ROLE few")
-    await owner.close()
+        assert {type(claim) for claim in claims} == {Entry}
+        await store.close()
+        await owner.execute("DROP OWNED BY few; DROP ROLE few")
 
 
 async def test_postgres_store_that_is_closed_in_use(postgres: str) -> None:
@@ -685,9 +604,8 @@ async def test_postgres_table_of_another_version(postgres: str, mark: str, words
     with pytest.raises(JournalError, match=words):
         await store.put(delivery())
 
-    direct = await asyncpg.connect(postgres)
-    await direct.execute("DROP TABLE other")
-    await direct.close()
+    async with connected() as other:
+        await other.execute("DROP TABLE other")
 
 
 async def test_postgres_without_its_driver(monkeypatch) -> None:
@@ -753,21 +671,15 @@ async def test_postgres_lease_that_waits_for_a_lock(postgres: str) -> None:
     """A claim that waited for a locked row has its whole lease, from when it got the row."""
     store = events.PostgresStore(postgres, table="waited")
     await claimed(store, delivery(body=None), lease=0)
-    other, watch = await asyncpg.connect(postgres), await asyncpg.connect(postgres)
-    transaction = other.transaction()
-    await transaction.start()
-    await other.execute("SELECT id FROM waited FOR UPDATE")
+    async with connected() as other, connected() as watch:
+        await other.execute("BEGIN; SELECT id FROM waited FOR UPDATE")
+        claiming = asyncio.create_task(store.claim(delivery(body=None), lease=60))
+        await until(lambda: watch.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+        unlocked = await watch.fetchval("SELECT date_part('epoch', clock_timestamp())")
+        await other.execute("ROLLBACK")
 
-    claiming = asyncio.create_task(store.claim(delivery(body=None), lease=60))
-    while not await watch.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
-        pass
-    unlocked = await watch.fetchval("SELECT date_part('epoch', clock_timestamp())")
-    await transaction.rollback()
-
-    assert isinstance(await claiming, Entry)
-    assert await watch.fetchval("SELECT due - 60 >= $1 FROM waited", unlocked)
-    await other.close()
-    await watch.close()
+        assert isinstance(await claiming, Entry)
+        assert await watch.fetchval("SELECT due - 60 >= $1 FROM waited", unlocked)
     await store.close()
 
 
@@ -838,48 +750,32 @@ async def test_sqlite_index_that_is_damaged(
         await store.put(delivery("new"))
 
 
-@pytest.mark.parametrize("mode", ["inline", "inbox"])
-async def test_sqlite_file_that_is_emptied_in_use(tmp_path, monkeypatch, mode: Any) -> None:
-    """Deliveries are answered 503: what is in the log beside an empty file could not be read again."""
-    monkeypatch.setattr("invsvc_async.storage.sqlite_file._LOOK_EVERY", 0.0)
-    path = tmp_path / "events.db"
-    receiver = events.Receiver(secrets=(), accept_unsigned=True, mode=mode, store=path)
-    receiver.on("*")(AsyncMock())
-    bodies = [
-        b'{"id": "%d", "type": "invoice.created", "created": 1, "data": {"object": {}}}' % n for n in (1, 2)
-    ]
-
-    before = await receiver.receive(bodies[0], {})
-    os.truncate(path, 0)
-    after = await receiver.receive(bodies[1], {})
-    await receiver.store.close()
-
-    assert (before.status, after.status) == (200, 503)
-
-
 @pytest.mark.skipif(os.name == "nt", reason="a file that is open cannot be deleted there")
-@pytest.mark.parametrize("is_replaced", [False, True])
+@pytest.mark.parametrize("how", ["deleted", "replaced", "emptied"])
 async def test_sqlite_file_that_is_deleted_in_use(
-    store: events.SqliteStore, tmp_path, monkeypatch, is_replaced: bool
+    store: events.SqliteStore, tmp_path, monkeypatch, how: str
 ) -> None:
     """What would be stored in it would be lost: each call says so, and no other file is made."""
     monkeypatch.setattr("invsvc_async.storage.sqlite_file._LOOK_EVERY", 0.0)
+    path, copy = tmp_path / "events.db", tmp_path / "copy.db"
     await store.put(delivery())
-    copy = tmp_path / "copy.db"
-    if is_replaced:
-        with closing(sqlite3.connect(tmp_path / "events.db")) as db, closing(sqlite3.connect(copy)) as other:
+    if how == "emptied":
+        os.truncate(path, 0)
+    else:
+        with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(copy)) as other:
             db.backup(other)
-    for found in tmp_path.glob("events.db*"):
-        found.unlink()
-    if is_replaced:
-        copy.rename(tmp_path / "events.db")
+        for found in tmp_path.glob("events.db*"):
+            found.unlink()
+    if how == "replaced":
+        copy.rename(path)
 
     for call in (store.put(delivery("new")), store.backlog(), store.take(limit=1, lease=1)):
-        with pytest.raises(JournalError, match="deleted or replaced"):
+        with pytest.raises(JournalError, match="emptied, deleted or replaced"):
             await call
-    assert (tmp_path / "events.db").exists() == is_replaced
+    assert path.exists() == (how != "deleted")
     await store.close()
-    assert (await store.counts())["open"] == is_replaced
+    if how != "emptied":
+        assert (await store.counts())["open"] == (how == "replaced")
 
 
 @pytest.mark.parametrize("small", [-1, 1 << 20])
@@ -897,19 +793,6 @@ async def test_thread_that_starts_after_the_file_was_deleted(tmp_path, monkeypat
         thread.start(db)
         await thread.stop()
     assert not path.exists()
-
-
-async def test_sqlite_file_that_is_opened_twice_in_a_process(tmp_path) -> None:
-    """What is stored stays, although another process closes the file: it does not take itself for the last one."""
-    path = str(tmp_path / "events.db")
-    stores = [events.SqliteStore(path) for _ in range(2)]
-    for number, store in enumerate(stores):
-        await store.put(delivery(f"before {number}"))
-    for number in (2, 3):
-        assert await counted_elsewhere(path, "delivery") == number
-        await stores[0].put(delivery("after"))
-    for store in stores:
-        await store.close()
 
 
 async def test_sqlite_file_of_a_process_that_changes_its_folder(tmp_path, monkeypatch) -> None:
