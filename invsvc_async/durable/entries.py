@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import nullcontext
 from functools import partial
 from hashlib import blake2b
 from operator import attrgetter
@@ -26,6 +27,7 @@ from invsvc_async.storage.file_lock import owner_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from invsvc_async.transport.session import ClientState
@@ -34,6 +36,7 @@ __all__ = ["Entries", "JournalEntries", "Owner", "attempts_of"]
 
 NOT_APPLIED = tuple(each.value for each in Verdict if each is not Verdict.APPLIED)
 _AT_ONCE = 200  # rows that one transaction changes
+_LOOKED_AT = 5000  # of which one transaction of a prune looks at the rows, if it deletes none
 _PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
 _OF_VERDICT = """
 SELECT seq, key FROM {s}entries WHERE verdict = $1 AND verdict <> 'applied' AND intent IS NOT NULL
@@ -96,6 +99,8 @@ class Entries:
         self.facts: Facts = Facts(store)
         self.lanes: int = store.how.lanes
         self._session, self._same_mode = session, same_mode
+        # Held while what is stored elsewhere is deleted with entries.
+        self._moving: AbstractAsyncContextManager[object] = nullcontext()
 
     async def open(self) -> None:
         """Open the store, or create it; raise JournalError if it cannot be used, or may lack sends."""
@@ -269,25 +274,25 @@ class Entries:
         """
         Delete entries done before *before* (epoch ms), in many short transactions; return how many.
 
-        UNKNOWN ones stay, and so do those whose verdict nobody has acknowledged, unless *unacknowledged*.
+        Of those of a batch, key, digest and verdict stay. UNKNOWN ones stay as they are, and so do those
+        whose verdict nobody has acknowledged, unless *unacknowledged*.
         """
-        count = 0
-        async for after, last in self.parts():
-            count += await self._prune(before, after, last, unacknowledged=unacknowledged)
+        count, empties = 0, self.store.how.counted
+        async for after, last in self.parts(_LOOKED_AT if empties else _AT_ONCE):
+            find = partial(find_old, before, after, last, unacknowledged=unacknowledged)
+            change = partial(prune, before, unacknowledged=unacknowledged, empties=empties)
+            gone: set[int] = set()
+            async with self._moving:
+                if old := await self.store.run(find):
+                    await self._forget([*old.values()])
+                    await self.store.run(partial(change, [*old], gone=gone))
+            count += len(gone)
         return count
-
-    async def _prune(self, before: int, after: int, last: int, *, unacknowledged: bool) -> int:
-        find = partial(find_old, before, after, last, unacknowledged=unacknowledged)
-        gone: set[int] = set()
-        if old := await self.store.run(find):
-            await self._forget([*old.values()])
-            await self.store.run(partial(prune, before, [*old], unacknowledged=unacknowledged, gone=gone))
-        return len(gone)
 
     async def _forget(self, keys: Sequence[str]) -> None:
         """Delete what is stored elsewhere of *keys*, whose entries are about to be deleted."""
 
-    async def parts(self, size: int = _AT_ONCE) -> AsyncIterator[tuple[int, int]]:
+    async def parts(self, size: int) -> AsyncIterator[tuple[int, int]]:
         """Yield parts of all entries, of *size* each: after and up to which number."""
         after = 0
         while (last := (await self.store.rows(_PART, after, size))[0][0]) is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-__all__ = ["COMMONS", "KNOWN", "add", "drop", "empty", "find_old", "may_drop", "numbers", "prune", "reopen"]
+__all__ = ["COMMONS", "KNOWN", "add", "drop", "find_old", "may_drop", "numbers", "prune", "reopen"]
 __all__ += ["keep_verdicts", "take_verdicts"]
 
 # What is known of an entry under a key.
@@ -70,17 +70,13 @@ UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = 
 """
 _OLD: Final = f"""
 e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'
+    AND (e.intent IS NOT NULL OR e.outcome IS NOT NULL)
     AND ({{arg 2 smallint}} = 1 OR NOT EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.seq = e.seq))
 """
 _FIND_OLD: Final = f"SELECT e.seq, e.key FROM {{s}}entries AS e WHERE {_OLD} AND e.seq > $3 AND e.seq <= $4"
-_PRUNE: Final = f"""
-DELETE FROM {{s}}entries AS e WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place
-"""
-_EMPTY: Final = f"""
-UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL WHERE {_OLD}
-    AND (e.intent IS NOT NULL OR e.outcome IS NOT NULL) AND e.seq > $3 AND e.seq <= $4
-    RETURNING seq, thing, place
-"""
+_STILL_OLD: Final = f"WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place"
+_PRUNE: Final = f"DELETE FROM {{s}}entries AS e {_STILL_OLD}"
+_EMPTY: Final = f"UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL {_STILL_OLD}"
 _EMPTY_STATES: Final = """
 UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
     FROM {rows 1 thing:text place:bigint} WHERE s.thing = given.thing AND s.place = given.place
@@ -204,33 +200,27 @@ def find_old(before: int, after: int, last: int, *, unacknowledged: bool) -> Scr
     """
     Return the keys of entries after *after* up to *last* that were done before *before* (epoch ms).
 
-    Not UNKNOWN ones, nor those whose verdict nobody has acknowledged, unless *unacknowledged*.
+    Not of UNKNOWN or emptied ones, nor of those whose verdict nobody has acknowledged, unless
+    *unacknowledged*.
     """
     return dict((yield _FIND_OLD, (before, int(unacknowledged), after, last)))
 
 
-def prune(before: int, seqs: Sequence[int], *, unacknowledged: bool, gone: set[int]) -> Script[None]:
-    """Delete the entries *seqs* that :func:`find_old` still finds; add their numbers to *gone*."""
-    rows = yield _PRUNE, (before, int(unacknowledged), seqs)
-    things = [(thing, place) for _, thing, place in rows if thing is not None]
-    if things:
-        yield _EMPTY_STATES, (things,)
-    if rows:
-        yield _HEARD, ([seq for seq, *_ in rows],)
-    gone.update(seq for seq, *_ in rows)
-
-
-def empty(before: int, after: int, last: int) -> Script[list[int]]:
+def prune(
+    before: int, seqs: Sequence[int], *, unacknowledged: bool, gone: set[int], empties: bool = False
+) -> Script[None]:
     """
-    Delete all but key, digest and verdict of entries after *after* up to *last* done before *before* (ms).
+    Delete the entries *seqs* that :func:`find_old` still finds; add their numbers to *gone*.
 
-    Not of UNKNOWN ones, nor of those whose verdict nobody has acknowledged. Return their numbers.
+    If it *empties* them, their keys, digests and verdicts stay.
     """
-    rows = yield _EMPTY, (before, 0, after, last)
-    things = [(thing, place) for _, thing, place in rows if thing is not None]
-    for some in slices(things, MOST):
-        yield _EMPTY_STATES, (some,)
-    return [seq for seq, *_ in rows]
+    for some in slices(seqs, MOST):
+        rows = yield _EMPTY if empties else _PRUNE, (before, int(unacknowledged), some)
+        if things := [(thing, place) for _, thing, place in rows if thing is not None]:
+            yield _EMPTY_STATES, (things,)
+        if rows:
+            yield _HEARD, ([seq for seq, *_ in rows],)
+        gone.update(seq for seq, *_ in rows)
 
 
 def _to_do(intent: str, *, is_new: bool, newest: bool) -> str:

@@ -275,10 +275,6 @@ class SqliteOutbox(OutboxEntries):
             await self._forget([key])
             return await super().drop(key)
 
-    async def _prune(self, before: int, after: int, last: int, *, unacknowledged: bool) -> int:
-        async with self._moving:
-            return await super()._prune(before, after, last, unacknowledged=unacknowledged)
-
     async def _forget(self, keys: Sequence[str]) -> None:
         """Delete the rows of *keys* first: without an entry, they would keep their keys from new writes."""
         await self._do(_DELETE, self._base_url, list(keys))
