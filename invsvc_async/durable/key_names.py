@@ -83,12 +83,12 @@ class Doubts:
 
     async def through(self) -> int:
         """Return the number of the last entry of the copy; 0 if there is none."""
-        if self._read_at != self._store.marks:
+        if self._read_at != (marks := self._store.marks):
             if self._complete and self._read_at < 0:
                 await self._store.run(close_restored)
-            self._read_at = self._store.marks
             found = await Facts(self._store).get(FACT)
             self._mark = None if found is None else mark_in(found)
+            self._read_at = marks  # not before: another run must not rely on what is not read yet
         return 0 if self._mark is None else self._mark.through
 
     async def has(self, entry: Entry) -> bool:

@@ -560,6 +560,24 @@ async def test_journal_that_was_put_back_from_a_copy(service, tmp_path):
         assert (await create(client, "newer", url="https://n.example/2").outcome()).applied
 
 
+async def test_two_at_once_in_a_journal_that_was_put_back_from_a_copy(service, tmp_path):
+    """The second one does not rely on a look that the first one has only begun."""
+    path, copy = tmp_path / "calls.db", tmp_path / "copy"
+    async with client_of(service, journal=path) as client:
+        await create(client, "before", url="https://b.example/")
+    shutil.copy(path, copy)
+    async with client_of(service, journal=path) as client:
+        await asyncio.gather(*(create(client, key, url=f"https://{key}.example/") for key in "ab"))
+    await put_back(service, path, copy)
+
+    async with client_of(service, journal=path) as client:
+        await client.webhooks.list()  # with the service's clock, nothing is read before a create
+        again = [create(client, key, url=f"https://{key}.example/") for key in "ab"]
+        found = await asyncio.gather(*again, return_exceptions=True)
+    assert [type(each) for each in found] == [JournalError, JournalError]
+    assert service.arrivals("webhooks.create") == 3
+
+
 @pytest.mark.parametrize("retried", [False, True])
 async def test_refused_write_in_a_journal_that_was_put_back_from_a_copy(service, tmp_path, retried):
     """It may have been done anew since the copy was made: it is not sent once more, whatever reads show."""
