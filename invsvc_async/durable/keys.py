@@ -252,7 +252,7 @@ class Keys:
 
         That is so if nothing has to be read before that send, and the journal has all keys.
         """
-        has_all = not await self.doubts.any()
+        has_all = not (await self.doubts.mark()).is_open
         if has_all and new_start(spec, run.thing, partial(new_intent, spec)).first is not None:
             return None
         found = await self.claims.claim(run, run.entry(State.TO_DO, new_intent(spec)))

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in
-from invsvc_async.durable.facts import FIND
 from invsvc_async.durable.leases import dead, living, member_of, show_life
 from invsvc_async.durable.records import may_be_sent
-from invsvc_async.durable.restored import FACT, last_of
+from invsvc_async.durable.restored import marked
 from invsvc_async.durable.tables import count, flags_in
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import MOST, Cell, Script, slices
@@ -170,13 +169,10 @@ def may_drop(key: str, *, done: bool = True) -> Script[int | None]:
     if not found:
         return None
     entry = entry_in(found[0])
-    if entry.state is State.DONE and not done:
-        return None
-    if entry.state is not State.DONE:
-        restored = yield FIND, (FACT,)
-        if entry.seq <= last_of(restored[0][0] if restored else None) or may_be_sent(entry):
-            return None
-    return entry.seq
+    if entry.state is State.DONE:
+        return entry.seq if done else None
+    is_of_copy = entry.seq <= (yield from marked()).through
+    return None if is_of_copy or may_be_sent(entry) else entry.seq
 
 
 def drop(key: str, dropped: set[str], *, done: bool) -> Script[None]:

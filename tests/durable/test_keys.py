@@ -27,6 +27,7 @@ from invsvc_async import (
 from invsvc_async.client import options_of
 from invsvc_async.durable import key_claims
 from invsvc_async.durable.entries import JournalEntries
+from invsvc_async.durable.restored import NOT_RESTORED
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
 from tests.durable.stores import go_to_another_timeline
@@ -614,7 +615,7 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
         store = journal._store
         await asyncio.sleep(0)  # what was told of the first one begins, and may connect
         await until(lambda: not journal.keys.claims._tasks)
-        assert await journal.keys.doubts.through() == 0  # as of the last connection
+        assert await journal.keys.doubts.mark() == NOT_RESTORED  # as of the last connection
         store._place["timeline"] = "00000077"
         await go_to_another_timeline(store)
         connection = await asyncpg.connect(database().address)
