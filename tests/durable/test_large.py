@@ -10,7 +10,7 @@ import pytest
 from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import BatchEntries
 from invsvc_async.durable.entries import Entries
-from invsvc_async.durable.last_writes import claims_of, in_flight_of, unknown_of
+from invsvc_async.durable.last_writes import in_flight_of, take_claims, unknown_of
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates
 from tests.durable.stores import KINDS, numbers, opened, store_of
@@ -63,7 +63,7 @@ async def plans(store, act):
 @pytest.mark.parametrize(
     ("index", "look"),
     [
-        ("claimed", lambda entries: claims_of(entries.store, ["/webhooks/7", "/webhooks/8"])),
+        ("claimed", lambda entries: take_claims(None, entries.store, ["/webhooks/7", "/webhooks/8"])),
         ("unknown_of_thing", lambda entries: unknown_of(entries.store, ["/webhooks/7"])),
         ("open_of_thing", lambda entries: in_flight_of(entries.store, ["/webhooks/7"])),
         ("not_applied", lambda entries: entries.first(5, "refused")),
