@@ -38,7 +38,6 @@ BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
 _PAGE = 500  # entries that are done, read at once
 _CHECKPOINT = "checkpoint"  # the fact that says how far the latest input was taken in
 _INPUT = "input "  # a fact for each input that is being read, by the member that reads it
-_ANY_OPEN = "SELECT 1 FROM {s}entries WHERE done_at IS NULL LIMIT 1"
 _OPEN = f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE state < {State.DONE:d}"
 _INPUTS = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"
 _BEGIN = """
@@ -148,10 +147,6 @@ class BatchEntries(Entries):
 
         await self.store.run(script)
         return len(closed)
-
-    async def any_open(self) -> bool:
-        """Return whether there are entries that are not done."""
-        return bool(await self.store.rows(_ANY_OPEN))
 
     async def count_open(self) -> int:
         """Count the entries that are not done."""

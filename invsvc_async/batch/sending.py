@@ -78,17 +78,13 @@ class Sending:
 
     def as_stored(self, spec: WriteSpec, key: str) -> WriteSpec:
         """Return *spec* under *key*, with a tag if it needs one, and a policy that waits when limited."""
-        tag = spec.tag
+        tag, policy = spec.tag, spec.policy
         if self.tag and tag is None and spec.creates_webhook:
             tag = tag_of(self.epoch, key) if self.epoch else new_tag()
-        return replace(spec, key=key, tag=tag, policy=self._waiting(spec.policy))
-
-    def _waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:
         # One object for each, so that it is packed once.
-        known = self._policies.get(id(policy))
-        if known is None:
+        if (known := self._policies.get(id(policy))) is None:
             if len(self._policies) >= _MOST_POLICIES:
                 self._policies.clear()
             # The first of the pair keeps the id in use. A reader in a policy may have no hash.
             known = self._policies[id(policy)] = policy, attrs.evolve(policy, wait_when_limited=True)
-        return known[1]
+        return replace(spec, key=key, tag=tag, policy=known[1])

@@ -20,7 +20,7 @@ from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.leases import Leases, Sign
 from invsvc_async.durable.results import Consumer
-from invsvc_async.durable.store import database_at
+from invsvc_async.durable.store import store_at
 from invsvc_async.errors import (
     ConfigurationError,
     DeadlineExceededError,
@@ -528,7 +528,7 @@ def outbox_at(
 ) -> OutboxEntries:
     """Return the entries of *session* at *path*, not open yet. The settings are those of ``Outbox.open``."""
     if is_postgres(str(path)):
-        return PostgresOutbox(database_at(str(path), "outbox", **how), session, same_mode=same_mode)
+        return PostgresOutbox(store_at(path, "outbox", **how), session, same_mode=same_mode)
     check_path(str(path), "outbox")
     if str(path) in ("", ".", ":memory:"):
         raise ConfigurationError(
