@@ -43,7 +43,7 @@ Put: TypeAlias = "tuple[Entry, Lane, Left | None]"  # an entry, and the state in
 
 __all__ = ["TAKER", "Opening", "Put", "check", "count", "create", "flags_in", "keep", "latest"]
 
-_LOST, _OVERTAKEN = '"lost":true', '"overtaken":true'  # in an outcome
+_LOST, _OVERTAKEN = '"had":"lost"', '"overtaken":true'  # in an outcome
 TAKER: Final = "taker"  # the fact that says in a file who gives the verdicts of what is sent now
 _COUNT: Final = """
 {counted}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)

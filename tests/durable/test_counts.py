@@ -16,7 +16,7 @@ from invsvc_async.durable.leases import Leases
 from tests.durable.stores import KINDS, SCAN, counts, opened, store_of
 
 LATER = 2**50
-ENDS = ['{"lost":true}', '{"overtaken":true}', '{"lost":true,"overtaken":true}', "{}"]
+ENDS = ['{"had":"lost"}', '{"overtaken":true}', '{"had":"lost","overtaken":true}', "{}"]
 VERDICTS = ["applied", "refused", "unknown"]
 
 
