@@ -94,6 +94,8 @@ class Entries:
     what an older credential has left.
     """
 
+    _reopen: Callable[..., Script[set[int]]] = staticmethod(reopen)
+
     def __init__(self, store: Store, session: ClientState | None = None, *, same_mode: bool = False) -> None:
         self.store: Store = store
         self.facts: Facts = Facts(store)
@@ -234,7 +236,7 @@ class Entries:
             found += [(seq, key) for key, seq, *_ in await self.store.rows(KNOWN, some)]
         in_order = [key for _, key in sorted(found)]
         for some in slices(in_order, _AT_ONCE):
-            script = partial(reopen, some, [*verdicts], again, newest=newest)
+            script = partial(self._reopen, some, [*verdicts], again, newest=newest)
             await self.store.tell(*map(str, await self.store.run(script)))
         return sorted(again)
 
@@ -300,6 +302,7 @@ class Entries:
             after = last
 
 
+_KEYED = "SELECT key, verdict FROM {s}entries WHERE key {any 1 text} AND digest <> '' ORDER BY seq {update}"
 _FREED = f"""
 UPDATE {{s}}entries SET lane = {FREED}, state = $2 WHERE key {{any 1 text}} AND state = {State.TO_DO:d}
 """
@@ -344,28 +347,25 @@ class JournalEntries(Entries):
         """Return the next page of entries that are done, with the note whether the application had them."""
         return await self._told(await super().done(verdict, after, limit))
 
-    async def do_again(
-        self, keys: Iterable[str], *, verdicts: Collection[str] = NOT_APPLIED, newest: bool = False
-    ) -> list[str]:
+    @staticmethod
+    def _reopen(
+        keys: Sequence[str], verdicts: Sequence[str], again: set[str], *, newest: bool
+    ) -> Script[set[int]]:
         """
-        Forget verdicts, so that the next run of each write does it anew; return the keys.
+        Reopen entries, so that the next run of each write does it anew.
 
         Only of writes under keys of the user's own: nothing runs another one again.
         """
-        again: set[str] = set()
-        await self.store.run(partial(_do_again, [*keys], [*verdicts], again, newest=newest))
-        return sorted(again)
-
-
-def _do_again(keys: list[str], verdicts: list[str], again: set[str], *, newest: bool) -> Script[None]:
-    text = "SELECT key, verdict FROM {s}entries WHERE key {any 1 text} AND digest <> '' ORDER BY seq {update}"
-    mine = yield text, (keys,)
-    yield from reopen([key for key, _ in mine], verdicts, again, newest=newest)
-    if newest:  # the next claim of each thing has to look at them
-        yield _LOOK_AGAIN, (sorted(again),)
-    unknown = {key for key, verdict in mine if verdict == Verdict.UNKNOWN}
-    for state, freed in ((State.SENDING, again & unknown), (State.TO_DO, again - unknown)):
-        yield _FREED, (sorted(freed), int(state))  # what may have been sent is settled first
+        mine = yield _KEYED, (keys,)
+        found: set[str] = set()
+        lanes = yield from reopen([key for key, _ in mine], verdicts, found, newest=newest)
+        if newest:  # the next claim of each thing has to look at them
+            yield _LOOK_AGAIN, (sorted(found),)
+        unknown = {key for key, verdict in mine if verdict == Verdict.UNKNOWN}
+        for state, freed in ((State.SENDING, found & unknown), (State.TO_DO, found - unknown)):
+            yield _FREED, (sorted(freed), int(state))  # what may have been sent is settled first
+        again |= found
+        return lanes
 
 
 def _chosen(state: str | None) -> str:

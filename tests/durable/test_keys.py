@@ -226,6 +226,20 @@ async def test_unknown_one_that_people_retry_is_settled_first(service, address, 
     assert service.arrivals("webhooks.create") == 1
 
 
+async def test_retry_of_many_keys(service, address):
+    """They may be more than one statement can have, and keys that there are not are no harm."""
+    service.script("webhooks.create", "400", "400")
+    async with client_of(service, journal=address) as client:
+        for key in "ab":
+            outcome = await create(client, key, url=f"https://{key}.example/").outcome()
+            assert outcome.verdict is Verdict.REFUSED
+    entries = JournalEntries(str(address), options_of(client).session)
+    await entries.open()
+    names = [await entries.named(key) for key in "ba"]
+    assert await entries.do_again([*names, *map(str, range(300))]) == sorted(names)
+    await entries.aclose()
+
+
 async def test_unknown_one_that_proves_absent_is_sent(service, address):
     """A new run settles it again, within its own deadline, and sends on proof alone."""
     service.script("webhooks.create", "500")
