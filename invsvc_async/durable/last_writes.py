@@ -21,6 +21,7 @@ from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
+from invsvc_async.storage.dialect import MOST, slices
 from invsvc_async.writes.register import WriteRegister, sound, version_of
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:
 async def last_writes(store: Store, things: Sequence[str]) -> list[Left]:
     """Return what the last finished write to each of *things* left of it."""
     text = "SELECT thing, team, state, stamp, place FROM {s}states WHERE thing {any 1 text}"
-    return [Left(*row) for row in await store.rows(text, list(things))]
+    return [Left(*row) for some in slices(things, MOST) for row in await store.rows(text, some)]
 
 
 async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:
