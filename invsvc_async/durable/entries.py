@@ -16,7 +16,7 @@ from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.key_claims import FREED
 from invsvc_async.durable.key_names import key_in
-from invsvc_async.durable.scripts import KNOWN, drop, find_old, prune, reopen
+from invsvc_async.durable.scripts import FIND_OLD, KNOWN, drop, prune, reopen
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.store import Store, store_at, without_names
 from invsvc_async.durable.tables import flags_in
@@ -281,13 +281,12 @@ class Entries:
         """
         count, empties = 0, self.store.how.counted
         async for after, last in self.parts(_LOOKED_AT if empties else _AT_ONCE):
-            find = partial(find_old, before, after, last, unacknowledged=unacknowledged)
-            change = partial(prune, before, unacknowledged=unacknowledged, empties=empties)
             gone: set[int] = set()
+            change = partial(prune, before, unacknowledged=unacknowledged, gone=gone, empties=empties)
             async with self._moving:
-                if old := await self.store.run(find):
-                    await self._forget([*old.values()])
-                    await self.store.run(partial(change, [*old], gone=gone))
+                if old := await self.store.rows(FIND_OLD, before, int(unacknowledged), after, last):
+                    await self._forget([key for _, key in old])
+                    await self.store.run(partial(change, [seq for seq, _ in old]))
             count += len(gone)
         return count
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-__all__ = ["COMMONS", "KNOWN", "add", "drop", "find_old", "may_drop", "numbers", "prune", "reopen"]
+__all__ = ["COMMONS", "FIND_OLD", "KNOWN", "add", "drop", "may_drop", "numbers", "prune", "reopen"]
 __all__ += ["keep_verdicts", "take_verdicts"]
 
 # What is known of an entry under a key.
@@ -67,12 +67,14 @@ UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = 
     intent = given.intent, place = coalesce(given.place, e.place)
     FROM {{rows 1 seq:bigint intent:text place:bigint}} WHERE e.seq = given.seq
 """
+# Entries that were done before a time (epoch ms), not UNKNOWN or emptied; their verdicts are acknowledged,
+# unless others are asked for, too.
 _OLD: Final = f"""
 e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'
     AND (e.intent IS NOT NULL OR e.outcome IS NOT NULL)
     AND ({{arg 2 smallint}} = 1 OR NOT EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.seq = e.seq))
 """
-_FIND_OLD: Final = f"SELECT e.seq, e.key FROM {{s}}entries AS e WHERE {_OLD} AND e.seq > $3 AND e.seq <= $4"
+FIND_OLD: Final = f"SELECT e.seq, e.key FROM {{s}}entries AS e WHERE {_OLD} AND e.seq > $3 AND e.seq <= $4"
 _STILL_OLD: Final = f"WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place"
 _PRUNE: Final = f"DELETE FROM {{s}}entries AS e {_STILL_OLD}"
 _EMPTY: Final = f"UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL {_STILL_OLD}"
@@ -192,21 +194,11 @@ def drop(key: str, dropped: set[str], *, done: bool) -> Script[None]:
         dropped.add(key)
 
 
-def find_old(before: int, after: int, last: int, *, unacknowledged: bool) -> Script[dict[int, str]]:
-    """
-    Return the keys of entries after *after* up to *last* that were done before *before* (epoch ms).
-
-    Not of UNKNOWN or emptied ones, nor of those whose verdict nobody has acknowledged, unless
-    *unacknowledged*.
-    """
-    return dict((yield _FIND_OLD, (before, int(unacknowledged), after, last)))
-
-
 def prune(
     before: int, seqs: Sequence[int], *, unacknowledged: bool, gone: set[int], empties: bool = False
 ) -> Script[None]:
     """
-    Delete the entries *seqs* that :func:`find_old` still finds; add their numbers to *gone*.
+    Delete the entries *seqs* that ``FIND_OLD`` still finds; add their numbers to *gone*.
 
     If it *empties* them, their keys, digests and verdicts stay.
     """

@@ -10,7 +10,7 @@ from invsvc_async.durable.entries import NOT_APPLIED
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import Leases, _take, show_life
-from invsvc_async.durable.scripts import drop, find_old, keep_verdicts, prune, reopen, take_verdicts
+from invsvc_async.durable.scripts import FIND_OLD, drop, keep_verdicts, prune, reopen, take_verdicts
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.tables import Opening
 from invsvc_async.errors import JournalError
@@ -199,7 +199,7 @@ async def test_pruning(store, lane):
             await end(lane, entries[name], "unknown" if name == "unknown" else "refused", at)
     kept = entries["unheard"].seq
     await store.rows("DELETE FROM {s}unheard WHERE seq <> $1", kept)
-    old = await store.run(lambda: find_old(5000, 0, 10**9, unacknowledged=False))
+    old = dict(await store.rows(FIND_OLD, 5000, 0, 0, 10**9))
     assert [*old.values()] == ["old", "reopened"]
     await store.run(lambda: reopen(["reopened"], NOT_APPLIED, set()))
     gone = set()
