@@ -375,8 +375,7 @@ class Outbox:
     def _note_untold(self, key: str, error: str | None) -> None:
         """Store the last *error* of ``on_result`` for the verdict of *key*, or that there is none."""
         text = None if error is None else error.replace("\0", "\ufffd")[:_WORDS]
-        with suppress(JournalError):  # of an outbox that is closed
-            self._store.facts.put(f"{_UNTOLD}{key}", text)
+        self._store.facts.put(f"{_UNTOLD}{key}", text)
 
     def results(self) -> AsyncGenerator[Result]:
         """

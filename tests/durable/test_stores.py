@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED
 from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import Leases, _take, show_life
 from invsvc_async.durable.scripts import FIND_OLD, drop, keep_verdicts, prune, reopen, take_verdicts
@@ -30,6 +33,20 @@ async def store(request, tmp_path):
 async def lane(store, client):
     """Return the first lane, which this process has."""
     return (await lanes_of(store, options_of(client).session.clock))[0]
+
+
+async def test_facts_are_put_in_their_order(store):
+    """Also if the store takes longer for the first one, as on a new connection."""
+    facts, rows, pauses = Facts(store), store.rows, iter([0.1, 0.0])
+
+    async def late(text, *values):
+        await asyncio.sleep(next(pauses))
+        return await rows(text, *values)
+
+    store.rows = late
+    await asyncio.gather(*(facts.put("name", value) for value in ("first", "second")))
+    del store.rows
+    assert await facts.get("name") == "second"
 
 
 async def test_put_updates_its_entry_and_what_follows(store, lane):
