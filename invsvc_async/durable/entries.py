@@ -94,7 +94,7 @@ class Entries:
     what an older credential has left.
     """
 
-    _reopen: Callable[..., Script[set[int]]] = staticmethod(reopen)
+    _reopen: Callable[..., Script[set[int]]] = staticmethod(reopen)  # what `do_again` runs
 
     def __init__(self, store: Store, session: ClientState | None = None, *, same_mode: bool = False) -> None:
         self.store: Store = store

@@ -347,10 +347,11 @@ class ClientJournal:
     async def open_intents(self) -> AsyncIterator[Intent]:
         """Iterate over the open intents that were taken over, oldest first; unreadable ones are logged."""
         await self.open()
+        through = (await self.keys.doubts.mark()).through
         async for entry, intent in self._walk(_OPEN, intent_of):
             if intent.newest and self.is_shared:  # others may have written to the same thing since
                 intent = attrs.evolve(intent, newest=None)  # noqa: PLW2901 - the same
-            yield in_doubt(intent) if await self.keys.doubts.has(entry) else intent
+            yield in_doubt(intent) if entry.seq <= through else intent
 
     async def unheard(self) -> AsyncIterator[AnyOutcome]:
         """Iterate over the verdicts that were taken over, oldest first; unreadable ones are logged."""
