@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from invsvc_async import JournalError, Verdict
-from invsvc_async.durable.entries import _do_again
+from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.key_claims import ENDED, FREED, KeyTakenError
 from invsvc_async.durable.last_writes import Left
@@ -322,7 +322,7 @@ async def test_order_after_a_write_that_was_made_the_newest(service, shared):
         await second.end("applied")
         again: set[str] = set()
         store = journal_of(first.client)._store
-        await store.run(partial(_do_again, ["a"], ["refused"], again, newest=True))
+        await store.run(partial(JournalEntries._reopen, ["a"], ["refused"], again, newest=True))
         assert again == {"a"}
         assert not await claimant("c").claim()
 
