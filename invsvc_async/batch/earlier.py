@@ -10,7 +10,7 @@ import attrs
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.intents import was_seen_undone, without_lost_sends
 from invsvc_async.durable.last_writes import (
-    claims_of,
+    close_line,
     in_flight_of,
     last_writes,
     learn,
@@ -19,8 +19,6 @@ from invsvc_async.durable.last_writes import (
 )
 from invsvc_async.durable.records import intent_of
 from invsvc_async.errors import JournalError
-from invsvc_async.reconcile.facts import Known
-from invsvc_async.reconcile.history import Reading, Resumed
 from invsvc_async.reconcile.kinds import replaces
 from invsvc_async.writes.state_reads import StateReader
 
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.sending import Sending
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store import Store
+    from invsvc_async.reconcile.history import Reading
 
 __all__ = ["Earlier"]
 
@@ -72,13 +71,13 @@ class Earlier:
         if fresh:
             await self._close_lines(await unknown_of(self._store, fresh))
         if urls := [thing for thing in fresh if thing.startswith("url ")]:
-            take_claims(writes, await claims_of(self._store, urls))
+            await take_claims(writes, self._store, urls)
         rows = await last_writes(self._store, things)
         learn(writes, rows)
         if self._sending.restored is not None:
             for row in rows:
                 self._sending.restored.learn(row)
-        return {row.thing: row.seq for row in rows}
+        return {row.thing: row.place for row in rows}
 
     async def mark(self, items: Sequence[Item], *, is_part: bool) -> None:
         """
@@ -125,7 +124,7 @@ class Earlier:
             await options.session.clock.sleep(min(longest - since, longest))
 
     async def _close_line(self, entry: Entry) -> None:
-        """Close one line. Only the service's clock shows how long ago a write was sent: one read shows it."""
+        """Close one line, with a read that shows the service's clock."""
         if entry.intent is None or entry.thing is None:  # lost with an outbox's journal
             return
         view = self._sending.options
@@ -137,7 +136,4 @@ class Earlier:
         if reading is None and operation.reader is not None:
             looks = StateReader(view.without_team(), intent, lambda: intent, own=None)
             reading = self._clock_reading = await looks.look(operation.reader, lane="settle")
-        resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
-        known = Known(operation, intent, (resumed,) if reading is None else (resumed, reading))
-        if known.free_at > resumed.at:
-            session.writes.close(entry.thing, intent.identity, known.free_at)
+        close_line(session, entry.thing, intent, *(() if reading is None else (reading,)))

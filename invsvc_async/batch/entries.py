@@ -18,7 +18,7 @@ from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.facts import SET
 from invsvc_async.durable.leases import dead
-from invsvc_async.durable.scripts import KNOWN, add, empty
+from invsvc_async.durable.scripts import KNOWN, add
 from invsvc_async.durable.store import store_at
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
@@ -36,10 +36,8 @@ __all__ += ["result_of", "results_of", "summary_of", "workers_of"]
 
 BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
 _PAGE = 500  # entries that are done, read at once
-_LOOKED_AT = 5000  # of which one transaction of a prune looks at the rows
 _CHECKPOINT = "checkpoint"  # the fact that says how far the latest input was taken in
 _INPUT = "input "  # a fact for each input that is being read, by the member that reads it
-_ANY_OPEN = "SELECT 1 FROM {s}entries WHERE done_at IS NULL LIMIT 1"
 _OPEN = f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE state < {State.DONE:d}"
 _INPUTS = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"
 _BEGIN = """
@@ -150,10 +148,6 @@ class BatchEntries(Entries):
         await self.store.run(script)
         return len(closed)
 
-    async def any_open(self) -> bool:
-        """Return whether there are entries that are not done."""
-        return bool(await self.store.rows(_ANY_OPEN))
-
     async def count_open(self) -> int:
         """Count the entries that are not done."""
         return int((await self.store.rows(_OPEN))[0][0])
@@ -174,23 +168,6 @@ class BatchEntries(Entries):
         """Return whether the answer to a write that is not done has a secret."""
         text = "SELECT 1 FROM {s}entries WHERE done_at IS NULL AND operation {any 1 text} LIMIT 1"
         return bool(await self.store.rows(text, _WITH_SECRET))
-
-    # --- for people
-
-    async def _prune(self, before: int, after: int, last: int, *, unacknowledged: bool) -> int:
-        """Reduce old entries to key, digest and verdict; not those whose result was not taken."""
-        del unacknowledged  # not of a batch
-        emptied: set[int] = set()  # by all tries
-
-        def script() -> Script[None]:
-            emptied.update((yield from empty(before, after, last)))
-
-        await self.store.run(script)
-        return len(emptied)
-
-    def parts(self, size: int = 0) -> AsyncIterator[tuple[int, int]]:
-        """Yield larger parts than others: a prune deletes nothing."""
-        return super().parts(size or _LOOKED_AT)
 
 
 async def summary_of(entries: Entries) -> Summary:

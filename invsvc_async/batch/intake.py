@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from invsvc_async.batch.file_check import Met
-from invsvc_async.batch.identity import content_of, new_entry
+from invsvc_async.batch.sending import content_of, new_entry
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.errors import ConfigurationError, InvalidRequestError

@@ -18,14 +18,14 @@ from invsvc_async.client import Client, options_of
 from invsvc_async.codec import envelope
 from invsvc_async.durable.intents import in_doubt, seen_undone
 from invsvc_async.durable.last_writes import Left
-from invsvc_async.durable.restored import FACT, mark_in
+from invsvc_async.durable.restored import NOT_RESTORED, marked
 from invsvc_async.errors import ServiceError
 from invsvc_async.reconcile.compare import same
 from invsvc_async.reconcile.history import Reading, Verdict
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.durable.facts import Facts
+    from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome
 
@@ -103,19 +103,18 @@ class Restored:
         return all(same(value, seen.get(name)) for name, value in known.items())
 
 
-async def restored_of(facts: Facts, client: Client) -> Restored | None:
+async def restored_of(store: Store, client: Client) -> Restored | None:
     """
-    Return the doubts of a journal with these *facts*; ``None`` if it was not restored.
+    Return the doubts of the journal in *store*; ``None`` if it was not restored.
 
     While its input was not read again, this reads the service's clock.
 
     Raises:
         TransportError: The service cannot be reached.
     """
-    text = await facts.get(FACT)
-    if text is None:
+    found = await store.run(marked)
+    if found == NOT_RESTORED:
         return None
-    found = mark_in(text)
     restored = Restored(through=found.through, is_open=found.is_open)
     if found.is_open and found.since is not None:
         with suppress(ServiceError):  # it shows the clock as well

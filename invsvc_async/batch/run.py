@@ -237,7 +237,7 @@ class Run:
     async def _is_over(self) -> bool:
         if self._dispatcher.has_input or self._lasting:
             return False
-        return not await self._batch.entries.any_open()
+        return not (await self._batch.entries.count("open", 1))[0]
 
     # --- the input
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from invsvc_async.errors import JournalError
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -92,8 +90,7 @@ class Status(msgspec.Struct, kw_only=True):
         self.at, self.ended = _now(), ended
         self.limited_by, self.next_probe = progress.limited_by, progress.next_probe
         self.is_paused = progress.paused is not None
-        with suppress(JournalError):  # of a batch that is closed
-            entries.facts.put(f"{_STATUS}{self.host}:{self.pid}", msgspec.json.encode(self).decode())
+        entries.facts.put(f"{_STATUS}{self.host}:{self.pid}", msgspec.json.encode(self).decode())
 
 
 def statuses_in(facts: Mapping[str, str]) -> list[Status]:

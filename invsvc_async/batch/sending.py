@@ -1,27 +1,36 @@
-"""The settings with which the writes of a batch or outbox are sent."""
+"""The settings with which the writes of a batch or outbox are sent, and the entries of new ones."""
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
+import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.client import Client, options_of
+from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.key_names import by_value
+from invsvc_async.durable.records import entry_of
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
+from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.settings import OnSecret, ReconcilePolicy, check_count, check_on_secret
-from invsvc_async.writes.new_intent import new_tag, tag_of
+from invsvc_async.writes.new_intent import line_of, new_tag, tag_of
 from invsvc_async.writes.write import Write, take_over
 
 if TYPE_CHECKING:
     from invsvc_async.batch.restored import Restored
+    from invsvc_async.durable.intents import Commons
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import ClientOptions, ClientState
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Sending"]
+__all__ = ["Sending", "content_of", "new_entry"]
 
 _MOST_POLICIES = 1000  # remembered
+_encode = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -78,17 +87,42 @@ class Sending:
 
     def as_stored(self, spec: WriteSpec, key: str) -> WriteSpec:
         """Return *spec* under *key*, with a tag if it needs one, and a policy that waits when limited."""
-        tag = spec.tag
+        tag, policy = spec.tag, spec.policy
         if self.tag and tag is None and spec.creates_webhook:
             tag = tag_of(self.epoch, key) if self.epoch else new_tag()
-        return replace(spec, key=key, tag=tag, policy=self._waiting(spec.policy))
-
-    def _waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:
         # One object for each, so that it is packed once.
-        known = self._policies.get(id(policy))
-        if known is None:
+        if (known := self._policies.get(id(policy))) is None:
             if len(self._policies) >= _MOST_POLICIES:
                 self._policies.clear()
             # The first of the pair keeps the id in use. A reader in a policy may have no hash.
             known = self._policies[id(policy)] = policy, attrs.evolve(policy, wait_when_limited=True)
-        return known[1]
+        return replace(spec, key=key, tag=tag, policy=known[1])
+
+
+def content_of(spec: WriteSpec) -> str:
+    """
+    Return a digest of the request, 32 characters. The order of a body's members does not matter, nor do the
+    digits with which a number is written.
+
+    A user-supplied text as tag is part of it. A generated tag is not.
+    """
+    request, tag = spec.request, spec.tag
+    asked: list[object] = [
+        request.operation.name,
+        request.method,
+        request.raw_path,
+        request.path,
+        request.query,
+        by_value(request.body) if request.has_body else None,
+        spec.team,
+    ]
+    if tag is not None and not is_unique(tag):
+        asked.append(tag)
+    return blake2b(_encode(asked), digest_size=16).hexdigest()
+
+
+def new_entry(spec: WriteSpec, intent: Intent, commons: Commons, digest: str) -> Entry:
+    """Return the entry of a write that is to do. A create with a unique tag waits for no other write."""
+    is_alone = spec.kind.creates and is_unique(spec.tag)
+    thing = None if is_alone else line_of(spec.request, spec.team, spec.tag)
+    return entry_of(State.TO_DO, intent, commons, key=intent.key, thing=thing, digest=digest)

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import nullcontext
 from functools import partial
 from hashlib import blake2b
 from operator import attrgetter
@@ -15,7 +16,7 @@ from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.key_claims import FREED
 from invsvc_async.durable.key_names import key_in
-from invsvc_async.durable.scripts import KNOWN, drop, find_old, prune, reopen
+from invsvc_async.durable.scripts import FIND_OLD, KNOWN, drop, prune, reopen
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.store import Store, store_at, without_names
 from invsvc_async.durable.tables import flags_in
@@ -26,6 +27,7 @@ from invsvc_async.storage.file_lock import owner_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from invsvc_async.transport.session import ClientState
@@ -34,6 +36,7 @@ __all__ = ["Entries", "JournalEntries", "Owner", "attempts_of"]
 
 NOT_APPLIED = tuple(each.value for each in Verdict if each is not Verdict.APPLIED)
 _AT_ONCE = 200  # rows that one transaction changes
+_LOOKED_AT = 5000  # of which one transaction of a prune looks at the rows, if it deletes none
 _PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
 _OF_VERDICT = """
 SELECT seq, key FROM {s}entries WHERE verdict = $1 AND verdict <> 'applied' AND intent IS NOT NULL
@@ -91,11 +94,15 @@ class Entries:
     what an older credential has left.
     """
 
+    _reopen: Callable[..., Script[set[int]]] = staticmethod(reopen)  # what `do_again` runs
+
     def __init__(self, store: Store, session: ClientState | None = None, *, same_mode: bool = False) -> None:
         self.store: Store = store
         self.facts: Facts = Facts(store)
         self.lanes: int = store.how.lanes
         self._session, self._same_mode = session, same_mode
+        # Held while what is stored elsewhere is deleted with entries.
+        self._moving: AbstractAsyncContextManager[object] = nullcontext()
 
     async def open(self) -> None:
         """Open the store, or create it; raise JournalError if it cannot be used, or may lack sends."""
@@ -229,7 +236,7 @@ class Entries:
             found += [(seq, key) for key, seq, *_ in await self.store.rows(KNOWN, some)]
         in_order = [key for _, key in sorted(found)]
         for some in slices(in_order, _AT_ONCE):
-            script = partial(reopen, some, [*verdicts], again, newest=newest)
+            script = partial(self._reopen, some, [*verdicts], again, newest=newest)
             await self.store.tell(*map(str, await self.store.run(script)))
         return sorted(again)
 
@@ -269,25 +276,24 @@ class Entries:
         """
         Delete entries done before *before* (epoch ms), in many short transactions; return how many.
 
-        UNKNOWN ones stay, and so do those whose verdict nobody has acknowledged, unless *unacknowledged*.
+        Of those of a batch, key, digest and verdict stay. UNKNOWN ones stay as they are, and so do those
+        whose verdict nobody has acknowledged, unless *unacknowledged*.
         """
-        count = 0
-        async for after, last in self.parts():
-            count += await self._prune(before, after, last, unacknowledged=unacknowledged)
+        count, empties = 0, self.store.how.counted
+        async for after, last in self.parts(_LOOKED_AT if empties else _AT_ONCE):
+            gone: set[int] = set()
+            change = partial(prune, before, unacknowledged=unacknowledged, gone=gone, empties=empties)
+            async with self._moving:
+                if old := await self.store.rows(FIND_OLD, before, int(unacknowledged), after, last):
+                    await self._forget([key for _, key in old])
+                    await self.store.run(partial(change, [seq for seq, _ in old]))
+            count += len(gone)
         return count
-
-    async def _prune(self, before: int, after: int, last: int, *, unacknowledged: bool) -> int:
-        find = partial(find_old, before, after, last, unacknowledged=unacknowledged)
-        gone: set[int] = set()
-        if old := await self.store.run(find):
-            await self._forget([*old.values()])
-            await self.store.run(partial(prune, before, [*old], unacknowledged=unacknowledged, gone=gone))
-        return len(gone)
 
     async def _forget(self, keys: Sequence[str]) -> None:
         """Delete what is stored elsewhere of *keys*, whose entries are about to be deleted."""
 
-    async def parts(self, size: int = _AT_ONCE) -> AsyncIterator[tuple[int, int]]:
+    async def parts(self, size: int) -> AsyncIterator[tuple[int, int]]:
         """Yield parts of all entries, of *size* each: after and up to which number."""
         after = 0
         while (last := (await self.store.rows(_PART, after, size))[0][0]) is not None:
@@ -295,6 +301,7 @@ class Entries:
             after = last
 
 
+_KEYED = "SELECT key, verdict FROM {s}entries WHERE key {any 1 text} AND digest <> '' ORDER BY seq {update}"
 _FREED = f"""
 UPDATE {{s}}entries SET lane = {FREED}, state = $2 WHERE key {{any 1 text}} AND state = {State.TO_DO:d}
 """
@@ -339,28 +346,25 @@ class JournalEntries(Entries):
         """Return the next page of entries that are done, with the note whether the application had them."""
         return await self._told(await super().done(verdict, after, limit))
 
-    async def do_again(
-        self, keys: Iterable[str], *, verdicts: Collection[str] = NOT_APPLIED, newest: bool = False
-    ) -> list[str]:
+    @staticmethod
+    def _reopen(
+        keys: Sequence[str], verdicts: Sequence[str], again: set[str], *, newest: bool
+    ) -> Script[set[int]]:
         """
-        Forget verdicts, so that the next run of each write does it anew; return the keys.
+        Reopen entries, so that the next run of each write does it anew.
 
         Only of writes under keys of the user's own: nothing runs another one again.
         """
-        again: set[str] = set()
-        await self.store.run(partial(_do_again, [*keys], [*verdicts], again, newest=newest))
-        return sorted(again)
-
-
-def _do_again(keys: list[str], verdicts: list[str], again: set[str], *, newest: bool) -> Script[None]:
-    text = "SELECT key, verdict FROM {s}entries WHERE key {any 1 text} AND digest <> '' ORDER BY seq {update}"
-    mine = yield text, (keys,)
-    yield from reopen([key for key, _ in mine], verdicts, again, newest=newest)
-    if newest:  # the next claim of each thing has to look at them
-        yield _LOOK_AGAIN, (sorted(again),)
-    unknown = {key for key, verdict in mine if verdict == Verdict.UNKNOWN}
-    for state, freed in ((State.SENDING, again & unknown), (State.TO_DO, again - unknown)):
-        yield _FREED, (sorted(freed), int(state))  # what may have been sent is settled first
+        mine = yield _KEYED, (keys,)
+        found: set[str] = set()
+        lanes = yield from reopen([key for key, _ in mine], verdicts, found, newest=newest)
+        if newest:  # the next claim of each thing has to look at them
+            yield _LOOK_AGAIN, (sorted(found),)
+        unknown = {key for key, verdict in mine if verdict == Verdict.UNKNOWN}
+        for state, freed in ((State.SENDING, found & unknown), (State.TO_DO, found - unknown)):
+            yield _FREED, (sorted(freed), int(state))  # what may have been sent is settled first
+        again |= found
+        return lanes
 
 
 def _chosen(state: str | None) -> str:

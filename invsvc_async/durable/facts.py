@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from invsvc_async.errors import InvalidRequestError
-from invsvc_async.storage.dialect import Cell, slices
+from invsvc_async.errors import InvalidRequestError, JournalError
+from invsvc_async.storage.dialect import slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from invsvc_async.durable.store import Store
     from invsvc_async.transport.session import ClientState
@@ -28,7 +29,7 @@ class Facts:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._noting: set[asyncio.Task[Sequence[Cell]]] = set()
+        self._noting: asyncio.Task[None] | None = None  # the last one
 
     async def get(self, name: str) -> str | None:
         """Return one."""
@@ -77,11 +78,14 @@ class Facts:
             found |= dict(map(tuple, await self._store.rows(text, some)))
         return found
 
-    def put(self, name: str, value: str | None) -> asyncio.Task[Sequence[Cell]]:
-        """Set one to *value*, or delete it, soon; it need not be awaited."""
+    def put(self, name: str, value: str | None) -> asyncio.Task[None]:
+        """Set one to *value*, or delete it, soon, if the store is open; it need not be awaited."""
         change = ("DELETE FROM {s}facts WHERE name = $1", name) if value is None else (SET, name, value)
-        noting = asyncio.create_task(self._store.rows(*change))
-        self._noting.add(noting)
-        noting.add_done_callback(self._noting.discard)
-        noting.add_done_callback(lambda noted: noted.cancelled() or noted.exception())  # which retrieves it
-        return noting
+        self._noting = asyncio.create_task(self._put(change, self._noting))
+        return self._noting
+
+    async def _put(self, change: tuple[str, ...], before: asyncio.Task[None] | None) -> None:
+        if before is not None and not before.done():  # its connection may be a slower one
+            await asyncio.wait([before])
+        with suppress(JournalError):
+            await self._store.rows(*change)

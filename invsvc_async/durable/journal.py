@@ -347,7 +347,7 @@ class ClientJournal:
     async def open_intents(self) -> AsyncIterator[Intent]:
         """Iterate over the open intents that were taken over, oldest first; unreadable ones are logged."""
         await self.open()
-        through = await self.keys.doubts.through()
+        through = (await self.keys.doubts.mark()).through
         async for entry, intent in self._walk(_OPEN, intent_of):
             if intent.newest and self.is_shared:  # others may have written to the same thing since
                 intent = attrs.evolve(intent, newest=None)  # noqa: PLW2901 - the same

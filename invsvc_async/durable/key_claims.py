@@ -207,10 +207,10 @@ class KeyedRun:
         entry = self.entry(State.SENDING, intent, self.sent)
         if self.seq:
             await self.lane.put(entry)
-        elif (found := await self.claims.claim(self, entry)) is not None:
-            raise KeyTakenError(found)
-        elif not self.is_next:
-            raise KeyTakenError(None)
+        else:
+            await self.claims.claim(self, entry)
+            if not self.is_next:
+                raise KeyTakenError(None)
         return self.lane.until
 
     async def settled(self, outcome: Outcome[Any]) -> None:
@@ -222,9 +222,7 @@ class KeyedRun:
             JournalError: It could not be stored. That is tried again while the journal is open.
         """
         if not self.seq:  # it ended before its first send
-            found = await self.claims.claim(self, self.entry(State.TO_DO, outcome.intent))
-            if found is not None:
-                raise KeyTakenError(found)
+            await self.claims.claim(self, self.entry(State.TO_DO, outcome.intent))
         left = left_by(self.thing, outcome, self.options.session.writes)
         done_at, commons = time.time_ns() // 1_000_000, self.claims.store.commons
         entry = done_entry(outcome, self.sent, commons, done_at=done_at, **self._known())
@@ -299,13 +297,12 @@ class Claims:
         self._telling: asyncio.Task[None] | None = None
         self._told: set[int] = set()  # lanes of which other processes are to be told that something has ended
 
-    async def claim(self, run: KeyedRun, entry: Entry) -> Found | None:
+    async def claim(self, run: KeyedRun, entry: Entry) -> None:
         """
-        Insert *entry* in the lane of *run*, or return the one that has its key; together with other claims.
-
-        It is inserted as TO DO if *run* is not next.
+        Insert *entry* in the lane of *run*, together with other claims; as TO DO if *run* is not next.
 
         Raises:
+            KeyTakenError: Its key has an entry.
             LostLaneError: The lane belongs to another process.
             JournalError: The journal cannot be used.
         """
@@ -316,10 +313,10 @@ class Claims:
                 self._claiming = asyncio.get_running_loop().create_task(self._claim_all())
             made = await future
             if isinstance(made, Found):
-                return made
+                raise KeyTakenError(made)
             if made is not None:
                 run.seq, run.is_next = made
-                return None
+                return
             # It was inserted by somebody else while the statement ran; or the lane is lost.
             if not await self.store.rows(_MINE, run.lane.number, run.lane.token):
                 run.lane.doubt()

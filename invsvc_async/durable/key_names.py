@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from invsvc_async.durable.facts import Facts
-from invsvc_async.durable.restored import FACT, Mark, close_restored, mark_in
+from invsvc_async.durable.restored import NOT_RESTORED, close_restored, marked
 from invsvc_async.errors import ConfigurationError, JournalError, KeyConflictError
 from invsvc_async.reconcile.findings import is_unique
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.restored import Mark
     from invsvc_async.durable.store import Store
     from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.spec import WriteSpec
@@ -79,30 +80,24 @@ class Doubts:
     def __init__(self, store: Store, *, complete: bool) -> None:
         self._store, self._complete = store, complete
         self._read_at = -1  # marks of the store when this was read
-        self._mark: Mark | None = None
+        self._mark = NOT_RESTORED
 
-    async def through(self) -> int:
-        """Return the number of the last entry of the copy; 0 if there is none."""
-        if self._read_at != self._store.marks:
+    async def mark(self) -> Mark:
+        """Return what is noted of the copy."""
+        if self._read_at != (marks := self._store.marks):
             if self._complete and self._read_at < 0:
                 await self._store.run(close_restored)
-            self._read_at = self._store.marks
-            found = await Facts(self._store).get(FACT)
-            self._mark = None if found is None else mark_in(found)
-        return 0 if self._mark is None else self._mark.through
+            self._mark = await self._store.run(marked)
+            self._read_at = marks  # not before: another run must not rely on what is not read yet
+        return self._mark
 
     async def has(self, entry: Entry) -> bool:
         """Return whether *entry* is of the copy, so that it may have been sent since."""
-        return entry.seq <= await self.through()
-
-    async def any(self) -> bool:
-        """Return whether keys may be missing."""
-        await self.through()
-        return self._mark is not None and self._mark.is_open
+        return entry.seq <= (await self.mark()).through
 
     async def check(self) -> None:
         """Raise JournalError if a write without a key in the store may have been made since the copy was."""
-        if await self.any():
+        if (await self.mark()).is_open:
             raise JournalError(
                 "journal: it was restored from a copy, or moved, so it may lack keys, and a write under one "
                 "of these would be made twice. Nothing was sent. Look for what was written since the copy "

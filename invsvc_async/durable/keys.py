@@ -37,18 +37,15 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import as_new, in_doubt
 from invsvc_async.durable.key_claims import ENDED, FREED, Claims, Found, KeyedRun, KeyTakenError
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
-from invsvc_async.durable.last_writes import Left, learn
+from invsvc_async.durable.last_writes import Left, close_line, learn
 from invsvc_async.durable.records import intent_of, outcome_of
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
-from invsvc_async.reconcile.facts import Known
-from invsvc_async.reconcile.history import Resumed
 from invsvc_async.writes.driver import AnyDriver, Driver, new_run, run_of
 from invsvc_async.writes.new_intent import (
     intent_of as new_intent,
@@ -209,22 +206,20 @@ class Keys:
         while True:
             run = KeyedRun.of(spec, self.claims, await self.journal.own_lane(), name, digest)
             try:
-                if found is None and waited:
+                if found is not None:
+                    check_same(spec, found.entry.digest, digest)
+                    run.digest = found.entry.digest
+                    driver = await self._met(run, spec, found, waited=waited)
+                elif waited:
                     raise JournalError(
                         f"key {spec.key!r}: it was forgotten while its verdict was awaited. Nothing was sent "
                         "now."
                     )
-                found = found or await self._begun(run, spec)
-                if found is not None:
-                    check_same(spec, found.entry.digest, digest)
-                    run.digest = found.entry.digest
-                turn.digest = run.digest
-                driver = (
-                    await self._first(run, spec)
-                    if found is None
-                    else await self._met(run, spec, found, waited=waited)
-                )
+                else:
+                    await self._begun(run, spec)
+                    driver = await self._first(run, spec)
                 if driver is not None:
+                    turn.digest = run.digest
                     return driver
             except KeyTakenError as taken:
                 found = taken.found
@@ -246,19 +241,18 @@ class Keys:
             )
         return found
 
-    async def _begun(self, run: KeyedRun, spec: WriteSpec) -> Found | None:
+    async def _begun(self, run: KeyedRun, spec: WriteSpec) -> None:
         """
         Claim the key now, unless the claim can be a part of the store before the first send.
 
         That is so if nothing has to be read before that send, and the journal has all keys.
         """
-        has_all = not await self.doubts.any()
+        has_all = not (await self.doubts.mark()).is_open
         if has_all and new_start(spec, run.thing, partial(new_intent, spec)).first is not None:
-            return None
-        found = await self.claims.claim(run, run.entry(State.TO_DO, new_intent(spec)))
+            return
+        await self.claims.claim(run, run.entry(State.TO_DO, new_intent(spec)))
         if not run.is_next:
             await self._after_earlier(run, run.seq)
-        return found
 
     async def _met(self, run: KeyedRun, spec: WriteSpec, found: Found, *, waited: bool) -> Driver[Any] | None:
         """Do what follows from an entry; return ``None`` if it has to be looked at again."""
@@ -370,17 +364,9 @@ class Keys:
                 await self._settle(key, run.options)
         learn(self.session.writes, [Left(thing, *left)])
         for entry in await self.store.entries(_UNKNOWN, thing, run.seq, since) if unknown else ():
-            self._close_line(await self._intent(entry), thing)
+            close_line(self.session, thing, await self._intent(entry))
         run.is_next = True
         return bool(later)
-
-    def _close_line(self, intent: Intent, thing: str) -> None:
-        """Delay the next write to *thing* as long as *intent*, which is UNKNOWN, may have an effect."""
-        session = self.session
-        resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
-        known = Known(BY_NAME[intent.operation], intent, (resumed,))
-        if known.free_at > resumed.at:
-            session.writes.close(thing, intent.identity, known.free_at)
 
     # --- what processes have left
 

@@ -18,16 +18,22 @@ from invsvc_async.codec.exact_json import MEMBERS, Wire, salvage
 from invsvc_async.durable.entry import ANSWERED, Entry, State, unreadable
 from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
+from invsvc_async.reconcile.facts import Known
+from invsvc_async.reconcile.history import Resumed
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
+from invsvc_async.storage.dialect import MOST, slices
 from invsvc_async.writes.register import WriteRegister, sound, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from invsvc_async.durable.store import Store
+    from invsvc_async.reconcile.history import Reading
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome
+    from invsvc_async.transport.session import ClientState
 
-__all__ = ["LastWrite", "Left", "claims_of", "in_flight_of", "last_writes", "learn", "left_by"]
+__all__ = ["Left", "close_line", "in_flight_of", "last_writes", "learn", "left_by"]
 __all__ += ["take_claims", "unknown_of"]
 
 MOST_LARGE = 4096  # bytes: a larger graph is left out of a stored state
@@ -44,19 +50,15 @@ class Left(msgspec.Struct, frozen=True):
     What one write left of *thing*.
 
     ``state`` is the last known state as JSON text (``{}`` if the thing is gone, ``None`` if it is not known),
-    as the members of *team* see it; ``stamp`` the time of the answer that showed it (server ms).
+    as the members of *team* see it; ``stamp`` the time of the answer that showed it (server ms).  ``place``
+    is that of the last write that may have had an effect, if it is read from a store.
     """
 
     thing: str
     team: str | None = None
     state: str | None = None
     stamp: int | None = None
-
-
-class LastWrite(Left, frozen=True, kw_only=True):
-    """The same, of all writes of a journal; ``seq`` is the last of those that may have had an effect."""
-
-    seq: int
+    place: int = 0
 
 
 def left_by(thing: str | None, outcome: AnyOutcome, writes: WriteRegister) -> Left | None:
@@ -128,11 +130,16 @@ def _state_of(row: Left) -> Wire:
     return state
 
 
-def take_claims(writes: WriteRegister, claims: Iterable[tuple[str, str]]) -> None:
-    """Note which webhooks the untagged creates made, and how certain that is."""
-    for webhook_id, key in claims:
-        is_certain = webhook_id.startswith(ANSWERED)
-        writes.claim(webhook_id.removeprefix(ANSWERED), key, is_certain=is_certain)
+def close_line(session: ClientState, thing: str, intent: Intent, *seen: Reading) -> None:
+    """
+    Delay the next write to *thing* as long as *intent*, which is UNKNOWN, may have an effect.
+
+    Only the service's clock shows how long ago it was sent: what was *seen* shows that clock.
+    """
+    resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
+    known = Known(BY_NAME[intent.operation], intent, (resumed, *seen))
+    if known.free_at > resumed.at:
+        session.writes.close(thing, intent.identity, known.free_at)
 
 
 async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:
@@ -140,13 +147,10 @@ async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:
     return dict(map(tuple, await store.rows(_IN_FLIGHT, list(things))))
 
 
-async def last_writes(store: Store, things: Sequence[str]) -> list[LastWrite]:
-    """Return the last finished write to each of *things*, and the state it left."""
-    text = "SELECT thing, place, team, state, stamp FROM {s}states WHERE thing {any 1 text}"
-    return [
-        LastWrite(thing=thing, seq=place, team=team, state=state, stamp=stamp)
-        for thing, place, team, state, stamp in await store.rows(text, list(things))
-    ]
+async def last_writes(store: Store, things: Sequence[str]) -> list[Left]:
+    """Return what the last finished write to each of *things* left of it."""
+    text = "SELECT thing, team, state, stamp, place FROM {s}states WHERE thing {any 1 text}"
+    return [Left(*row) for some in slices(things, MOST) for row in await store.rows(text, some)]
 
 
 async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:
@@ -154,7 +158,8 @@ async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:
     return await store.entries(f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}", list(things))
 
 
-async def claims_of(store: Store, things: Sequence[str]) -> list[tuple[str, str]]:
-    """Return (webhook id, key) of the untagged creates of *things*, which are URLs."""
+async def take_claims(writes: WriteRegister, store: Store, things: Sequence[str]) -> None:
+    """Note which webhooks the untagged creates of *things*, which are URLs, made, and how certain that is."""
     text = "SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq"
-    return [(claim, key) for claim, key in await store.rows(text, list(things))]
+    for claim, key in await store.rows(text, list(things)):
+        writes.claim(claim.removeprefix(ANSWERED), key, is_certain=claim.startswith(ANSWERED))

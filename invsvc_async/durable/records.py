@@ -65,8 +65,7 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     again: int = 0  # of them, sent again after absence was proven
     reads: int = 0
     took: float = 0.0  # s, from the first request to the verdict
-    lost: bool = False  # nobody has the webhook's secret
-    had: Secret | None = None  # otherwise: who had it
+    had: Secret | None = None  # who had the webhook's secret
     overtaken: bool = False  # not sent (again), because a newer write to the same resource was
     failed: str | None = None  # the last failure seen
     status: int | None = None  # of that failure, if it was an answer
@@ -83,7 +82,7 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     @property
     def secret(self) -> Secret | None:
         """What a result or an outcome that is made of it says of the secret."""
-        return "lost" if self.lost else read_back(self.had)
+        return read_back(self.had)
 
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -95,10 +94,9 @@ def record_of(outcome: AnyOutcome) -> Record:
     history, evidence, error = outcome.history, outcome.evidence, outcome.error
     took = time_of(history[-1]) - start_of(history[0]) if history else 0.0
     plain = outcome.verdict is Verdict.APPLIED
-    had = None if outcome.secret_lost else outcome.secret
     if plain and evidence.basis == "answered" and len(history) == 1:  # as for nearly all
         thing = _id_of(outcome.value)
-        return Record(basis="answered", thing=thing, took=round(took, 4), lost=outcome.secret_lost, had=had)
+        return Record(basis="answered", thing=thing, took=round(took, 4), had=outcome.secret)
     return Record(
         why=outcome.message if evidence.basis != "answered" or not plain else "",
         basis=evidence.basis,
@@ -107,8 +105,7 @@ def record_of(outcome: AnyOutcome) -> Record:
         again=outcome.resends,
         reads=[*map(type, history)].count(Reading),
         took=round(took, 4),
-        lost=outcome.secret_lost,
-        had=had,
+        had=outcome.secret,
         overtaken=outcome.verdict is Verdict.NOT_APPLIED
         and any(isinstance(event, Resumed) and event.newest is False for event in history),
         failed=None if error is None else f"{type(error).__name__}: {error}"[:500],

@@ -29,13 +29,13 @@ from invsvc_async.storage.sqlite_writer import transaction
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from invsvc_async.durable.tables import Opening
     from invsvc_async.storage.dialect import Script, SqliteDialect
 
-__all__ = ["FACT", "IS_OPEN", "SETTLED", "Mark", "close_restored", "last_of", "mark_in", "mark_restored"]
+__all__ = ["IS_OPEN", "NOT_RESTORED", "SETTLED", "Mark", "close_restored", "mark_restored", "marked"]
 __all__ += ["Epoch", "PlaceError", "Standing", "fact", "place_of", "wrong_with", "wrong_with_place"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
@@ -76,31 +76,32 @@ class Mark(msgspec.Struct, kw_only=True):
     is_open: bool = True  # the input has not been read since
 
 
-mark_in: Callable[[str], Mark] = msgspec.json.Decoder(Mark).decode  # what the text of the fact says
+_mark_in = msgspec.json.Decoder(Mark).decode
 _encode = msgspec.json.Encoder().encode
+NOT_RESTORED: Final = Mark(through=0, since=None, is_open=False)
 
 
-def last_of(text: str | None) -> int:
-    """Return the number of the last entry of the copy, by the text of the fact; 0 if it was not restored."""
-    return 0 if text is None else mark_in(text).through
+def marked() -> Script[Mark]:
+    """Return what is noted, or ``NOT_RESTORED``."""
+    found = yield FIND, (FACT,)
+    return _mark_in(found[0][0]) if found else NOT_RESTORED
 
 
 def mark_restored(through: int | None = None) -> Script[None]:
     """Note that sends may have been made of which the store does not know, of entries up to *through*."""
     [(last,)] = yield _THROUGH, ()
     [(since,)] = yield _LATEST, ()
-    found = yield FIND, (FACT,)
-    earlier = mark_in(found[0][0]) if found else None
-    if earlier is not None and earlier.is_open:
+    earlier = yield from marked()
+    if earlier.is_open:
         since = earlier.since
     yield SET, (FACT, _encode(Mark(through=last if through is None else through, since=since)).decode())
 
 
 def close_restored() -> Script[None]:
     """Note that the input was read again since the store was restored."""
-    found = yield FIND, (FACT,)
-    if found:
-        yield SET, (FACT, _encode(replace(mark_in(found[0][0]), is_open=False)).decode())
+    mark = yield from marked()
+    if mark.is_open:
+        yield SET, (FACT, _encode(replace(mark, is_open=False)).decode())
 
 
 def wrong_with_place(before: Mapping[str, str], place: Mapping[str, str]) -> str | None:

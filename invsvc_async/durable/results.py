@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer"]
 
-_AT_ONCE = 200  # verdicts that one statement acknowledges
+_AT_ONCE = 200  # verdicts that one statement acknowledges, or frees
 _TICK = 0.2  # s between notes of which verdicts were acknowledged
 _TO_STORE = 1.0  # s that the store has for the last of them
 _FREE = "UPDATE {s}unheard SET taker = NULL WHERE seq {any 1 bigint} AND taker LIKE {arg 2 text} || '.%'"
@@ -49,8 +49,8 @@ class Consumer:
         leases, due = self._leases, list[int]()
         while self._later and self._later[0][0] <= leases.clock.now():
             due.append(heappop(self._later)[1])
-        if due:
-            await leases.store.rows(_FREE, due, leases.name)
+        for some in slices(due, _AT_ONCE):
+            await leases.store.rows(_FREE, some, leases.name)
         self._page = taker, _ = leases.token(), leases.taker
         seqs = await leases.store.run(lambda: take_verdicts(taker, leases.store.silence, limit))
         if not seqs:

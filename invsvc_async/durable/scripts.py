@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in
-from invsvc_async.durable.facts import FIND
 from invsvc_async.durable.leases import dead, living, member_of, show_life
 from invsvc_async.durable.records import may_be_sent
-from invsvc_async.durable.restored import FACT, last_of
+from invsvc_async.durable.restored import marked
 from invsvc_async.durable.tables import count, flags_in
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import MOST, Cell, Script, slices
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-__all__ = ["COMMONS", "KNOWN", "add", "drop", "empty", "find_old", "may_drop", "numbers", "prune", "reopen"]
+__all__ = ["COMMONS", "FIND_OLD", "KNOWN", "add", "drop", "may_drop", "numbers", "prune", "reopen"]
 __all__ += ["keep_verdicts", "take_verdicts"]
 
 # What is known of an entry under a key.
@@ -68,19 +67,17 @@ UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = 
     intent = given.intent, place = coalesce(given.place, e.place)
     FROM {{rows 1 seq:bigint intent:text place:bigint}} WHERE e.seq = given.seq
 """
+# Entries that were done before a time (epoch ms), not UNKNOWN or emptied; their verdicts are acknowledged,
+# unless others are asked for, too.
 _OLD: Final = f"""
 e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'
+    AND (e.intent IS NOT NULL OR e.outcome IS NOT NULL)
     AND ({{arg 2 smallint}} = 1 OR NOT EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.seq = e.seq))
 """
-_FIND_OLD: Final = f"SELECT e.seq, e.key FROM {{s}}entries AS e WHERE {_OLD} AND e.seq > $3 AND e.seq <= $4"
-_PRUNE: Final = f"""
-DELETE FROM {{s}}entries AS e WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place
-"""
-_EMPTY: Final = f"""
-UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL WHERE {_OLD}
-    AND (e.intent IS NOT NULL OR e.outcome IS NOT NULL) AND e.seq > $3 AND e.seq <= $4
-    RETURNING seq, thing, place
-"""
+FIND_OLD: Final = f"SELECT e.seq, e.key FROM {{s}}entries AS e WHERE {_OLD} AND e.seq > $3 AND e.seq <= $4"
+_STILL_OLD: Final = f"WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place"
+_PRUNE: Final = f"DELETE FROM {{s}}entries AS e {_STILL_OLD}"
+_EMPTY: Final = f"UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL {_STILL_OLD}"
 _EMPTY_STATES: Final = """
 UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
     FROM {rows 1 thing:text place:bigint} WHERE s.thing = given.thing AND s.place = given.place
@@ -174,13 +171,10 @@ def may_drop(key: str, *, done: bool = True) -> Script[int | None]:
     if not found:
         return None
     entry = entry_in(found[0])
-    if entry.state is State.DONE and not done:
-        return None
-    if entry.state is not State.DONE:
-        restored = yield FIND, (FACT,)
-        if entry.seq <= last_of(restored[0][0] if restored else None) or may_be_sent(entry):
-            return None
-    return entry.seq
+    if entry.state is State.DONE:
+        return entry.seq if done else None
+    is_of_copy = entry.seq <= (yield from marked()).through
+    return None if is_of_copy or may_be_sent(entry) else entry.seq
 
 
 def drop(key: str, dropped: set[str], *, done: bool) -> Script[None]:
@@ -200,37 +194,21 @@ def drop(key: str, dropped: set[str], *, done: bool) -> Script[None]:
         dropped.add(key)
 
 
-def find_old(before: int, after: int, last: int, *, unacknowledged: bool) -> Script[dict[int, str]]:
+def prune(
+    before: int, seqs: Sequence[int], *, unacknowledged: bool, gone: set[int], empties: bool = False
+) -> Script[None]:
     """
-    Return the keys of entries after *after* up to *last* that were done before *before* (epoch ms).
+    Delete the entries *seqs* that ``FIND_OLD`` still finds; add their numbers to *gone*.
 
-    Not UNKNOWN ones, nor those whose verdict nobody has acknowledged, unless *unacknowledged*.
+    If it *empties* them, their keys, digests and verdicts stay.
     """
-    return dict((yield _FIND_OLD, (before, int(unacknowledged), after, last)))
-
-
-def prune(before: int, seqs: Sequence[int], *, unacknowledged: bool, gone: set[int]) -> Script[None]:
-    """Delete the entries *seqs* that :func:`find_old` still finds; add their numbers to *gone*."""
-    rows = yield _PRUNE, (before, int(unacknowledged), seqs)
-    things = [(thing, place) for _, thing, place in rows if thing is not None]
-    if things:
-        yield _EMPTY_STATES, (things,)
-    if rows:
-        yield _HEARD, ([seq for seq, *_ in rows],)
-    gone.update(seq for seq, *_ in rows)
-
-
-def empty(before: int, after: int, last: int) -> Script[list[int]]:
-    """
-    Delete all but key, digest and verdict of entries after *after* up to *last* done before *before* (ms).
-
-    Not of UNKNOWN ones, nor of those whose verdict nobody has acknowledged. Return their numbers.
-    """
-    rows = yield _EMPTY, (before, 0, after, last)
-    things = [(thing, place) for _, thing, place in rows if thing is not None]
-    for some in slices(things, MOST):
-        yield _EMPTY_STATES, (some,)
-    return [seq for seq, *_ in rows]
+    for some in slices(seqs, MOST):
+        rows = yield _EMPTY if empties else _PRUNE, (before, int(unacknowledged), some)
+        if things := [(thing, place) for _, thing, place in rows if thing is not None]:
+            yield _EMPTY_STATES, (things,)
+        if rows:
+            yield _HEARD, ([seq for seq, *_ in rows],)
+        gone.update(seq for seq, *_ in rows)
 
 
 def _to_do(intent: str, *, is_new: bool, newest: bool) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Store: TypeAlias = "SqliteStore | PostgresStore"  # both have the same methods
 
-__all__ = ["Store", "database_at", "file_at", "store_at", "without_names"]
+__all__ = ["Store", "file_at", "store_at", "without_names"]
 
 _NAMES: Final = ("namespace", "same_mode", "complete")  # in the query of an address
 LANES: Final = 64  # in a database; a file has one
@@ -35,28 +35,23 @@ def store_at(place: str | Path, kind: str, *, create: bool = True, **how: bool) 
             address of another form.
         JournalError: A file does not exist, and *create* is false or *reading* is true.
     """
-    if is_postgres(str(place)):
-        return database_at(str(place), kind, create=create, **how)
-    store = file_at(place, kind, **how)
-    if (how.get("reading") or not create) and not store.path.exists():
-        raise JournalError(f"journal {place}: the file does not exist. Check the path.")
-    return store
-
-
-def file_at(path: str | Path, kind: str, **how: bool) -> SqliteStore:
-    """Return the store of *kind* in the file at *path*."""
-    return SqliteStore(path, _opening(kind, 1, **how))
-
-
-def database_at(address: str, kind: str, **how: bool) -> PostgresStore:
-    """Return the store of *kind* in the database at *address*, if the extra ``postgres`` is installed."""
+    if not is_postgres(str(place)):
+        store = file_at(place, kind, **how)
+        if (how.get("reading") or not create) and not store.path.exists():
+            raise JournalError(f"journal {place}: the file does not exist. Check the path.")
+        return store
     try:
         from invsvc_async.durable.postgres_store import PostgresStore
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"{kind}: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
         ) from error
-    return PostgresStore(address, _opening(kind, LANES, **how))
+    return PostgresStore(str(place), _opening(kind, LANES, create=create, **how))
+
+
+def file_at(path: str | Path, kind: str, **how: bool) -> SqliteStore:
+    """Return the store of *kind* in the file at *path*."""
+    return SqliteStore(path, _opening(kind, 1, **how))
 
 
 def _opening(kind: str, lanes: int, **how: bool) -> Opening:

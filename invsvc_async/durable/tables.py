@@ -25,7 +25,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
-from msgspec.structs import astuple
 
 from invsvc_async.durable.entry import SENT, Entry, State, columns_of
 from invsvc_async.errors import JournalError
@@ -44,7 +43,7 @@ Put: TypeAlias = "tuple[Entry, Lane, Left | None]"  # an entry, and the state in
 
 __all__ = ["TAKER", "Opening", "Put", "check", "count", "create", "flags_in", "keep", "latest"]
 
-_LOST, _OVERTAKEN = '"lost":true', '"overtaken":true'  # in an outcome
+_LOST, _OVERTAKEN = '"had":"lost"', '"overtaken":true'  # in an outcome
 TAKER: Final = "taker"  # the fact that says in a file who gives the verdicts of what is sent now
 _COUNT: Final = """
 {counted}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
@@ -222,7 +221,7 @@ def latest(given: Iterable[Put]) -> tuple[list[Put], list[Put], list[tuple[Cell,
             continue
         sent[entry.seq] = each
         if left is not None:
-            lefts[entry.seq] = entry.seq, *astuple(left)
+            lefts[entry.seq] = entry.seq, left.thing, left.team, left.state, left.stamp
     return [*new.values()], [*sent.values()], [*lefts.values()]
 
 

@@ -58,7 +58,7 @@ async def dispatch(
         BatchStoppedError: The service refuses the credential.
         TransportError: The outbox was restored from a copy, and the service cannot be reached.
     """
-    restored = sending.restored = await restored_of(entries.facts, sending.client)
+    restored = sending.restored = await restored_of(entries.store, sending.client)
     if restored is not None and all(e.seq > restored.through for e in await entries.not_done(1)):
         await entries.store.run(close_restored)
     dispatcher = Dispatcher(sending, entries, OutboxItem, on_verdict)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from invsvc_async.batch.identity import content_of, new_entry
+from invsvc_async.batch.sending import content_of, new_entry
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.intents import Commons
 from invsvc_async.errors import JournalError, KeyConflictError

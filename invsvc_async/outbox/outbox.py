@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from invsvc_async.batch.result import Result, outcome_in
 from invsvc_async.batch.sending import Sending
-from invsvc_async.client import Client, options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.leases import Leases, Sign
 from invsvc_async.durable.results import Consumer
-from invsvc_async.durable.store import database_at
+from invsvc_async.durable.store import store_at
 from invsvc_async.errors import (
     ConfigurationError,
     DeadlineExceededError,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from invsvc_async.client import Client
     from invsvc_async.outbox.entries import OutboxEntries
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.session import ClientState
@@ -80,7 +80,6 @@ class Outbox:
     def __init__(self, store: OutboxEntries, sending: Sending, *, reading: bool = False) -> None:
         self._store = store
         self._reading = reading
-        self._client = sending.client
         self._sending = sending
         self._changed = asyncio.Event()  # set when verdicts are stored or given back, or it is closed
         self._hearing: asyncio.Task[None] | None = None  # of verdicts that other processes have stored
@@ -127,8 +126,6 @@ class Outbox:
         Raises:
             ConfigurationError: A setting cannot work.
         """
-        how = {"create": create, "restored": restored, "moved": moved, "reading": reading}
-        store = outbox_at(path, options_of(client).session, same_mode=same_mode, **how)
         sending = Sending(
             client=client,
             concurrency=concurrency,
@@ -137,6 +134,8 @@ class Outbox:
             on_secret=on_secret,
             same_mode=same_mode,
         )
+        how = {"create": create, "restored": restored, "moved": moved, "reading": reading}
+        store = outbox_at(path, sending.session, same_mode=same_mode, **how)
         return cls(store, sending, reading=reading)
 
     async def __aenter__(self) -> Self:
@@ -219,7 +218,7 @@ class Outbox:
         """
         spec = self._accepted(write)
         self._check_writing()
-        new, session = self._store.new(spec, apart=True), options_of(self._client).session
+        new, session = self._store.new(spec, apart=True), self._sending.session
         run_now(connection, self._store.database, self._store.enqueue_there(session, new))
         return new.key
 
@@ -297,7 +296,7 @@ class Outbox:
         self._check_open()
         if self._dispatching:
             raise ConfigurationError("dispatching: this outbox does so already. Enter it once in a process.")
-        options_of(self._client).session.transport.check_loop()
+        self._sending.session.transport.check_loop()
         self._dispatching = True
         send = partial(self._send, grace)
         tasks = [asyncio.create_task(self._steadily("nothing is sent", send))]
@@ -376,8 +375,7 @@ class Outbox:
     def _note_untold(self, key: str, error: str | None) -> None:
         """Store the last *error* of ``on_result`` for the verdict of *key*, or that there is none."""
         text = None if error is None else error.replace("\0", "\ufffd")[:_WORDS]
-        with suppress(JournalError):  # of an outbox that is closed
-            self._store.facts.put(f"{_UNTOLD}{key}", text)
+        self._store.facts.put(f"{_UNTOLD}{key}", text)
 
     def results(self) -> AsyncGenerator[Result]:
         """
@@ -400,7 +398,7 @@ class Outbox:
         *failed* has how often that was so.
         """
         self._check_open()
-        leases = Leases(self._store.store, options_of(self._client).session.clock, gives=True)
+        leases = Leases(self._store.store, self._sending.session.clock, gives=True)
         consumer = Consumer(leases)
         await leases.beat(_ONLOOKER)
         living = asyncio.create_task(leases.live(_ONLOOKER))
@@ -528,7 +526,7 @@ def outbox_at(
 ) -> OutboxEntries:
     """Return the entries of *session* at *path*, not open yet. The settings are those of ``Outbox.open``."""
     if is_postgres(str(path)):
-        return PostgresOutbox(database_at(str(path), "outbox", **how), session, same_mode=same_mode)
+        return PostgresOutbox(store_at(path, "outbox", **how), session, same_mode=same_mode)
     check_path(str(path), "outbox")
     if str(path) in ("", ".", ":memory:"):
         raise ConfigurationError(

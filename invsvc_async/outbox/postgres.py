@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from invsvc_async.outbox.caller_connections import Database, run
 from invsvc_async.outbox.entries import OutboxEntries, Statement, columns_of, not_there
@@ -12,6 +12,7 @@ from invsvc_async.outbox.entries import OutboxEntries, Statement, columns_of, no
 if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.postgres_store import PostgresStore
+    from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
@@ -43,9 +44,9 @@ class PostgresOutbox(OutboxEntries):
 
     database: ClassVar[Database] = "PostgreSQL"
 
-    def __init__(self, base: PostgresStore, session: ClientState, *, same_mode: bool) -> None:
-        super().__init__(base, session, same_mode=same_mode)
-        self.base: PostgresStore = base
+    def __init__(self, store: Store, session: ClientState, *, same_mode: bool) -> None:
+        super().__init__(store, session, same_mode=same_mode)
+        self.base = cast("PostgresStore", store)
 
     async def insert(self, connection: object | None, new: Entry) -> bool:
         """Enqueue *new* in the transaction of *connection*, or in one of its own."""

@@ -23,10 +23,10 @@ from invsvc_async.durable.restored import mark_restored
 from invsvc_async.durable.scripts import KNOWN, add, may_drop
 from invsvc_async.durable.sqlite_store import DIALECT
 from invsvc_async.durable.store import file_at
-from invsvc_async.errors import JournalError, KeyConflictError
+from invsvc_async.errors import JournalError
 from invsvc_async.outbox.caller_connections import Database, run
 from invsvc_async.outbox.entries import OutboxEntries, Statement, columns_of, not_there
-from invsvc_async.storage.sqlite_file import SameFile, in_words
+from invsvc_async.storage.sqlite_file import SameFile
 from invsvc_async.storage.sqlite_writer import Writer
 
 if TYPE_CHECKING:
@@ -186,15 +186,10 @@ class SqliteOutbox(OutboxEntries):
     async def insert(self, connection: object | None, new: Entry) -> bool:
         """Enqueue *new* in the transaction of *connection*, or in one of its own."""
         script = partial(self.enqueue, self._base_url, new)
-        try:
-            if connection is None:
-                is_new = await self.table.run(DIALECT, script)
-            else:
-                is_new = await run(connection, self.database, script())
-        except JournalError as error:
-            if isinstance(error.__cause__, KeyConflictError):
-                raise error.__cause__ from None
-            raise
+        if connection is None:
+            is_new = await self.table.run(DIALECT, script)
+        else:
+            is_new = await run(connection, self.database, script())
         self._fast_until = asyncio.get_running_loop().time() + _FAST_FOR
         self._enqueued.set()
         return is_new
@@ -275,10 +270,6 @@ class SqliteOutbox(OutboxEntries):
             await self._forget([key])
             return await super().drop(key)
 
-    async def _prune(self, before: int, after: int, last: int, *, unacknowledged: bool) -> int:
-        async with self._moving:
-            return await super()._prune(before, after, last, unacknowledged=unacknowledged)
-
     async def _forget(self, keys: Sequence[str]) -> None:
         """Delete the rows of *keys* first: without an entry, they would keep their keys from new writes."""
         await self._do(_DELETE, self._base_url, list(keys))
@@ -287,16 +278,13 @@ class SqliteOutbox(OutboxEntries):
 def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:
     """Connect to *path*, and create the tables that are missing; with *reading*, change nothing."""
     with ExitStack() as opened:
-        try:
-            connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
-            opened.callback(connection.close)
-            if reading:
-                connection.execute("PRAGMA query_only = 1")
-            else:
-                connection.executescript(_TABLES)
-            columns = [row[1] for row in connection.execute("PRAGMA table_info(invsvc_outbox)")]
-        except sqlite3.Error as error:
-            raise in_words(name, error) from error
+        connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+        opened.callback(connection.close)
+        if reading:
+            connection.execute("PRAGMA query_only = 1")
+        else:
+            connection.executescript(_TABLES)
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(invsvc_outbox)")]
         if "digest" not in columns:
             raise JournalError(
                 f"{name}: its table invsvc_outbox is of another version. Use the version of the package that "

@@ -21,7 +21,7 @@ import msgspec
 
 from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.concurrency.threads import joined
-from invsvc_async.errors import JournalError
+from invsvc_async.errors import InvsvcError, JournalError
 from invsvc_async.storage.sqlite_file import in_words, is_locked
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class Writer:
                 for job in jobs:
                     self._commit(connection, [job])
                 return False
-            failure = in_words(self._name, error)
+            failure = error if isinstance(error, InvsvcError) else in_words(self._name, error)
             for job in jobs:
                 job.error = failure
             if not isinstance(error, Exception):

@@ -14,7 +14,7 @@ import pytest
 from invsvc_async import ConfigurationError, TokenProvider, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.earlier import Earlier
-from invsvc_async.durable.last_writes import MOST_LARGE, LastWrite, Left, last_writes, learn, left_by
+from invsvc_async.durable.last_writes import MOST_LARGE, Left, last_writes, learn, left_by
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.intent import Sent
 from invsvc_async.writes.register import WriteRegister
@@ -329,12 +329,12 @@ def test_state_with_a_number_that_no_parser_accepts(client):
     left = left_by(thing, outcome_of(client, client.journeys.update("jrn_1", name="x")), own)
     writes = client._view.session.writes
 
-    learn(writes, [LastWrite(thing=thing, state=left.state, stamp=5, seq=1)])
+    learn(writes, [Left(thing, state=left.state, stamp=5)])
 
     assert b"999" in left.state.encode()
     assert writes.last_state(None, thing).state == {"id": "jrn_1", "name": "x", "last_updated": 5}
     with pytest.raises(JournalError):
-        learn(writes, [LastWrite(thing=thing, state=left.state[:-5], stamp=6, seq=2)])
+        learn(writes, [Left(thing, state=left.state[:-5], stamp=6)])
 
 
 @pytest.mark.parametrize("shown", [b"", b"[]", b'{"id":"\\xff"}'])

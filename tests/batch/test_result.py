@@ -38,7 +38,7 @@ def outcome(history, basis="answered", **facts):
         ),
         (
             outcome((LOST, READ), basis="state", secret="lost"),
-            Record(why="m", basis="state", thing="wh_1", took=0.7, reads=1, lost=True),
+            Record(why="m", basis="state", thing="wh_1", took=0.7, reads=1, had="lost"),
         ),
     ],
     ids=["plain", "sent again", "found"],

@@ -15,7 +15,7 @@ from tests.support.database import database
 KINDS = ("PostgreSQL", "SQLite")
 SENT = '{"sent":[{"attempt_timeout":30}],"nonce":"a"}'
 SCAN = f"""
-SELECT state, coalesce(verdict, ''), CASE WHEN outcome LIKE '%"lost":true%' THEN 1 ELSE 0 END
+SELECT state, coalesce(verdict, ''), CASE WHEN outcome LIKE '%"had":"lost"%' THEN 1 ELSE 0 END
     + CASE WHEN outcome LIKE '%"overtaken":true%' THEN 2 ELSE 0 END, count(*) FROM {{s}}entries
     WHERE state <> {State.DONE:d} OR outcome IS NOT NULL GROUP BY 1, 2, 3
 """

@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 
 from invsvc_async import JournalError, Verdict
-from invsvc_async.durable.entries import _do_again
+from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
-from invsvc_async.durable.key_claims import ENDED, FREED
+from invsvc_async.durable.key_claims import ENDED, FREED, KeyTakenError
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.restored import mark_restored
 from tests.batch.conftest import client_of
@@ -244,7 +244,7 @@ class Claimant:
     async def claim(self):
         """Claim the key as of a write that is being sent; return whether it is next, and what is stored."""
         self.lane = await journal_of(self.client).own_lane()
-        assert await journal_of(self.client).keys.claims.claim(self, self.entry(State.SENDING)) is None
+        await journal_of(self.client).keys.claims.claim(self, self.entry(State.SENDING))
         [entry] = await journal_of(self.client)._store.entries("e.seq = $1", self.seq)
         assert entry.state is (State.SENDING if self.is_next else State.TO_DO)
         return bool(self.is_next)
@@ -323,7 +323,7 @@ async def test_order_after_a_write_that_was_made_the_newest(service, shared):
         await second.end("applied")
         again: set[str] = set()
         store = journal_of(first.client)._store
-        await store.run(partial(_do_again, ["a"], ["refused"], again, newest=True))
+        await store.run(partial(JournalEntries._reopen, ["a"], ["refused"], again, newest=True))
         assert again == {"a"}
         assert not await claimant("c").claim()
 
@@ -355,7 +355,9 @@ async def test_key_that_another_process_claims_at_the_same_moment(service, share
             )
             await asyncio.sleep(0.3)  # s: it waits for this transaction
             assert not claiming.done()
-        found = await claiming
+        with pytest.raises(KeyTakenError) as taken:
+            await claiming
+    found = taken.value.found
     assert (found.entry.lane, found.owner, run.seq) == (lane.number, lane.token, 0)
 
 

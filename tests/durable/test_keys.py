@@ -26,6 +26,7 @@ from invsvc_async import (
 from invsvc_async.client import options_of
 from invsvc_async.durable import key_claims
 from invsvc_async.durable.entries import JournalEntries
+from invsvc_async.durable.restored import NOT_RESTORED
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
 from tests.durable.stores import go_to_another_timeline
@@ -216,6 +217,20 @@ async def test_unknown_one_that_people_retry_is_settled_first(service, address, 
         again = client.write("POST", "/webhooks", json=HOOK).keyed("k")
         assert (await again.outcome()).verdict is Verdict.UNKNOWN
     assert service.arrivals("webhooks.create") == 1
+
+
+async def test_retry_of_many_keys(service, address):
+    """They may be more than one statement can have, and keys that there are not are no harm."""
+    service.script("webhooks.create", "400", "400")
+    async with client_of(service, journal=address) as client:
+        for key in "ab":
+            outcome = await create(client, key, url=f"https://{key}.example/").outcome()
+            assert outcome.verdict is Verdict.REFUSED
+    entries = JournalEntries(str(address), options_of(client).session)
+    await entries.open()
+    names = [await entries.named(key) for key in "ba"]
+    assert await entries.do_again([*names, *map(str, range(300))]) == sorted(names)
+    await entries.aclose()
 
 
 async def test_unknown_one_that_proves_absent_is_sent(service, address):
@@ -539,6 +554,24 @@ async def test_journal_that_was_put_back_from_a_copy(service, tmp_path):
         assert (await create(client, "newer", url="https://n.example/2").outcome()).applied
 
 
+async def test_two_at_once_in_a_journal_that_was_put_back_from_a_copy(service, tmp_path):
+    """The second one does not rely on a look that the first one has only begun."""
+    path, copy = tmp_path / "calls.db", tmp_path / "copy"
+    async with client_of(service, journal=path) as client:
+        await create(client, "before", url="https://b.example/")
+    shutil.copy(path, copy)
+    async with client_of(service, journal=path) as client:
+        await asyncio.gather(*(create(client, key, url=f"https://{key}.example/") for key in "ab"))
+    await put_back(service, path, copy)
+
+    async with client_of(service, journal=path) as client:
+        await client.webhooks.list()  # with the service's clock, nothing is read before a create
+        again = [create(client, key, url=f"https://{key}.example/") for key in "ab"]
+        found = await asyncio.gather(*again, return_exceptions=True)
+    assert [type(each) for each in found] == [JournalError, JournalError]
+    assert service.arrivals("webhooks.create") == 3
+
+
 @pytest.mark.parametrize("retried", [False, True])
 async def test_refused_write_in_a_journal_that_was_put_back_from_a_copy(service, tmp_path, retried):
     """It may have been done anew since the copy was made: it is not sent once more, whatever reads show."""
@@ -575,7 +608,7 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
         store = journal._store
         await asyncio.sleep(0)  # what was told of the first one begins, and may connect
         await until(lambda: not journal.keys.claims._tasks)
-        assert await journal.keys.doubts.through() == 0  # as of the last connection
+        assert await journal.keys.doubts.mark() == NOT_RESTORED  # as of the last connection
         store._place["timeline"] = "00000077"
         await go_to_another_timeline(store)
         async with connected() as owner:

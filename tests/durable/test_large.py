@@ -8,8 +8,12 @@ import pytest
 
 from invsvc_async.batch import Batch
 from invsvc_async.batch.entries import BatchEntries
+from invsvc_async.batch.reports.not_applied import failed_writes
+from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.durable.entries import Entries
-from invsvc_async.durable.last_writes import claims_of, in_flight_of, unknown_of
+from invsvc_async.durable.last_writes import in_flight_of, take_claims, unknown_of
+from invsvc_async.durable.leases import Leases
+from invsvc_async.durable.results import Consumer
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates
 from tests.durable.stores import KINDS, numbers, opened, store_of
@@ -63,7 +67,7 @@ async def plans(store, act):
 @pytest.mark.parametrize(
     ("index", "look"),
     [
-        ("claimed", lambda entries: claims_of(entries.store, ["/webhooks/7", "/webhooks/8"])),
+        ("claimed", lambda entries: take_claims(None, entries.store, ["/webhooks/7", "/webhooks/8"])),
         ("unknown_of_thing", lambda entries: unknown_of(entries.store, ["/webhooks/7"])),
         ("open_of_thing", lambda entries: in_flight_of(entries.store, ["/webhooks/7"])),
         ("not_applied", lambda entries: entries.first(5, "refused")),
@@ -76,6 +80,25 @@ async def test_look_by_an_index(store, entries, index, look):
     assert index in plan
     assert "Seq Scan" not in plan
     assert "SCAN e" not in plan.replace("SCAN entries_", "")
+
+
+async def test_failed_writes_to_many_things(store, entries):
+    """The last write to each thing of a page is looked for, however many those are."""
+    await store.rows("UPDATE {s}entries SET verdict = 'refused'")
+    assert len([key async for key, *_ in failed_writes(entries)]) == ROWS
+
+
+async def test_verdicts_that_are_given_back_together(store, entries):
+    """However many they are, all are free again."""
+    leases = Leases(store, SystemClock(), gives=True)
+    await leases.beat()
+    consumer, taker = Consumer(leases), leases.token()
+    await store.rows("INSERT INTO {s}unheard (seq, taker) SELECT seq, {arg 1 text} FROM {s}entries", taker)
+    for entry in await entries.done(None, 0, 1000):
+        consumer.give_back(entry, 0.0)
+    assert len(await consumer.take(5)) == 5
+    free = await numbers(store, "SELECT count(*) FROM {s}unheard WHERE taker IS NULL")
+    assert free == [995]
 
 
 async def test_prune_and_retry_at_the_same_time(store, entries):

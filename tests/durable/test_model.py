@@ -25,7 +25,7 @@ from tests.support.waiting import until_no
 
 KEYS = st.sampled_from("abcd")
 ENDS = st.sampled_from(["applied", "refused", "unknown"])
-OUTCOMES = st.sampled_from(["{}", '{"lost":true}', '{"overtaken":true}', '{"lost":true,"overtaken":true}'])
+OUTCOMES = st.sampled_from(["{}", '{"had":"lost"}', '{"overtaken":true}', '{"had":"lost","overtaken":true}'])
 FRESH = '{"body":{}}'
 BUSY = """
 SELECT 1 FROM pg_stat_activity

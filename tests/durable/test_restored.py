@@ -11,7 +11,7 @@ import pytest
 from invsvc_async import Timeouts, Verdict
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.key_claims import KeyedRun
-from invsvc_async.durable.restored import last_of
+from invsvc_async.durable.restored import marked
 from tests.batch.conftest import client_of
 from tests.durable.stores import copy_tables, go_to_another_timeline, put_tables_back
 from tests.durable.test_shared_journal import recovered
@@ -141,5 +141,5 @@ async def test_server_that_is_another_one_meanwhile(service, shared, caplog):
             assert await client.recover() == []
         [told] = caplog.messages
         assert "a replica was promoted" in told
-        [[noted]] = await entries.rows("SELECT value FROM {s}facts WHERE name = 'restored'")
-        assert last_of(noted) == 0  # nothing was open
+        mark = await entries.run(marked)
+        assert (mark.through, mark.is_open) == (0, True)  # nothing was open

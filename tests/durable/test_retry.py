@@ -108,7 +108,7 @@ def stopped_after(run, count):
 async def test_retry_and_prune_that_are_stopped(service, client, journal, monkeypatch, force):
     """Each slice is whole: nothing is moved and not reopened. The next call does the rest."""
     monkeypatch.setattr("invsvc_async.durable.entries._AT_ONCE", 2)
-    monkeypatch.setattr("invsvc_async.batch.entries._LOOKED_AT", 2)
+    monkeypatch.setattr("invsvc_async.durable.entries._LOOKED_AT", 2)
     journey = service.seed_journey()
     service.script("journeys.update", *["403"] * 6)
     names_asked = [f"k{number}" for number in range(7)]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
 from invsvc_async.client import options_of
 from invsvc_async.durable.entries import NOT_APPLIED
 from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import Leases, _take, show_life
-from invsvc_async.durable.scripts import drop, find_old, keep_verdicts, prune, reopen, take_verdicts
+from invsvc_async.durable.scripts import FIND_OLD, drop, keep_verdicts, prune, reopen, take_verdicts
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.tables import Opening
 from invsvc_async.errors import JournalError
@@ -30,6 +33,20 @@ async def store(request, tmp_path):
 async def lane(store, client):
     """Return the first lane, which this process has."""
     return (await lanes_of(store, options_of(client).session.clock))[0]
+
+
+async def test_facts_are_put_in_their_order(store):
+    """Also if the store takes longer for the first one, as on a new connection."""
+    facts, rows, pauses = Facts(store), store.rows, iter([0.1, 0.0])
+
+    async def late(text, *values):
+        await asyncio.sleep(next(pauses))
+        return await rows(text, *values)
+
+    store.rows = late
+    await asyncio.gather(*(facts.put("name", value) for value in ("first", "second")))
+    del store.rows
+    assert await facts.get("name") == "second"
 
 
 async def test_put_updates_its_entry_and_what_follows(store, lane):
@@ -199,7 +216,7 @@ async def test_pruning(store, lane):
             await end(lane, entries[name], "unknown" if name == "unknown" else "refused", at)
     kept = entries["unheard"].seq
     await store.rows("DELETE FROM {s}unheard WHERE seq <> $1", kept)
-    old = await store.run(lambda: find_old(5000, 0, 10**9, unacknowledged=False))
+    old = dict(await store.rows(FIND_OLD, 5000, 0, 0, 10**9))
     assert [*old.values()] == ["old", "reopened"]
     await store.run(lambda: reopen(["reopened"], NOT_APPLIED, set()))
     gone = set()

@@ -7,7 +7,6 @@ import logging
 import signal
 
 from invsvc_async import Outbox, Verdict
-from invsvc_async.client import options_of
 from invsvc_async.durable.leases import Leases, Sign
 from invsvc_async.durable.results import Consumer
 from invsvc_async.outbox import outbox as module
@@ -34,7 +33,7 @@ async def taken(outbox, count):
 
 async def consumer_of(outbox):
     """Return what takes verdicts in a process that gives one sign of life."""
-    leases = Leases(outbox._store.store, options_of(outbox._client).session.clock, gives=True)
+    leases = Leases(outbox._store.store, outbox._sending.session.clock, gives=True)
     await leases.beat(Sign(sends=False))
     return Consumer(leases)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partialmethod
 
 import pytest
 
 from invsvc_async import InvalidRequestError, Outbox, Verdict
-from invsvc_async.durable.entries import Entries
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import enqueue, entries_of, finished, update, verdict_of, verdicts_of, written
 from tests.outbox.test_results import taken
@@ -51,7 +49,7 @@ async def test_prune_deletes_what_is_finished_and_acknowledged(service, client, 
 
 async def test_prune_in_many_slices(service, client, outbox, monkeypatch):
     """However many slices it takes, each finished write is deleted once; the next write to its thing is sent."""
-    monkeypatch.setattr(Entries, "parts", partialmethod(Entries.parts, 2))
+    monkeypatch.setattr("invsvc_async.durable.entries._AT_ONCE", 2)
     hooks = [service.seed_webhook().id for _ in range(3)]
     writes = [client.webhooks.update(hook, description=str(number)) for number in (1, 2) for hook in hooks]
     await finished(outbox, *writes)

@@ -179,7 +179,7 @@ async def failed_writes(entries: Entries) -> AsyncIterator[tuple[str, WireObject
         failed = [entry for entry in page if entry.verdict != Verdict.APPLIED]
         things = sorted({entry.thing for entry in failed if entry.thing is not None})
         rows = await last_writes(entries.store, things) if things else ()
-        last: dict[str | None, int] = {each.thing: each.seq for each in rows}
+        last: dict[str | None, int] = {each.thing: each.place for each in rows}
         for entry in failed:
             if entry.common is None or entry.intent is None:
                 yield entry.key, None, "its arguments were pruned"

@@ -13,7 +13,6 @@ import pytest
 
 from invsvc_async import Absent, CallOptions, PersonToken
 from invsvc_async.batch import Batch
-from invsvc_async.batch.identity import content_of
 from invsvc_async.batch.reports.not_applied import (
     _ADVICE,
     Group,
@@ -22,6 +21,7 @@ from invsvc_async.batch.reports.not_applied import (
     groups_of,
 )
 from invsvc_async.batch.result import Result
+from invsvc_async.batch.sending import content_of
 from invsvc_async.cli.app import run
 from invsvc_async.reconcile.history import Cause, Verdict
 from invsvc_async.resources.by_name import as_write
