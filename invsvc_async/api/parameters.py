@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 from invsvc_async.api import json_values
 from invsvc_async.api.json_values import Given, Problems, is_list, is_object, kind_of, to_wire
 from invsvc_async.api.operations import Form, Parameter
+from invsvc_async.codec.exact_json import EPOCH
 from invsvc_async.errors import FieldError
 from invsvc_async.models.common import Model
 
@@ -37,7 +38,6 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _QUOTED = re.compile(r"/(?!/)[A-Za-z0-9_.~/%:@!$&'()*+,;=-]+")
 METADATA = "metadata."  # the prefix of metadata filters on the wire
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST = 1024  # characters of an id
 _SEGMENT = rf"(?!\.\.?\Z)[^/\x00-\x1f\x7f-\x9f\ud800-\udfff]{{1,{_LONGEST}}}"
@@ -142,9 +142,9 @@ def _time(parameter: Parameter, value: Given, problems: Problems) -> int:
         case datetime() if value.utcoffset() is None:
             problems.append(f"{parameter.name}: has no time zone. Pass an aware datetime")
         case datetime():
-            return (value - _EPOCH) // _MILLISECOND
+            return (value - EPOCH) // _MILLISECOND
         case date():
-            return (datetime(value.year, value.month, value.day, tzinfo=UTC) - _EPOCH) // _MILLISECOND
+            return (datetime(value.year, value.month, value.day, tzinfo=UTC) - EPOCH) // _MILLISECOND
         case int() if not isinstance(value, bool):
             if value < 0:
                 problems.append(f"{parameter.name}: is {value}, before 1970")
