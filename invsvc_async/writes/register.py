@@ -441,8 +441,7 @@ class WriteRegister(Struct, eq=False):
 
     def add_leftover(self, intent: Intent, line: str | None) -> None:
         """Keep *intent* of an earlier process."""
-        if self.leftovers is None:
-            self.leftovers = {}
+        assert self.leftovers is not None
         if intent.identity in self.unsettled:
             self.unsettled[intent.identity].in_journal = True
         else:
