@@ -73,15 +73,16 @@ class Limiter:
         if self._queues["call"] or self._queues["settle"]:
             self._hand_out()
 
-    def _has_room(self, lane: Lane) -> bool:
-        return self.in_use < self.total and (lane == "settle" or self.calls < self._for_calls)
-
     def _hand_out(self) -> None:
-        queues = self._queues.items()
-        while due := [
-            (next(iter(queue.values())), lane) for lane, queue in queues if queue and self._has_room(lane)
-        ]:
-            _, lane = min(due)  # who has waited longest
+        while self.in_use < self.total:
+            due = [
+                (next(iter(queue.values())), lane)
+                for lane, queue in self._queues.items()
+                if queue and (lane == "settle" or self.calls < self._for_calls)
+            ]
+            if not due:
+                return
+            _, lane = min(due)  # that of the one that has waited longest
             waiter, _ = self._queues[lane].popitem(last=False)
             if not waiter.done():  # else cancelled, and its task has not run since
                 self.enter(lane)
