@@ -273,11 +273,6 @@ class ClientOptions(msgspec.Struct, eq=False):
     def __repr__(self) -> str:
         return object.__repr__(self)  # without headers, which may have secrets
 
-    @property
-    def on_secret(self) -> OnSecret | None:
-        """What gets the secret of each new webhook."""
-        return self.session.on_secret
-
     def for_call(self, options: CallOptions) -> ClientOptions:
         """Return these options with those of one call."""
         timeouts, timeout = self.timeouts, options.timeout

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.reconcile.facts import Known
-    from invsvc_async.settings import OnSecret
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.spec import WriteSpec
 
@@ -228,16 +227,16 @@ class Result(msgspec.Struct, Generic[T], eq=False):
 
     async def pass_secret_on(self, done: Done, key: str) -> None:
         """Pass the secret of a new webhook on to the hook, if there is one."""
-        hook, made = self.spec.options.on_secret, cast("models.Webhook | None", self.value)
+        hook, made = self.spec.options.session.on_secret, cast("models.Webhook | None", self.value)
         if hook is None or done.verdict is not _APPLIED or made is None or made.secret is None:
             return
         await hand_over(hook, key, made)
         self.had = "delivered"
 
 
-async def hand_over(hook: OnSecret, key: str, made: Any) -> None:  # Any: the Webhook of an outcome
-    """Call *hook* with the write's *key* and the webhook that it *made*, whose secret is shown only once."""
-    handed = hook(key, made)
+async def hand_over(hook: Callable[..., Awaitable[None] | None], *given: object) -> None:
+    """Call *hook*, a function of the user that may be async, with what is *given*."""
+    handed = hook(*given)
     if handed is not None and inspect.isawaitable(handed):
         await handed
 
