@@ -92,6 +92,8 @@ def is_below_base(path: str) -> bool:
 
 
 def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
+    if parameter.form is Form.FOLIO and isinstance(value, int) and not isinstance(value, bool):
+        value = str(to_wire(value, parameter.name, problems))
     if not isinstance(value, str):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not text")
         return ""
@@ -105,12 +107,6 @@ def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
     elif parameter.maximum is not None and len(text) > parameter.maximum:
         problems.append(f"{parameter.name}: has {len(text)} characters; the maximum is {parameter.maximum}")
     return text
-
-
-def _folio(parameter: Parameter, value: Given, problems: Problems) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(to_wire(value, parameter.name, problems))
-    return _text(parameter, value, problems)
 
 
 def _integer(parameter: Parameter, value: Given, problems: Problems) -> int:
@@ -238,7 +234,7 @@ def texts_of(name: str, values: object, problems: Problems) -> dict[str, str]:
 FORMS: dict[Form, Callable[[Parameter, Given, Problems], Wire]] = {
     Form.ID: _id,
     Form.TEXT: _text,
-    Form.FOLIO: _folio,
+    Form.FOLIO: _text,
     Form.INTEGER: _integer,
     Form.NUMBER: _number,
     Form.FLAG: _flag,
