@@ -75,7 +75,7 @@ class Limiter:
 
     def _hand_out(self) -> None:
         while self.in_use < self.total:
-            due = [
+            due: list[tuple[int, Lane]] = [
                 (next(iter(queue.values())), lane)
                 for lane, queue in self._queues.items()
                 if queue and (lane == "settle" or self.calls < self._for_calls)
