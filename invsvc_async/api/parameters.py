@@ -92,9 +92,9 @@ def is_below_base(path: str) -> bool:
 
 
 def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
-    if parameter.form is Form.FOLIO and isinstance(value, int) and not isinstance(value, bool):
-        value = str(to_wire(value, parameter.name, problems))
     if not isinstance(value, str):
+        if parameter.form is Form.FOLIO and isinstance(value, int) and not isinstance(value, bool):
+            return str(to_wire(value, parameter.name, problems))
         problems.append(f"{parameter.name}: is {kind_of(value)}, not text")
         return ""
     text = json_values.text(value, parameter.name, problems)
