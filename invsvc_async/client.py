@@ -162,7 +162,9 @@ class Client:
             name, max_concurrency, session, proxy, most, clock, ssl=ssl, trust_env=trust_env
         )
         ours = user_agent or f"invsvc-async/{__version__} {BUILT_ON}"
-        sent = checked_headers({"Accept": "application/json", "User-Agent": ours, **(headers or {})})
+        sent = checked_headers(
+            {"Accept": "application/json", "User-Agent": ours, **(headers or {})}, of_client=True
+        )
         is_of_one_mode = credential.kind != "person_token"
         writes = WriteRegister(is_of_one_mode=is_of_one_mode, journal=_journal(journal), clock=clock)
         hooks = on_attempt, on_decision, on_unsettled, on_secret

@@ -173,10 +173,21 @@ class Portal:
             self._loop.call_soon_threadsafe(step)
 
     async def _entered(self, manager: AbstractAsyncContextManager[T]) -> T:
+        """Enter *manager* in a task that also leaves it, as task groups and time limits require."""
         entered: asyncio.Future[T] = self._loop.create_future()
         leaving: asyncio.Future[BaseException | None] = self._loop.create_future()
-        # It is left in the task that entered it, as task groups and time limits require.
-        task = asyncio.create_task(_hold(manager, entered, leaving))
+
+        async def hold() -> BaseException | None:
+            try:
+                async with manager as given:
+                    entered.set_result(given)
+                    if (error := await leaving) is not None:
+                        raise error  # noqa: TRY301 - in the block of the manager
+            except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end the loop
+                if not entered.done():
+                    entered.set_exception(error)
+                return error
+            return None
 
         async def leave(_kind: object, error: BaseException | None, _trace: object) -> bool:
             if not leaving.done():  # cancelled, if the loop ends
@@ -185,6 +196,7 @@ class Portal:
                 return left is None
             raise left
 
+        task = asyncio.create_task(hold())
         try:
             given = await entered
         except BaseException:
@@ -193,24 +205,6 @@ class Portal:
             raise
         self._held.push_async_exit(leave)
         return given
-
-
-async def _hold(
-    manager: AbstractAsyncContextManager[T],
-    entered: asyncio.Future[T],
-    leaving: asyncio.Future[BaseException | None],
-) -> BaseException | None:
-    """Enter *manager*, and leave it with the error that *leaving* gets. Return the error that comes out."""
-    try:
-        async with manager as given:
-            entered.set_result(given)
-            if (error := await leaving) is not None:
-                raise error  # noqa: TRY301 - in the block of the manager
-    except BaseException as error:  # noqa: BLE001 - SystemExit in a task would end the loop
-        if not entered.done():
-            entered.set_exception(error)
-        return error
-    return None
 
 
 class _Call(Generic[T]):

@@ -130,9 +130,9 @@ _HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _SECRET_NAME = r"(?i)cookie|auth|token|secret|password|api-?key|credential"
 
 
-def checked_headers(given: object, *, of_call: bool = False) -> dict[str, str]:
+def checked_headers(given: object, *, of_client: bool = False) -> dict[str, str]:
     """
-    Return headers of a client or, with *of_call*, of one call.
+    Return headers of one call or, with *of_client*, of all calls of a client.
 
     Raises:
         ConfigurationError: They are no mapping of texts, or the client sets one of them itself.
@@ -140,7 +140,7 @@ def checked_headers(given: object, *, of_call: bool = False) -> dict[str, str]:
     if not isinstance(given, Mapping):
         raise ConfigurationError("headers: must be a mapping of names to values, both strings.")
     headers: dict[str, str] = {}
-    taken = f"{_SET_BY_CLIENT} {_SET_FOR_CALLS if of_call else ''}".split()
+    taken = f"{_SET_BY_CLIENT} {'' if of_client else _SET_FOR_CALLS}".split()
     for name, value in cast("Mapping[object, object]", given).items():
         if not (isinstance(name, str) and isinstance(value, str)):
             raise ConfigurationError("headers and user_agent: names and values must be strings")
@@ -150,7 +150,7 @@ def checked_headers(given: object, *, of_call: bool = False) -> dict[str, str]:
             )
         if name.lower() in taken:
             raise ConfigurationError(f"headers: {name} is set by the client itself")
-        if of_call and re.search(_SECRET_NAME, name):
+        if not of_client and re.search(_SECRET_NAME, name):
             raise ConfigurationError(
                 f"headers: {name} may be a secret, which an intent would store. Pass it as Client(headers=…)."
             )
@@ -160,10 +160,6 @@ def checked_headers(given: object, *, of_call: bool = False) -> dict[str, str]:
             )
         headers[name] = value
     return headers
-
-
-def _call_headers(given: object) -> dict[str, str]:
-    return checked_headers(given, of_call=True)
 
 
 def _call_timeout(settings: object, field: attrs.Attribute[Any], value: object) -> None:
@@ -190,7 +186,7 @@ class CallOptions:
 
     timeout: Timeouts | float | None = attrs.field(default=None, validator=_call_timeout)
     headers: Mapping[str, str] = attrs.field(
-        factory=dict, converter=_call_headers, repr=lambda given: f"<{', '.join(given)}>"
+        factory=dict, converter=checked_headers, repr=lambda given: f"<{', '.join(given)}>"
     )
 
 

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 from invsvc_async.api import json_values
 from invsvc_async.api.json_values import Given, Problems, is_list, is_object, kind_of, to_wire
 from invsvc_async.api.operations import Form, Parameter
+from invsvc_async.codec.exact_json import EPOCH
 from invsvc_async.errors import FieldError
 from invsvc_async.models.common import Model
 
@@ -37,7 +38,6 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _QUOTED = re.compile(r"/(?!/)[A-Za-z0-9_.~/%:@!$&'()*+,;=-]+")
 METADATA = "metadata."  # the prefix of metadata filters on the wire
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST = 1024  # characters of an id
 _SEGMENT = rf"(?!\.\.?\Z)[^/\x00-\x1f\x7f-\x9f\ud800-\udfff]{{1,{_LONGEST}}}"
@@ -93,6 +93,8 @@ def is_below_base(path: str) -> bool:
 
 def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
     if not isinstance(value, str):
+        if parameter.form is Form.FOLIO and isinstance(value, int) and not isinstance(value, bool):
+            return str(to_wire(value, parameter.name, problems))
         problems.append(f"{parameter.name}: is {kind_of(value)}, not text")
         return ""
     text = json_values.text(value, parameter.name, problems)
@@ -105,12 +107,6 @@ def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
     elif parameter.maximum is not None and len(text) > parameter.maximum:
         problems.append(f"{parameter.name}: has {len(text)} characters; the maximum is {parameter.maximum}")
     return text
-
-
-def _folio(parameter: Parameter, value: Given, problems: Problems) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(to_wire(value, parameter.name, problems))
-    return _text(parameter, value, problems)
 
 
 def _integer(parameter: Parameter, value: Given, problems: Problems) -> int:
@@ -142,9 +138,9 @@ def _time(parameter: Parameter, value: Given, problems: Problems) -> int:
         case datetime() if value.utcoffset() is None:
             problems.append(f"{parameter.name}: has no time zone. Pass an aware datetime")
         case datetime():
-            return (value - _EPOCH) // _MILLISECOND
+            return (value - EPOCH) // _MILLISECOND
         case date():
-            return (datetime(value.year, value.month, value.day, tzinfo=UTC) - _EPOCH) // _MILLISECOND
+            return (datetime(value.year, value.month, value.day, tzinfo=UTC) - EPOCH) // _MILLISECOND
         case int() if not isinstance(value, bool):
             if value < 0:
                 problems.append(f"{parameter.name}: is {value}, before 1970")
@@ -238,7 +234,7 @@ def texts_of(name: str, values: object, problems: Problems) -> dict[str, str]:
 FORMS: dict[Form, Callable[[Parameter, Given, Problems], Wire]] = {
     Form.ID: _id,
     Form.TEXT: _text,
-    Form.FOLIO: _folio,
+    Form.FOLIO: _text,
     Form.INTEGER: _integer,
     Form.NUMBER: _number,
     Form.FLAG: _flag,

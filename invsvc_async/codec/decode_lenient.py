@@ -141,14 +141,13 @@ def _hook_of(hint: Any) -> Hook:
         return _model_hook(hint)
     if (known := enum_in(hint)) is not None:
         return lambda value: known.get(_text(value), value)
-    return _SCALARS[hint] if get_origin(hint) is None else _hook_of_many(hint)
-
-
-def _hook_of_many(hint: Any) -> Hook:
-    """Return the hook of a tuple or a mapping.  What should be an object and is not keeps its place in it."""
-    is_mapping = get_origin(hint) is Mapping
-    inner = get_args(hint)[1 if is_mapping else 0]
+    if (origin := get_origin(hint)) is None:
+        return _SCALARS[hint]
+    inner = get_args(hint)[1 if origin is Mapping else 0]
+    # What should be an object and is not keeps its place in a tuple or a mapping.
     each: Hook = partial(structure_item, inner) if is_model(inner) else _hook_of(inner)
+    if origin is Mapping:
+        return lambda value: {name: each(member) for name, member in _object(value).items()}
 
     def items(value: object) -> tuple[Any, ...]:
         array = _array(value)
@@ -157,9 +156,7 @@ def _hook_of_many(hint: Any) -> Hook:
         except MisfitError as misfit:
             raise MisfitError(f"an element: {misfit}") from None
 
-    if not is_mapping:
-        return items
-    return lambda value: {name: each(member) for name, member in _object(value).items()}
+    return items
 
 
 def _model_hook(cls: type[Model]) -> Hook:

@@ -6,7 +6,6 @@ Integers are ``int``, all other numbers ``Decimal`` with the digits of the wire.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -151,14 +150,12 @@ def check(plain: Any, at: str = "$", levels: int = DEEPEST) -> None:
         for index, value in enumerate(cast("Sequence[Any]", plain)):
             if type(value) is not str:
                 check(value, f"{at}[{index}]", levels - 1)
-    elif not (_is_finite(plain) or plain is None or isinstance(plain, (str, Raw))):
+    elif not (
+        plain is None
+        or isinstance(plain, (int, str, Raw))
+        or (isinstance(plain, (float, Decimal)) and Decimal(plain).is_finite())
+    ):
         raise InvalidRequestError(f"{at}: JSON cannot represent {type(plain).__name__} {plain!r:.60}")
-
-
-def _is_finite(number: object) -> bool:
-    if isinstance(number, Decimal):
-        return number.is_finite()
-    return isinstance(number, int) or (isinstance(number, float) and math.isfinite(number))
 
 
 def utc(ms: int) -> datetime:

@@ -73,21 +73,17 @@ class Limiter:
         if self._queues["call"] or self._queues["settle"]:
             self._hand_out()
 
-    def _has_room(self, lane: Lane) -> bool:
-        return self.in_use < self.total and (lane == "settle" or self.calls < self._for_calls)
-
     def _hand_out(self) -> None:
-        while lane := self._next_lane():
+        while self.in_use < self.total:
+            due: list[tuple[int, Lane]] = [
+                (next(iter(queue.values())), lane)
+                for lane, queue in self._queues.items()
+                if queue and (lane == "settle" or self.calls < self._for_calls)
+            ]
+            if not due:
+                return
+            _, lane = min(due)  # that of the one that has waited longest
             waiter, _ = self._queues[lane].popitem(last=False)
             if not waiter.done():  # else cancelled, and its task has not run since
                 self.enter(lane)
                 waiter.set_result(None)
-
-    def _next_lane(self) -> Lane | None:
-        calls, settling = self._queues["call"], self._queues["settle"]
-        call_is_due = bool(calls) and self._has_room("call")
-        if not settling or not self._has_room("settle"):
-            return "call" if call_is_due else None
-        if call_is_due and next(iter(calls.values())) < next(iter(settling.values())):
-            return "call"
-        return "settle"

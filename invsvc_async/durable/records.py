@@ -33,7 +33,7 @@ from invsvc_async.reconcile.history import Evidence, Reading, Resumed, Secret, V
 from invsvc_async.reconcile.intent import SentEnd
 from invsvc_async.reconcile.json_form import error_of, plain_error
 from invsvc_async.reconcile.outcome import OutcomeBase, read_back
-from invsvc_async.writes.results import result_of
+from invsvc_async.writes.results import value_of_state
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
@@ -208,7 +208,7 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
     value = record.value
     try:
         if isinstance(value, dict):  # otherwise the type is that of a user-supplied reader
-            value = result_of(BY_NAME[intent.operation]).of_state(value)
+            value = value_of_state(BY_NAME[intent.operation], value)
         error = error_of(record.error)
     except (InvsvcError, TypeError, *UNREADABLE) as problem:
         raise unreadable(entry.key, problem) from None

@@ -7,12 +7,13 @@ not know a name ignores it, and returns all items.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from invsvc_async.api.json_values import is_object
 from invsvc_async.api.parameters import METADATA, wire_name
+from invsvc_async.codec.exact_json import utc
 from invsvc_async.errors import FieldError
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ __all__ = ["filters_of", "first_mismatch"]
 
 Item: TypeAlias = Any  # a model that may have the field
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROUNDING = timedelta(seconds=1)  # the service also takes seconds, so it may compare in seconds
 _LAST = 253_402_300_798_000  # ms: the last time that can still be rounded up
 _LONGEST = 18  # digits of a folio
@@ -81,4 +81,4 @@ def _is_other_text(value: object, asked: str) -> bool:
 
 @lru_cache(maxsize=16)
 def _instant(asked: str) -> datetime:
-    return _EPOCH + timedelta(milliseconds=min(int(asked), _LAST))
+    return utc(min(int(asked), _LAST))

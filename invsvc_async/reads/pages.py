@@ -172,8 +172,17 @@ class Pages(Generic[T]):
         return self._made(await self._answer(position), position)
 
     async def _answer(self, position: Position) -> Envelope:
+        names, query = self._view.names, dict(self._request.query)
         with self._placed(position):
-            return await retry.read(self._view, self._at(position))
+            for name, value in ((names.cursor, position.cursor), (names.page, position.page)):
+                if value is not None:
+                    if name is None:
+                        raise PagingError(
+                            "there is a further page, but ParameterNames has no name to request it with. "
+                            "Set ParameterNames.cursor and .page to the deployment's names."
+                        )
+                    query[name] = str(value)
+            return await retry.read(self._view, replace(self._request, query=query))
 
     def _made(self, envelope: Envelope, position: Position) -> Page[T]:
         request, asked = self._request, position.page
@@ -211,20 +220,6 @@ class Pages(Generic[T]):
         except InvsvcError as error:
             error.resume_token = self._token(position)
             raise
-
-    def _at(self, position: Position) -> Request:
-        if position == FIRST:
-            return self._request
-        names, query = self._view.names, dict(self._request.query)
-        for name, value in ((names.cursor, position.cursor), (names.page, position.page)):
-            if value is not None:
-                if name is None:
-                    raise PagingError(
-                        "there is a further page, but ParameterNames has no name to request it with. "
-                        "Set ParameterNames.cursor and .page to the deployment's names."
-                    )
-                query[name] = str(value)
-        return replace(self._request, query=query)
 
     def _first_page(self) -> int | None:
         """Return the number of the page that was asked for; 1 by default in a list filtered by metadata."""

@@ -88,11 +88,11 @@ def tidied(value: Wire) -> Wire:
 
 def reworded(sent: Wire, shown: Wire) -> bool:
     """Return whether *shown* may be *sent* in a service's own words: tidied, folded in case, or cut."""
-    return same(tidied(sent), tidied(shown), _begins)
 
+    def begins(sent: str, shown: str) -> bool:
+        return " ".join(sent.split()).casefold().startswith(" ".join(shown.split()).casefold())
 
-def _begins(sent: str, shown: str) -> bool:
-    return " ".join(sent.split()).casefold().startswith(" ".join(shown.split()).casefold())
+    return same(tidied(sent), tidied(shown), begins)
 
 
 # The members of a graph that may be null or absent are empty here; the others have such ones in them.

@@ -62,9 +62,8 @@ class Reading:
     raw_count: int = 0  # items of a list, counted before conversion
     full: bool = False  # the list may be incomplete
     stamp: int | None = None
-    steady: bool = (
-        True  # no answer to this client showed that the service's clock was set since the write began
-    )
+    # No answer to this client showed that the service's clock was set since the write began.
+    steady: bool = True
     claimed_by_others: frozenset[str] = frozenset()  # ids in answers to other writes: certainly theirs
     guessed: frozenset[str] = frozenset()  # ids that other writes matched, or of their URLs: perhaps theirs
     finding: Finding | None = None  # of a user-supplied reader

@@ -129,7 +129,7 @@ def misfit(intent: Intent) -> str | None:
     if kind.shown_by is not None and not kind.deletes and not isinstance(intent.body, dict):
         return "its body is not an object"
     try:
-        settings.checked_headers(intent.headers, of_call=True)
+        settings.checked_headers(intent.headers)
     except ConfigurationError as error:
         return f"its {error}"
     if kind.creates and kind.alike(intent.body) is None:

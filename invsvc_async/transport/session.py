@@ -275,7 +275,7 @@ class ClientOptions(msgspec.Struct, eq=False):
 
     @property
     def on_secret(self) -> OnSecret | None:
-        """What gets the secret of each new webhook."""
+        """What gets the secret of each new webhook; a batch has its own."""
         return self.session.on_secret
 
     def for_call(self, options: CallOptions) -> ClientOptions:

@@ -24,19 +24,6 @@ def line_of_write(spec: WriteSpec, intent: Intent) -> WireObject:
     Raises:
         InvalidRequestError: It has what a line cannot have.
     """
-    problems = _what_a_line_lacks(spec)
-    arguments: dict[str, Any] = _plain(arguments_of(intent), "arguments", problems)
-    if is_unique(spec.tag):
-        arguments["tag"] = True  # each write of the line gets a tag of its own
-    if problems:
-        raise InvalidRequestError(problems, operation=spec.operation.name)
-    line = {"operation": spec.operation.name, "arguments": arguments}
-    return line if spec.key is None else {**line, "key": spec.key}
-
-
-def _what_a_line_lacks(spec: WriteSpec) -> list[str]:
-    if spec.resumes is not None:
-        return ["it resumes an intent; hand over its intent.to_json(), and call client.resume there"]
     here = "make this write where it is to be sent"
     lacks = {
         "policy: a line has none; give it to the client that reads the line": (
@@ -49,7 +36,16 @@ def _what_a_line_lacks(spec: WriteSpec) -> list[str]:
         f"options: a line has no headers; {here}": bool(spec.options.headers),
         f"match: a line has none; {here}": spec.match != "all",
     }
-    return [problem for problem, found in lacks.items() if found]
+    problems = [problem for problem, found in lacks.items() if found]
+    if spec.resumes is not None:
+        problems = ["it resumes an intent; hand over its intent.to_json(), and call client.resume there"]
+    arguments: dict[str, Any] = _plain(arguments_of(intent), "arguments", problems)
+    if is_unique(spec.tag):
+        arguments["tag"] = True  # each write of the line gets a tag of its own
+    if problems:
+        raise InvalidRequestError(problems, operation=spec.operation.name)
+    line = {"operation": spec.operation.name, "arguments": arguments}
+    return line if spec.key is None else {**line, "key": spec.key}
 
 
 def arguments_of(intent: Intent) -> WireObject:
@@ -96,16 +92,12 @@ def _plain(value: Wire, address: str, problems: list[str]) -> Wire:
             return {name: _plain(each, f"{address}.{name}", problems) for name, each in value.items()}
         case list():
             return [_plain(each, f"{address}[{at}]", problems) for at, each in enumerate(value)]
+        case Decimal() if value.as_tuple().exponent == 0:
+            return int(value)
         case Decimal():
-            return _number(value, address, problems)
+            number = float(value)
+            if Decimal(repr(number)) != value:
+                problems.append(f"{address}: has more digits than plain JSON keeps; round it, or pass a text")
+            return number
         case _:
             return value
-
-
-def _number(value: Decimal, address: str, problems: list[str]) -> int | float:
-    if value.as_tuple().exponent == 0:
-        return int(value)
-    number = float(value)
-    if Decimal(repr(number)) != value:
-        problems.append(f"{address}: has more digits than plain JSON keeps; round it, or pass a text")
-    return number

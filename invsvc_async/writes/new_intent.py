@@ -343,12 +343,12 @@ async def close_lines_of_leftovers(session: ClientState, journal: Journal) -> No
         if writes.leftovers is not None:
             return
         # All of them first: a cancelled or failed look must not count as one.
-        for intent in [intent async for intent in journal.open_intents()]:
+        found = [intent async for intent in journal.open_intents()]
+        writes.leftovers = {}
+        for intent in found:
             line = line_of(request_of(intent), intent.scope.team, intent.tag)
             writes.add_leftover(intent, line)
             if line is not None:
                 resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
                 known = Known(BY_NAME[intent.operation], intent, (resumed,))
                 writes.close(line, intent.identity, known.free_at)
-        if writes.leftovers is None:
-            writes.leftovers = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from invsvc_async.errors import InvalidRequestError, InvsvcError
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.writes.driver import run_of
 from invsvc_async.writes.new_intent import close_lines_of_leftovers, spec_of_intent, with_reader
+from invsvc_async.writes.results import hand_over
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ async def recover_on(
             given = on_outcome is not None
             for outcome in await _found(view, journal, same_mode=same_mode, given=given):
                 if on_outcome is not None:
-                    handed = on_outcome(outcome)
-                    if handed is not None and inspect.isawaitable(handed):
-                        await handed
+                    await hand_over(on_outcome, outcome)
                     journal.heard(outcome.started_as.identity)
         except InvsvcError as error:
             log.error("recovering: %s", error)

@@ -177,6 +177,9 @@ class Thing(Struct, eq=False):
         self.users = (*(user for user in before if user != own), own)[-_USERS:]
 
 
+_NO_RECORD = Thing()  # stands for a thing without a record; nothing is stored in it
+
+
 class OpenWrite(Struct, eq=False):
     """A write whose outcome is not known: its newest revision, and whether the client's journal has it."""
 
@@ -313,18 +316,17 @@ class WriteRegister(Struct, eq=False):
 
     def closed_for(self, line: str | None) -> float:
         """Return for how many more seconds *line* is not open to all."""
-        thing = None if line is None else self._things.get(line)
-        return 0.0 if thing is None else max(thing.opens_at(None) - self.clock.now(), 0.0)
+        thing = self._things.get(line or "", _NO_RECORD)
+        return max(thing.opens_at(None) - self.clock.now(), 0.0)
 
     def is_busy(self, line: str) -> bool:
         """Return whether a write of *line* runs, or may still land, or could when the last one ended."""
-        thing = self._things.get(line)
-        return thing is not None and bool(thing.held or thing.closed_until)
+        thing = self._things.get(line, _NO_RECORD)
+        return bool(thing.held or thing.closed_until)
 
     def last_users(self, line: str) -> tuple[str, ...]:
         """Return the write of *line* that was sent last, and after it those that did nothing, if known."""
-        thing = self._things.get(line)
-        return () if thing is None else thing.users
+        return self._things.get(line, _NO_RECORD).users
 
     # --- what answers showed
 
@@ -363,14 +365,13 @@ class WriteRegister(Struct, eq=False):
 
         That another team does not have it says nothing.
         """
-        thing = self._things.get(line)
-        last = None if thing is None else thing.last
+        last = self._things.get(line, _NO_RECORD).last
         return None if last is not None and last.team != team and last.shown == {} else last
 
     def forget_state(self, line: str) -> None:
         """Forget the state of the thing in *line*, because an open write may have changed it."""
-        thing = self._things.get(line)
-        if thing is not None and thing.last is not None:
+        thing = self._things.get(line, _NO_RECORD)
+        if thing.last is not None:
             self._bytes -= thing.last.weight
             thing.last = None
 
@@ -387,8 +388,7 @@ class WriteRegister(Struct, eq=False):
 
     def ids(self, line: str) -> UrlIds:
         """Return the ids from answers to the creates of *line*."""
-        thing = self._things.get(line)
-        return self._other_urls if thing is None or thing.ids is None else thing.ids
+        return self._things.get(line, _NO_RECORD).ids or self._other_urls
 
     def learn_list(self, read: str, team: str | None, items: list[Wire]) -> None:
         """Keep the last list (wire form) that the operation *read* has shown of the *team*."""
@@ -441,8 +441,7 @@ class WriteRegister(Struct, eq=False):
 
     def add_leftover(self, intent: Intent, line: str | None) -> None:
         """Keep *intent* of an earlier process."""
-        if self.leftovers is None:
-            self.leftovers = {}
+        assert self.leftovers is not None
         if intent.identity in self.unsettled:
             self.unsettled[intent.identity].in_journal = True
         else:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import attrs
@@ -31,15 +30,13 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.reconcile.facts import Known
-    from invsvc_async.settings import OnSecret
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Result", "ValueOf", "facts_of", "hand_over", "of_another", "result_of"]
+__all__ = ["Result", "facts_of", "hand_over", "of_another"]
 
 T = TypeVar("T")
-M = TypeVar("M", bound=models.Model)
-_APPLIED = Verdict.APPLIED  # cheaper than access through the class
+_APPLIED, _OPEN = Verdict.APPLIED, Shape.OPEN  # cheaper than access through the class
 _attempt, _outcome = maker_of(Attempt), maker_of(OutcomeBase)
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
@@ -83,7 +80,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         request, session = spec.request, spec.options.session
         try:
             envelope = spec.options.opened(request, exchange)
-            value: T | None = result_of(request.operation).of_answer(envelope, request)
+            value: T | None = value_of_answer(envelope, request)
             if spec.kind.creates:
                 self._check_own(value, envelope, identity)
             mode = getattr(value, "livemode", None) if _shows_mode(type(value)) else None
@@ -103,7 +100,9 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             failure = error
         except Exception as error:  # noqa: BLE001 - the request was sent, and the attempt must be recorded
             failure = _unread(request.operation, exchange, error)
-        self.error = failure or self.error
+        facts = None
+        if failure is not None:
+            self.error, facts = failure, facts_of(failure)
         return _attempt(
             started=exchange.started,
             ended=exchange.ended,
@@ -112,7 +111,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             readable=readable,
             own_envelope=own,
             of_authentication=of_authentication,
-            error=facts_of(failure) if failure else None,
+            error=facts,
             stamp=stamp,
             retry_after=retry_after,
             timeout=send.attempt_timeout,
@@ -184,10 +183,8 @@ class Result(msgspec.Struct, Generic[T], eq=False):
 
     def _of_state(self, state: Wire) -> T:
         seen, shown = self.read
-        made: T = result_of(self.spec.request.operation).of_state(
-            shown if state is seen and shown is not None else state
-        )
-        return made
+        state = shown if state is seen and shown is not None else state
+        return cast("T", value_of_state(self.spec.request.operation, state))
 
     def claim(self, done: Done, identity: str) -> None:
         """Note which things this create made. A unique tag proves that, but may be edited away later."""
@@ -237,9 +234,9 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         self.had = "delivered"
 
 
-async def hand_over(hook: OnSecret, key: str, made: Any) -> None:  # Any: the Webhook of an outcome
-    """Call *hook* with the write's *key* and the webhook that it *made*, whose secret is shown only once."""
-    handed = hook(key, made)
+async def hand_over(hook: Callable[..., Awaitable[None] | None], *given: object) -> None:
+    """Call *hook*, a function of the user that may be async, with what is *given*."""
+    handed = hook(*given)
     if handed is not None and inspect.isawaitable(handed):
         await handed
 
@@ -274,7 +271,7 @@ def facts_of(error: InvsvcError) -> ErrorFacts:
     return ErrorFacts(kind=type(error).__name__, message=str(error), status=status)
 
 
-# --- how the value of each operation is made: from a readable answer, or from the state that a read showed
+# --- how the value of each operation is made from a readable answer
 
 
 def of_another(envelope: Envelope, shown: object) -> UnreadableResponseError:
@@ -285,46 +282,6 @@ def of_another(envelope: Envelope, shown: object) -> UnreadableResponseError:
         status=envelope.status,
         raw=envelope.content,
     )
-
-
-class ValueOf:
-    """How the value of a write is made; by default, it is the payload as plain data."""
-
-    def of_answer(self, envelope: Envelope, _request: Request) -> Any:  # Any: the operation says what it is
-        """Make it from a readable answer; ``None`` if the answer does not contain it."""
-        return envelope.data
-
-    def of_state(self, state: Wire | msgspec.Raw) -> Any:
-        """Make it from the state that a read showed, or its JSON."""
-        return state
-
-
-@attrs.frozen
-class _Modelled(ValueOf, Generic[M]):
-    model: type[M]
-
-    def of_answer(self, envelope: Envelope, request: Request) -> M | None:
-        value = codec.one(self.model, envelope)
-        shown = getattr(value, "id", None)
-        if shown != request.path.get("id") and names_another(shown, request.path):
-            raise of_another(envelope, shown)
-        return value
-
-    def of_state(self, state: Wire | msgspec.Raw) -> M:
-        if isinstance(state, msgspec.Raw):
-            return codec.decode(self.model, state)
-        return codec.structure(self.model, state)
-
-
-class _Connection(_Modelled[M]):
-    """A connection is one level down, in ``data.connection``."""
-
-    def of_answer(self, envelope: Envelope, request: Request) -> M | None:
-        payload = envelope.data
-        connection = payload.get("connection") if isinstance(payload, dict) else None
-        if not isinstance(connection, dict):
-            raise UnreadableResponseError("sheets.save_mapping: the answer has no data.connection")
-        return codec.structure(self.model, connection, meta=codec.meta_of(envelope))
 
 
 class _Shown(msgspec.Struct):
@@ -355,42 +312,39 @@ def _shows_webhook(envelope: Envelope, request: Request) -> bool:
     return True
 
 
-class _Open(_Modelled[M]):
-    """An answer whose payload is not specified: it may be the webhook, or anything else."""
+# Any: the operation names the model, and the method of the resource types it.
+def value_of_answer(envelope: Envelope, request: Request) -> Any:
+    """
+    Make the value of a write from a readable answer; ``None`` if the answer does not contain it.
 
-    def of_answer(self, envelope: Envelope, request: Request) -> M | None:
-        return codec.one(self.model, envelope) if _shows_webhook(envelope, request) else None
-
-
-class _Deleted(ValueOf):
-    """``{success, message}``: the id is that of the request."""
-
-    def of_answer(self, envelope: Envelope, request: Request) -> models.Deleted:
-        _shows_webhook(envelope, request)
-        return codec.structure(
-            models.Deleted,
-            {"id": request.path.get("id"), "message": envelope.message},
-            meta=codec.meta_of(envelope),
-        )
-
-    def of_state(self, state: Wire) -> models.Deleted:
-        return codec.structure(models.Deleted, state)
-
-
-# Any, here and below: the operation names the model, and the method of the resource types it.
-def result_of(operation: Operation) -> ValueOf:
-    """Return how the value of *operation* is made."""
-    # Not cached by the operation: its hash covers all its fields, which is slow.
-    return _result(operation.name, operation.result, operation.shape)
-
-
-@cache
-def _result(name: str, result: str, shape: Shape) -> ValueOf:
-    if result == "Deleted":
-        return _Deleted()
+    Raises:
+        UnreadableResponseError: The answer is about another thing, or lacks what it must have.
+    """
+    result = request.operation.result
+    if result not in {"object", "Deleted", "SheetConnection"}:  # the payload is the model
+        if request.operation.shape is _OPEN and not _shows_webhook(envelope, request):
+            return None
+        value = codec.one(getattr(models, result), envelope)
+        shown = getattr(value, "id", None)
+        if shown != request.path.get("id") and names_another(shown, request.path):
+            raise of_another(envelope, shown)
+        return value
     if result == "object":
-        return ValueOf()
-    model = getattr(models, result)
-    if name == "sheets.save_mapping":
-        return _Connection(model)
-    return _Open(model) if shape is Shape.OPEN else _Modelled(model)
+        return envelope.data
+    if result == "Deleted":  # {success, message}: the id is that of the request
+        _shows_webhook(envelope, request)
+        plain: Wire = {"id": request.path.get("id"), "message": envelope.message}
+    else:  # the connection is one level down
+        payload = envelope.data
+        plain = payload.get("connection") if isinstance(payload, dict) else None
+        if not isinstance(plain, dict):
+            raise UnreadableResponseError(f"{request.operation.name}: the answer has no data.connection")
+    return codec.structure(getattr(models, result), plain, meta=codec.meta_of(envelope))
+
+
+def value_of_state(operation: Operation, state: Wire | msgspec.Raw) -> Any:
+    """Make the value of a write from the state that a read showed, or its JSON."""
+    if operation.result == "object":
+        return state
+    model = getattr(models, operation.result)
+    return codec.decode(model, state) if isinstance(state, msgspec.Raw) else codec.structure(model, state)

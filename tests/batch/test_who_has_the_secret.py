@@ -18,7 +18,7 @@ from invsvc_async.durable.intents import Commons
 from invsvc_async.models import Webhook
 from invsvc_async.outbox.dispatch import OutboxItem
 from invsvc_async.reconcile.history import Evidence
-from tests.batch.conftest import HOOK
+from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates, run_all
 from tests.outbox.conftest import enqueue, outbox_at, verdict_of
 
@@ -87,6 +87,14 @@ async def test_batch_whose_callback_takes_them(service, client, tmp_path):
     assert {plain_result(each)["secret"] for each in later.values()} == {"lost", "delivered"}
     told = plain(report)
     assert (told["secrets_lost"], [each["key"] for each in told["lost_secrets"]]) == (1, [lost])
+
+
+async def test_batch_of_a_client_that_has_a_callback_too(service, tmp_path):
+    """The secrets of the batch go to its own."""
+    of_client, of_batch = Kept(), Kept()
+    async with client_of(service, on_secret=of_client.take) as client:
+        live = await run_all(tmp_path / "run.db", client, creates(client, 2), on_secret=of_batch.take)
+    assert ({each.key for each in live}, of_client) == (of_batch.keys(), {})
 
 
 async def test_batch_without_a_callback(service, client, tmp_path):
