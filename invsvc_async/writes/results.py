@@ -74,7 +74,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
     ) -> Attempt:
         """Return how an attempt of the write, in *line*, ended. Keep its value, or its error."""
         assert exchange.end is not None
-        readable, own, of_authentication, stamp, retry_after = False, False, False, None, None
+        readable, own, of_authentication, stamp, retry_after, facts = False, False, False, None, None, None
         failure: InvsvcError | None = None
         spec = self.spec
         request, session = spec.request, spec.options.session
@@ -100,7 +100,6 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             failure = error
         except Exception as error:  # noqa: BLE001 - the request was sent, and the attempt must be recorded
             failure = _unread(request.operation, exchange, error)
-        facts = None
         if failure is not None:
             self.error, facts = failure, facts_of(failure)
         return _attempt(
