@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.write import Write
 
-__all__ = ["Client", "Reader", "options_of"]
 
 # Settles a write that the service has no read for.  Any: a finding; for journeys, a Journey too
 Reader: TypeAlias = "Callable[[Client, Intent], Awaitable[Any]]"
@@ -161,10 +160,9 @@ class Client:
         transport = Transport(
             name, max_concurrency, session, proxy, most, clock, ssl=ssl, trust_env=trust_env
         )
-        ours = user_agent or f"invsvc-async/{__version__} {BUILT_ON}"
-        sent = checked_headers(
-            {"Accept": "application/json", "User-Agent": ours, **(headers or {})}, of_client=True
-        )
+        named = user_agent or f"invsvc-async/{__version__} {BUILT_ON}"
+        ours = {"Accept": "application/json", "User-Agent": named}
+        sent = checked_headers({**ours, **(headers or {})}, of_client=True)
         is_of_one_mode = credential.kind != "person_token"
         writes = WriteRegister(is_of_one_mode=is_of_one_mode, journal=_journal(journal), clock=clock)
         hooks = on_attempt, on_decision, on_unsettled, on_secret

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 if TYPE_CHECKING:
     from invsvc_async import models
 
-__all__ = ["EVENT_TYPES", "EventName", "EventType"]
 
 # Spec: Subscribable event types.
 EventType: TypeAlias = Literal[

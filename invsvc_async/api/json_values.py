@@ -19,8 +19,6 @@ from invsvc_async.models.common import Model
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
 
-__all__ = ["GRAPH", "MEMBERS", "Form", "Problems", "check_form", "is_list", "is_object", "kind_of", "text"]
-__all__ += ["to_wire"]
 
 Problems: TypeAlias = list[str]
 Given: TypeAlias = Any  # what a caller gave

@@ -15,8 +15,6 @@ from msgspec import Struct
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.codec.envelope import Shape
 
-__all__ = ["BY_NAME", "EVENT_TYPES", "TABLE", "Form", "Kind", "Operation", "Parameter"]
-
 
 class Kind(StrEnum):
     """Whether an operation may change anything."""

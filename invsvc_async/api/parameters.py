@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.settings import ParameterNames
 
-__all__ = ["CONTROL", "METADATA", "Checked", "is_below_base", "is_segment", "place", "quoted"]
-__all__ += ["texts_of", "wire_name"]
 
 # Arguments in wire form, by where they go: path values not yet quoted, query values as text, the body JSON.
 Checked: TypeAlias = "dict[str, dict[str, Wire]]"

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.reconcile.outcome import Outcome
 
-__all__ = ["Batch"]
 
 _FAILED = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)
 

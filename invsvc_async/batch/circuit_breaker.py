@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.transport import Exchange
 
-__all__ = ["CircuitBreaker"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 

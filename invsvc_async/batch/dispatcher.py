@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from invsvc_async.batch.sending import Sending
     from invsvc_async.durable.entries import Entries
 
-__all__ = ["Dispatcher"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 

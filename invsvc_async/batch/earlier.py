@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.history import Reading
 
-__all__ = ["Earlier"]
 
 _THINGS_KNOWN = 10_000  # things whose older writes were looked up once
 _CLOCKS_AGREE = 600.0  # s for which one reading of the service's clock is valid

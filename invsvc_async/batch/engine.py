@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Engine"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-__all__ = ["BEGUN", "Added", "BatchEntries", "Known", "checkpoint_at", "entries_of", "name_of", "pages_of"]
-__all__ += ["result_of", "results_of", "summary_of", "workers_of"]
-
 BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
 _PAGE = 500  # entries that are done, read at once
 _CHECKPOINT = "checkpoint"  # the fact that says how far the latest input was taken in

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.writes.write import Write
 
-__all__ = ["MAX_LINE", "BadLine", "Checkpoint", "FileWrites", "Line", "Met", "Readable", "Writes"]
-__all__ += ["check_file", "check_line", "read_lines", "rereadable", "sound"]
 
 Writes: TypeAlias = "Iterable[Write[Any]] | AsyncIterable[Write[Any]] | str | Path"  # Any: of any operation
 

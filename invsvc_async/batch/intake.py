@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Asked", "Intake", "chunks"]
 
 AT_ONCE = 128  # writes taken in together, with one query of the journal
 _REPEATS_KEPT = 10_000  # contents seen more than once, whose count is remembered

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Item", "ItemOptions", "discard_secret"]
-
 
 def discard_secret(_key: str, _webhook: object) -> None:
     """Throw a secret away, as an ``on_secret``. It counts as not stored: nobody wants it."""

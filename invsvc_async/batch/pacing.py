@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.transport.exchange import Exchange
 
-__all__ = ["Slots"]
 
 _BURST = 0.05  # s of delay that may be made up for, because timers are not exact
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome
 
-__all__ = ["Restored", "restored_of"]
 
 _UNDONE = (
     "the resource is as an earlier write of this journal left it: what may have been sent since the copy was "
@@ -85,8 +84,7 @@ class Restored:
             intent = None if reading.stamp is None else seen_undone(outcome.started_as, reading.stamp / 1000)
             if intent is not None and self._shows(left.thing, reading.seen):
                 evidence = attrs.evolve(outcome.evidence, cause="perhaps undone")
-                outcome = attrs.evolve(outcome, message=_UNDONE, evidence=evidence, started_as=intent)
-                return outcome, None
+                return attrs.evolve(outcome, message=_UNDONE, evidence=evidence, started_as=intent), None
         self._note(left.thing, None)
         return outcome, Left(left.thing)
 

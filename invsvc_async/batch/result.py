@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.intents import Commons
 
-__all__ = ["Progress", "Result", "Summary", "Worker", "outcome_in"]
-
 
 @attrs.frozen(kw_only=True, slots=False)  # creating one with a dict takes half the time
 class Result:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Verdict
     from invsvc_async.writes.write import AnyWrite
 
-__all__ = ["Run"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 

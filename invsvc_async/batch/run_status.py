@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from invsvc_async.batch.entries import BatchEntries
     from invsvc_async.batch.result import Progress
 
-__all__ = ["RUN", "TOTAL", "Pause", "Status", "statuses_in"]
 
 RUN = "run "  # the facts that begin so are about runs
 TOTAL = f"{RUN}total"  # the number of writes in the input that is read

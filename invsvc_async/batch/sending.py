@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions, ClientState
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Sending", "content_of", "new_entry"]
 
 _MOST_POLICIES = 1000  # remembered
 _encode = msgspec.json.Encoder(decimal_format="number", order="sorted").encode

@@ -84,7 +84,7 @@ def complete_operation(kind: Kind, *, many: bool | None = None) -> Callable[[str
     return completion(operations_of(kind, many=many))
 
 
-complete_event = completion(EVENT_TYPES)
+complete_event: Callable[[str], list[str]] = completion(EVENT_TYPES)
 
 
 def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:

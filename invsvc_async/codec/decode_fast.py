@@ -25,8 +25,6 @@ from invsvc_async.codec.nesting import NestingError, check_depth
 from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.models.common import Model, Received, flaws_of, once
 
-__all__ = ["decode", "decode_all", "decode_one"]
-
 T = TypeVar("T", bound=Model)
 
 UNKNOWN: Final = 1  # fields that may be there

@@ -24,8 +24,6 @@ from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of, is_mo
 from invsvc_async.errors import FieldError
 from invsvc_async.models.common import Flaws, Model, add_flaws, once, restore
 
-__all__ = ["MisfitError", "structure_item"]
-
 M = TypeVar("M", bound=Model)
 Hook: TypeAlias = Callable[[Any], Any]
 

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-__all__ = ["ELEMENTS", "EPOCH", "EXACT_UNTIL", "MEMBERS", "UNREADABLE", "Wire", "check", "dumps"]
-__all__ += ["exact", "holds_broken", "is_array", "is_object", "loads", "salvage", "utc", "without_halves"]
-
-
 Wire: TypeAlias = Any  # JSON as Python values, in a shape that the service determines
 WireObject: TypeAlias = dict[str, Wire]
 
@@ -150,12 +146,12 @@ def check(plain: Any, at: str = "$", levels: int = DEEPEST) -> None:
         for index, value in enumerate(cast("Sequence[Any]", plain)):
             if type(value) is not str:
                 check(value, f"{at}[{index}]", levels - 1)
-    elif not (
-        plain is None
-        or isinstance(plain, (int, str, Raw))
-        or (isinstance(plain, (float, Decimal)) and Decimal(plain).is_finite())
-    ):
+    elif not (plain is None or isinstance(plain, (int, str, Raw)) or _is_finite(plain)):
         raise InvalidRequestError(f"{at}: JSON cannot represent {type(plain).__name__} {plain!r:.60}")
+
+
+def _is_finite(number: object) -> bool:
+    return isinstance(number, (float, Decimal)) and Decimal(number).is_finite()
 
 
 def utc(ms: int) -> datetime:

@@ -15,7 +15,6 @@ from invsvc_async.models.common import Model, once, wire_names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Field", "blank_of", "enum_in", "fields_of", "is_model", "maker_of"]
 
 T = TypeVar("T")
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from msgspec import Raw
 
-__all__ = ["DEEPEST", "SHORT", "NestingError", "check_depth"]
 
 DEEPEST: Final = 256  # levels of arrays and objects: recursive functions reach them on every interpreter
 SHORT: Final = 2 * DEEPEST  # bytes: each level has two brackets, so that shorter JSON has too few of them

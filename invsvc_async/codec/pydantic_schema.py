@@ -34,7 +34,6 @@ from invsvc_async.models.portable import Portable
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
 
-__all__ = ["core_schema_of", "jsonable", "serializer"]
 
 P = TypeVar("P", bound=Portable)
 

@@ -6,8 +6,6 @@ from collections import OrderedDict
 from math import exp, inf, log
 from typing import NamedTuple
 
-__all__ = ["LEAST", "AdaptiveLimit", "InFlight"]
-
 # Requests in flight that are always allowed. Few, so that the fastest answer time is seen; not one, so that a
 # request that hangs does not stop the others.
 LEAST = 4
@@ -173,14 +171,7 @@ class AdaptiveLimit:
         self._least = this.latency if before is None else min(self._least, this.latency)
         slope = self._slope(before, this)
         if before is not None and slope is not None and (slope >= self._QUEUES) is up:
-            small, big = sorted((before, this))
-            if up and self._first_try:
-                self._seeks, self._before = -1, small
-                return self.size // 4
-            self._usual = small.latency
-            # The service processed so many of the requests in *big*, by Little's law; it queued the rest.
-            self._settle(big.in_flight * exp(self._least - big.latency))
-            return self._swing()
+            return self._bracket(*sorted((before, this)))
         at_end = self.size == (self.most if up else self.least)
         if (up and not self._is_full(this)) or (before is not None and slope is None and not at_end):
             return self.size  # too little demand to judge by
@@ -189,6 +180,15 @@ class AdaptiveLimit:
             return self._swing()
         self._first_try, self._before = before is None, this
         return self.size * 2 if up else self.size // 2
+
+    def _bracket(self, small: _Round, big: _Round) -> int:
+        """Settle on the requests that the service processed in *big*, by Little's law; it queued the rest."""
+        if self._seeks > 0 and self._first_try:
+            self._seeks, self._before = -1, small
+            return self.size // 4
+        self._usual = small.latency
+        self._settle(big.in_flight * exp(self._least - big.latency))
+        return self._swing()
 
     def _settle(self, estimate: float) -> None:
         self._seeks, self._before, self._rises, self._estimate = 0, None, None, float(estimate)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-__all__ = ["cancellations", "raise_if_cancelled", "settle", "until_ended"]
 
 T = TypeVar("T")
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Clock", "SystemClock"]
 
 # Settle windows and proofs must keep ageing while a laptop sleeps.  CLOCK_BOOTTIME counts that time (Linux).
 _steady: Callable[[], float] = (

@@ -7,8 +7,6 @@ from contextlib import suppress
 from math import inf
 from typing import Self
 
-__all__ = ["Deadline", "Deadlines", "set_within"]
-
 
 class Deadline:
     """

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["GARBAGE", "until_done"]
 
 T = TypeVar("T")
 

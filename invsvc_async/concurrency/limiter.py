@@ -7,8 +7,6 @@ from collections import OrderedDict
 from itertools import count
 from typing import Literal, TypeAlias
 
-__all__ = ["Lane", "Limiter"]
-
 Lane: TypeAlias = Literal["call", "settle"]
 _Queue: TypeAlias = "OrderedDict[asyncio.Future[None], int]"
 

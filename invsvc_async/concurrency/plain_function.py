@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 
-__all__ = ["is_plain_function"]
-
 
 def is_plain_function(given: object) -> bool:
     """Return whether *given* can be called without ``await``: the result of an async one is always true."""

@@ -9,9 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
 
 
-__all__ = ["SingleFlight"]
-
-
 class _Fetch:
     task: asyncio.Task[Any]  # Any: whatever is fetched
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["called", "joined"]
 
 T = TypeVar("T")
 

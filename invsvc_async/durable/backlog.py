@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.leases import Leases
 
-__all__ = ["Backlog", "Backlogs"]
 
 MOST: Final = 100_000  # entries that are counted
 _UNTOLD: Final = "SELECT count(*) FROM (SELECT 1 FROM {s}%s LIMIT {arg 1 bigint}) AS chosen"

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.transport.session import ClientState
 
-__all__ = ["Entries", "JournalEntries", "Owner", "attempts_of"]
 
 NOT_APPLIED = tuple(each.value for each in Verdict if each is not Verdict.APPLIED)
 _AT_ONCE = 200  # rows that one transaction changes

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.dialect import Cell
 
-__all__ = ["ENTRY", "SENT", "Entry", "LostLaneError", "State", "columns_of", "entry_in", "unreadable"]
-__all__ += ["ANSWERED", "SET_SENT"]
-
 
 ANSWERED = "="  # before the id of a claim if an answer contained it; other claims may come from a match
 

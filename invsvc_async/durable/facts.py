@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store import Store
     from invsvc_async.transport.session import ClientState
 
-__all__ = ["FIND", "SET", "Facts"]
 
 SET: Final = """
 INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value
@@ -54,9 +53,8 @@ class Facts:
         """
         base_url = await self.get_or("base_url", None if reading else session.base_url)
         if base_url not in (None, session.base_url):
-            raise InvalidRequestError(
-                f"client: this {what} was begun at {base_url}, but this client uses {session.base_url}"
-            )
+            used = f"this client uses {session.base_url}"
+            raise InvalidRequestError(f"client: this {what} was begun at {base_url}, but {used}")
         mine = session.credential.fingerprint(session.base_url)
         begun_with = await self.get_or("credential", None if reading else mine)
         if None not in (mine, begun_with) and mine != begun_with and not same_mode:

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.dialect import Cell
 
-__all__ = ["Commons", "Packed", "as_new", "in_doubt", "pack", "unpack"]
-__all__ += ["seen_undone", "was_seen_undone", "without_lost_sends"]
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _COMMON = ("scope", "policy", "timeouts")

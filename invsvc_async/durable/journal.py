@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.session import ClientState
 
-__all__ = ["ClientJournal"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["ENDED", "FREED", "Claims", "Found", "KeyTakenError", "KeyedRun"]
 
 FREED: Final = 0  # the lane of entries that nobody has: their process lives, or may
 ENDED: Final = -1  # the same; their process is provably done with them

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Doubts", "Namespaces", "by_value", "check_same", "digests_of", "key_in"]
 
 _LONGEST: Final = 1000  # digits of a number that is compared by value
 _encode = msgspec.json.Encoder(order="sorted", decimal_format="number").encode

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.outcome import AnyOutcome
 
-__all__ = ["Left", "in_flight_of", "last_writes", "learn", "left_by"]
-__all__ += ["take_claims", "unknown_of"]
 
 MOST_LARGE = 4096  # bytes: a larger graph is left out of a stored state
 _RECENT = 600.0  # s for which the state of a webhook counts

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Script
 
-__all__ = ["LEASE", "Lane", "Leases", "Sign", "pause_of", "status_of"]
-__all__ += ["dead", "end_lane", "living", "member_of", "new_lane", "show_life"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -52,6 +50,10 @@ _BEATS: Final = 4  # signs of life in the time after which a silent process coun
 LEASE: Final = 0.8  # of that time: how long a process relies on its last sign of life
 _LONGEST: Final = 3600.0  # s between signs of life in a file, whose lock shows who lives
 _PAUSE: Final = 0.2  # s between checks whether a lease is valid again
+_AWAY: Final = (
+    "the journal's database is away (this process could not give a sign of life). Check that its server can "
+    "be reached."
+)
 
 # Others may count a process as living for a shorter time than it does itself: the longer one holds.
 _LIVES: Final = """sends >= 0
@@ -231,10 +233,7 @@ class Lane:
                 )
             until = until or now + self.leases.patience
             if now > until:
-                raise JournalError(
-                    "the journal's database is away (this process could not give a sign of life). Check that "
-                    "its server can be reached."
-                )
+                raise JournalError(_AWAY)
             await self.leases.clock.sleep(_PAUSE)
 
     def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:

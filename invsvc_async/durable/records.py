@@ -42,15 +42,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
 
-__all__ = ["Record", "done_entry", "encoded", "is_answered", "may_be_sent", "record_of", "verdict_record"]
-__all__ += [
-    "entry_of",
-    "intent_of",
-    "outcome_of",
-    "verdict_and_record",
-    "verdict_of_lost",
-    "verdict_of_unfit",
-]
 
 _outbox_log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.tables import Opening
     from invsvc_async.storage.dialect import Script, SqliteDialect
 
-__all__ = ["IS_OPEN", "NOT_RESTORED", "SETTLED", "Mark", "close_restored", "mark_restored", "marked"]
-__all__ += ["Epoch", "PlaceError", "Standing", "fact", "place_of", "wrong_with", "wrong_with_place"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 

@@ -15,7 +15,6 @@ from invsvc_async.storage.dialect import slices
 if TYPE_CHECKING:
     from invsvc_async.durable.leases import Leases
 
-__all__ = ["Consumer"]
 
 _AT_ONCE = 200  # verdicts that one statement acknowledges, or frees
 _TICK = 0.2  # s between notes of which verdicts were acknowledged

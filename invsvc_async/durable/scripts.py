@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-__all__ = ["COMMONS", "FIND_OLD", "KNOWN", "add", "drop", "may_drop", "numbers", "prune", "reopen"]
-__all__ += ["keep_verdicts", "take_verdicts"]
-
 # What is known of an entry under a key.
 KNOWN: Final = "SELECT key, seq, digest, state, done_at FROM {s}entries WHERE key {any 1 text}"
 # Who takes numbers does so in turn, so that the order of numbers is that of the commits.

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.leases import Lane
     from invsvc_async.transport.session import ClientState
 
-__all__ = ["DIALECT", "SqliteStore"]
 
 T = TypeVar("T")
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 Store: TypeAlias = "SqliteStore | PostgresStore"  # both have the same methods
 
-__all__ = ["Store", "file_at", "store_at", "without_names"]
 
 _NAMES: Final = ("namespace", "same_mode", "complete")  # in the query of an address
 LANES: Final = 64  # in a database; a file has one

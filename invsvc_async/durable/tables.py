@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 Put: TypeAlias = "tuple[Entry, Lane, Left | None]"  # an entry, and the state in which it left its thing
 
 
-__all__ = ["TAKER", "Opening", "Put", "check", "count", "create", "flags_in", "keep", "latest"]
-
 _LOST, _OVERTAKEN = '"had":"lost"', '"overtaken":true'  # in an outcome
 TAKER: Final = "taker"  # the fact that says in a file who gives the verdicts of what is sent now
 _COUNT: Final = """

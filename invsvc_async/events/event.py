@@ -78,10 +78,11 @@ def header_in(headers: Headers | None, name: str) -> str | None:
     """Return one header, by its *name* in lower case, without a look at the others of a plain dict."""
     if isinstance(headers, ByName):
         return headers.get(name)
-    if headers.__class__ is not dict:
+    if not isinstance(headers, dict):
         return by_name(headers).get(name)
+    plain: dict[str, Any] = headers
     length = len(name)  # comparing lengths first costs half of lowering every name
-    found = [headers[key] for key in headers if len(key) == length and key.lower() == name]
+    found = [plain[key] for key in plain if len(key) == length and key.lower() == name]
     if not found:
         return None
     return found[0] if len(found) == 1 and found[0].__class__ is str else ""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-__all__ = ["Database", "run", "run_now"]
-
 T = TypeVar("T")
 Database: TypeAlias = Literal["PostgreSQL", "SQLite"]
 Kinds: TypeAlias = dict[tuple[str, str], str]

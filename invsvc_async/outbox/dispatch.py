@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from invsvc_async.outbox.entries import OutboxEntries
     from invsvc_async.reconcile.outcome import AnyOutcome
 
-__all__ = ["dispatch"]
 
 MOST_ROUNDS = 10  # how often a process begins a write anew that is proven absent each time
 

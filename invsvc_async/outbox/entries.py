@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["OutboxEntries", "Statement", "columns_of", "not_there"]
 
 Statement: TypeAlias = "tuple[str, tuple[Cell, ...]]"  # and its values
 

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Outbox", "outbox_at"]
 
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.outbox")

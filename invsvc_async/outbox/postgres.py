@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Script
     from invsvc_async.transport.session import ClientState
 
-__all__ = ["PostgresOutbox"]
 
 # The lock is taken before the number, and lasts as long as the caller's transaction.  So the writes of one
 # thing are numbered in the order in which their transactions commit.
@@ -46,7 +45,7 @@ class PostgresOutbox(OutboxEntries):
 
     def __init__(self, store: Store, session: ClientState, *, same_mode: bool) -> None:
         super().__init__(store, session, same_mode=same_mode)
-        self.base = cast("PostgresStore", store)
+        self.base: PostgresStore = cast("PostgresStore", store)
 
     async def insert(self, connection: object | None, new: Entry) -> bool:
         """Enqueue *new* in the transaction of *connection*, or in one of its own."""

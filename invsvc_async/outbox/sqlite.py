@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 
-__all__ = ["SqliteOutbox"]
 
 _AT_ONCE = 128
 _SLOW, _FAST = 0.5, 0.01  # s between looks for new rows; fast for a while after an enqueue in this process

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.settings import ParameterNames
 
-__all__ = ["filters_of", "first_mismatch"]
 
 Item: TypeAlias = Any  # a model that may have the field
 

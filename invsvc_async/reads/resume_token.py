@@ -12,8 +12,6 @@ import msgspec
 
 from invsvc_async.errors import InvalidRequestError
 
-__all__ = ["FIRST", "Place", "Position", "digest_of", "read_token", "write_token"]
-
 _LONGEST = 32_768  # characters of a token: servers accept no longer URLs, and a cursor is part of one
 _ALPHABET = re.compile(r"[A-Za-z0-9_-]+")
 _PageNumber = Annotated[int, msgspec.Meta(ge=1, le=2**53)]

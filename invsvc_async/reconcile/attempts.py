@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.settings import Timeouts
 
-__all__ = ["ANSWERED", "AttemptKind", "answered_at_once", "kind_of", "refusal_of", "sent_at_once"]
 
 AttemptKind = Literal["applied", "not applied", "echo", "short", "long"]
 ANSWERED = Done(
@@ -49,7 +48,7 @@ def refusal_of(attempt: Attempt) -> Attempt | None:
     return attempt if refused and kind_of(attempt) in ("echo", "long") else None
 
 
-first_send = lru_cache(maxsize=64)(lambda attempt_timeout: Send(attempt_timeout=attempt_timeout))
+_first_send = lru_cache(maxsize=64)(lambda attempt_timeout: Send(attempt_timeout=attempt_timeout))
 
 
 def sent_at_once(
@@ -58,7 +57,7 @@ def sent_at_once(
     """Return the first send of a write that needs no read before it; ``None``: call ``decide``."""
     if not knows_clock or never_listed or (kind.needs_baseline and not has_baseline):
         return None
-    return first_send(min(timeouts.attempt, timeouts.call))
+    return _first_send(min(timeouts.attempt, timeouts.call))
 
 
 def answered_at_once(history: History) -> Done | None:

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.facts import Known
     from invsvc_async.reconcile.history import Basis, Cause, Decision, ErrorFacts
 
-__all__ = ["PROOF_LASTS", "READ_TIME", "decide"]
 
 NOT_SENT_TRIES = 3  # retries of a request that never left
 PROOF_LASTS = 5.0  # s: for so long after its end, a read that shows absence allows a re-send

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Decision, Event, History
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["from_json", "replay", "story_of", "tell"]
-
 
 def tell(intent: Intent, history: History, verdict: str, reason: str) -> str:
     """Format the history of a write in a few lines; times are in seconds since the first event."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.facts import Known, Sending
     from invsvc_async.reconcile.kinds import Kind, ShownBy
 
-__all__ = ["find", "is_evidence", "is_unique", "no_such_read"]
 
 # With `tag=True`, the description ends with this.  The fixed form makes tags of other intents recognisable.
 TAG = re.compile(r"\[iv-[a-z2-7]{16}\]")

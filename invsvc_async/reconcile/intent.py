@@ -11,8 +11,6 @@ from invsvc_async.codec.exact_json import Wire  # noqa: TC001 - cattrs resolves 
 from invsvc_async.reconcile.history import Bounds, ErrorFacts  # noqa: TC001 - the same
 from invsvc_async.settings import JOURNEY_READER, ReconcilePolicy, Timeouts
 
-__all__ = ["NEVER_LISTED", "Intent", "Scope", "Sent", "SentEnd", "revised"]
-
 # `forgotten_until` of a create whose client had not read the list of webhooks: all of them may be unknown.
 NEVER_LISTED = 10**15
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.settings import ReconcilePolicy
 
-__all__ = ["KINDS", "Kind", "ShownBy", "kind_of_write", "replaces"]
 
 ShownBy = Literal["time of change", "baseline", "list", "absence"]
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
 
-__all__ = ["Given", "Resource"]
 
 T = TypeVar("T", bound=Model)
 Given: TypeAlias = "Mapping[str, Any]"  # Any: the arguments of a method

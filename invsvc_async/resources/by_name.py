@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire, WireObject
     from invsvc_async.writes.write import Write
 
-__all__ = ["WriteByName", "as_write", "called", "did_you_mean", "names_of", "parsed", "write_from"]
 
 _MEMBERS = ("operation", "arguments", "key")
 _NOT_DATA = ("options", "prefetch", "reader")  # objects of Python, or set by a command
@@ -54,11 +53,10 @@ def parsed(line: Mapping[str, Any] | str | bytes) -> WriteByName:
         except (UnreadableResponseError, UnicodeEncodeError) as error:
             reason = f"is not JSON in UTF-8 ({error.__cause__ or error})"
             raise InvalidRequestError(reason, operation="line") from error
-    if not isinstance(plain, Mapping):
-        reason = 'is not an object: write {"operation": …, "arguments": {…}, "key": …}'
-    elif (found := _problem(plain)) is None:
-        return WriteByName(plain["operation"], dict(plain.get("arguments", {})), plain.get("key"))
-    else:
+    reason = 'is not an object: write {"operation": …, "arguments": {…}, "key": …}'
+    if isinstance(plain, Mapping):
+        if (found := _problem(plain)) is None:
+            return WriteByName(plain["operation"], dict(plain.get("arguments", {})), plain.get("key"))
         reason = found
     raise InvalidRequestError(reason, operation="line")
 

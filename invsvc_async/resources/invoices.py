@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from invsvc_async.reads.pages import Pages
     from invsvc_async.settings import CallOptions
 
-__all__ = ["Invoices"]
-
 
 class Invoices(Resource):
     """

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from invsvc_async.settings import CallOptions
     from invsvc_async.writes.write import Write
 
-__all__ = ["Journeys"]
-
 
 class Journeys(Resource):
     """

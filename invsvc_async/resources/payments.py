@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from invsvc_async.models import PaymentLink, ReminderOperation
     from invsvc_async.settings import CallOptions
 
-__all__ = ["Payments"]
-
 
 class Payments(Resource):
     """

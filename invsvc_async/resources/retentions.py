@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from invsvc_async.models import RetentionFile
     from invsvc_async.settings import CallOptions
 
-__all__ = ["Retentions"]
-
 
 class Retentions(Resource):
     """

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from invsvc_async.settings import AnyReader, CallOptions
     from invsvc_async.writes.write import Write
 
-__all__ = ["Sheets"]
-
 
 class Sheets(Resource):
     """

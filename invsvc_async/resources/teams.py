@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from invsvc_async.settings import AnyReader, CallOptions
     from invsvc_async.writes.write import Write
 
-__all__ = ["Teams"]
-
 
 class Teams(Resource):
     """

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from invsvc_async.settings import CallOptions
     from invsvc_async.writes.write import Write
 
-__all__ = ["Webhooks"]
 
 _DEFAULT_LIMIT = 10  # the service's
 

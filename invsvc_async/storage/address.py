@@ -8,8 +8,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from invsvc_async.errors import ConfigurationError
 
-__all__ = ["check_path", "is_postgres", "split", "without_login"]
-
 _ADDRESS: Final = r"(?i)\s*(postgres\w*:|[a-z][a-z0-9+.-]*://)"
 # A setting of the other form of addresses, "host=db password=…".
 _SETTING: Final = r"(?i)(^|\s)(host|hostaddr|port|dbname|user|password|passfile|service|options|ssl\w+)\s*="

@@ -37,7 +37,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["MOST", "PostgresDialect", "Script", "SqliteDialect", "await_script", "run_script", "slices"]
 
 T = TypeVar("T")
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["FileLock", "LockedConnection", "WhileOpen", "check_names", "owner_of"]
 
 if sys.platform == "win32":  # pragma: no cover - the other branch is tested
     import msvcrt

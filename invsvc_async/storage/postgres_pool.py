@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.dialect import Connection
 
-__all__ = ["AWAY", "DURABLY", "PATIENCE", "Pool"]
 
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.storage")

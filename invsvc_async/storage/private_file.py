@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-__all__ = ["create_private", "errors_naming", "make_database_private", "make_private", "open_private"]
-__all__ += ["own_private", "write_private"]
-
 
 def open_private(path: str, flags: int) -> int:
     """

@@ -9,8 +9,6 @@ from typing import Final
 
 from invsvc_async.errors import JournalError
 
-__all__ = ["SameFile", "boot", "check_file", "damaged", "in_words", "is_locked", "opened_as"]
-
 _LOOK_EVERY: Final = 1.0  # s; one for each commit made puts slower, because it releases the GIL
 _SAFE = (
     "Keep it, and do not continue with an older copy or a new file: what those do not know would be done "

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.dialect import Script, SqliteDialect
 
-__all__ = ["Writer", "transaction"]
 
 T = TypeVar("T")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from invsvc_async.errors import JournalError
 
-__all__ = ["BEGIN_ANEW", "VERSION", "check_version"]
-
 VERSION = 1
 BEGIN_ANEW = (
     "Finish what is open in it with that version, or begin a new one in its place, a batch or an outbox with "

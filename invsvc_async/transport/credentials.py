@@ -12,7 +12,6 @@ from invsvc_async.errors import ConfigurationError, takes_secrets
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-__all__ = ["ApiKey", "Credential", "OAuthToken", "PersonToken", "TokenProvider"]
 
 CredentialKind = Literal["api_key", "oauth_token", "person_token"]
 KINDS: tuple[CredentialKind, ...] = ("api_key", "oauth_token", "person_token")

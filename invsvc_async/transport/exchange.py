@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.reconcile.enums import End
 
-__all__ = ["Exchange"]
-
 
 class Exchange(msgspec.Struct, eq=False):  # made for every call
     """

@@ -12,8 +12,6 @@ from yarl import URL
 
 from invsvc_async.errors import ConfigurationError, takes_secrets
 
-__all__ = ["AUTHORIZATION", "Proxy", "proxy_from", "proxy_of_environment"]
-
 AUTHORIZATION: Final = "Proxy-Authorization"
 
 

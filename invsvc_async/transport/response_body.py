@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
 
 
-__all__ = ["CutError", "Download", "body_at_hand", "failure", "inflate", "plain_error", "whole_body"]
-
 _MOST_MEMBERS = 10_000  # of a gzip body: 64 MiB in blocks of bgzip, the smallest in use, are 1,000
 # What aiohttp quotes of an answer that is no HTTP, such as the end of a body with a webhook's secret.
 _QUOTED = re.compile(r"""\s*(\bb)?['"].*""", re.DOTALL)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.transport.exchange import Exchange
 
-__all__ = ["Gate", "OwnError", "RefusedError"]
 
 Protocol: TypeAlias = Any  # a ResponseHandler, which aiohttp types as its base class
 _PEER_IS_GONE = getattr(select, "POLLRDHUP", 0)

@@ -50,15 +50,6 @@ if TYPE_CHECKING:
     from invsvc_async.writes.journal import WriteJournal
     from invsvc_async.writes.register import WriteRegister
 
-__all__ = [
-    "NO_TOKEN",
-    "AttemptReport",
-    "ClientOptions",
-    "ClientState",
-    "DecisionReport",
-    "Request",
-    "error_of",
-]
 
 log: logging.Logger = logging.getLogger("invsvc_async")
 

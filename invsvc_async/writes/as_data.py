@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["arguments_of", "line_of_write"]
-
 
 def line_of_write(spec: WriteSpec, intent: Intent) -> WireObject:
     """

@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from invsvc_async.writes.register import Thing
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Driver", "new_run", "run_of", "words_of"]
 
 T = TypeVar("T")
 _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # cheaper than access through the class
@@ -370,9 +369,8 @@ class Driver(Generic[T]):
                 "ReconcilePolicy(journey_reader=…) to a read that it has, or to None.",
             )
         slack = known.policy.clock_slack
-        if self.session.server_clock.is_steady(start_of((*self.history, reading)[0]), slack):
-            return reading
-        return attrs.evolve(reading, steady=False)
+        is_steady = self.session.server_clock.is_steady(start_of((*self.history, reading)[0]), slack)
+        return reading if is_steady else attrs.evolve(reading, steady=False)
 
     async def _look_before(self, looks: StateReader, name: str) -> Reading:
         """Read before the first send, which has the other half of the call's time."""

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
 
-__all__ = ["Journal", "WriteJournal"]
-
 
 class WriteJournal(Protocol):
     """

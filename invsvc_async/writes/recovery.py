@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions
     from invsvc_async.writes.journal import Journal
 
-__all__ = ["recover_on", "recovered", "resumed", "settled"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 

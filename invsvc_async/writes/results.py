@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Result", "facts_of", "hand_over", "of_another"]
 
 T = TypeVar("T")
 _APPLIED, _OPEN = Verdict.APPLIED, Shape.OPEN  # cheaper than access through the class
@@ -170,8 +169,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             if done.evidence.duplicates:  # all things found, except the one of the answer
                 ours, found = getattr(self.value, "id", None), (done.value, *done.evidence.duplicates)
                 others = [each for each in found if not (isinstance(each, dict) and each.get("id") == ours)]
-                evidence = attrs.evolve(done.evidence, duplicates=tuple(others))
-                done = attrs.evolve(done, evidence=evidence)
+                done = attrs.evolve(done, evidence=attrs.evolve(done.evidence, duplicates=tuple(others)))
             return done, self.value
         if isinstance(done.value, dict):
             return done, self._of_state(done.value)

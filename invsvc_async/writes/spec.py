@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from invsvc_async.settings import AnyReader, ReconcilePolicy
     from invsvc_async.transport.session import ClientOptions, Request
 
-__all__ = ["WriteSpec"]
-
 
 class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # made for every write
     """

@@ -14,10 +14,9 @@ from invsvc_async.codec.envelope import Envelope, is_cut
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import InvsvcError, ServiceError
 from invsvc_async.reconcile.compare import names_another
-from invsvc_async.reconcile.decide import READ_TIME
 from invsvc_async.reconcile.history import FINDINGS, CannotTell, ErrorFacts, Reading
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
-from invsvc_async.settings import JOURNEY_READER, AnyReader, CallOptions
+from invsvc_async.settings import JOURNEY_READER, READ_TIME, AnyReader, CallOptions
 from invsvc_async.transport.session import ClientOptions, Request, stamp_of
 from invsvc_async.writes.new_intent import line_of_alike, line_of_thing
 from invsvc_async.writes.results import facts_of, of_another
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.transport import Exchange
 
-__all__ = ["StateReader"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Write", "take_over", "value_of"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

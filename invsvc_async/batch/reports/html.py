@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from invsvc_async.batch.reports.summary import Report, Slice
     from invsvc_async.batch.result import Result
 
-__all__ = ["listing_page", "page_of"]
 
 _COLOURS = {
     Verdict.APPLIED: "#2f7d4f",

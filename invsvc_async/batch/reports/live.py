@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entries import Entries
     from invsvc_async.reconcile.history import Verdict
 
-__all__ = ["Watch", "plain_worker"]
 
 _GROUPED = 200  # writes of each verdict that are grouped: the latest of the input
 _EVERY = 1.0  # s between readings, however many pages are open

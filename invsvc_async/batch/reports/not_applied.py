@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
 
-__all__ = ["NOT_APPLIED", "SHOWN", "Group", "Groups", "command_for", "failed_writes", "groups_of"]
-__all__ += ["plain_result", "words_of"]
 
 SHOWN = 200  # writes of one group that a report lists
 _MOST_GROUPS = 100  # more, of codes that only the service knows, are one group

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from invsvc_async.batch.result import Result, Summary
     from invsvc_async.durable.entries import Entries
 
-__all__ = ["Report", "Slice", "report_of"]
 
 _COLUMNS = 120  # of the timeline, at most
 _STEPS = 10  # of the logarithmic scale of times, for each factor of ten
