@@ -30,21 +30,21 @@ async def taken_of(batch, writes, count):
 
 
 async def test_results_after_a_break(service, client, journal):
-    """The next run gives what was not taken, the last one before the break included, and sends nothing."""
+    """The next run gives what was not taken, the last one before the break included, and then what is new."""
     async with Batch.open(journal, client, **SECRETS) as batch:
         first = await taken_of(batch, creates(client, 60), 20)
     async with Batch.open(journal, client, **SECRETS) as batch:
-        rest = await all_of(batch, creates(client, 60))
+        results = await all_of(batch, creates(client, 70))
         done, skipped = batch.progress.done, batch.progress.skipped
-        again = await all_of(batch, creates(client, 60))
+        again = await all_of(batch, creates(client, 70))
 
-    keys = [result.key for result in rest]
-    assert keys[0] == first[-1].key
-    assert len(keys) == 41
-    assert {*keys, *(result.key for result in first)} == KEYS
+    rest, new = results[:41], results[41:]
+    assert rest[0].key == first[-1].key
+    assert {result.key for result in [*first, *rest]} == KEYS
     assert {(result.verdict, result.outcome) for result in rest} == {(Verdict.APPLIED, None)}
-    assert (done, skipped, again) == (0, 60, [])
-    assert service.arrivals("webhooks.create") == 60
+    assert {result.key for result in new} == {f"row-{i}" for i in range(60, 70)}
+    assert (len(new), done, skipped, again) == (10, 10, 60, [])
+    assert service.arrivals("webhooks.create") == 70
 
 
 async def test_run_after_a_stop_in_the_same_batch(client, journal):
@@ -72,16 +72,6 @@ async def test_run_that_is_left_while_it_gives_old_results(client, journal):
     assert len(seen) == 62  # each that was the last before a break, twice
 
 
-async def test_new_writes_after_old_results(client, journal):
-    """Old results come first, then those of the new writes; all are taken in the end."""
-    async with Batch.open(journal, client, **SECRETS) as batch:
-        await taken_of(batch, creates(client, 10), 5)
-    async with Batch.open(journal, client, **SECRETS) as batch:
-        keys = [result.key for result in await all_of(batch, creates(client, 20))]
-        assert await all_of(batch) == []
-    assert (len(keys), {*keys[6:]}) == (16, {f"row-{i}" for i in range(10, 20)})
-
-
 async def test_result_that_was_pruned_before_it_was_taken(client, journal):
     """Its key and verdict are given."""
     async with Batch.open(journal, client, **SECRETS) as batch:
@@ -101,6 +91,26 @@ async def test_write_that_is_retried_before_its_result_is_taken(service, client,
         rest = await all_of(batch)
         assert await all_of(batch) == []
     assert [result.verdict for result in rest] == [Verdict.APPLIED]
+
+
+async def test_retry_while_results_wait_to_be_taken(client, journal):
+    """Writes made to do again while their first results are not taken are done again, and both results come."""
+    verdicts, more = [], asyncio.Event()
+
+    async def source():
+        for number in range(30):
+            yield client.webhooks.update(f"wh_none{number}", description="x")
+        await more.wait()
+
+    async with Batch.open(journal, client) as batch:
+        async for result in batch.run(source()):
+            verdicts.append(result.verdict)
+            if len(verdicts) == 1:
+                await all_end(batch, 30)
+                assert await batch.retry(verdict=Verdict.REFUSED) == 30
+                await all_end(batch, 30)
+                more.set()
+    assert verdicts == [Verdict.REFUSED] * 60
 
 
 def updates_of(service, tmp_path, count):

@@ -103,7 +103,7 @@ async def test_writes_that_hang_count_for_the_most_only():
     slots.close()
 
 
-async def test_batch_beside_requests_that_hang(service, tmp_path):
+async def test_batch_beside_requests_that_hang(service, path):
     """All others are done while they hang, and what limits the run then is said."""
     service.script("webhooks.create", *["pass"] * 40, *["hang"] * 30)
     progress = None
@@ -115,7 +115,7 @@ async def test_batch_beside_requests_that_hang(service, tmp_path):
     patient = Timeouts(attempt=300.0, call=300.0)
     async with (
         client_of(service, max_concurrency=150, timeout=patient) as client,
-        Batch.open(tmp_path / "run.db", client, concurrency=100, on_progress=show) as batch,
+        Batch.open(path, client, concurrency=100, on_progress=show) as batch,
         asyncio.timeout(100),
     ):
         run = batch.run(creates(client, 300))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections import Counter
 from contextlib import asynccontextmanager
 from itertools import count
 from types import SimpleNamespace
@@ -64,19 +63,6 @@ async def test_errors_of_a_shared_batch_come_alone(service, client, shared):
         with pytest.raises(JournalError, match="refused"):
             await all_of(batch, creates(client, 3))
         await batch.entries.store.rows("ALTER TABLE {s}gone RENAME TO entries")
-
-
-@pytest.mark.silence(1)
-async def test_signs_of_life_that_came_late(service, client, shared):
-    """A worker whose sign of life came late, and whom nobody has replaced, goes on."""
-    service._app.latency = 0.02
-    async with Batch.open(shared, client, concurrency=4) as batch:
-        running = asyncio.create_task(all_of(batch, creates(client, 100)))
-        for n in (10, 30, 50):
-            await service.arrived("webhooks.create", n)
-            await grow_old(batch)
-        results = await running
-    assert (len(results), service.arrivals("webhooks.create")) == (100, 100)
 
 
 @pytest.mark.silence(1)
@@ -176,14 +162,6 @@ async def test_pace_of_all_workers_together(service, shared):
 def fastest(times, *, within):
     """Return the largest number of *times* within any *within* seconds."""
     return max(sum(start <= each < start + within for each in times) for start in times)
-
-
-async def test_same_input_on_two_machines(service, shared):
-    """Two processes that are given the same input at once share it: each write happens once."""
-    async with worker(service, shared) as (client, one), worker(service, shared) as (other, two):
-        results = await asyncio.gather(all_of(one, creates(client, 300)), all_of(two, creates(other, 300)))
-    assert Counter(result.verdict for each in results for result in each) == {Verdict.APPLIED: 300}
-    assert service.arrivals("webhooks.create") == 300
 
 
 async def test_equal_writes_of_the_same_input_on_two_machines(service, shared):

@@ -109,9 +109,9 @@ def test_many_writes_of_many_causes():
 
 
 @pytest.fixture
-async def journal(service, client, tmp_path):
+async def journal(service, client, path):
     """Return the journal of a batch with refused, not applied, superseded, overtaken and unknown writes."""
-    path, hooks = tmp_path / "run.db", [service.seed_webhook() for _ in range(2)]
+    hooks = [service.seed_webhook() for _ in range(2)]
     journey = service.seed_journey()
     service.script("webhooks.update", "422", "403")
     service.script("journeys.update", "403")
@@ -230,12 +230,12 @@ async def test_groups_are_shown_everywhere(journal, capsys, tmp_path):
 
 
 @pytest.mark.usefixtures("credential_in_environment")
-async def test_end_of_a_run_says_why(service, client, tmp_path, capsys):
+async def test_end_of_a_run_says_why(service, client, tmp_path, capsys, path):
     """What a run prints at its end has the causes, and what to do."""
     service.script("webhooks.create", "422")
     file = tmp_path / "writes.jsonl"
     file.write_text(line_of("webhooks.create", "row-1", **HOOK))
-    assert await invsvc(file, "--journal", tmp_path / "run.db", "--no-secrets") == 1
+    assert await invsvc(file, "--journal", path, "--no-secrets") == 1
     out = capsys.readouterr().out
     assert "refused: HTTP 422" in out
     assert "  - row-1 (webhooks.create): " in out
@@ -303,7 +303,7 @@ def test_every_cause_has_advice():
     assert set(get_args(Cause)) == set(_ADVICE)
 
 
-async def test_what_a_line_cannot_have(service, client, tmp_path, capsys):
+async def test_what_a_line_cannot_have(service, client, tmp_path, capsys, path):
     """Headers of a call and a user-supplied reader are not written out, and the command says so."""
 
     async def reader(_client, _intent):
@@ -312,9 +312,9 @@ async def test_what_a_line_cannot_have(service, client, tmp_path, capsys):
     service.script("webhooks.create", "422")
     traced = CallOptions(headers={"X-Trace": "t-1"})
     write = client.write("POST", "/webhooks", json=HOOK, reader=reader, options=traced).keyed("row-1")
-    assert [each.verdict for each in await run_all(tmp_path / "run.db", client, [write])] == [Verdict.REFUSED]
+    assert [each.verdict for each in await run_all(path, client, [write])] == [Verdict.REFUSED]
     out = tmp_path / "out.jsonl"
-    assert await invsvc("report", tmp_path / "run.db", "--failed", out) == 0
+    assert await invsvc("report", path, "--failed", out) == 0
     assert [line["key"] for line in lines_of(out)] == ["row-1"]
     err = capsys.readouterr().err
     assert "row-1: the file lacks its reader" in err

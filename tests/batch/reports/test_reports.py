@@ -26,9 +26,9 @@ from tests.support.browser import CHROMIUM, browser
 
 
 @pytest.fixture
-async def journal(service, client, tmp_path):
+async def journal(service, client, path):
     """Return the journal of a batch in which one write was refused, one is unknown and two are applied."""
-    path, hooks = tmp_path / "run.db", [service.seed_webhook() for _ in range(4)]
+    hooks = [service.seed_webhook() for _ in range(4)]
     service.script("webhooks.update", "403", "apply, then 500", "apply, then reset")
     service.script("webhooks.get", *["pass"] * 4)
     async with Batch.open(path, client, concurrency=1) as batch:
