@@ -115,17 +115,6 @@ async def test_equal_writes_are_counted(service, client, path):
     assert (len(first), len(second), service.arrivals("webhooks.create")) == (AT_ONCE + 3, 2, AT_ONCE + 5)
 
 
-async def test_writes_of_one_thing_keep_their_order(service, client, path):
-    """Updates of one webhook arrive in the order of the input, those of others beside them."""
-    service._app.latency = 0.002
-    hooks = [service.seed_webhook() for _ in range(4)]
-    writes = [client.webhooks.update(hook.id, description=str(i)) for i in range(6) for hook in hooks]
-    await run_all(path, client, writes)
-    for hook in hooks:
-        came = [entry.body["description"] for entry in service.ledger.entries if entry.path_id == hook.id]
-        assert came == list("012345")
-
-
 async def test_reader_that_has_no_hash(service, client, journal):
     """A policy may have any function as reader of journeys, also an object that is equal to others."""
 
@@ -280,9 +269,7 @@ async def test_wait_that_the_service_asks_for_is_shown(service, client, path):
     service.script("webhooks.create", "429 after 600")
     async with Batch.open(path, client, concurrency=1) as batch:
         running = asyncio.create_task(all_of(batch, creates(client, 3)))
-        async with asyncio.timeout(30):
-            while (progress := batch.progress) is None or progress.paused is None:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.01)
+        progress = await until(lambda: batch.progress and batch.progress.paused and batch.progress)
         await cancel(running)
         assert batch.progress.paused is None
     assert progress.paused == "the service limits the rate (HTTP 429)"

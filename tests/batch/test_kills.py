@@ -44,13 +44,8 @@ class Story(Runs):
 
     async def dies(self, *transition):
         """Run the batch in a process that is killed at a transition, or to its end; return the exit code."""
-        child = await begin(
-            self._service.base_url,
-            self._journal,
-            self._file,
-            key=self._service.api_key,
-            dies=transition or None,
-        )
+        where = self._service.base_url, self._journal, self._file
+        child = await begin(*where, key=self._service.api_key, dies=transition or None)
         return await child.wait()
 
     async def ended(self):

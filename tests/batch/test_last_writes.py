@@ -13,10 +13,8 @@ import pytest
 
 from invsvc_async import ConfigurationError, TokenProvider, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.earlier import Earlier
 from invsvc_async.durable.last_writes import MOST_LARGE, LastWrite, Left, last_writes, learn, left_by
 from invsvc_async.errors import JournalError
-from invsvc_async.reconcile.intent import Sent
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.batch.writing import all_of, run_all, shelve, shelve_one
@@ -128,20 +126,6 @@ async def test_write_overtaken_by_one_in_flight(service, journal):
         results = {result.key: result.verdict for result in await all_of(batch)}
     assert results == {"k1": Verdict.NOT_APPLIED, "k2": Verdict.APPLIED}
     assert done_by(service) == ["k2"]
-
-
-async def test_write_done_anew_is_judged_anew(service, journal):
-    """What this client remembers of a write that is made to do again is not about the one sent since."""
-    journey = service.seed_journey()
-    service.script("journeys.update", "reset", "apply, then hang")
-    policy = attrs.evolve(POLICY, resend="never")
-    async with opened(service, journal, reconcile=policy) as (client, batch):
-        [first] = await all_of(batch, renames(client, journey, "k1"))
-        assert await batch.retry(verdict=first.verdict) == 1
-        await shelve(service, batch, (), "journeys.update", 2)
-        [again] = await all_of(batch)
-    assert (first.verdict, again.verdict) == (Verdict.NOT_APPLIED, Verdict.APPLIED)
-    assert done_by(service) == ["k1"]
 
 
 async def test_write_done_anew_after_it_was_superseded(service, journal):
@@ -345,10 +329,8 @@ async def test_state_without_a_mode_of_its_own(service, journal):
     async def source():
         return service.person_token
 
-    async with opened(service, journal, credential=TokenProvider(source, kind="person_token")) as (
-        client,
-        batch,
-    ):
+    provider = TokenProvider(source, kind="person_token")
+    async with opened(service, journal, credential=provider) as (client, batch):
         [first] = await all_of(batch, describes(client, hook.id, "k1"))
         assert first.verdict is Verdict.APPLIED
         assert await state_of(batch, f"/webhooks/{hook.id}") is None
@@ -452,14 +434,10 @@ async def test_write_that_waits_for_its_line_holds_no_place(service, client, pat
     policy = attrs.evolve(POLICY, settle_after_loss=1.0, deadline=0.1)
     live = client.webhooks.update(hooks[0].id, description="live").with_policy(policy)
     assert (await live.outcome()).verdict is Verdict.UNKNOWN
-    ended = []
-    async with Batch.open(path, client, concurrency=1) as batch:
-        async for result in batch.run(
-            describe for hook in hooks for describe in describes(client, hook.id, hook.id)
-        ):
-            ended.append(result.key)
-            assert result.verdict is Verdict.APPLIED
-    assert ended[-1] == hooks[0].id
+    writes = [write for hook in hooks for write in describes(client, hook.id, hook.id)]
+    results = await run_all(path, client, writes, concurrency=1)
+    assert {result.verdict for result in results} == {Verdict.APPLIED}
+    assert results[-1].key == hooks[0].id
     assert done_by(service, "webhooks.update")[-1] == hooks[0].id
 
 
@@ -489,42 +467,6 @@ async def test_updates_of_journeys_with_faults_between(service, path):
 # --- in another process
 
 
-async def test_in_flight_and_fresh(service, client, journal):
-    """A write in flight is settled, and the newer one of the input goes after it, in another process."""
-    hook = service.seed_webhook(description="before")
-    service.script("webhooks.update", "late 0.15, then hang")
-    await shelve_one(service, client, journal, describes(client, hook.id, "k1")[0], "webhooks.update")
-    async with opened(service, journal) as (other, batch):
-        results = await all_of(batch, describes(other, hook.id, "k1", "k2"))
-    assert [(result.key, result.verdict) for result in results] == [("k1", "applied"), ("k2", "applied")]
-    assert done_by(service, "webhooks.update") == ["k1", "k2"]
-
-
-async def test_write_that_is_overtaken_by_one_that_is_done_anew(service, path):
-    """That one is UNKNOWN and reopened, so it may have been applied; what is being sent is before it."""
-    async with opened(service, path) as (client, batch):
-        store, thing = batch.entries.store, "/journeys/jrn_1"
-        write = client.journeys.update("jrn_1", name="x")
-        intent = attrs.evolve(write.intent, sent=(Sent(attempt_timeout=1.0),))
-        write.close()
-        await store.rows(
-            """
-            INSERT INTO {s}entries (place, key, lane, thing, digest, operation, state, intent)
-            VALUES (2, 'earlier', 1, $1, '', 'journeys.update', 1, '{}')
-            """,
-            thing,
-        )
-        earlier, later = (
-            SimpleNamespace(
-                entry=SimpleNamespace(thing=thing, place=place),
-                in_doubt=True, intent=intent, spec=None, restored=None,
-            )
-            for place in (2, 3)
-        )  # fmt: skip
-        await Earlier(batch.sending, store).mark([earlier, later], is_part=True)
-    assert [each.intent.newest for each in (earlier, later)] == [False, None]
-
-
 # --- beside other features of the same client
 
 
@@ -552,12 +494,8 @@ async def test_write_settled_before_a_newer_one_beside_the_batch(service, client
     await asyncio.sleep(0.3)  # more than the slack between clocks
     [again] = await run_all(path, client)
     assert again.verdict in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)
-    assert [entry.applied for entry in service.ledger.find(operation)] == [False, *_newer(operation)]
-
-
-def _newer(operation):
-    """Tell which of the other writes are of the same operation."""
-    return [] if operation == "webhooks.delete" else [True, True]
+    newer = [] if operation == "webhooks.delete" else [True, True]  # of the same operation
+    assert [entry.applied for entry in service.ledger.find(operation)] == [False, *newer]
 
 
 async def test_journey_that_its_client_has_written_before_it_resumes_the_batch(service, path):

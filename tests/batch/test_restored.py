@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 
+import attrs
 import pytest
 
-from invsvc_async import JournalError, ReconcilePolicy, Verdict
+from invsvc_async import JournalError, Verdict
 from invsvc_async.batch import Batch
 from tests.batch.conftest import POLICY, client_of
 from tests.batch.writing import SECRETS, all_of, creates, run_all
@@ -183,29 +184,9 @@ async def test_failed_write_of_a_copy_may_have_been_retried(service, client, tmp
     assert len(service.ledger.effects("webhooks.create")) == 3
 
 
-async def test_unknown_write_of_a_copy_is_the_newest(service, client, tmp_path, path):
-    """A forced retry of a write that the copy has as unknown settles it, too."""
-    await client.webhooks.list()
-    service.script("webhooks.create", "apply, then reset")
-    service.script("webhooks.list", "403")
-    assert {each.verdict for each in (await run(path, client, creates(client, 1))).values()} == {"unknown"}
-    copy = copied(path, tmp_path / "backup")
-    await run(path, client, creates(client, 2))
-    restore(copy, path)
-    await run(path, client, creates(client, 2), restored=True)
-    async with Batch.open(path, client, **SECRETS) as batch:
-        assert await batch.retry(verdict=Verdict.UNKNOWN, force=True) == 1
-        [result] = await all_of(batch)
-    assert (result.verdict, result.basis) == (Verdict.APPLIED, "tag")
-    assert service.arrivals("webhooks.create") == 2
-
-
 async def test_old_copy_does_not_prove_absence(service, path):
     """A create that is not found long after the copy was made is UNKNOWN: it may have been deleted since."""
-    policy = ReconcilePolicy(
-        settle_after_error=POLICY.settle_after_error, settle_after_loss=0.2, deadline=30.0, absence_within=1.0
-    )
-    async with client_of(service, reconcile=policy) as client:
+    async with client_of(service, reconcile=attrs.evolve(POLICY, absence_within=1.0)) as client:
         await run(path, client, creates(client, 2))
         results = await run(path, client, creates(client, 3), restored=True)
     assert results["row-2"].verdict is Verdict.UNKNOWN

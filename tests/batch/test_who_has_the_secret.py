@@ -39,11 +39,8 @@ async def test_single_write(service, client):
     returned = await client.webhooks.create(**HOOK).outcome()
     lost = await client.webhooks.create(**{**HOOK, "url": "https://me.example/2"}).outcome()
     update = await client.webhooks.update(returned.value, description="x").outcome()
-    assert [(each.secret, each.secret_lost) for each in (returned, lost, update)] == [
-        ("returned", False),
-        ("lost", True),
-        (None, False),
-    ]
+    said = [(each.secret, each.secret_lost) for each in (returned, lost, update)]
+    assert said == [("returned", False), ("lost", True), (None, False)]
 
     text, other = returned.to_json(), lost.to_json()
     again, still = Outcome.from_json(text), Outcome.from_json(other)

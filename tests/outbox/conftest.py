@@ -9,12 +9,7 @@ import aiosqlite
 import asyncpg
 import psycopg
 import pytest
-from sqlalchemy.ext.asyncio import (
-    AsyncSession,
-    async_scoped_session,
-    async_sessionmaker,
-    create_async_engine,
-)
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from invsvc_async import Outbox

@@ -216,15 +216,13 @@ async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, clien
 
     session = options_of(client).session
     monkeypatch.setattr(session, "clock", Clock())
-    entry = {
-        "state": State.DONE,
-        "operation": "webhooks.update",
-        "verdict": "unknown",
-        "common": 1,
-        "intent": "{}",
-    }
     ahead = round(time.time() * 1000) + 3_600_000
-    unknown = [Entry(seq=number, key=f"order-{number}", thing=f"webhook wh_{number}", done_at=ahead, **entry)
-               for number in (1, 2, 3)]  # fmt: skip
+    unknown = [
+        Entry(
+            seq=number, key=f"order-{number}", thing=f"webhook wh_{number}", state=State.DONE, done_at=ahead,
+            operation="webhooks.update", verdict="unknown", common=1, intent="{}",
+        )
+        for number in (1, 2, 3)
+    ]  # fmt: skip
     await Earlier(outbox._sending, outbox._store.store)._close_lines(unknown)
     assert len(waits) == 1

@@ -235,22 +235,16 @@ async def test_newer_write_in_flight_beyond_those_fetched_first(service, client,
     assert written(service.ledger.effects(), hook) == ["new"]
 
 
-async def test_process_with_a_longer_silence(service, address):
+async def test_process_with_a_longer_silence(client, outbox, address):
     """What it may rely on to send is not taken over by one with a shorter silence before its own is over."""
-    longer = address.replace("silence=1", "silence=60")
-    async with (
-        client_of(service) as client,
-        Outbox.open(longer, client) as patient,
-        Outbox.open(address, client) as hasty,
-    ):
-        one, other = (
-            Leases(each._store.store, options_of(client).session.clock) for each in (patient, hasty)
-        )
+    async with Outbox.open(address.replace("silence=1", "silence=60"), client) as patient:
+        clock = options_of(client).session.clock
+        one, other = (Leases(each._store.store, clock) for each in (patient, outbox))
         await one.beat()
         assert len(await one.take(LANES)) == LANES
         text = "UPDATE {s}members SET seen = seen - $2 WHERE name = $1"
         for seconds, many in ((50.0, 0), (20.0, LANES)):
-            await hasty._store.store.rows(text, one.name, seconds)
+            await outbox._store.store.rows(text, one.name, seconds)
             assert len(await other.take(LANES)) == many
 
 

@@ -7,16 +7,7 @@ import asyncio
 import pytest
 
 from invsvc_async import InvalidRequestError, Outbox, Verdict
-from tests.outbox.conftest import (
-    changes,
-    ended,
-    enqueue,
-    entries_of,
-    finished,
-    update,
-    verdict_of,
-    written,
-)
+from tests.outbox.conftest import changes, ended, enqueue, entries_of, finished, update, verdict_of, written
 from tests.outbox.test_results import taken
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from invsvc_async import (
     DeadlineExceededError,
-    InvalidRequestError,
     JournalError,
     KeyConflictError,
     Outbox,
@@ -19,7 +18,7 @@ from invsvc_async import (
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.outbox import outbox as module
 from tests.batch.conftest import HOOK, client_of
-from tests.outbox.conftest import enqueue, entries_of, update, written
+from tests.outbox.conftest import enqueue, update, written
 from tests.support.waiting import cancel, until
 
 
@@ -90,16 +89,6 @@ async def test_call_that_is_cancelled(service, client, outbox):
     async with outbox.dispatching():
         await asyncio.wait_for(outbox.send(update(client, service, "x", hook).keyed("a")), 60)
     assert service.arrivals("webhooks.update") == 1
-
-
-async def test_what_cannot_be_sent(service, client, outbox):
-    """It is refused as by ``enqueue``, and nothing is stored."""
-    with pytest.raises(InvalidRequestError, match="reader: cannot be stored"):
-        await outbox.send(client.write("POST", "/things", reader=lambda *_: None))
-    async with client_of(service) as other:
-        with pytest.raises(InvalidRequestError, match="another client"):
-            await outbox.send(update(other, service))
-    assert await entries_of(outbox) == []
 
 
 # --- wait

@@ -125,19 +125,19 @@ def has_lasted(run):
     return any(each.ended > each.begun for each in run.pauses)
 
 
-def test_status_of_a_process_that_is_gone():
-    """It is not current, and a text of another form is none."""
-    given = (
-        '{"host": "h", "pid": 1, "begun": 1, "at": 1, "ended": false, "pauses": [], "limited_by": "x", '
-        '"is_paused": true, "next_probe": 1, "seconds": {}}'
-    )
-    (gone,) = statuses_in(
-        {"run status 1": given, "run status 2": "{}", "run status 3": "x", "run total": "5"}
-    )
-    assert gone == Status(
-        host="h", pid=1, begun=1, at=1, ended=False, pauses=[], limited_by="x", is_paused=True, next_probe=1.0,
+def status(at):
+    """Return the status of a process that did not end by itself."""
+    return Status(
+        host="h", pid=1, begun=1, at=at, ended=False, pauses=[], limited_by="away", is_paused=True, next_probe=1.0,
         seconds={},
     )  # fmt: skip
+
+
+def test_status_of_a_process_that_is_gone():
+    """It is not current, and a text of another form is none."""
+    gone, text = status(at=1), msgspec.json.encode(status(at=1)).decode()
+    given = {"run status 1": text, "run status 2": "{}", "run status 3": "x", "run total": "5"}
+    assert [*statuses_in(given)] == [gone]
     assert gone.is_lost
     assert not gone.is_current
 
@@ -146,10 +146,7 @@ async def test_process_that_was_killed_before(service, client, path):
     """In a file, the status of a killed process says nothing of the batch once another process has it."""
     async with Batch.open(path, client) as batch:
         await all_of(batch, creates(client, 1))
-        gone = Status(
-            host="h", pid=1, begun=1, at=round(time.time() * 1000) - 5, ended=False, pauses=[], limited_by="away",
-            is_paused=True, next_probe=1.0, seconds={},
-        )  # fmt: skip
+        gone = status(at=round(time.time() * 1000) - 5)
         batch.entries.facts.put("run status h:1", msgspec.json.encode(gone).decode())
         await all_of(batch, creates(client, 5, start=1))
         live = await read(path)

@@ -93,12 +93,6 @@ async def test_report_where_nothing_can_be_written(journal, capsys):
     assert "Copy it" in capsys.readouterr().err
 
 
-async def test_report_while_the_batch_runs(journal, client, capsys):
-    """A journal can be reported on while its owner works."""
-    async with Batch.open(journal, client):
-        assert "webhooks.update" in await told_by(capsys, journal)
-
-
 async def test_page_needs_nothing_else(journal, tmp_path):
     """The page loads nothing, runs no script, and takes nothing of the batch's for markup."""
     page = page_of(await report(journal))
