@@ -238,10 +238,7 @@ async def test_end_that_is_cancelled(service, client, path):
             with suppress(asyncio.CancelledError):
                 await may_end.wait()
 
-    async def use():
-        await run_all(path, client, creates(client, 1), on_secret=keep)
-
-    using = asyncio.create_task(use())
+    using = asyncio.create_task(run_all(path, client, creates(client, 1), on_secret=keep))
     await begun.wait()
     for _ in range(3):  # of the run, of its stop, and of the batch's
         using.cancel()

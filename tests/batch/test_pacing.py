@@ -15,10 +15,10 @@ from tests.batch.writing import creates
 from tests.support.waiting import until
 
 
-def filled(**settings):
+def filled():
     """Return full places, and a counter of the notifications that there is room."""
     told = []
-    slots = Slots(1, settings.get("rate"), lambda: told.append(1))
+    slots = Slots(1, None, lambda: told.append(1))
     assert slots.take("first")
     return slots, told
 

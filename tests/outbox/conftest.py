@@ -186,8 +186,7 @@ async def finished(outbox, *writes):
     """Enqueue and send writes, whose verdicts nobody has had; return their keys."""
     keys = await enqueue(outbox, *writes)
     async with outbox.dispatching():
-        for key in keys:
-            await verdict_of(outbox, key)
+        await verdicts_of(outbox, keys)
     return keys
 
 
