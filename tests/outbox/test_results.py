@@ -7,6 +7,9 @@ import logging
 import signal
 
 from invsvc_async import Outbox, Verdict
+from invsvc_async.client import options_of
+from invsvc_async.durable.leases import Leases, Sign
+from invsvc_async.durable.results import Consumer
 from invsvc_async.outbox import outbox as module
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import enqueue, entries_of, finished, untold, update
@@ -41,6 +44,21 @@ async def test_consumer_that_leaves_wakes_the_others(service, client, outbox, mo
     async with asyncio.timeout(60):
         assert (await coming).key == key
     await waiting.aclose()
+
+
+async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(service, client, outbox):
+    """The verdict is another's, which may not have passed it on yet."""
+    keys = await finished(outbox, *updates(client, service, 1))
+    clock = options_of(client).session.clock
+    dead, other = (Consumer(Leases(outbox._store.store, clock, gives=True)) for _ in range(2))
+    for consumer in (dead, other):
+        await consumer._leases.beat(Sign(sends=False))
+    [entry] = await dead.take(5)
+    await dead._leases.end()
+    assert [each.key for each in await other.take(5)] == keys
+    dead.acknowledge(entry)
+    await dead.save()
+    assert [each.key for each in await entries_of(outbox, state="untold")] == keys
 
 
 async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, address):
