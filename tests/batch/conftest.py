@@ -48,6 +48,12 @@ async def client(service):
 
 
 @pytest.fixture
+def path(tmp_path):
+    """Return the path of a new journal."""
+    return tmp_path / "run.db"
+
+
+@pytest.fixture
 def shared(request):
     """
     Return the address of a new journal in the database.
@@ -60,9 +66,9 @@ def shared(request):
 
 
 @pytest.fixture(params=["file", "database"])
-def journal(request, tmp_path):
+def journal(request, path):
     """Return the path or the address of a new journal."""
-    return tmp_path / "run.db" if request.param == "file" else request.getfixturevalue("shared")
+    return path if request.param == "file" else request.getfixturevalue("shared")
 
 
 @pytest.fixture

@@ -10,16 +10,17 @@ import sys
 
 import pytest
 
-from invsvc_async import InvalidRequestError, JournalError
+from invsvc_async import ConfigurationError, JournalError
 from invsvc_async.batch import Batch
+from invsvc_async.batch.entries import entries_of
 from invsvc_async.cli.app import run
 from invsvc_async.storage.file_lock import FileLock
 from invsvc_async.storage.private_file import own_private
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.reports.test_live import mixed, read
-from tests.batch.test_restored import creates
-from tests.batch.writing import create_line, run_all
+from tests.batch.writing import SECRETS, create_line, creates, run_all
 from tests.durable.stores import spoil
+from tests.support.database import database
 
 
 def linked(path):
@@ -38,6 +39,11 @@ def emptied(path):
     path.write_bytes(b"")
 
 
+def beside_cut(path):
+    beside = path.with_name("run.db.epoch")
+    beside.write_bytes(beside.read_bytes()[:20])
+
+
 def made_a_folder(path):
     path.unlink()
     path.mkdir()
@@ -49,6 +55,16 @@ BAD = {
     "cut": (cut, "the file is damaged", "do not continue with an older copy"),
     "cut short": (cut_short, "damaged", "do not continue with an older copy"),
     "emptied": (emptied, "it is new, but run.db.epoch counts 5 sends", "Put that journal back"),
+    "beside another": (
+        lambda path: spoil(path, "UPDATE facts SET value = 'other' WHERE name = 'epoch'"),
+        "the file run.db.epoch belongs to another journal",
+        "Put that journal back, or the right file. Nothing was sent",
+    ),
+    "beside cut": (
+        beside_cut,
+        "the file run.db.epoch is damaged",
+        "Nothing was sent. If nothing newer exists",
+    ),
     "text": (lambda path: path.write_text("x" * 5000), "is not a SQLite database", "choose another path"),
     "future": (
         lambda path: spoil(path, "UPDATE facts SET value = '99' WHERE name = 'schema'"),
@@ -74,10 +90,9 @@ BAD = {
 
 
 @pytest.fixture
-async def journal(service, client, tmp_path):
+async def journal(service, client, path):
     """Return a journal with five writes, in one file."""
-    path = tmp_path / "run.db"
-    await run_all(path, client, creates(client, 5), on_secret=lambda *_: None)
+    await run_all(path, client, creates(client, 5), **SECRETS)
     spoil(path, "PRAGMA wal_checkpoint(TRUNCATE)")
     return path
 
@@ -100,6 +115,8 @@ async def test_bad_journal(service, client, journal, kind, capsys):
     if kind in ("text", "foreign", "of a client"):
         with pytest.raises(JournalError, match=re.escape(wrong)):
             await read(journal)
+    if kind in ("text", "foreign", "future", "of the development"):
+        await refused_by_a_client(service, journal, wrong)
 
     file = journal.with_name("writes.jsonl")
     file.write_text(create_line(1, None))
@@ -108,38 +125,31 @@ async def test_bad_journal(service, client, journal, kind, capsys):
     assert service.arrivals() == sent
 
 
-async def test_damaged_entry(client, tmp_path):
+async def test_damaged_entry(client, path):
     """What only reads a batch tells it in words, too."""
-    await run_all(tmp_path / "run.db", client, mixed(client, 2))
-    spoil(tmp_path / "run.db", "UPDATE entries SET operation = x'ff' WHERE verdict = 'refused'")
+    await run_all(path, client, mixed(client, 2))
+    spoil(path, "UPDATE entries SET operation = x'ff' WHERE verdict = 'refused'")
     with pytest.raises(JournalError, match="cannot be read"):
-        await read(tmp_path / "run.db")
+        await read(path)
 
 
-@pytest.mark.parametrize(
-    "kind", ["future", "of the development", "foreign", "text", "a batch", "in no folder"]
-)
-async def test_bad_journal_of_a_client(service, tmp_path, kind):
-    """It is refused before anything is sent."""
-    path = tmp_path / "journal.db" if kind != "in no folder" else tmp_path / "none" / "journal.db"
-    if kind != "in no folder":
-        async with client_of(service, journal=path) as client:
-            await client.recover()
-    if kind == "a batch":
-        spoil(path, "UPDATE facts SET value = 'a batch' WHERE name = 'kind'")
-    elif kind in BAD:
-        BAD[kind][0](path)
-    words = {"a batch": "it is a batch", "in no folder": "the folder exists"}.get(kind) or BAD[kind][1]
+async def test_bad_journal_of_a_client(service, journal, tmp_path):
+    """That of a batch, and one that cannot be made, are refused before anything is sent."""
+    for path, words in ((journal, "it is a batch"), (tmp_path / "none" / "run.db", "the folder exists")):
+        await refused_by_a_client(service, path, words)
+
+
+async def refused_by_a_client(service, path, words):
+    sent = service.arrivals()
     client = client_of(service, journal=path)
-    with pytest.raises(JournalError, match=words):
+    with pytest.raises(JournalError, match=re.escape(words)):
         await client.webhooks.create(**HOOK).outcome()
     await client.aclose()
-    assert service.ledger.entries == []
+    assert service.arrivals() == sent
 
 
-def test_report_of_an_empty_file(tmp_path, capsys):
+def test_report_of_an_empty_file(tmp_path, capsys, path):
     """The words say so, and do not speak of a folder that is read-only."""
-    path = tmp_path / "run.db"
     path.touch()
     assert run(["batch", "report", str(path)]) == 1
     assert "the file has no journal yet" in capsys.readouterr().err.replace("\n", " ")
@@ -160,19 +170,35 @@ def test_pipe_instead_of_a_file(tmp_path):
     assert [*tmp_path.iterdir()] == [path]
 
 
-async def test_journal_of_another_batch(service, client, journal):
-    """An input with other writes under its keys is refused."""
-    others = [client.webhooks.create(url="https://other.example", events=["invoice.created"]).keyed("row-1")]
-    sent = service.arrivals()
-    with pytest.raises(InvalidRequestError, match="the journal has another write under the key 'row-1'"):
-        await run_all(journal, client, others, on_secret=lambda *_: None)
-    assert service.arrivals() == sent
-
-
 async def test_symbolic_link_is_followed(service, client, journal):
     """A journal under a symbolic link is the same one, with the same file beside it."""
     link = journal.with_name("link.db")
     link.symlink_to(journal)
-    await run_all(link, client, creates(client, 6), on_secret=lambda *_: None)
+    await run_all(link, client, creates(client, 6), **SECRETS)
     assert service.arrivals("webhooks.create") == 6
     assert not link.with_name("link.db.epoch").exists()
+
+
+async def test_file_has_no_workers(client, path):
+    """Workers are of shared batches: with a file, the words say what to do."""
+    async with Batch.open(path, client) as batch:
+        with pytest.raises(ConfigurationError, match="cannot be shared"):
+            batch.work()
+
+
+@pytest.mark.parametrize(
+    "more", ["batch=A-B", "outbox=june", "silence=0.1", "silence=x", "silence=nan", "silence=inf"]
+)
+def test_address_that_cannot_work(more):
+    """A setting in the address that cannot work is refused at once."""
+    with pytest.raises(ConfigurationError, match="the batch's address"):
+        entries_of(f"postgresql://host/db?{more}")
+
+
+@pytest.mark.parametrize("reading", [False, True])
+async def test_batch_that_is_not_there(reading):
+    """What only looks at a batch, or makes of it to do again, makes none of a mistyped name, and says so."""
+    address = database().journal("mistyped")
+    for _ in range(2):
+        with pytest.raises(JournalError, match="it has no batch 'mistyped'"):
+            await entries_of(address, create=False, reading=reading).open()

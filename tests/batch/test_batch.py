@@ -34,21 +34,24 @@ GONE = (
 )
 
 
-async def test_writes_of_an_input_happen_once(service, client, tmp_path):
-    """Every write is applied, its secret handed over; given again, all are skipped."""
-    secrets = []
-    path = tmp_path / "run.db"
-    async with Batch.open(
-        path, client, on_secret=lambda key, hook: secrets.append((key, hook.secret))
-    ) as batch:
+async def test_writes_of_an_input_happen_once(service, client, tmp_path, path):
+    """Every write is applied, its secret handed over and, like the token, in no file; given again, all are skipped."""
+    secrets = {}
+
+    def keep(key, hook):
+        secrets[key] = hook.secret
+
+    async with Batch.open(path, client, on_secret=keep) as batch:
         results = await all_of(batch, creates(client, 40))
         again = await all_of(batch, creates(client, 40))
         skipped, summary = batch.progress.skipped, await batch.summary()
+        content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
     assert {result.verdict for result in results} == {Verdict.APPLIED}
-    assert sorted(result.key for result in results) == sorted(f"row-{i}" for i in range(40))
-    assert (again, skipped, service.arrivals("webhooks.create")) == ([], 40, 40)
-    assert len({secret for _, secret in secrets if secret}) == 40
+    assert {result.key for result in results} == {*secrets} == {f"row-{i}" for i in range(40)}
+    assert (len(results), again, skipped, service.arrivals("webhooks.create")) == (40, [], 40, 40)
+    assert len({*secrets.values()}) == 40
+    assert not any(secret.encode() in content for secret in [*secrets.values(), service.api_key])
     assert (summary.total, summary.verdicts) == (40, {Verdict.APPLIED: 40})
 
 
@@ -62,18 +65,6 @@ async def test_batch_that_is_open_already(client, journal):
             assert len(await all_of(batch, creates(client, 1))) <= 1
     async with Batch.open(journal, client) as again:
         assert (await again.summary()).total == 1
-
-
-async def test_secret_is_in_no_file(service, client, tmp_path):
-    """Neither the secret of a webhook nor the token is in the journal."""
-    secrets = []
-    async with Batch.open(
-        tmp_path / "run.db", client, on_secret=lambda _key, hook: secrets.append(hook.secret)
-    ) as batch:
-        await all_of(batch, creates(client, 3))
-        content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
-    assert len(secrets) == 3
-    assert not any(secret.encode() in content for secret in [*secrets, service.api_key])
 
 
 async def test_headers_of_a_call(tmp_path):
@@ -103,36 +94,25 @@ async def test_headers_of_a_call(tmp_path):
     assert {method for _, method, _ in traces} == {"DELETE", "GET"}
 
 
-async def test_line_put_in_on_top_changes_no_key(service, client, tmp_path):
+async def test_line_put_in_on_top_changes_no_key(service, client, path):
     """Without keys of the caller's, a write put in on top of the input is the only one that is sent."""
     hooks = [service.seed_webhook() for _ in range(5)]
-    async with Batch.open(tmp_path / "run.db", client) as batch:
+    async with Batch.open(path, client) as batch:
         await all_of(batch, updates(client, hooks[1:], "a"))
         results = await all_of(batch, updates(client, hooks, "a"))
     assert [result.thing for result in results] == [hooks[0].id]
 
 
-async def test_equal_writes_are_counted(service, client, tmp_path):
+async def test_equal_writes_are_counted(service, client, path):
     """Equal writes each happen as often as the input holds them, and a longer input adds the difference."""
 
     def equal(n):
         return (client.webhooks.create(**HOOK) for _ in range(n))
 
-    async with Batch.open(tmp_path / "run.db", client) as batch:
+    async with Batch.open(path, client) as batch:
         first = await all_of(batch, equal(AT_ONCE + 3))
         second = await all_of(batch, equal(AT_ONCE + 5))
     assert (len(first), len(second), service.arrivals("webhooks.create")) == (AT_ONCE + 3, 2, AT_ONCE + 5)
-
-
-async def test_writes_of_one_thing_keep_their_order(service, client, tmp_path):
-    """Updates of one webhook arrive in the order of the input, those of others beside them."""
-    service._app.latency = 0.002
-    hooks = [service.seed_webhook() for _ in range(4)]
-    writes = [client.webhooks.update(hook.id, description=str(i)) for i in range(6) for hook in hooks]
-    await run_all(tmp_path / "run.db", client, writes)
-    for hook in hooks:
-        came = [entry.body["description"] for entry in service.ledger.entries if entry.path_id == hook.id]
-        assert came == list("012345")
 
 
 async def test_reader_that_has_no_hash(service, client, journal):
@@ -194,14 +174,14 @@ async def test_key_that_is_given_twice(service, client, tmp_path):
     assert service.arrivals("webhooks.create") > 0
 
 
-async def test_results_of_a_verdict_that_there_is_not(client, tmp_path):
+async def test_results_of_a_verdict_that_there_is_not(client, path):
     """It is refused in words, as `retry` refuses it."""
-    async with Batch.open(tmp_path / "run.db", client) as batch:
+    async with Batch.open(path, client) as batch:
         with pytest.raises(InvalidRequestError, match=r"verdict: must be one of applied, .* not 'done'"):
             _ = [each async for each in batch.results(verdict="done")]
 
 
-async def test_input_is_read_as_results_are_taken(service, client, tmp_path):
+async def test_input_is_read_as_results_are_taken(service, client, path):
     """A consumer that stops taking results stops the reading of the input."""
     given = 0
 
@@ -211,14 +191,14 @@ async def test_input_is_read_as_results_are_taken(service, client, tmp_path):
             given += 1
             yield write
 
-    async with Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
+    async with Batch.open(path, client, concurrency=4) as batch:
         async for _ in batch.run(source()):
             break
         await until_no(lambda: batch.progress.under_way)
         assert given < 500
 
 
-async def test_async_input_is_not_held_up(service, client, tmp_path):
+async def test_async_input_is_not_held_up(service, client, path):
     """What a slow asynchronous source has given is written while the source waits."""
     gate = asyncio.Event()
 
@@ -229,7 +209,7 @@ async def test_async_input_is_not_held_up(service, client, tmp_path):
         for write in creates(client, 1, start=1):
             yield write
 
-    async with Batch.open(tmp_path / "run.db", client) as batch:
+    async with Batch.open(path, client) as batch:
         keys = []
         async for result in batch.run(source()):
             keys.append(result.key)
@@ -245,53 +225,51 @@ async def test_async_input_is_not_held_up(service, client, tmp_path):
         (create_line(0), "line 301: has the key 'row-0', as line 1"),
     ],
 )
-async def test_file_with_a_bad_line_far_down(service, client, tmp_path, last, words):
+async def test_file_with_a_bad_line_far_down(service, client, tmp_path, last, words, path):
     """A file is looked through whole before anything of it is sent, as the error says."""
     file = tmp_path / "writes.jsonl"
     file.write_text("".join([*create_lines(300), last]))
     with pytest.raises(InvalidRequestError) as caught:
-        await run_all(tmp_path / "run.db", client, file)
+        await run_all(path, client, file)
     assert words in str(caught.value)
     assert "Nothing was sent" in str(caught.value)
     assert service.arrivals() == 0
 
 
-async def test_file_with_bad_lines_all_over(client, tmp_path):
+async def test_file_with_bad_lines_all_over(client, tmp_path, path):
     """The first of them are named, and how many more there are."""
     file = tmp_path / "writes.jsonl"
     file.write_text("\n".join("{" for _ in range(30)))
     with pytest.raises(InvalidRequestError, match=r"line 20: .*; and 10 more lines") as caught:
-        await run_all(tmp_path / "run.db", client, file)
+        await run_all(path, client, file)
     assert len(caught.value.problems) == 21
 
 
-async def test_pipe_of_lines(service, client, tmp_path):
+async def test_pipe_of_lines(service, client, tmp_path, path):
     """A file that can be read only once is an input like any other."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     feeding = asyncio.create_task(asyncio.to_thread(pipe.write_text, "".join(create_lines(3))))
-    assert len(await run_all(tmp_path / "run.db", client, pipe)) == 3
+    assert len(await run_all(path, client, pipe)) == 3
     await feeding
 
 
-async def test_limited_writes_wait(service, client, tmp_path):
+async def test_limited_writes_wait(service, client, path):
     """A write refused for its rate waits as long as the service says, as do those that have not begun."""
     service.script("webhooks.create", "429 after 1")
-    results = await run_all(tmp_path / "run.db", client, creates(client, 3), concurrency=1)
+    results = await run_all(path, client, creates(client, 3), concurrency=1)
     times = [entry.received_at for entry in service.ledger.entries]
     assert {result.verdict for result in results} == {Verdict.APPLIED}
     assert len(times) == 4
     assert times[1] - times[0] >= 1.0
 
 
-async def test_wait_that_the_service_asks_for_is_shown(service, client, tmp_path):
+async def test_wait_that_the_service_asks_for_is_shown(service, client, path):
     """The progress says why nothing is sent, and for how long."""
     service.script("webhooks.create", "429 after 600")
-    async with Batch.open(tmp_path / "run.db", client, concurrency=1) as batch:
+    async with Batch.open(path, client, concurrency=1) as batch:
         running = asyncio.create_task(all_of(batch, creates(client, 3)))
-        async with asyncio.timeout(30):
-            while (progress := batch.progress) is None or progress.paused is None:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.01)
+        progress = await until(lambda: batch.progress and batch.progress.paused and batch.progress)
         await cancel(running)
         assert batch.progress.paused is None
     assert progress.paused == "the service limits the rate (HTTP 429)"
@@ -299,29 +277,29 @@ async def test_wait_that_the_service_asks_for_is_shown(service, client, tmp_path
     assert service.arrivals("webhooks.create") == 1
 
 
-async def test_pace_is_smooth(service, client, tmp_path):
+async def test_pace_is_smooth(service, client, path):
     """At a rate of 50 a second, 15 writes take as long as that says."""
-    await run_all(tmp_path / "run.db", client, creates(client, 15), rate=50)
+    await run_all(path, client, creates(client, 15), rate=50)
     times = [entry.received_at for entry in service.ledger.entries]
     assert times[-1] - times[0] >= 14 / 50 - 0.13  # the first may arrive late, and a little is made up for
 
 
-async def test_write_in_doubt_gives_its_place_up(service, client, tmp_path):
+async def test_write_in_doubt_gives_its_place_up(service, client, path):
     """With one place, the next write is sent while the one before waits for its window."""
     hooks = [service.seed_webhook() for _ in range(2)]
     service.script("webhooks.update", "500")
-    results = await run_all(tmp_path / "run.db", client, updates(client, hooks, "a"), concurrency=1)
+    results = await run_all(path, client, updates(client, hooks, "a"), concurrency=1)
     assert [result.thing for result in results] == [hooks[1].id, hooks[0].id]
     assert [result.resends for result in results] == [0, 1]
 
 
-async def test_list_of_webhooks_that_is_full(service, client, tmp_path, caplog):
+async def test_list_of_webhooks_that_is_full(service, client, path, caplog):
     """It is said once, before the first create. A create that the list shows is certain, and there is one advice for others."""
     for _ in range(99):
         service.seed_webhook()
     await client.webhooks.get(service.seed_webhook().id)  # shows the clock, so no create has to read first
     service.script("webhooks.create", "apply, then reset", "reset", "pass", "reset")
-    async with Batch.open(tmp_path / "run.db", client, concurrency=1) as batch:
+    async with Batch.open(path, client, concurrency=1) as batch:
         results = await all_of(batch, creates(client, 5))
         (group,) = await groups_of(batch.entries, "run.db")
     assert caplog.text.count("the list of webhooks is full") == 1

@@ -28,8 +28,11 @@ async def unread(file, client, journal):
         return writes.good - (0 if writes.checkpoint is None else writes.checkpoint.writes)
 
 
-async def run(client, journal, file, **settings):
-    async with Batch.open(journal, client, **SECRETS, **settings) as batch:
+async def run(client, journal, file, *lines):
+    """Run *file*, which has *lines* from now on if any are given; return the results and the progress."""
+    if lines:
+        file.write_text("".join(lines))
+    async with Batch.open(journal, client, **SECRETS) as batch:
         results = await all_of(batch, file)
         return results, batch.progress
 
@@ -42,8 +45,7 @@ def file(tmp_path):
 async def test_finished_file_is_not_parsed_again(service, client, journal, file):
     """All of it counts as skipped; lines that were added are sent."""
     lines = create_lines(300)
-    file.write_text("".join(lines))
-    await run(client, journal, file)
+    await run(client, journal, file, *lines)
     assert await unread(file, client, journal) == 0
 
     results, progress = await run(client, journal, file)
@@ -57,8 +59,7 @@ async def test_finished_file_is_not_parsed_again(service, client, journal, file)
 
 async def test_lines_without_keys_are_read_again(service, client, journal, file):
     """Which of equal ones are before a checkpoint could not be told; each is sent once all the same."""
-    file.write_text("".join([*create_lines(200), create_line(7, None), create_line(7, None)]))
-    await run(client, journal, file)
+    await run(client, journal, file, *create_lines(200), create_line(7, None), create_line(7, None))
     results, progress = await run(client, journal, file)
     assert (results, progress.skipped, service.arrivals("webhooks.create")) == ([], 202, 202)
     file.write_text(file.read_text() + create_line(7, None))
@@ -70,8 +71,7 @@ async def test_lines_without_keys_are_read_again(service, client, journal, file)
 async def test_file_that_was_changed_is_read_from_its_start(service, client, journal, file):
     """A write that was put in on top is sent, and nothing else."""
     lines = create_lines(300)
-    file.write_text("".join(lines))
-    await run(client, journal, file)
+    await run(client, journal, file, *lines)
     file.write_text("".join([create_line(999), *lines]))
     assert await unread(file, client, journal) == 301
     results, progress = await run(client, journal, file)
@@ -80,12 +80,9 @@ async def test_file_that_was_changed_is_read_from_its_start(service, client, jou
 
 async def test_last_line_without_an_end(client, journal, file):
     """What is added to it makes it another line, so it is read again."""
-    file.write_text("".join(create_lines(300)).rstrip("\n"))
-    await run(client, journal, file)
-    with file.open("a") as more:
-        more.write(" {}\n")
+    await run(client, journal, file, *create_lines(299), create_line(299).rstrip("\n"))
     with pytest.raises(InvalidRequestError, match="line 300"):
-        await run(client, journal, file)
+        await run(client, journal, file, file.read_text(), " {}\n")
 
 
 @pytest.mark.one_python
@@ -112,8 +109,7 @@ async def test_equal_writes_on_both_sides_of_checkpoints(service, client, journa
 
 async def test_another_input_in_between(service, client, journal, file):
     """Neither it nor a run without input ends the checkpoint."""
-    file.write_text("".join(create_lines(200)))
-    await run(client, journal, file)
+    await run(client, journal, file, *create_lines(200))
     other = client.webhooks.create(url="https://me.example/5", events=["invoice.created"])
     await run(client, journal, [other])
     await run(client, journal, ())
@@ -126,8 +122,7 @@ async def test_another_input_in_between(service, client, journal, file):
 async def test_retry_in_between(service, client, journal, file):
     """A write that is done again is not counted as skipped."""
     service.script("webhooks.create", "403")
-    file.write_text("".join(create_lines(200)))
-    await run(client, journal, file)
+    await run(client, journal, file, *create_lines(200))
     async with Batch.open(journal, client, **SECRETS) as batch:
         assert await batch.retry(failed=True) == 1
     assert await unread(file, client, journal) == 0
@@ -163,8 +158,7 @@ async def test_write_that_waited_is_not_skipped(service, journal, file):
 
 async def test_client_of_another_team(client, journal, file):
     """The same lines are other writes for another team, so they are not skipped."""
-    file.write_text("".join(create_lines(200)))
-    await run(client, journal, file)
+    await run(client, journal, file, *create_lines(200))
     assert await unread(file, client.for_team("team_2"), journal) == 200
 
 
@@ -193,8 +187,7 @@ async def test_file_with_a_byte_order_mark(client, journal, file):
 
 async def test_damaged_checkpoint(client, journal, file):
     """It does not count."""
-    file.write_text("".join(create_lines(200)))
-    await run(client, journal, file)
+    await run(client, journal, file, *create_lines(200))
     async with Batch.open(journal, client) as batch:
         await batch.entries.store.rows("UPDATE {s}facts SET value = '{}' WHERE name = 'checkpoint'")
     assert await unread(file, client, journal) == 200

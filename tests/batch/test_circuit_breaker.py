@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from types import SimpleNamespace
 
 import attrs
 import pytest
@@ -18,7 +19,7 @@ from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.state import Clock as ServiceClock
 from invsvc_async.writes import state_reads
 from tests.batch.conftest import POLICY, client_of
-from tests.batch.writing import all_of, creates, run_all
+from tests.batch.writing import all_of, creates, made_once, run_all
 from tests.support.door import Door
 from tests.support.virtual_time import LoopClock
 from tests.support.waiting import until
@@ -46,16 +47,11 @@ async def behind_door(service, **settings):
     door = Door(service)
     await door.open()
     try:
-        async with fast_client_of(_Place(door.base_url, service.api_key), **settings) as client:
+        place = SimpleNamespace(base_url=door.base_url, api_key=service.api_key)
+        async with fast_client_of(place, **settings) as client:
             yield client, door
     finally:
         await door.shut()
-
-
-@attrs.frozen
-class _Place:
-    base_url: str
-    api_key: str
 
 
 async def ended(running, service, many, patience=300):
@@ -63,13 +59,7 @@ async def ended(running, service, many, patience=300):
     async with asyncio.timeout(patience):
         results = await running
     assert [result.verdict for result in results] == ["applied"] * many
-    assert made_once(service, many)
-
-
-def made_once(service, count):
-    """Check against the ledger that each of *count* creates had one effect."""
-    urls = [entry.body["url"] for entry in service.ledger.effects("webhooks.create")]
-    return len(urls) == len(set(urls)) == count
+    assert made_once(service) == many
 
 
 async def paused(batch, why=""):
@@ -103,12 +93,12 @@ async def test_refused_connections_use_up_no_write(service, journal, first):
     assert progress.next_probe > 0
 
 
-async def test_outage_keeps_the_order_of_one_thing(service, tmp_path):
+async def test_outage_keeps_the_order_of_one_thing(service, path):
     """Updates of one webhook are applied in their order, though the first was put back."""
     async with behind_door(service) as (client, door):
         hook = await client.webhooks.create(url="https://one.example", events=["invoice.created"])
         await door.shut()
-        async with Batch.open(tmp_path / "run.db", client) as batch:
+        async with Batch.open(path, client) as batch:
             writes = [client.webhooks.update(hook.id, description=f"version {n}") for n in range(4)]
             running = asyncio.create_task(all_of(batch, writes))
             await paused(batch)
@@ -119,21 +109,21 @@ async def test_outage_keeps_the_order_of_one_thing(service, tmp_path):
     assert [entry.body["description"] for entry in effects] == [f"version {n}" for n in range(4)]
 
 
-async def test_killed_while_paused(service, tmp_path):
+async def test_killed_while_paused(service, path):
     """What was put back is to do for the next run, which sends all of it."""
     async with behind_door(service) as (client, door):
         await door.shut()
-        async with Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
+        async with Batch.open(path, client, concurrency=4) as batch:
             running = asyncio.create_task(all_of(batch, creates(client, 10)))
             await paused(batch)
             await batch.stop(0)
             assert await running == []
             assert not (await batch.summary()).verdicts
         await door.open()
-        await ended(run_all(tmp_path / "run.db", client, creates(client, 10)), service, 10)
+        await ended(run_all(path, client, creates(client, 10)), service, 10)
 
 
-async def test_expired_token_is_asked_for_anew(service, tmp_path):
+async def test_expired_token_is_asked_for_anew(service, path):
     """A provider that has no fresh token yet pauses the batch; with the fresh one all writes are applied."""
     tokens, asked = [service.issue_oauth_token()], []
 
@@ -143,7 +133,7 @@ async def test_expired_token_is_asked_for_anew(service, tmp_path):
 
     async with (
         fast_client_of(service, credential=TokenProvider(source, kind="oauth_token")) as client,
-        Batch.open(tmp_path / "run.db", client, concurrency=8) as batch,
+        Batch.open(path, client, concurrency=8) as batch,
     ):
         running = asyncio.create_task(all_of(batch, creates(client, 60)))
         await service.arrived("webhooks.create", 10)
@@ -156,7 +146,7 @@ async def test_expired_token_is_asked_for_anew(service, tmp_path):
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_provider_that_hangs(service, tmp_path, caplog, monkeypatch, first):
+async def test_provider_that_hangs(service, path, caplog, monkeypatch, first):
     """As long as a token is awaited, the progress says so; a pause because of it does not blame the service."""
     monkeypatch.setattr(state_reads, "READ_TIME", 3.0)
     tokens, may_answer = [service.issue_oauth_token()], asyncio.Event()
@@ -168,7 +158,7 @@ async def test_provider_that_hangs(service, tmp_path, caplog, monkeypatch, first
 
     provider = TokenProvider(source, kind="oauth_token")
     hurried = fast_client_of(service, credential=provider, timeout=Timeouts(attempt=3.0, call=6.0))
-    async with hurried as client, Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
+    async with hurried as client, Batch.open(path, client, concurrency=4) as batch:
         running = asyncio.create_task(all_of(batch, creates(client, 20)))
         if not first:
             await service.arrived("webhooks.create", 4)
@@ -184,7 +174,7 @@ async def test_provider_that_hangs(service, tmp_path, caplog, monkeypatch, first
     assert "cannot be reached" not in caplog.text
 
 
-async def test_provider_that_fails_while_a_write_is_settled(service, tmp_path):
+async def test_provider_that_fails_while_a_write_is_settled(service, path):
     """A write in doubt is settled once there is a token, however long the provider has none; it is not unknown."""
     tokens, failures = [service.issue_oauth_token()], []
 
@@ -200,7 +190,7 @@ async def test_provider_that_fails_while_a_write_is_settled(service, tmp_path):
         service, credential=provider, clock=LoopClock(rate=20), timeout=Timeouts(attempt=0.3),
         reconcile=attrs.evolve(POLICY, deadline=10.0),
     )  # fmt: skip
-    async with hurried as client, Batch.open(tmp_path / "run.db", client) as batch:
+    async with hurried as client, Batch.open(path, client) as batch:
         running = asyncio.create_task(all_of(batch, creates(client, 1)))
         await service.arrived("webhooks.create")
         service.expire(tokens[0])
@@ -212,9 +202,8 @@ async def test_provider_that_fails_while_a_write_is_settled(service, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["expire", "revoke"])
-async def test_refused_key_ends_the_run_in_words(service, tmp_path, way):
+async def test_refused_key_ends_the_run_in_words(service, path, way):
     """Without another token the run ends. No write is marked as refused, and a run with a new key sends them."""
-    path = tmp_path / "run.db"
     async with client_of(service) as client, Batch.open(path, client, concurrency=8) as batch:
         running = asyncio.create_task(all_of(batch, creates(client, 60)))
         await service.arrived("webhooks.create", 10)
@@ -229,26 +218,35 @@ async def test_refused_key_ends_the_run_in_words(service, tmp_path, way):
     async with other as client, Batch.open(path, client, same_mode=True) as batch:
         await all_of(batch, creates(client, 60))
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 60}
-    assert made_once(service, 60)
+    assert made_once(service) == 60
 
 
-async def test_write_that_alone_is_refused(service, client, tmp_path):
+async def test_write_that_alone_is_refused(service, client, path):
     """A refusal that a probe with the same credential does not confirm stays with its write."""
     bad = client.for_team("team_none").webhooks.create(url="https://bad.example", events=["invoice.created"])
-    async with asyncio.timeout(300), Batch.open(tmp_path / "run.db", client) as batch:
+    async with asyncio.timeout(300), Batch.open(path, client) as batch:
         results = await all_of(batch, [bad.keyed("bad"), *creates(client, 10)])
     assert {result.key: result.verdict for result in results if not result.applied} == {"bad": "refused"}
-    assert made_once(service, 10)
+    assert made_once(service) == 10
 
 
-async def test_5xx_in_a_row(service, tmp_path, caplog):
-    """Writes and reads that all end in a 503 pause the batch. Later each write is applied, once."""
-    fast = fast_client_of(service)
-    async with fast as client:
-        service.script("webhooks.create", *["apply, then 503", "503"] * 4)
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("503", "the service answers HTTP 503"),
+        ("reset", "the service does not answer"),
+        ("hang", "the service does not answer"),
+    ],
+)
+async def test_failures_in_a_row(service, path, caplog, end, words):
+    """Writes that all fail after they were sent pause the batch. None counts as unsent: each is applied once."""
+    attempt = Timeouts(attempt=20.0 if end == "503" else 3.0)
+    async with fast_client_of(service, timeout=attempt) as client:
+        # Writes that hang for a while let others begin, and these hang too.
+        service.script("webhooks.create", *[f"apply, then {end}", end] * (8 if end == "hang" else 4))
         service.script("webhooks.list", *["503"] * 4)
-        await ended(run_all(tmp_path / "run.db", client, creates(client, 40), concurrency=8), service, 40)
-    assert "the batch is paused: the service answers HTTP 503" in caplog.text
+        await ended(run_all(path, client, creates(client, 40), concurrency=8), service, 40)
+    assert f"the batch is paused: {words}" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -259,64 +257,52 @@ async def test_5xx_in_a_row(service, tmp_path, caplog):
         ("502", "the service answers HTTP 502"),
     ],
 )
-async def test_probe_that_shows_nothing(service, tmp_path, caplog, answer, words):
+async def test_probe_that_shows_nothing(service, path, caplog, answer, words):
     """The service can be reached: the reason for the pause says what came instead of an answer."""
     async with fast_client_of(service) as client:
         service.script("webhooks.create", *["503"] * 8)
         service.script("webhooks.list", *["503"] * 4)
         service.script("webhooks.get", answer)
-        await ended(run_all(tmp_path / "run.db", client, creates(client, 20), concurrency=8), service, 20)
+        await ended(run_all(path, client, creates(client, 20), concurrency=8), service, 20)
     assert f"the batch is paused: {words}" in caplog.text
     assert "cannot be reached" not in caplog.text
 
 
-@pytest.mark.parametrize("end", ["reset", "hang"])
-async def test_lost_answers_in_a_row(service, tmp_path, caplog, end):
-    """Writes that were sent and got no answer pause the batch. None counts as unsent: each is applied once."""
-    fast = fast_client_of(service, timeout=Timeouts(attempt=3.0))
-    async with fast as client:
-        # Writes that hang for a while let others begin, and these hang too.
-        service.script("webhooks.create", *[f"apply, then {end}", end] * (8 if end == "hang" else 4))
-        service.script("webhooks.list", *["503"] * 4)
-        await ended(run_all(tmp_path / "run.db", client, creates(client, 40), concurrency=8), service, 40)
-    assert "the batch is paused: the service does not answer" in caplog.text
-
-
 @pytest.mark.parametrize("has", ["multipleIssuerAccounts", "suppliers"])  # without the other: 401, 403
-async def test_plan_that_lacks_a_feature(service, client, tmp_path, has):
+async def test_plan_that_lacks_a_feature(service, client, path, has):
     """The run ends in words, and no team is refused. Once the plan has the feature, each team is made once."""
     service.set_features(service.team, has)
-    teams = [client.teams.create(legal_name=f"Team {number}").keyed(f"team-{number}") for number in range(9)]
-    path = tmp_path / "run.db"
+
+    def teams():
+        return (client.teams.create(legal_name=f"Team {n}").keyed(f"team-{n}") for n in range(9))
+
     async with Batch.open(path, client, concurrency=2) as batch:
         with pytest.raises(BatchStoppedError, match=r"teams\.create: the plan lacks a feature"):
-            await all_of(batch, teams)
+            await all_of(batch, teams())
         assert (await batch.summary()).verdicts == {}
     assert service.arrivals("teams.create") <= 4
     service.set_features(service.team, "multipleIssuerAccounts", "suppliers")
-    teams = [client.teams.create(legal_name=f"Team {number}").keyed(f"team-{number}") for number in range(9)]
     async with Batch.open(path, client) as batch:
-        await all_of(batch, teams)
+        await all_of(batch, teams())
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 9}
     assert len(service.ledger.effects("teams.create")) == 9
 
 
-async def test_credential_refused_while_a_write_is_settled(service, tmp_path):
+async def test_credential_refused_while_a_write_is_settled(service, path):
     """A write that may have been sent is settled after the pause; it is neither unknown nor sent again."""
     service.script("webhooks.create", "apply, then reset")
     service.script("webhooks.list", "pass", *["401 raw"] * 3)
-    fast = fast_client_of(service)
-    async with fast as client:
-        await ended(run_all(tmp_path / "run.db", client, creates(client, 1)), service, 1)
+    async with fast_client_of(service) as client:
+        await ended(run_all(path, client, creates(client, 1)), service, 1)
     assert service.arrivals("webhooks.create") == 1
 
 
-async def test_long_outage_while_writes_are_settled(service, tmp_path):
+async def test_long_outage_while_writes_are_settled(service, path):
     """Writes whose answers were lost stay open for as long as the service is away, though their deadline passes."""
     policy = attrs.evolve(POLICY, deadline=5.0)
     async with behind_door(service, reconcile=policy) as (client, door):
         service.script("webhooks.create", *["apply, then hang"] * 4)
-        async with Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
+        async with Batch.open(path, client, concurrency=4) as batch:
             running = asyncio.create_task(all_of(batch, creates(client, 8)))
             await service.arrived("webhooks.create", 4)
             await door.shut()
@@ -328,12 +314,12 @@ async def test_long_outage_while_writes_are_settled(service, tmp_path):
     assert service.arrivals("webhooks.create") == 8
 
 
-async def test_absence_that_is_proven_too_late(service, tmp_path, monkeypatch):
+async def test_absence_that_is_proven_too_late(service, path, monkeypatch):
     """Writes that were lost without an effect are sent again, though the outage left no time for it."""
     monkeypatch.setattr(circuit_breaker, "LONGEST_PAUSE", 0.5)  # a probe is answered before the next read
     async with behind_door(service) as (client, door):
         service.script("webhooks.create", *["hang"] * 4)
-        async with Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
+        async with Batch.open(path, client, concurrency=4) as batch:
             running = asyncio.create_task(all_of(batch, creates(client, 8)))
             await service.arrived("webhooks.create", 4)
             await door.shut()
@@ -343,24 +329,22 @@ async def test_absence_that_is_proven_too_late(service, tmp_path, monkeypatch):
             await ended(running, service, 8)
 
 
-async def test_write_that_always_ends_in_500(service, tmp_path):
+async def test_write_that_always_ends_in_500(service, path):
     """One write that the service cannot process does not keep the batch from its end."""
     async with fast_client_of(service) as client:
         service.script("webhooks.update", *["500"] * 2000)
         hook = await client.webhooks.create(url="https://one.example", events=["invoice.created"])
         update = client.webhooks.update(hook.id, description="never").keyed("poison")
-        async with asyncio.timeout(300), Batch.open(tmp_path / "run.db", client) as batch:
+        async with asyncio.timeout(300), Batch.open(path, client) as batch:
             results = await all_of(batch, [update, *creates(client, 10)])
-    assert {result.key: result.verdict for result in results if not result.applied} == {
-        "poison": "not applied"
-    }
+    assert {each.key: each.verdict for each in results if not each.applied} == {"poison": "not applied"}
 
 
 @pytest.mark.parametrize("limit", [3, 0.1])
-async def test_stop_after(service, client, tmp_path, limit):
+async def test_stop_after(service, client, path, limit):
     """The run stops after a number or a share of failures; the rest is to do."""
     service.script("webhooks.create", *["pass"] * 17, *["422"] * 80)
-    async with Batch.open(tmp_path / "run.db", client, concurrency=1, stop_after=limit) as batch:
+    async with Batch.open(path, client, concurrency=1, stop_after=limit) as batch:
         with pytest.raises(BatchStoppedError, match="stop_after: 3 of 20"):
             await all_of(batch, creates(client, 100))
         summary = await batch.summary()
@@ -368,7 +352,7 @@ async def test_stop_after(service, client, tmp_path, limit):
     assert service.arrivals("webhooks.create") == 20
 
 
-async def test_probes_at_growing_intervals(service, tmp_path, monkeypatch):
+async def test_probes_at_growing_intervals(service, path, monkeypatch):
     """The pauses double up to the longest; each probe is one read."""
     probes = []
 
@@ -380,7 +364,7 @@ async def test_probes_at_growing_intervals(service, tmp_path, monkeypatch):
     monkeypatch.setattr(circuit_breaker, "LONGEST_PAUSE", 8.0)
     async with behind_door(service) as (client, door):
         await door.shut()
-        async with Batch.open(tmp_path / "run.db", client, concurrency=1) as batch:
+        async with Batch.open(path, client, concurrency=1) as batch:
             running = asyncio.create_task(all_of(batch, creates(client, 3)))
             await paused(batch)
             await door.open()
@@ -400,12 +384,12 @@ def test_bar_of_a_paused_batch():
     assert bar._this_run(waiting).endswith("; paused: a token is awaited")
 
 
-async def test_refusal_of_the_credential_that_the_client_knows(service, tmp_path):
+async def test_refusal_of_the_credential_that_the_client_knows(service, path):
     """The user has settled the write, and the token was refused: it is put back, and then sent."""
     hook = service.seed_webhook(description="before")
     service.script("webhooks.update", "reset")
     service.script("webhooks.get", "pass", "403")
-    async with fast_client_of(service) as client, Batch.open(tmp_path / "run.db", client) as batch:
+    async with fast_client_of(service) as client, Batch.open(path, client) as batch:
         [unknown] = await all_of(batch, [client.webhooks.update(hook.id, description="x").keyed("a")])
         refused = Attempt(started=0.0, ended=0.0, end=End.ANSWERED, status=401)
         known = attrs.evolve(unknown.outcome, verdict=Verdict.REFUSED, history=(refused,))

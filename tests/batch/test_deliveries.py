@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -30,21 +29,21 @@ async def taken_of(batch, writes, count):
 
 
 async def test_results_after_a_break(service, client, journal):
-    """The next run gives what was not taken, the last one before the break included, and sends nothing."""
+    """The next run gives what was not taken, the last one before the break included, and then what is new."""
     async with Batch.open(journal, client, **SECRETS) as batch:
         first = await taken_of(batch, creates(client, 60), 20)
     async with Batch.open(journal, client, **SECRETS) as batch:
-        rest = await all_of(batch, creates(client, 60))
+        results = await all_of(batch, creates(client, 70))
         done, skipped = batch.progress.done, batch.progress.skipped
-        again = await all_of(batch, creates(client, 60))
+        again = await all_of(batch, creates(client, 70))
 
-    keys = [result.key for result in rest]
-    assert keys[0] == first[-1].key
-    assert len(keys) == 41
-    assert {*keys, *(result.key for result in first)} == KEYS
+    rest, new = results[:41], results[41:]
+    assert rest[0].key == first[-1].key
+    assert {result.key for result in [*first, *rest]} == KEYS
     assert {(result.verdict, result.outcome) for result in rest} == {(Verdict.APPLIED, None)}
-    assert (done, skipped, again) == (0, 60, [])
-    assert service.arrivals("webhooks.create") == 60
+    assert {result.key for result in new} == {f"row-{i}" for i in range(60, 70)}
+    assert (len(new), done, skipped, again) == (10, 10, 60, [])
+    assert service.arrivals("webhooks.create") == 70
 
 
 async def test_run_after_a_stop_in_the_same_batch(client, journal):
@@ -72,25 +71,6 @@ async def test_run_that_is_left_while_it_gives_old_results(client, journal):
     assert len(seen) == 62  # each that was the last before a break, twice
 
 
-async def test_new_writes_after_old_results(client, journal):
-    """Old results come first, then those of the new writes; all are taken in the end."""
-    async with Batch.open(journal, client, **SECRETS) as batch:
-        await taken_of(batch, creates(client, 10), 5)
-    async with Batch.open(journal, client, **SECRETS) as batch:
-        keys = [result.key for result in await all_of(batch, creates(client, 20))]
-        assert await all_of(batch) == []
-    assert (len(keys), {*keys[6:]}) == (16, {f"row-{i}" for i in range(10, 20)})
-
-
-async def test_result_that_was_pruned_before_it_was_taken(client, journal):
-    """Its key and verdict are given."""
-    async with Batch.open(journal, client, **SECRETS) as batch:
-        await taken_of(batch, creates(client, 10), 1)
-        await batch.prune(done_before=datetime.now(UTC) + timedelta(minutes=1))
-    rest = await run_all(journal, client, **SECRETS)
-    assert [result.verdict for result in rest] == [Verdict.APPLIED] * 10
-
-
 async def test_write_that_is_retried_before_its_result_is_taken(service, client, journal):
     """Only the result of the retry is given."""
     service.script("webhooks.create", "403")
@@ -103,41 +83,55 @@ async def test_write_that_is_retried_before_its_result_is_taken(service, client,
     assert [result.verdict for result in rest] == [Verdict.APPLIED]
 
 
-def updates_of(service, tmp_path, count):
-    """Return a file of updates of *count* webhooks, whose keys are their ids."""
-    file, hooks = tmp_path / "writes.jsonl", [service.seed_webhook().id for _ in range(count)]
-    file.write_text(
-        "".join(line_of("webhooks.update", hook, webhook=hook, description="new") for hook in hooks)
-    )
-    return file
+async def test_retry_while_results_wait_to_be_taken(client, journal):
+    """Writes made to do again while their first results are not taken are done again, and both results come."""
+    verdicts, more = [], asyncio.Event()
+
+    async def source():
+        for number in range(30):
+            yield client.webhooks.update(f"wh_none{number}", description="x")
+        await more.wait()
+
+    async with Batch.open(journal, client) as batch:
+        async for result in batch.run(source()):
+            verdicts.append(result.verdict)
+            if len(verdicts) == 1:
+                await all_end(batch, 30)
+                assert await batch.retry(verdict=Verdict.REFUSED) == 30
+                await all_end(batch, 30)
+                more.set()
+    assert verdicts == [Verdict.REFUSED] * 60
+
+
+async def begun(service, journal, tmp_path):
+    """Run updates of 300 webhooks, whose keys are their ids, in a process; return it, their file, and 130 results."""
+    file, hooks = tmp_path / "writes.jsonl", [service.seed_webhook().id for _ in range(300)]
+    lines = [line_of("webhooks.update", hook, webhook=hook, description="new") for hook in hooks]
+    file.write_text("".join(lines))
+    child = await begin(service.base_url, journal, file, key=service.api_key, prints=True)
+    return child, file, await first_lines(child, 130)
 
 
 @pytest.mark.one_python
 @pytest.mark.silence(1)
 async def test_results_after_a_kill(service, client, journal, tmp_path):
     """What a killed process did not take is given by the next one: no key is missing."""
-    file = updates_of(service, tmp_path, 300)
-    child = await begin(service.base_url, journal, file, key=service.api_key, prints=True)
-    seen = await first_lines(child, 130)
+    child, file, seen = await begun(service, journal, tmp_path)
     child.kill()
     await read_on(child, seen)
     rest = await run_all(journal, client, file, **SECRETS)
 
-    assert {*seen, *(result.key for result in rest)} == {*service.book().webhooks.items}
+    hooks = service.book().webhooks.items
+    assert {*seen, *(result.key for result in rest)} == {*hooks}
     assert len(rest) < 250
-    changed = {
-        hook["id"] for hook in service.book().webhooks.items.values() if hook.get("description") == "new"
-    }
-    assert {result.key for result in rest if result.applied} <= changed
+    assert all(hooks[result.key].get("description") == "new" for result in rest if result.applied)
 
 
 @pytest.mark.one_python
 @pytest.mark.silence(1)
 async def test_results_of_a_process_that_was_stopped_for_a_while(service, client, shared, tmp_path):
     """What others gave meanwhile is not given again by it, and what it finishes from then on is."""
-    file = updates_of(service, tmp_path, 300)
-    child = await begin(service.base_url, shared, file, key=service.api_key, prints=True)
-    seen = await first_lines(child, 130)
+    child, file, seen = await begun(service, shared, tmp_path)
     child.send_signal(signal.SIGSTOP)
     reading = asyncio.create_task(read_on(child, seen))
     mine = {result.key for result in await run_all(shared, client, file, **SECRETS)}

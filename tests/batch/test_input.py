@@ -36,25 +36,24 @@ async def test_input_that_was_read_to_its_end(client, journal):
         assert (await batch.summary()).open_inputs == 0
 
 
-async def test_input_whose_own_await_is_cancelled(client, journal):
-    """The run ends and says so; it does not wait for ever for a producer that is gone."""
+@pytest.mark.parametrize(
+    ("end", "error", "words"),
+    [
+        (RuntimeError("the producer died"), RuntimeError, "the producer died"),
+        (asyncio.CancelledError(), ConfigurationError, "was cancelled, but not by this run"),  # its own await
+    ],
+)
+async def test_input_that_raises(client, journal, end, error, words):
+    """It is incomplete until a later one ends by itself; a run without input does not help."""
 
-    async def cut():
-        for write in creates(client, 3):
+    async def source():
+        for write in creates(client, 20):
             yield write
-        raise asyncio.CancelledError
+        raise end
 
     async with asyncio.timeout(60), Batch.open(journal, client, **SECRETS) as batch:
-        with pytest.raises(ConfigurationError, match="was cancelled, but not by this run"):
-            await all_of(batch, cut())
-    assert await open_inputs(journal, client) == 1
-
-
-async def test_input_that_raises(client, journal):
-    """It is incomplete until a later one ends by itself; a run without input does not help."""
-    async with Batch.open(journal, client, **SECRETS) as batch:
-        with pytest.raises(RuntimeError, match="the producer died"):
-            await all_of(batch, failing(client, 20))
+        with pytest.raises(error, match=words):
+            await all_of(batch, source())
         assert (await batch.summary()).open_inputs == 1
     async with Batch.open(journal, client, **SECRETS) as batch:
         await all_of(batch)

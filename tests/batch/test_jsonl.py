@@ -76,12 +76,6 @@ def test_line_whose_arguments_break_the_method(client):
     assert str(bad).endswith("; url: missing")
 
 
-def test_line_closed_to_the_credential(client):
-    """What the credential's kind may not do is a bad line too."""
-    arguments = {"team_id": "team_1", "testmode": True}
-    assert "person's token" in str(check_line(client, Line(1, "users.update_preferences", arguments)))
-
-
 def test_line_that_is_good(client):
     """Nothing is wrong with a good line, and checking it leaves no write behind."""
     assert check_line(client, Line(1, "webhooks.delete", {"webhook": "wh_1"}, "k")) is None
@@ -119,8 +113,9 @@ def test_values_of_odd_forms(client, operation):
     [
         ("webhooks.create", {"on_lost_secret": ["keep"]}, "on_lost_secret: must be 'raise' or 'keep'"),
         ("client.write", {"path": "https://[::1"}, "path: must stay below the base URL"),
+        ("users.update_preferences", {}, "person's token"),  # that kind of credential may not do it
     ],
 )
-def test_value_that_python_cannot_take_apart(client, operation, arguments, words):
-    """It is named as any other bad value is."""
+def test_bad_value(client, operation, arguments, words):
+    """It is named with its argument, also one that Python cannot take apart."""
     assert words in str(check_line(client, Line(3, operation, SOUND[operation] | arguments)))

@@ -13,10 +13,8 @@ import pytest
 
 from invsvc_async import ConfigurationError, TokenProvider, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.earlier import Earlier
 from invsvc_async.durable.last_writes import MOST_LARGE, Left, last_writes, learn, left_by
 from invsvc_async.errors import JournalError
-from invsvc_async.reconcile.intent import Sent
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.batch.writing import all_of, run_all, shelve, shelve_one
@@ -130,20 +128,6 @@ async def test_write_overtaken_by_one_in_flight(service, journal):
     assert done_by(service) == ["k2"]
 
 
-async def test_write_done_anew_is_judged_anew(service, journal):
-    """What this client remembers of a write that is made to do again is not about the one sent since."""
-    journey = service.seed_journey()
-    service.script("journeys.update", "reset", "apply, then hang")
-    policy = attrs.evolve(POLICY, resend="never")
-    async with opened(service, journal, reconcile=policy) as (client, batch):
-        [first] = await all_of(batch, renames(client, journey, "k1"))
-        assert await batch.retry(verdict=first.verdict) == 1
-        await shelve(service, batch, (), "journeys.update", 2)
-        [again] = await all_of(batch)
-    assert (first.verdict, again.verdict) == (Verdict.NOT_APPLIED, Verdict.APPLIED)
-    assert done_by(service) == ["k1"]
-
-
 async def test_write_done_anew_after_it_was_superseded(service, journal):
     """The verdict of before is not given again for a write that was sent anew and cut off."""
     journey = service.seed_journey()
@@ -183,32 +167,22 @@ async def test_write_that_the_user_has_settled(service, journal):
 BLIND = ("503", "503", "503")  # the reads before the write tell nothing
 
 
-async def test_baseline_after_a_restart(service, journal):
+@pytest.mark.parametrize("taken_in", [False, True], ids=["new", "taken in by a run that ended"])
+async def test_baseline_after_a_restart(service, journal, taken_in):
     """An update in doubt is compared with what the one before it left, in another process."""
     hook = service.seed_webhook(description="before")
     async with opened(service, journal) as (client, batch):
         await all_of(batch, describes(client, hook.id, "k1"))
+        if taken_in:
+            service.script("webhooks.update", "403")
+            await all_of(batch, describes(client, hook.id, "k2"))
+            await batch.retry(verdict=Verdict.REFUSED)
     service.script("webhooks.update", "reset")
     service.script("webhooks.get", *BLIND)
     async with opened(service, journal) as (client, batch):
-        [second] = await all_of(batch, describes(client, hook.id, "k2"))
+        [second] = await all_of(batch, () if taken_in else describes(client, hook.id, "k2"))
     assert (second.verdict, second.resends) == (Verdict.APPLIED, 1)
     assert done_by(service, "webhooks.update") == ["k1", "k2"]
-
-
-async def test_baseline_of_a_write_taken_in_before(service, journal):
-    """A write that was taken in and not sent, by a run that ended, is compared with it, too."""
-    hook = service.seed_webhook(description="before")
-    async with opened(service, journal) as (client, batch):
-        await all_of(batch, describes(client, hook.id, "k1"))
-        service.script("webhooks.update", "403")
-        await all_of(batch, describes(client, hook.id, "k2"))
-        await batch.retry(verdict=Verdict.REFUSED)
-    service.script("webhooks.update", "reset")
-    service.script("webhooks.get", *BLIND)
-    async with opened(service, journal) as (_, batch):
-        [second] = await all_of(batch)
-    assert (second.verdict, second.resends) == (Verdict.APPLIED, 1)
 
 
 async def test_webhook_that_was_deleted(service, journal):
@@ -355,10 +329,8 @@ async def test_state_without_a_mode_of_its_own(service, journal):
     async def source():
         return service.person_token
 
-    async with opened(service, journal, credential=TokenProvider(source, kind="person_token")) as (
-        client,
-        batch,
-    ):
+    provider = TokenProvider(source, kind="person_token")
+    async with opened(service, journal, credential=provider) as (client, batch):
         [first] = await all_of(batch, describes(client, hook.id, "k1"))
         assert first.verdict is Verdict.APPLIED
         assert await state_of(batch, f"/webhooks/{hook.id}") is None
@@ -381,11 +353,11 @@ async def test_states_are_pruned(service, journal):
     assert (again.verdict, done_by(service)) == (Verdict.NOT_APPLIED, ["k2"])
 
 
-async def test_states_are_looked_for_only_where_there_are_any(service, client, tmp_path, monkeypatch):
+async def test_states_are_looked_for_only_where_there_are_any(service, client, path, monkeypatch):
     """A first run on a file asks the journal nothing more for its writes."""
     hooks = [service.seed_webhook() for _ in range(3)]
     asked = []
-    async with Batch.open(tmp_path / "run.db", client) as batch:
+    async with Batch.open(path, client) as batch:
 
         async def noting(store, things):
             asked.append(sorted(things))
@@ -454,7 +426,7 @@ async def test_window_of_an_earlier_write_is_waited_for(service, journal, long_a
     assert done_by(service, "webhooks.update") == (["k2"] if long_ago else ["k1", "k2"])
 
 
-async def test_write_that_waits_for_its_line_holds_no_place(service, client, tmp_path):
+async def test_write_that_waits_for_its_line_holds_no_place(service, client, path):
     """While the window of a live write to the same thing is open, others are sent from the one place."""
     hooks = [service.seed_webhook() for _ in range(4)]
     service.script("webhooks.update", "reset")
@@ -462,25 +434,21 @@ async def test_write_that_waits_for_its_line_holds_no_place(service, client, tmp
     policy = attrs.evolve(POLICY, settle_after_loss=1.0, deadline=0.1)
     live = client.webhooks.update(hooks[0].id, description="live").with_policy(policy)
     assert (await live.outcome()).verdict is Verdict.UNKNOWN
-    ended = []
-    async with Batch.open(tmp_path / "run.db", client, concurrency=1) as batch:
-        async for result in batch.run(
-            describe for hook in hooks for describe in describes(client, hook.id, hook.id)
-        ):
-            ended.append(result.key)
-            assert result.verdict is Verdict.APPLIED
-    assert ended[-1] == hooks[0].id
+    writes = [write for hook in hooks for write in describes(client, hook.id, hook.id)]
+    results = await run_all(path, client, writes, concurrency=1)
+    assert {result.verdict for result in results} == {Verdict.APPLIED}
+    assert results[-1].key == hooks[0].id
     assert done_by(service, "webhooks.update")[-1] == hooks[0].id
 
 
-async def test_updates_of_journeys_with_faults_between(service, tmp_path):
+async def test_updates_of_journeys_with_faults_between(service, path):
     """Three updates of each journey, one right after the other, some in doubt: no sibling is a stranger."""
     journeys = [service.seed_journey() for _ in range(99)]
     plan = ["pass"] * 300
     for number in range(7, 300, 20):  # 5 of 100
         plan[number] = "apply, then 503" if number % 40 == 7 else "503"
     service.script("journeys.update", *plan)
-    async with client_of(service) as client, Batch.open(tmp_path / "run.db", client) as batch:
+    async with client_of(service) as client, Batch.open(path, client) as batch:
         writes = (
             client.journeys.update(journeys[number // 3 % 99].id, name=f"row {number}").keyed(f"row {number}")
             for number in range(300)
@@ -499,59 +467,6 @@ async def test_updates_of_journeys_with_faults_between(service, tmp_path):
 # --- in another process
 
 
-async def test_in_flight_and_fresh(service, client, journal):
-    """A write in flight is settled, and the newer one of the input goes after it, in another process."""
-    hook = service.seed_webhook(description="before")
-    service.script("webhooks.update", "late 0.15, then hang")
-    await shelve_one(service, client, journal, describes(client, hook.id, "k1")[0], "webhooks.update")
-    async with opened(service, journal) as (other, batch):
-        results = await all_of(batch, describes(other, hook.id, "k1", "k2"))
-    assert [(result.key, result.verdict) for result in results] == [("k1", "applied"), ("k2", "applied")]
-    assert done_by(service, "webhooks.update") == ["k1", "k2"]
-
-
-async def test_write_that_is_overtaken_by_one_that_is_done_anew(service, tmp_path):
-    """That one is UNKNOWN and reopened, so it may have been applied; what is being sent is before it."""
-    async with opened(service, tmp_path / "run.db") as (client, batch):
-        store, thing = batch.entries.store, "/journeys/jrn_1"
-        write = client.journeys.update("jrn_1", name="x")
-        intent = attrs.evolve(write.intent, sent=(Sent(attempt_timeout=1.0),))
-        write.close()
-        await store.rows(
-            """
-            INSERT INTO {s}entries (place, key, lane, thing, digest, operation, state, intent)
-            VALUES (2, 'earlier', 1, $1, '', 'journeys.update', 1, '{}')
-            """,
-            thing,
-        )
-        earlier, later = (
-            SimpleNamespace(
-                entry=SimpleNamespace(thing=thing, place=place),
-                in_doubt=True, intent=intent, spec=None, restored=None,
-            )
-            for place in (2, 3)
-        )  # fmt: skip
-        await Earlier(batch.sending, store).mark([earlier, later], is_part=True)
-    assert [each.intent.newest for each in (earlier, later)] == [False, None]
-
-
-@pytest.mark.one_python
-async def test_prune_of_a_write_that_may_still_land(service, journal):
-    """A write whose settle window is open holds up the next one to its thing, though it was pruned at once."""
-    journey = service.seed_journey()
-    service.script("journeys.update", "late 5.0, then reset")
-    policy = attrs.evolve(POLICY, settle_after_loss=8.0, deadline=0.3)
-    async with opened(service, journal, reconcile=policy) as (client, batch):
-        [first] = await all_of(batch, renames(client, journey, "k1"))
-        await batch.prune(done_before=datetime.now(UTC) + timedelta(days=1))
-    async with opened(service, journal, reconcile=POLICY) as (client, batch):
-        [newer] = await all_of(batch, renames(client, journey, "k2"))
-    await service.settled()
-    effects = sorted(service.ledger.effects("journeys.update"), key=lambda entry: entry.applied_at)
-    assert (first.verdict, newer.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
-    assert [entry.body["name"] for entry in effects] == ["k1", "k2"]
-
-
 # --- beside other features of the same client
 
 
@@ -563,12 +478,12 @@ LOST = {
 
 
 @pytest.mark.parametrize("operation", LOST)
-async def test_write_settled_before_a_newer_one_beside_the_batch(service, client, tmp_path, operation):
+async def test_write_settled_before_a_newer_one_beside_the_batch(service, client, path, operation):
     """Its client has settled it and then written the same thing: it is not sent over that, and blames nobody."""
     hook, journey = service.seed_webhook(description="before"), service.seed_journey(status="draft")
     service.script(operation, "hang")
     lost = LOST[operation](client, hook, journey).keyed("k1")
-    await shelve_one(service, client, tmp_path / "run.db", lost, operation)
+    await shelve_one(service, client, path, lost, operation)
     [intent] = client.unsettled
     assert (await client.settle(intent)).verdict is Verdict.NOT_APPLIED
     for text in ("newer", "before"):
@@ -577,47 +492,43 @@ async def test_write_settled_before_a_newer_one_beside_the_batch(service, client
         else:
             await client.webhooks.update(hook.id, description=text)
     await asyncio.sleep(0.3)  # more than the slack between clocks
-    [again] = await run_all(tmp_path / "run.db", client)
+    [again] = await run_all(path, client)
     assert again.verdict in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)
-    assert [entry.applied for entry in service.ledger.find(operation)] == [False, *_newer(operation)]
+    newer = [] if operation == "webhooks.delete" else [True, True]  # of the same operation
+    assert [entry.applied for entry in service.ledger.find(operation)] == [False, *newer]
 
 
-def _newer(operation):
-    """Tell which of the other writes are of the same operation."""
-    return [] if operation == "webhooks.delete" else [True, True]
-
-
-async def test_journey_that_its_client_has_written_before_it_resumes_the_batch(service, tmp_path):
+async def test_journey_that_its_client_has_written_before_it_resumes_the_batch(service, path):
     """What the process before sent last is older than what this client has sent itself, which is no stranger."""
     journey = service.seed_journey(status="draft")
     service.script("journeys.update", "hang")
     async with client_of(service) as first:
         lost = first.journeys.update(journey.id, name="k1").keyed("k1")
-        await shelve_one(service, first, tmp_path / "run.db", lost, "journeys.update")
+        await shelve_one(service, first, path, lost, "journeys.update")
     service.clock.offset += 60
     async with client_of(service) as client:
         await client.journeys.update(journey.id, name="newer")
-        [again] = await run_all(tmp_path / "run.db", client)
+        [again] = await run_all(path, client)
     assert again.verdict is Verdict.UNKNOWN
     assert "later write of this program" in again.message
     assert done_by(service) == ["newer"]
 
 
-async def test_write_that_the_journal_of_its_client_has_too(service, tmp_path):
+async def test_write_that_the_journal_of_its_client_has_too(service, tmp_path, path):
     """Once its batch has sent it, that journal says no more of it: it would not know what came after."""
     hook = service.seed_webhook(description="before")
     service.script("webhooks.update", "hang")
     own = tmp_path / "journal.db"
     async with client_of(service, journal=own) as client:
         lost = client.webhooks.update(hook.id, description="k1").keyed("k1")
-        await shelve_one(service, client, tmp_path / "run.db", lost, "webhooks.update")
+        await shelve_one(service, client, path, lost, "webhooks.update")
         [intent] = client.unsettled
         with pytest.raises(ConfigurationError, match=r"webhooks\.update: "):
             await client.resume(intent)
         running = asyncio.create_task(client.settle(intent))
         service.script("webhooks.get", "403", "403")
         assert (await running).verdict is Verdict.UNKNOWN
-        async with Batch.open(tmp_path / "run.db", client) as batch:
+        async with Batch.open(path, client) as batch:
             while (await all_of(batch))[-1].verdict is not Verdict.APPLIED:
                 await batch.retry(verdict=Verdict.UNKNOWN)
         await client.webhooks.update(hook.id, description="before")

@@ -11,13 +11,14 @@ import pytest
 from invsvc_async import Batch, Timeouts
 from invsvc_async.batch.pacing import Slots
 from tests.batch.conftest import client_of
-from tests.batch.test_batch import creates
+from tests.batch.writing import creates
+from tests.support.waiting import until
 
 
-def filled(**settings):
+def filled():
     """Return full places, and a counter of the notifications that there is room."""
     told = []
-    slots = Slots(1, settings.get("rate"), lambda: told.append(1))
+    slots = Slots(1, None, lambda: told.append(1))
     assert slots.take("first")
     return slots, told
 
@@ -103,23 +104,18 @@ async def test_writes_that_hang_count_for_the_most_only():
     slots.close()
 
 
-async def test_batch_beside_requests_that_hang(service, tmp_path):
-    """All others are done while they hang, and what limits the run then is said."""
+async def test_batch_beside_requests_that_hang(service, path):
+    """All others are done while they hang, and the progress shows how many do."""
     service.script("webhooks.create", *["pass"] * 40, *["hang"] * 30)
-    progress = None
-
-    def show(latest):
-        nonlocal progress
-        progress = latest
-
-    patient = Timeouts(attempt=300.0, call=300.0)
+    shown, patient = [], Timeouts(attempt=300.0, call=300.0)
     async with (
         client_of(service, max_concurrency=150, timeout=patient) as client,
-        Batch.open(tmp_path / "run.db", client, concurrency=100, on_progress=show) as batch,
+        Batch.open(path, client, concurrency=100, on_progress=shown.append) as batch,
         asyncio.timeout(100),
     ):
         run = batch.run(creates(client, 300))
         for _ in range(270):
             assert (await anext(run)).applied
         assert service.arrivals("webhooks.create") == 300
+        await until(lambda: shown[-1].under_way == 30)
         await batch.stop(0.0)

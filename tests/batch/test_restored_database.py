@@ -15,31 +15,24 @@ import pytest
 from invsvc_async import JournalError, Timeouts, Verdict
 from invsvc_async.batch import Batch
 from tests.batch.conftest import client_of
-from tests.batch.test_restored import creates, refused, run
+from tests.batch.test_restored import refused, run
+from tests.batch.writing import SECRETS, creates, made_once
 from tests.support.database import TABLES_MADE_ANEW, Database, database
 
 
 class Restorable(Database):
     """A server whose folder can be copied, and put back as a restore from a backup does."""
 
-    async def control(self, *arguments):
-        server = self._server
-        child = await asyncio.create_subprocess_exec(
-            server.bin_path / "pg_ctl", "-D", server.pgdata, "-w", "-t", "300", "-l", server.log, *arguments,
-            stdout=asyncio.subprocess.DEVNULL, user=server.system_user,
-        )  # fmt: skip
-        assert await child.wait() == 0, await asyncio.to_thread(Path(server.log).read_text)
-
     async def back_up(self, folder):
         await self.control("-m", "fast", "stop")
         shutil.copytree(self._server.pgdata, folder)
-        await self.control("restart")  # with the options of before
+        await self.restart()  # with the options of before
 
     async def restore(self, folder):
         """Restore the backup, and start the server: it begins another timeline."""
         await self.control("-m", "fast", "stop")
         await asyncio.to_thread(self._put_back, folder)
-        await self.control("restart")
+        await self.restart()
 
     def _put_back(self, folder):
         place = Path(self._server.pgdata)
@@ -48,9 +41,8 @@ class Restorable(Database):
         shutil.copytree(folder, place)
         (place / "recovery.signal").touch()
         with (place / "postgresql.auto.conf").open("a") as file:
-            file.write(
-                "restore_command = 'false'\nhot_standby = off\n"
-            )  # no connections until it has recovered
+            # No connections until it has recovered.
+            file.write("restore_command = 'false'\nhot_standby = off\n")
         for path in [place, *place.rglob("*")]:
             os.chown(path, owner.st_uid, owner.st_gid)
 
@@ -69,47 +61,28 @@ async def admin(**settings):
 
 
 async def test_server_restored_from_a_backup(service, client, server, tmp_path):
-    """It is refused; with *restored*, what it lacks is settled first, and nothing is applied twice."""
-    journal = server.journal("june", silence=1)
+    """Its worker stops in words before it sends more; once told, what the server lacks is settled, and none is twice."""
+    journal, seen = server.journal("june", silence=1), []
     await run(journal, client, creates(client, 4))
     await server.back_up(tmp_path / "backup")
-    await run(journal, client, creates(client, 20))
-    await server.restore(tmp_path / "backup")
-
-    words = await refused(
-        journal, client, "restored from a backup, or a replica was promoted", creates(client, 20)
-    )
-    assert "--moved" in words
-    assert "--restored" in words
-    assert service.arrivals("webhooks.create") == 20
-
-    results = await run(journal, client, creates(client, 21), restored=True)
-    assert {each.verdict for each in results.values()} == {Verdict.APPLIED}
-    assert len(results) == 17
-    assert len(service.ledger.effects("webhooks.create")) == 21
-
-    service.script("webhooks.list", *["500"] * 200)  # the input was read: new writes are not settled first
-    await run(journal, client, creates(client, 23))
-    assert len(service.ledger.effects("webhooks.create")) == 23
-
-
-async def test_server_restored_under_a_running_worker(service, client, server, tmp_path):
-    """Its worker stops in words at the next connection, before it sends anything more."""
-    journal = server.journal("june", silence=1)
-    await run(journal, client, creates(client, 4))
-    await server.back_up(tmp_path / "backup")
-    seen = []
     with pytest.raises(JournalError, match="a replica was promoted"):
-        async with Batch.open(journal, client, concurrency=1, on_secret=lambda *_: None) as batch:
-            writes = (creates(client, number + 1, number)[0] for number in range(300))
-            async for result in batch.run(writes):
+        async with Batch.open(journal, client, concurrency=1, **SECRETS) as batch:
+            async for result in batch.run(creates(client, 60)):
                 seen.append(result.key)
                 if len(seen) == 8:
                     await server.restore(tmp_path / "backup")
     sent = service.arrivals("webhooks.create")
-    assert sent < 300
-    await refused(journal, client, "a replica was promoted", creates(client, 20))
+    assert sent < 60
+    words = await refused(
+        journal, client, "restored from a backup, or a replica was promoted", creates(client, 60)
+    )
+    assert "--moved" in words
+    assert "--restored" in words
     assert service.arrivals("webhooks.create") == sent
+
+    results = await run(journal, client, creates(client, 60), restored=True)
+    assert {each.verdict for each in results.values()} == {Verdict.APPLIED}
+    assert (len(results), made_once(service)) == (56, 60)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +95,7 @@ async def test_trouble_under_a_worker_that_stores_nothing(service, trouble, word
     async with (
         admin() as connection,
         client_of(service, timeout=Timeouts(attempt=600.0, call=900.0)) as client,
-        Batch.open(journal, client, concurrency=1, on_secret=lambda *_: None) as batch,
+        Batch.open(journal, client, concurrency=1, **SECRETS) as batch,
     ):
         running = asyncio.create_task(anext(aiter(batch.run(creates(client, 3)))))
         await service.arrived("webhooks.create")
@@ -162,8 +135,7 @@ async def test_tables_that_are_restored_under_a_running_worker(service, client):
                         restored.set()
     # A write that was taken out before is sent or not, as the worker comes to it; none is sent twice.
     assert service.arrivals("webhooks.create") in {5, 6}
-    urls = [entry.body["url"] for entry in service.ledger.entries if entry.operation == "webhooks.create"]
-    assert len(set(urls)) == len(urls)
+    made_once(service)
 
 
 async def test_tables_that_were_made_anew(service, client):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections import Counter
 from contextlib import asynccontextmanager
 from itertools import count
 from types import SimpleNamespace
@@ -14,19 +13,16 @@ import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Timeouts, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.entries import BatchEntries
-from invsvc_async.batch.run import Run
 from invsvc_async.reconcile.compare import url_key
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.writing import all_of, creates, line_of, run_all, shelve, unlisted
+from tests.batch.writing import all_of, creates, line_of, made_once, run_all, shelve, unlisted
 
 
 @asynccontextmanager
 async def worker(service, journal, **settings):
     """Open the batch with a client of its own, as another machine would."""
-    patient = Timeouts(
-        attempt=120.0, connect=120.0, call=240.0
-    )  # on a busy machine, requests may wait for seconds before they are sent
+    # On a busy machine, requests may wait for seconds before they are sent.
+    patient = Timeouts(attempt=120.0, connect=120.0, call=240.0)
     async with (
         client_of(service, timeout=patient) as client,
         Batch.open(journal, client, **settings) as batch,
@@ -37,11 +33,6 @@ async def worker(service, journal, **settings):
 async def work(batch):
     """Work until stopped; gives the results."""
     return [result async for result in batch.work()]
-
-
-def grow_old(batch):
-    """Make every sign of life an hour old, as if the database's clock had stepped forward."""
-    return batch.entries.store.rows("UPDATE {s}members SET seen = seen - 3600")
 
 
 async def test_errors_of_a_shared_batch_come_alone(service, client, shared):
@@ -66,70 +57,6 @@ async def test_errors_of_a_shared_batch_come_alone(service, client, shared):
         await batch.entries.store.rows("ALTER TABLE {s}gone RENAME TO entries")
 
 
-@pytest.mark.silence(1)
-async def test_signs_of_life_that_came_late(service, client, shared):
-    """A worker whose sign of life came late, and whom nobody has replaced, goes on."""
-    service._app.latency = 0.02
-    async with Batch.open(shared, client, concurrency=4) as batch:
-        running = asyncio.create_task(all_of(batch, creates(client, 100)))
-        for n in (10, 30, 50):
-            await service.arrived("webhooks.create", n)
-            await grow_old(batch)
-        results = await running
-    assert (len(results), service.arrivals("webhooks.create")) == (100, 100)
-
-
-@pytest.mark.silence(1)
-async def test_clock_of_the_database_that_steps(service, shared):
-    """When it steps forward, living workers' lanes are taken over: nothing happens twice, nothing is lost."""
-    service._app.latency = 0.02
-    async with (
-        worker(service, shared, concurrency=4) as (client, one),
-        worker(service, shared) as (its, two),
-    ):
-        # Fewer than a list can show: on a slow machine some have to be settled.
-        running = asyncio.create_task(all_of(one, creates(client, 90)))
-        other = asyncio.create_task(work(two))
-        for n in (10, 25, 40, 55):
-            await service.arrived("webhooks.create", n)
-            await grow_old(one)
-        await running
-        summary = await one.summary()
-        await two.stop()
-        await other
-        # One that ends before it notices that its lane was taken over still has the intents.
-        for owner in (client, its):
-            for intent in [*owner.unsettled]:
-                assert (await owner.settle(intent)).verdict is Verdict.APPLIED
-    urls = [entry.body["url"] for entry in service.ledger.effects()]
-    assert (summary.verdicts, len(urls), len(set(urls))) == ({Verdict.APPLIED: 90}, 90, 90)
-
-
-async def test_write_that_is_read_right_after_it_was_stored(service, client, journal, monkeypatch):
-    """A look at the journal finds it before its own process has taken it in: it is done once."""
-    store, take_in, taken = BatchEntries.add, Run._store, asyncio.Event()
-
-    async def storing(entries, made, *more):
-        added = await store(entries, made, *more)
-        batch._run._dispatcher.read_again({entry.lane for entry in made})
-        await service.arrived("webhooks.create", len(made))
-        return added
-
-    async def taking_in(*arguments):
-        await take_in(*arguments)
-        taken.set()
-
-    async def on_secret(_key, _hook):
-        await taken.wait()  # until then it is under way
-
-    monkeypatch.setattr(BatchEntries, "add", storing)
-    monkeypatch.setattr(Run, "_store", taking_in)
-    async with asyncio.timeout(60), Batch.open(journal, client, on_secret=on_secret) as batch:
-        results = await all_of(batch, creates(client, 3))
-    assert [result.verdict for result in results] == [Verdict.APPLIED] * 3
-    assert service.arrivals("webhooks.create") == 3
-
-
 async def test_clock_of_this_machine_that_steps(service, client, journal, monkeypatch):
     """The time of day may step by hours while a batch runs, and before it is resumed: no verdict changes."""
     real, steps = SimpleNamespace(**vars(time)), count()
@@ -145,8 +72,7 @@ async def test_clock_of_this_machine_that_steps(service, client, journal, monkey
         await shelve(service, batch, creates(client, 30), "webhooks.create", 10)
         await all_of(batch, creates(client, 30))
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 30}
-    urls = [entry.body["url"] for entry in service.ledger.effects()]
-    assert len(urls) == len(set(urls)) == 30
+    assert made_once(service) == 30
     assert next(steps) > 10
 
 
@@ -178,14 +104,6 @@ def fastest(times, *, within):
     return max(sum(start <= each < start + within for each in times) for start in times)
 
 
-async def test_same_input_on_two_machines(service, shared):
-    """Two processes that are given the same input at once share it: each write happens once."""
-    async with worker(service, shared) as (client, one), worker(service, shared) as (other, two):
-        results = await asyncio.gather(all_of(one, creates(client, 300)), all_of(two, creates(other, 300)))
-    assert Counter(result.verdict for each in results for result in each) == {Verdict.APPLIED: 300}
-    assert service.arrivals("webhooks.create") == 300
-
-
 async def test_equal_writes_of_the_same_input_on_two_machines(service, shared):
     """Machines that read the same input in turns, each in its own time, write equal writes as often as it holds them."""
     turns = [asyncio.Event() for _ in range(6)]
@@ -206,25 +124,6 @@ async def test_equal_writes_of_the_same_input_on_two_machines(service, shared):
         results = await asyncio.gather(*running)
         assert (await one.summary()).verdicts == {Verdict.APPLIED: 3}
     assert (sum(map(len, results)), service.arrivals("webhooks.create")) == (3, 3)
-
-
-async def test_key_given_twice_while_another_machine_reads_it(service, shared):
-    """A key that an input gives twice is refused, though another machine has the key from the same input meanwhile."""
-    again = asyncio.Event()
-
-    async def source(client):
-        yield client.webhooks.create(**HOOK).keyed("row-1")
-        await again.wait()
-        yield client.webhooks.create(**HOOK).keyed("row-1")
-
-    async with worker(service, shared) as (client, one), worker(service, shared) as (other, two):
-        running = asyncio.create_task(all_of(one, source(client)))
-        await service.arrived("webhooks.create")
-        await all_of(two, [other.webhooks.create(**HOOK).keyed("row-1")])
-        again.set()
-        with pytest.raises(InvalidRequestError, match="two writes of this input have the key 'row-1'"):
-            await running
-    assert service.arrivals("webhooks.create") == 1
 
 
 @pytest.mark.parametrize("step", ["apply, then reset", "reset"])

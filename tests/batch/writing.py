@@ -76,6 +76,13 @@ async def all_end(batch, count):
     await until(is_done)
 
 
+def made_once(service):
+    """Check against the ledger that no create took effect twice; return how many did."""
+    urls = [entry.body["url"] for entry in service.ledger.effects("webhooks.create")]
+    assert len({*urls}) == len(urls)
+    return len(urls)
+
+
 async def shelve_one(service, client, path, write, operation):
     """Leave *write* in the journal as sent, its answer never received; the service hangs."""
     async with Batch.open(path, client) as batch:

@@ -9,12 +9,7 @@ import aiosqlite
 import asyncpg
 import psycopg
 import pytest
-from sqlalchemy.ext.asyncio import (
-    AsyncSession,
-    async_scoped_session,
-    async_sessionmaker,
-    create_async_engine,
-)
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from invsvc_async import Outbox
@@ -191,14 +186,23 @@ async def finished(outbox, *writes):
     """Enqueue and send writes, whose verdicts nobody has had; return their keys."""
     keys = await enqueue(outbox, *writes)
     async with outbox.dispatching():
-        for key in keys:
-            await verdict_of(outbox, key)
+        await verdicts_of(outbox, keys)
     return keys
 
 
-def update(client, service, text="mine", hook=None, **given):  # noqa: F811 - no fixture
+async def ended(outbox, *writes):
+    """Enqueue writes while something dispatches, and return their verdicts."""
+    return await verdicts_of(outbox, await enqueue(outbox, *writes))
+
+
+def update(client, service, text="mine", hook=None):  # noqa: F811 - no fixture
     """Return an update of *hook*, or of a new webhook."""
-    return client.webhooks.update(hook or service.seed_webhook(**given).id, description=text)
+    return client.webhooks.update(hook or service.seed_webhook().id, description=text)
+
+
+def changes(client, hook, *texts):  # noqa: F811 - no fixture
+    """Return updates of *hook*, one for each text."""
+    return [client.webhooks.update(hook, description=text) for text in texts]
 
 
 async def entries_of(outbox, state=None):
@@ -213,6 +217,6 @@ async def untold(outbox):
 
 
 __all__ = [
-    "CONNECTIONS", "Rollback", "engine_at", "enqueue", "entries_of", "finished", "of_asyncpg", "of_psycopg", "outbox_at",
-    "spoil", "transaction_of", "untold", "update", "verdict_of", "verdicts_of", "written",
+    "CONNECTIONS", "Rollback", "changes", "ended", "engine_at", "enqueue", "entries_of", "finished", "of_asyncpg",
+    "of_psycopg", "outbox_at", "spoil", "transaction_of", "untold", "update", "verdict_of", "verdicts_of", "written",
 ]  # fmt: skip

@@ -26,13 +26,14 @@ from invsvc_async.durable.entry import Entry, State
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import (
+    changes,
+    ended,
     enqueue,
     entries_of,
     finished,
     spoil,
     update,
     verdict_of,
-    verdicts_of,
     written,
 )
 from tests.support.database import database
@@ -79,16 +80,6 @@ async def test_pipeline_of_psycopg(service, client, outbox):
     assert (await outbox._store.entry(key)).key == key
 
 
-async def test_database_that_is_not_the_outboxes(service, client, outbox, tmp_path):
-    """An error of the driver, and nothing is sent."""
-    async with Outbox.open(tmp_path / "app.db", client) as in_file:
-        async with aiosqlite.connect(tmp_path / "other.db") as other:
-            await other.execute("BEGIN")
-            with pytest.raises(aiosqlite.OperationalError, match="no such table: invsvc_outbox"):
-                await in_file.enqueue(other, update(client, service))
-        assert await entries_of(in_file) == []
-
-
 async def test_database_that_two_services_share(service, client, place):
     """Two base URLs have an outbox each in one database, though the keys are the same."""
     async with (
@@ -124,14 +115,17 @@ async def test_file_that_the_application_keeps_locked(service, client, tmp_path,
     assert service.arrivals("webhooks.update") == 1
 
 
-async def test_file_that_is_no_database(client, tmp_path):
-    """It is refused in words, and stays as it is."""
-    path = tmp_path / "app.db"
-    path.write_text("no database" * 100)
-    with pytest.raises(JournalError, match="not a SQLite database"):
-        async with Outbox.open(path, client):
-            pass
-    assert path.read_text() == "no database" * 100
+async def test_file_that_cannot_be_the_applications(client, tmp_path):
+    """One that is no database, and stays as it is, or whose table is of another version, is refused in words."""
+    text, other = tmp_path / "text.db", tmp_path / "other.db"
+    text.write_text("no database" * 100)
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE invsvc_outbox (seq, base_url, moved)")
+    for path, words in ((text, "not a SQLite database"), (other, "of another version")):
+        with pytest.raises(JournalError, match=words):
+            async with Outbox.open(path, client):
+                pass
+    assert text.read_text() == "no database" * 100
 
 
 TOMORROWS = "{", '{"of_tomorrow":1,'
@@ -145,11 +139,12 @@ async def test_payload_that_no_longer_fits(service, client, place, caplog, spoil
     hook = service.seed_webhook().id
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
         async with Outbox.open(place, client) as outbox:
-            [key] = await enqueue(outbox, client.webhooks.update(hook, description="first"))
+            first, second = changes(client, hook, "first", "second")
+            [key] = await enqueue(outbox, first)
             await spoil(outbox, *spoilt)
             async with outbox.dispatching():
                 outcome = await verdict_of(outbox, key)
-                [other] = await enqueue(outbox, client.webhooks.update(hook, description="second"))
+                [other] = await enqueue(outbox, second)
                 await verdict_of(outbox, other)
                 assert (outcome.verdict, outcome.applied) == (Verdict.NOT_APPLIED, False)
                 assert "was not sent" in outcome.message
@@ -180,16 +175,21 @@ async def test_write_in_doubt_that_no_longer_fits(service, client, place, caplog
     assert service.arrivals("webhooks.create") == 1
 
 
-async def test_writes_after_one_in_flight_that_no_longer_fits(service, client, place, caplog):
+async def test_writes_after_one_in_flight_that_no_longer_fits(service, place, caplog):
     """
     What an earlier deployment may have sent and this one cannot read is UNKNOWN, and nothing is sent for it.
 
-    Later writes are sent, those to its own thing and others: only that one is left alone.
+    Later writes are sent, those to its own thing once it can no longer take effect, also after a restart.
     """
+    policy = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, clock_slack=0.0, clock_band=0.0)
     hook = service.seed_webhook().id
     service.script("webhooks.update", "apply, then hang")
-    async with Outbox.open(place, client) as outbox:
-        [unfit] = await enqueue(outbox, client.webhooks.update(hook, description="unfit"))
+    async with (
+        client_of(service, reconcile=policy, timeout=Timeouts(attempt=0.5)) as client,
+        Outbox.open(place, client) as outbox,
+    ):
+        first, *later = changes(client, hook, "unfit", "late", "later")
+        [unfit] = await enqueue(outbox, first)
         async with outbox.dispatching(grace=0.0):
             await service.arrived("webhooks.update")
         await spoil(outbox, *TOMORROWS)
@@ -199,19 +199,11 @@ async def test_writes_after_one_in_flight_that_no_longer_fits(service, client, p
             assert "may have been sent, and cannot be settled" in outcome.message
             assert unfit in caplog.text
             assert service.arrivals("webhooks.update") == 1
-            await outbox._store.store.rows("UPDATE {s}entries SET done_at = done_at - 60000")
-            later = client.webhooks.update(hook, description="next"), update(client, service)
-            assert await verdicts_of(outbox, await enqueue(outbox, *later)) == [Verdict.APPLIED] * 2
-    assert service.arrivals("webhooks.update") == 3
-
-
-async def test_table_of_another_version(client, tmp_path):
-    """That of the application's file is refused in words, as the tables of each store are."""
-    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
-        connection.execute("CREATE TABLE invsvc_outbox (seq, base_url, moved)")
-    with pytest.raises(JournalError, match="of another version"):
-        async with Outbox.open(tmp_path / "app.db", client):
-            pass
+        for write in later:
+            async with outbox.dispatching():
+                assert await ended(outbox, write, update(client, service)) == [Verdict.APPLIED] * 2
+                assert time.time() * 1000 >= (await outbox._store.entry(unfit)).done_at + 700
+    assert written(service.ledger.entries, hook) == ["unfit", "late", "later"]
 
 
 async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, client, outbox, monkeypatch):
@@ -224,44 +216,13 @@ async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, clien
 
     session = options_of(client).session
     monkeypatch.setattr(session, "clock", Clock())
-    entry = {
-        "state": State.DONE,
-        "operation": "webhooks.update",
-        "verdict": "unknown",
-        "common": 1,
-        "intent": "{}",
-    }
     ahead = round(time.time() * 1000) + 3_600_000
-    unknown = [Entry(seq=number, key=f"order-{number}", thing=f"webhook wh_{number}", done_at=ahead, **entry)
-               for number in (1, 2, 3)]  # fmt: skip
+    unknown = [
+        Entry(
+            seq=number, key=f"order-{number}", thing=f"webhook wh_{number}", state=State.DONE, done_at=ahead,
+            operation="webhooks.update", verdict="unknown", common=1, intent="{}",
+        )
+        for number in (1, 2, 3)
+    ]  # fmt: skip
     await Earlier(outbox._sending, outbox._store.store)._close_lines(unknown)
     assert len(waits) == 1
-
-
-async def test_file_with_a_write_in_flight_that_no_longer_fits(service, tmp_path):
-    """The next write to its thing is sent once it can no longer take effect, also after a restart."""
-    path = tmp_path / "app.db"
-    policy = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, clock_slack=0.0, clock_band=0.0)
-    service.script("webhooks.update", "apply, then hang")
-    async with (
-        client_of(service, reconcile=policy, timeout=Timeouts(attempt=0.5)) as client,
-        Outbox.open(path, client) as outbox,
-    ):
-
-        async def enqueued(text):
-            [key] = await enqueue(outbox, client.webhooks.update(hook, description=text))
-            return key
-
-        hook = service.seed_webhook().id
-        unfit = await enqueued("unfit")
-        async with outbox.dispatching(grace=0.0):
-            await service.arrived("webhooks.update")
-        await spoil(outbox, *TOMORROWS)
-        late = await enqueued("late")
-        async with outbox.dispatching():
-            assert (await verdict_of(outbox, late)).verdict is Verdict.APPLIED
-            assert time.time() * 1000 >= (await outbox._store.entry(unfit)).done_at + 700
-        later = await enqueued("later")
-        async with outbox.dispatching():
-            assert (await verdict_of(outbox, later)).verdict is Verdict.APPLIED
-    assert written(service.ledger.entries) == ["unfit", "late", "later"]

@@ -8,7 +8,6 @@ import os
 import re
 import socket
 
-import asyncpg
 import pytest
 
 from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Timeouts, Verdict
@@ -22,13 +21,23 @@ from invsvc_async.durable.results import Consumer
 from invsvc_async.outbox import dispatch
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.writing import cut_off
-from tests.outbox.conftest import enqueue, entries_of, update, verdict_of, verdicts_of, written
+from tests.outbox.conftest import (
+    changes,
+    ended,
+    enqueue,
+    entries_of,
+    update,
+    verdict_of,
+    verdicts_of,
+    written,
+)
 from tests.soak.outboxes import run
-from tests.support.database import database, failing_at_cancellation
+from tests.support.database import failing_at_cancellation
 from tests.support.database_proxy import database_proxy
 from tests.support.waiting import until, until_no
 
 LANES = 64
+DEAD_OWNER = "UPDATE {s}lanes SET owner = 'another.1'"
 
 
 @pytest.mark.untraced
@@ -50,13 +59,10 @@ async def test_two_dispatchers_keep_the_order(service, client, outbox, address):
         second.dispatching(),
     ):
         for number in range(12):
-            writes = [client.webhooks.update(hook, description=f"{number:02}") for hook in hooks]
-            keys = await enqueue(outbox, *writes)
-        for key in keys:
-            await verdict_of(outbox, key)
+            keys = await enqueue(outbox, *(update(client, service, f"{number:02}", hook) for hook in hooks))
+        await verdicts_of(outbox, keys)
     for hook in hooks:
-        sent = written(service.ledger.entries, hook)
-        assert sent == [f"{number:02}" for number in range(12)]
+        assert written(service.ledger.entries, hook) == [f"{number:02}" for number in range(12)]
 
 
 async def test_lane_lost_and_acquired_again(service, address):
@@ -68,14 +74,13 @@ async def test_lane_lost_and_acquired_again(service, address):
         Outbox.open(address, client) as outbox,
         outbox.dispatching(),
     ):
-        first, second, third = (client.webhooks.update(hook, description=text) for text in texts)
-        keys = await enqueue(outbox, first, second)
+        *earlier, third = changes(client, hook, *texts)
+        keys = await enqueue(outbox, *earlier)
         await service.arrived("webhooks.update")
-        await outbox._store.store.rows("UPDATE {s}lanes SET owner = 'another.1'")  # which is dead
+        await outbox._store.store.rows(DEAD_OWNER)
         await until_no(lambda: outbox._store.store.rows("SELECT 1 FROM {s}lanes WHERE owner = 'another.1'"))
         keys += await enqueue(outbox, third)
-        outcomes = [await verdict_of(outbox, key) for key in keys]
-    assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
+        assert await verdicts_of(outbox, keys) == [Verdict.APPLIED] * 3
     assert written(service.ledger.effects()) == list(texts)
 
 
@@ -93,7 +98,7 @@ async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, addr
             write = client.webhooks.update(other, description="of the outbox").keyed("order-17")
             [key] = await enqueue(outbox, write)
             await service.arrived("webhooks.update", 2)
-            await outbox._store.store.rows("UPDATE {s}lanes SET owner = 'another.1'")  # which is dead
+            await outbox._store.store.rows(DEAD_OWNER)
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
         assert (len(before), [intent.identity for intent in client.unsettled]) == (1, before)
 
@@ -107,7 +112,7 @@ async def test_process_that_sends_says_who_it_is(service, client, outbox):
         return worker if worker.done else None
 
     async with outbox.dispatching():
-        await verdicts_of(outbox, await enqueue(outbox, update(client, service)))
+        await ended(outbox, update(client, service))
         [key] = await enqueue(outbox, update(client, service))
         worker = await until(shown)
         owner = await outbox._store.owner_of((await outbox._store.entry(key)).lane)
@@ -116,40 +121,13 @@ async def test_process_that_sends_says_who_it_is(service, client, outbox):
     assert worker.rate > 0
 
 
-async def test_database_restarted_in_the_middle(service, client, outbox, address):
-    """A restart of the database holds the dispatcher up, and loses nothing."""
-    async with outbox.dispatching():
-        for _ in range(2):
-            connection = await asyncpg.connect(database().address)
-            [key] = await enqueue(outbox, update(client, service, "x"))
-            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-            await connection.close()
-            await database().restart()
-    assert len(service.ledger.entries) == 2
-
-
-async def test_credentials_on_one_database_see_only_their_own(service, client, outbox, address):
-    """Another credential has an outbox of its own."""
-    await enqueue(outbox, update(client, service).keyed("one"))
-    async with (
-        client_of(service, credential=ApiKey(service.issue_key())) as rotated,
-        Outbox.open(address, rotated) as other,
-        other.dispatching(),
-    ):
-        await verdicts_of(other, await enqueue(other, update(rotated, service, "theirs").keyed("two")))
-        assert [entry.key for entry in await entries_of(other)] == ["two"]
-    assert written(service.ledger.entries) == ["theirs"]
-
-
 async def test_write_for_another_team(service, client, address):
     """A client that acts on one team sends what was enqueued for another."""
     teams = service.teams
     async with client_of(service, team=teams[0]) as mine, Outbox.open(address, mine) as outbox:
         hook = service.seed_webhook(team=teams[1]).id
-        write = mine.for_team(teams[1]).webhooks.update(hook, description="x")
-        [key] = await enqueue(outbox, write)
         async with outbox.dispatching():
-            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+            assert await ended(outbox, *changes(mine.for_team(teams[1]), hook, "x")) == [Verdict.APPLIED]
 
 
 async def test_callback_outlives_a_database_that_fails(service, client, outbox, monkeypatch, caplog):
@@ -168,15 +146,24 @@ async def test_callback_outlives_a_database_that_fails(service, client, outbox, 
             await given.wait()
 
 
-async def test_new_credential_that_continues_the_outbox(service, client, outbox, address):
-    """With ``same_mode`` a rotated key sends what the old one has left."""
-    [key] = await enqueue(outbox, update(client, service, "x"))
+async def test_new_credential(service, client, outbox, address):
+    """It has an outbox of its own. With ``same_mode`` a rotated key sends what the old one has left."""
+    keys = await enqueue(outbox, update(client, service, "left"))
     async with (
         client_of(service, credential=ApiKey(service.issue_key())) as rotated,
         Outbox.open(address, rotated, same_mode=True) as continued,
         continued.dispatching(),
     ):
-        assert (await verdict_of(continued, key)).verdict is Verdict.APPLIED
+        assert await verdicts_of(continued, keys) == [Verdict.APPLIED]
+    await enqueue(outbox, update(client, service, "not sent"))
+    async with (
+        client_of(service, credential=ApiKey(service.issue_key())) as another,
+        Outbox.open(address, another) as other,
+        other.dispatching(),
+    ):
+        await ended(other, update(another, service, "theirs").keyed("two"))
+        assert [entry.key for entry in await entries_of(other)] == ["two"]
+    assert written(service.ledger.entries) == ["left", "theirs"]
 
 
 async def test_new_credential_where_several_have_an_outbox(service, client, outbox, connection, address):
@@ -204,10 +191,8 @@ async def test_absent_write_is_sent_until_it_is_applied(service, client, outbox)
     """A write that the service keeps failing without an effect is sent again, and holds back the next to its thing."""
     hook = service.seed_webhook().id
     service.script("webhooks.update", *["500"] * 3)
-    writes = [client.webhooks.update(hook, description=text) for text in ("first", "second")]
     async with outbox.dispatching():
-        for key in await enqueue(outbox, *writes):
-            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+        assert await ended(outbox, *changes(client, hook, "first", "second")) == [Verdict.APPLIED] * 2
     effects = written(service.ledger.effects("webhooks.update"))
     assert (effects, service.arrivals("webhooks.update")) == (["first", "second"], 5)
 
@@ -216,10 +201,8 @@ async def test_absent_write_is_sent_until_it_is_applied(service, client, outbox)
 async def test_absent_write_that_must_not_be_sent_again(service, client, outbox, policy):
     """The policy of a write counts: it is then NOT_APPLIED after its only send."""
     service.script("webhooks.update", "500", "500")
-    write = update(client, service, "x")
-    [key] = await enqueue(outbox, write.with_policy(**policy))
     async with outbox.dispatching():
-        assert (await verdict_of(outbox, key)).verdict is Verdict.NOT_APPLIED
+        assert await ended(outbox, update(client, service).with_policy(**policy)) == [Verdict.NOT_APPLIED]
     assert service.arrivals("webhooks.update") == 1
 
 
@@ -228,11 +211,9 @@ async def test_write_that_always_fails_without_an_effect(service, client, outbox
     monkeypatch.setattr(dispatch, "MOST_ROUNDS", 1)
     hook = service.seed_webhook().id
     service.script("webhooks.update", "500", "500")
-    writes = [client.webhooks.update(hook, description=text) for text in ("spoilt", "next")]
-    spoilt, later = await enqueue(outbox, *writes)
     async with outbox.dispatching():
-        assert (await verdict_of(outbox, later)).verdict is Verdict.APPLIED
-        assert (await verdict_of(outbox, spoilt)).verdict is Verdict.NOT_APPLIED
+        verdicts = await ended(outbox, *changes(client, hook, "spoilt", "next"))
+    assert verdicts == [Verdict.NOT_APPLIED, Verdict.APPLIED]
     assert written(service.ledger.effects()) == ["next"]
 
 
@@ -242,55 +223,43 @@ async def test_newer_write_in_flight_beyond_those_fetched_first(service, client,
     hook, others = service.seed_webhook().id, [service.seed_webhook().id for _ in range(3)]
     service.script("webhooks.update", "403", *["apply, then hang"] * 4)
     async with outbox.dispatching(grace=0.0):
-        [old] = await enqueue(outbox, client.webhooks.update(hook, description="old"))
+        first, last = changes(client, hook, "old", "new")
+        [old] = await enqueue(outbox, first)
         assert (await verdict_of(outbox, old)).verdict is Verdict.REFUSED
-        between = [client.webhooks.update(other, description="x") for other in others]
-        *_, new = await enqueue(outbox, *between, client.webhooks.update(hook, description="new"))
+        *_, new = await enqueue(outbox, *(update(client, service, hook=other) for other in others), last)
         await service.arrived("webhooks.update", 5)
     assert await outbox.get(new) is None
     await outbox.retry(old)
     async with outbox.dispatching():
-        outcomes = [await verdict_of(outbox, key) for key in (old, new)]
-    assert [outcome.verdict for outcome in outcomes] == [Verdict.NOT_APPLIED, Verdict.APPLIED]
-    sent = written(service.ledger.effects(), hook)
-    assert sent == ["new"]
+        assert await verdicts_of(outbox, [old, new]) == [Verdict.NOT_APPLIED, Verdict.APPLIED]
+    assert written(service.ledger.effects(), hook) == ["new"]
 
 
-async def test_process_with_a_longer_silence(service, address):
+async def test_process_with_a_longer_silence(client, outbox, address):
     """What it may rely on to send is not taken over by one with a shorter silence before its own is over."""
-    longer = address.replace("silence=1", "silence=60")
-    async with (
-        client_of(service) as client,
-        Outbox.open(longer, client) as patient,
-        Outbox.open(address, client) as hasty,
-    ):
-        one, other = (
-            Leases(each._store.store, options_of(client).session.clock) for each in (patient, hasty)
-        )
+    async with Outbox.open(address.replace("silence=1", "silence=60"), client) as patient:
+        clock = options_of(client).session.clock
+        one, other = (Leases(each._store.store, clock) for each in (patient, outbox))
         await one.beat()
         assert len(await one.take(LANES)) == LANES
         text = "UPDATE {s}members SET seen = seen - $2 WHERE name = $1"
         for seconds, many in ((50.0, 0), (20.0, LANES)):
-            await hasty._store.store.rows(text, one.name, seconds)
+            await outbox._store.store.rows(text, one.name, seconds)
             assert len(await other.take(LANES)) == many
 
 
 async def test_key_of_a_dropped_write_is_used_again(service, client, outbox):
     """A dispatcher that has the dropped write in its queue sends the new one under its key, once."""
     hook = service.seed_webhook().id
-    texts = "before", "wrong", "right"
-    before, wrong, right = (client.webhooks.update(hook, description=text).keyed("k") for text in texts)
+    before, wrong, right, last = changes(client, hook, "before", "wrong", "right", "last")
     service.script("webhooks.update", "slow 0.5")
     async with outbox.dispatching():
-        await enqueue(outbox, before.keyed("before"), wrong)
+        await enqueue(outbox, before, wrong.keyed("k"))
         await service.arrived("webhooks.update")
         assert await outbox.drop("k")
-        [key] = await enqueue(outbox, right)
-        outcome = await verdict_of(outbox, key)
-        [last] = await enqueue(outbox, client.webhooks.update(hook, description="last"))
-        await verdict_of(outbox, last)
-    sent = written(service.ledger.entries)
-    assert (sent, outcome.applied) == (["before", "right", "last"], True)
+        for write in (right.keyed("k"), last):
+            assert await ended(outbox, write) == [Verdict.APPLIED]
+    assert written(service.ledger.entries) == ["before", "right", "last"]
 
 
 async def test_key_of_a_dropped_create_is_used_again(service, client, address):
@@ -302,21 +271,10 @@ async def test_key_of_a_dropped_create_is_used_again(service, client, address):
         await enqueue(outbox, *before, wrong)
         await service.arrived("webhooks.create", 4)
         assert await outbox.drop("k")
-        [key] = await enqueue(outbox, right)
-        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+        assert await ended(outbox, right) == [Verdict.APPLIED]
         assert service.arrivals("webhooks.list") == 1  # before the first write: none is settled
     sent = [entry.body["url"] for entry in service.ledger.entries]
     assert sorted(sent) == [f"https://{at}.example" for at in (0, 1, 2, 3, 5)]
-
-
-async def test_write_that_is_being_sent_is_not_dropped(service, client, outbox):
-    """What may have been sent stays, because its verdict is needed."""
-    service.script("webhooks.update", "slow 0.3")
-    async with outbox.dispatching():
-        [key] = await enqueue(outbox, update(client, service, "x"))
-        await service.arrived("webhooks.update")
-        assert not await outbox.drop(key)
-        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
 
 
 async def test_dispatching_twice_is_refused(outbox):
@@ -343,19 +301,14 @@ async def test_dispatching_that_ends_as_its_database_fails(outbox, monkeypatch, 
 
 async def test_idle_dispatcher_whose_sign_of_life_is_refused(service, client, outbox, caplog):
     """The log says that nothing is sent, and why, though there is nothing to send. It goes on by itself."""
-
-    async def sent(text):
-        [key] = await enqueue(outbox, update(client, service, text))
-        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with outbox.dispatching(), asyncio.timeout(60):
-            await sent("before")
+            assert await ended(outbox, update(client, service)) == [Verdict.APPLIED]
             await outbox._store.store.rows("ALTER TABLE {s}members RENAME TO moved")
             await until(lambda: "nothing is sent" in caplog.text)
             assert "refused a statement" in caplog.text
             await outbox._store.store.rows("ALTER TABLE {s}moved RENAME TO members")
-            await sent("after")
+            assert await ended(outbox, update(client, service)) == [Verdict.APPLIED]
 
 
 async def test_idle_dispatcher_whose_database_goes_away(service, client, caplog):
@@ -363,15 +316,13 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, caplog)
     async with database_proxy() as proxy:
         address = proxy.journal("away").replace("batch=", "outbox=")
         async with Outbox.open(address, client) as outbox, outbox.dispatching(), asyncio.timeout(60):
-            [key] = await enqueue(outbox, update(client, service, "earlier"))
-            await verdict_of(outbox, key)  # from now on it has its lanes, and nothing to read
+            await ended(outbox, update(client, service))  # from now on it has its lanes, and nothing to read
             outbox._store.store.patience = 0.1
             proxy.cut()
             await until(lambda: "Nothing is sent until it is back" in caplog.text)
             await proxy.open()
             outbox._store.store.patience = 30.0
-            [key] = await enqueue(outbox, update(client, service, "later"))
-            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+            assert await ended(outbox, update(client, service)) == [Verdict.APPLIED]
 
 
 async def test_client_that_is_closed_too_early(service, address, caplog):
@@ -439,6 +390,5 @@ async def test_commit_below_what_was_read(service, client, address, connection):
     async with Outbox.open(slow, client) as outbox, outbox.dispatching():
         async with connection.transaction():
             late = await outbox.enqueue(connection, client.webhooks.create(**HOOK))
-            for key in await enqueue(outbox, *(client.webhooks.create(**HOOK) for _ in range(130))):
-                await verdict_of(outbox, key)
+            await ended(outbox, *(client.webhooks.create(**HOOK) for _ in range(130)))
         assert (await verdict_of(outbox, late, 30)).verdict is Verdict.APPLIED

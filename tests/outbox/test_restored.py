@@ -14,11 +14,15 @@ from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_of_unfit
 from tests.batch.conftest import HOOK
 from tests.durable.stores import copy_tables, go_to_another_timeline, put_tables_back
-from tests.outbox.conftest import enqueue, entries_of, spoil, update, verdict_of, verdicts_of, written
+from tests.outbox.conftest import changes, ended, enqueue, spoil, update, verdicts_of, written
 from tests.support.database import TABLES_MADE_ANEW
 from tests.support.waiting import until, until_no
 
 OF_BEFORE = ("entries", "unheard", "states", "facts")
+CUT_OFF = """
+SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+    WHERE pid <> pg_backend_pid() AND application_name LIKE 'invsvc%'
+"""
 
 
 async def sent(outbox, keys):
@@ -38,20 +42,19 @@ async def test_database_restored_from_a_backup(service, client, outbox, address,
     """Nothing is sent and the words say why; once told, what the backup has as open is settled before it is sent."""
     await sent(outbox, await enqueue(outbox, client.webhooks.create(**HOOK)))
     hook = service.seed_webhook().id
-    writes = [client.webhooks.create(**HOOK), client.webhooks.update(hook, description="sent")]
-    keys = await enqueue(outbox, *writes)
+    keys = await enqueue(outbox, client.webhooks.create(**HOOK), update(client, service, "sent", hook))
     await put_back(outbox, lambda: sent(outbox, keys))
     requests = service.arrivals()
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with outbox.dispatching(), asyncio.timeout(60):
             await until(lambda: "restored from a backup" in caplog.text)
             # What comes now cannot have been sent.
-            [late] = await enqueue(outbox, client.webhooks.update(hook, description="late"))
+            [late] = await enqueue(outbox, update(client, service, "late", hook))
     assert "with --restored (restored=True)" in caplog.text
     assert service.arrivals() == requests
     async with Outbox.open(address, client, restored=True) as told:
         assert await sent(told, [*keys, late]) == [Verdict.APPLIED] * 3
-        more = await enqueue(outbox, client.webhooks.update(hook, description="more"))
+        more = await enqueue(outbox, update(client, service, "more", hook))
         assert await sent(told, more) == [Verdict.APPLIED]  # told once: this one is not in doubt
         assert '"is_open":false' in await told._store.facts.get("restored")
     assert await sent(outbox, await enqueue(outbox, client.webhooks.create(**HOOK)))
@@ -61,51 +64,33 @@ async def test_database_restored_from_a_backup(service, client, outbox, address,
     )
 
 
-async def test_write_of_a_copy_is_not_dropped(service, client, outbox):
-    """It may have been sent since the copy was made; what was enqueued later is dropped."""
-    writes = [update(client, service, "x") for _ in range(2)]
-    [first, late] = await enqueue(outbox, *writes)
-    through = (await outbox._store.entry(first)).seq
-    await outbox._store.facts.put("restored", f'{{"through": {through}, "since": null}}')
-    assert [await outbox.drop(key) for key in (first, late)] == [False, True]
-    assert [entry.key for entry in await entries_of(outbox)] == [first]
-
-
 async def test_complete_database_in_another_place(service, client, outbox, address):
     """With ``moved`` what is open is sent without a doubt."""
     await sent(outbox, [])
-    keys = await enqueue(outbox, update(client, service, "x"))
-
-    async def nothing():
-        pass
-
-    await put_back(outbox, nothing)
+    keys = await enqueue(outbox, update(client, service))
+    await put_back(outbox, lambda: asyncio.sleep(0))
     async with Outbox.open(address, client, moved=True) as told:
         assert await sent(told, keys) == [Verdict.APPLIED]
 
 
-@pytest.fixture
-async def file(tmp_path, client):
-    """Give the file of an application with an outbox that has sent a write, and a function that enqueues."""
-    path = tmp_path / "app.db"
-
-    async def fill(*writes):
-        async with Outbox.open(path, client) as outbox, aiosqlite.connect(path) as made:
-            await made.execute("BEGIN")
-            keys = [await outbox.enqueue(made, write) for write in writes]
-            await made.commit()
-        return keys
-
+async def fill(path, client, *writes):
+    """Enqueue writes in the outbox in the file at *path*, and return their keys."""
     async with Outbox.open(path, client) as outbox:
+        return await enqueue(outbox, *writes)
+
+
+@pytest.fixture
+async def path(tmp_path, client):
+    """Return the path of an application's file, whose outbox was used."""
+    async with Outbox.open(tmp_path / "app.db", client) as outbox:
         await sent(outbox, [])
-    return path, fill
+    return tmp_path / "app.db"
 
 
 @pytest.mark.parametrize("lost", ["the journal too", "only the journal", "only the application's file"])
-async def test_files_put_back(service, client, file, tmp_path, lost):
+async def test_files_put_back(service, client, path, tmp_path, lost):
     """An older journal, or none, is refused in words; once told, what may have been sent is settled first."""
-    path, fill = file
-    keys = await fill(client.webhooks.create(**HOOK), update(client, service, "x"))
+    keys = await fill(path, client, client.webhooks.create(**HOOK), update(client, service))
     kept = tmp_path / "kept"
     shutil.copytree(tmp_path, kept, ignore=shutil.ignore_patterns("kept"))
     async with Outbox.open(path, client) as outbox:
@@ -135,49 +120,38 @@ async def test_files_put_back(service, client, file, tmp_path, lost):
 
 
 @pytest.mark.parametrize("first", ["open", "done"])
-async def test_file_put_back_whose_key_is_used_again(service, client, file, tmp_path, first):
+async def test_file_put_back_whose_key_is_used_again(service, client, path, tmp_path, first):
     """The journal has another write under the key. That one ends, then the new one is sent, then what came after it."""
-    path, fill = file
-    hook = service.seed_webhook().id
+    before, after, last = changes(client, service.seed_webhook().id, "before", "after", "last")
     kept = shutil.copy(path, tmp_path / "kept.db")
-    await fill(client.webhooks.update(hook, description="before").keyed("order-1"))
+    await fill(path, client, before.keyed("order-1"))
     async with Outbox.open(path, client) as outbox:
         if first == "done":
             await sent(outbox, ["order-1"])
         else:  # the process was killed once its row was in the journal
             await outbox._store.move()
     shutil.copy(kept, path)
-    await fill(
-        client.webhooks.update(hook, description="after").keyed("order-1"),
-        client.webhooks.update(hook, description="last").keyed("order-2"),
-    )
+    await fill(path, client, after.keyed("order-1"), last.keyed("order-2"))
     async with Outbox.open(path, client) as outbox:
         assert await outbox.get("order-1") is None
         assert await sent(outbox, ["order-2", "order-1"]) == [Verdict.APPLIED] * 2
     assert written(service.ledger.effects()) == ["before", "after", "last"]
 
 
-async def sent_after_its_copy(client, path, keys):
-    """Copy the application's file, send the write of *keys*, and put the copy back, without the journal."""
-    kept = path.with_name("kept")
-    shutil.copy(path, kept)
-    async with Outbox.open(path, client) as outbox:
-        assert await sent(outbox, keys) == [Verdict.APPLIED]
-    shutil.copy(kept, path)
-    for beside in path.parent.glob("app.db-outbox-*"):
-        beside.unlink()
-
-
 @pytest.mark.parametrize("moved", [True, False])
-async def test_writes_of_a_copy_that_do_not_fit(service, client, file, moved):
+async def test_writes_of_a_copy_that_do_not_fit(service, client, path, moved):
     """
     What an older copy has as to do may have been sent: it is UNKNOWN if the code cannot read it, then settled.
 
     So may what was not moved to the journal when the copy was made.
     """
-    path, fill = file
-    keys = await fill(client.webhooks.create(**HOOK))
-    await sent_after_its_copy(client, path, keys)
+    keys = await fill(path, client, client.webhooks.create(**HOOK))
+    kept = shutil.copy(path, path.with_name("kept"))
+    async with Outbox.open(path, client) as outbox:
+        assert await sent(outbox, keys) == [Verdict.APPLIED]
+    shutil.copy(kept, path)
+    for beside in path.parent.glob("app.db-outbox-*"):
+        beside.unlink()
     change = "webhooks.create", "webhooks.gone"
     if not moved:
         async with aiosqlite.connect(path) as made:
@@ -213,48 +187,25 @@ def test_whether_an_unfit_write_may_have_been_sent(intent, verdict):
 
 async def test_enqueuing_goes_on_through_a_restore(service, client, outbox, connection, address):
     """What the process has stored once may be missing in the copy, so it is stored again."""
-    hook = service.seed_webhook().id
-    await enqueue(outbox, client.webhooks.update(hook, description="before"))
-    await connection.execute(
-        f"TRUNCATE {outbox._store.store.schema}.commons, {outbox._store.store.schema}.entries"
-    )
-    text = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-    await connection.execute(f"{text} AND application_name LIKE 'invsvc%'")
+    await enqueue(outbox, update(client, service, "before"))
+    schema = outbox._store.store.schema
+    await connection.execute(f"TRUNCATE {schema}.commons, {schema}.entries")
+    await connection.execute(CUT_OFF)
     await until_no(outbox._store.store._pool.get_size)
-    [key] = await enqueue(outbox, client.webhooks.update(hook, description="after"))
+    keys = await enqueue(outbox, update(client, service, "after"))
     async with Outbox.open(address, client) as other:
-        assert await sent(other, [key]) == [Verdict.APPLIED]
+        assert await sent(other, keys) == [Verdict.APPLIED]
 
 
 async def test_database_restored_under_an_idle_dispatcher(service, client, outbox, connection, caplog):
     """The words say why nothing is sent, though there is nothing to send. It goes on once it may."""
-    text = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with outbox.dispatching(), asyncio.timeout(60):
             await until_no(lambda: outbox._store.store._place is None)
             outbox._store.store._place["timeline"] = "00000077"
-            await connection.execute(f"{text} AND application_name LIKE 'invsvc%'")
+            await connection.execute(CUT_OFF)
             await until(lambda: "restored from a backup" in caplog.text)
-            [key] = await enqueue(outbox, update(client, service, "later"))
-            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED  # the place was accepted
-
-
-async def test_tables_that_are_restored_under_a_dispatcher(service, client, outbox, connection, caplog):
-    """What the copy has as open is not sent again, although no connection ended."""
-    schema, hook = outbox._store.store.schema, service.seed_webhook().id
-    async with outbox.dispatching(), asyncio.timeout(60):
-        [first] = await enqueue(outbox, client.webhooks.update(hook, description="first"))
-        await verdict_of(outbox, first)  # from now on it has its lanes
-        async with connection.transaction():
-            key = await outbox.enqueue(connection, client.webhooks.update(hook, description="second"))
-            await connection.execute(f"CREATE TABLE {schema}.copy AS TABLE {schema}.entries")
-        await verdict_of(outbox, key)
-        async with connection.transaction():
-            await connection.execute(f"SET LOCAL search_path = {schema}; {TABLES_MADE_ANEW}")
-        while "the tables were made anew" not in caplog.text:
-            assert len(service.ledger.entries) == 2
-            await asyncio.sleep(0.01)
-    assert len(service.ledger.entries) == 2
+            assert await ended(outbox, update(client, service)) == [Verdict.APPLIED]  # the place was accepted
 
 
 async def test_second_restore_from_a_copy_that_was_made_after_the_first(

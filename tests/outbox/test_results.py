@@ -7,6 +7,7 @@ import logging
 import signal
 
 from invsvc_async import Outbox, Verdict
+from invsvc_async.client import options_of
 from invsvc_async.durable.leases import Leases, Sign
 from invsvc_async.durable.results import Consumer
 from invsvc_async.outbox import outbox as module
@@ -31,25 +32,6 @@ async def taken(outbox, count):
     return keys
 
 
-async def consumer_of(outbox):
-    """Return what takes verdicts in a process that gives one sign of life."""
-    leases = Leases(outbox._store.store, outbox._sending.session.clock, gives=True)
-    await leases.beat(Sign(sends=False))
-    return Consumer(leases)
-
-
-async def test_consumers_share_the_verdicts(service, client, outbox, address):
-    """Two consumers that are under way at once get different ones."""
-    keys = await finished(outbox, *updates(client, service, 20))
-    async with Outbox.open(address, client) as other:
-        one, two = outbox.results(), other.results()
-        found = [(await anext(one)).key, (await anext(two)).key]
-        await one.aclose()
-        await two.aclose()
-    assert len(set(found)) == 2
-    assert set(found) <= set(keys)
-
-
 async def test_consumer_that_leaves_wakes_the_others(service, client, outbox, monkeypatch):
     """What it has not acknowledged is given to them at once, and not when they look the next time."""
     monkeypatch.setattr(module, "_POLL", 600.0)
@@ -67,7 +49,10 @@ async def test_consumer_that_leaves_wakes_the_others(service, client, outbox, mo
 async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(service, client, outbox):
     """The verdict is another's, which may not have passed it on yet."""
     keys = await finished(outbox, *updates(client, service, 1))
-    dead, other = await consumer_of(outbox), await consumer_of(outbox)
+    clock = options_of(client).session.clock
+    dead, other = (Consumer(Leases(outbox._store.store, clock, gives=True)) for _ in range(2))
+    for consumer in (dead, other):
+        await consumer._leases.beat(Sign(sends=False))
     [entry] = await dead.take(5)
     await dead._leases.end()
     assert [each.key for each in await other.take(5)] == keys

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-import signal
 import sqlite3
 import sys
 import threading
@@ -16,8 +14,16 @@ import pytest
 
 from invsvc_async import ApiKey, InvalidRequestError, JournalError, Outbox, Verdict
 from tests.batch.conftest import client_of
-from tests.outbox.conftest import enqueue, entries_of, update, verdict_of, written
-from tests.outbox.test_results import taken
+from tests.outbox.conftest import (
+    changes,
+    ended,
+    enqueue,
+    entries_of,
+    update,
+    verdict_of,
+    verdicts_of,
+    written,
+)
 from tests.support.waiting import cancel, until
 
 PROGRAM = """
@@ -80,10 +86,7 @@ async def test_dispatching_that_is_cancelled_again_and_again(service, client, pa
     service.script("webhooks.update", "hang")
 
     async def use():
-        async with (
-            Outbox.open(path, client) as outbox,
-            outbox.dispatching(grace=600),
-        ):
+        async with Outbox.open(path, client) as outbox, outbox.dispatching(grace=600):
             await enqueue(outbox, update(client, service))
             await asyncio.Event().wait()
 
@@ -103,8 +106,7 @@ async def test_application_file_that_is_replaced(service, client, outbox, path, 
     """Its dispatcher would see nothing that is enqueued from now on: that is an error in the log, again and again."""
     copied = shutil.copy(path, path.with_name("restored.db"))
     async with outbox.dispatching():
-        [key] = await enqueue(outbox, update(client, service))
-        await verdict_of(outbox, key)
+        await ended(outbox, update(client, service))
         shutil.move(copied, path)
         await until(lambda: "deleted or replaced" in caplog.text)
     with pytest.raises(JournalError, match=r"app\.db: the file was emptied, deleted or replaced"):
@@ -119,13 +121,12 @@ async def test_killed_process_leaves_nothing_out(service, client, path):
         sys.executable, "-c", PROGRAM, service.base_url, service.api_key, str(path), *hooks
     )
     await service.arrived("webhooks.update", 6)
-    os.kill(child.pid, signal.SIGKILL)
+    child.kill()
     await child.wait()
     async with aiosqlite.connect(path) as connection:
         orders = {key async for (key,) in await connection.execute("SELECT key FROM orders")}
     async with Outbox.open(path, client) as outbox, outbox.dispatching():
-        for key in orders:
-            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+        assert {*await verdicts_of(outbox, orders)} == {Verdict.APPLIED}
     effects = sorted(entry.path_id for entry in service.ledger.effects("webhooks.update"))
     assert effects == sorted(hooks[int(key.partition("-")[2])] for key in orders)
 
@@ -165,14 +166,13 @@ async def test_write_in_doubt_of_another_mode(service, client, path):
 async def test_row_that_was_moved_before_a_kill(service, client, outbox, connection, path):
     """Moved, and not marked so before the process was killed, it is not sent once more."""
     hook = service.seed_webhook().id
-    [key] = await enqueue(outbox, client.webhooks.update(hook, description="x"))
+    [key] = await enqueue(outbox, update(client, service, hook=hook))
     [(intent,)] = await connection.execute_fetchall("SELECT intent FROM invsvc_outbox")
     async with outbox.dispatching():
         await verdict_of(outbox, key)
         await connection.execute("UPDATE invsvc_outbox SET moved = 0, intent = ?", (intent,))
         await connection.commit()
-        [later] = await enqueue(outbox, update(client, service))
-        await verdict_of(outbox, later)
+        await ended(outbox, update(client, service))
         assert (await outbox.get(key)).verdict is Verdict.APPLIED
     assert [entry.path_id for entry in service.ledger.entries].count(hook) == 1
     assert await connection.execute_fetchall("SELECT moved, intent FROM invsvc_outbox") == [(1, "")] * 2
@@ -181,15 +181,14 @@ async def test_row_that_was_moved_before_a_kill(service, client, outbox, connect
 async def test_kill_while_a_write_is_dropped(service, client, outbox, connection):
     """Its row was deleted, and its verdict not yet: another write under its key is sent all the same."""
     service.script("webhooks.update", "403")
-    [key] = await enqueue(outbox, update(client, service, "wrong").keyed("order-17"))
     async with outbox.dispatching():
-        assert (await verdict_of(outbox, key)).verdict is Verdict.REFUSED
+        assert await ended(outbox, update(client, service, "wrong").keyed("order-17")) == [Verdict.REFUSED]
     await connection.execute("DELETE FROM invsvc_outbox")
     await connection.commit()
     await enqueue(outbox, update(client, service, "right").keyed("order-17"))
     async with outbox.dispatching():
         await service.arrived("webhooks.update", 2)
-        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+        assert (await verdict_of(outbox, "order-17")).verdict is Verdict.APPLIED
     assert written(service.ledger.effects()) == ["right"]
 
 
@@ -203,9 +202,8 @@ async def test_drop_after_a_kill_while_a_write_was_taken_up(service, client, out
     assert await outbox.drop(key)
     assert await connection.execute_fetchall("SELECT key FROM invsvc_outbox") == []
     assert await entries_of(outbox) == []
-    [other] = await enqueue(outbox, update(client, service, "other"))
     async with outbox.dispatching():
-        assert (await verdict_of(outbox, other)).verdict is Verdict.APPLIED
+        assert await ended(outbox, update(client, service, "other")) == [Verdict.APPLIED]
     assert written(service.ledger.entries) == ["other"]
 
 
@@ -218,17 +216,15 @@ async def test_reading_beside_the_process_that_sends(service, client, outbox, co
             await verdict_of(outbox, done)
         assert (await reader.get(done)).verdict is Verdict.APPLIED
         assert [entry.verdict for entry in await entries_of(reader)] == ["applied"]
-        for act in (
-            reader.retry(done),
-            reader.drop(done),
-            reader.prune(older_than=0),
-            anext(reader.results()),
-        ):
+        acts = reader.retry(done), reader.drop(done), reader.prune(older_than=0), anext(reader.results())
+        for act in acts:
             with pytest.raises(JournalError, match="opened with reading=True"):
                 await act
         await connection.execute("BEGIN")
         with pytest.raises(JournalError, match="opened with reading=True"):
             await reader.enqueue(connection, update(other, service))
+        with pytest.raises(JournalError, match="opened with reading=True"):
+            reader.enqueue_sync(connection, update(other, service))
         await connection.rollback()
         with pytest.raises(JournalError, match="the outbox in that process"):
             async with Outbox.open(path, other):
@@ -240,28 +236,14 @@ async def test_reading_beside_the_process_that_sends(service, client, outbox, co
             pass
 
 
-async def test_kill_while_an_acknowledged_verdict_is_forgotten(service, client, path):
-    """The write was reopened, and the process killed: its new verdict is given all the same."""
-    service.script("webhooks.update", "403")
-    async with Outbox.open(path, client) as outbox:
-        [key] = await enqueue(outbox, update(client, service))
-        async with outbox.dispatching():
-            await verdict_of(outbox, key)
-        await outbox.retry(key)
-        assert await outbox._store.store.rows("SELECT 1 FROM unheard") == []
-    async with Outbox.open(path, client) as outbox, outbox.dispatching():
-        async with asyncio.timeout(60):
-            assert await taken(outbox, 1) == [key]
-
-
 async def test_write_beside_the_outbox_while_one_is_sent_again(service, client, outbox):
     """One that is proven absent is not sent over a newer write of the same client to its thing; its verdict says so."""
-    hook = service.seed_webhook(description="before")
+    hook = service.seed_webhook().id
     service.script("webhooks.update", "reset", "reset")
     async with outbox.dispatching():
-        [key] = await enqueue(outbox, client.webhooks.update(hook.id, description="older"))
+        [key] = await enqueue(outbox, update(client, service, "older", hook))
         await service.arrived("webhooks.update", 1)
-        newer = await client.webhooks.update(hook.id, description="newer").outcome()
+        newer = await update(client, service, "newer", hook).outcome()
         older = await verdict_of(outbox, key)
     assert (newer.verdict, older.verdict) == (Verdict.APPLIED, Verdict.NOT_APPLIED)
     assert older.evidence.cause == "overtaken"
@@ -270,16 +252,13 @@ async def test_write_beside_the_outbox_while_one_is_sent_again(service, client, 
 
 async def test_refused_write_beside_the_outbox_while_one_is_sent_again(service, client, outbox):
     """A newer write that did nothing has overtaken nothing: what was committed is sent."""
-    hook = service.seed_webhook(description="before")
-    await client.webhooks.update(hook.id, description="first")
+    first, older, *newer = changes(client, service.seed_webhook().id, "first", "older", "newer", "newest")
+    await first
     service.script("webhooks.update", "reset", "reset", "403", "422")
-    change = client.webhooks.update
     async with outbox.dispatching():
-        [key] = await enqueue(outbox, change(hook.id, description="older"))
+        keys = await enqueue(outbox, older)
         await service.arrived("webhooks.update", 2)
-        beside = [change(hook.id, description=text).outcome() for text in ("newer", "newest")]
-        newer = await asyncio.gather(*beside)
-        older = await verdict_of(outbox, key)
-    assert [each.verdict for each in (*newer, older)] == [Verdict.REFUSED, Verdict.REFUSED, Verdict.APPLIED]
-    effects = service.ledger.effects("webhooks.update")
-    assert [entry.body["description"] for entry in effects] == ["first", "older"]
+        refused = await asyncio.gather(*(write.outcome() for write in newer))
+        assert [each.verdict for each in refused] == [Verdict.REFUSED] * 2
+        assert await verdicts_of(outbox, keys) == [Verdict.APPLIED]
+    assert written(service.ledger.effects()) == ["first", "older"]

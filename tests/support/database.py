@@ -31,24 +31,18 @@ class Database:
         self._server = get_server(folder, cleanup_mode="delete")
         self.address = self._server.get_uri()
 
+    async def control(self, *arguments: str) -> None:
+        """Run ``pg_ctl``, and wait until the server has done what it says."""
+        server = self._server
+        command = [server.bin_path / "pg_ctl", "-D", server.pgdata, "-w", "-t", "300", "-l", server.log]
+        child = await asyncio.create_subprocess_exec(
+            *map(str, command), *arguments, stdout=asyncio.subprocess.DEVNULL, user=server.system_user
+        )
+        assert await child.wait() == 0, await asyncio.to_thread(Path(server.log).read_text)
+
     async def restart(self) -> None:
         """Stop it at once, dropping every connection, and start it again."""
-        server = self._server
-        command = [
-            server.bin_path / "pg_ctl",
-            "-D",
-            server.pgdata,
-            "-m",
-            "fast",
-            "-w",
-            "-l",
-            server.log,
-            "restart",
-        ]
-        child = await asyncio.create_subprocess_exec(
-            *map(str, command), stdout=asyncio.subprocess.DEVNULL, user=server.system_user
-        )
-        assert await child.wait() == 0, "the database did not come back"
+        await self.control("-m", "fast", "restart")
 
     def at(self, **settings: object) -> str:
         """Return the address with *settings* in its query."""

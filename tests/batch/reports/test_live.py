@@ -81,7 +81,7 @@ async def all_of_rest(run):
         pass
 
 
-async def test_pause_and_the_length_of_the_input(service, tmp_path, journal):
+async def test_pause_and_the_length_of_the_input(service, tmp_path, journal, path):
     """While the service is away, the reason and the next probe are shown, and how much the input has."""
     file = tmp_path / "w.jsonl"
     file.write_text("".join(create_lines(50)))
@@ -113,7 +113,7 @@ async def test_pause_and_the_length_of_the_input(service, tmp_path, journal):
     assert (live["done"], live["expected"], live["state"]) == (0, 50, "paused")
     assert after["limits"] == []
     assert (after["done"], after["expected"], after["state"]) == (50, 50, "finished")
-    if journal == tmp_path / "run.db":
+    if journal == path:
         assert after["workers"] is None
     else:
         [worker] = after["workers"]
@@ -125,35 +125,31 @@ def has_lasted(run):
     return any(each.ended > each.begun for each in run.pauses)
 
 
-def test_status_of_a_process_that_is_gone():
-    """It is not current, and a text of another form is none."""
-    given = (
-        '{"host": "h", "pid": 1, "begun": 1, "at": 1, "ended": false, "pauses": [], "limited_by": "x", '
-        '"is_paused": true, "next_probe": 1, "seconds": {}}'
-    )
-    (gone,) = statuses_in(
-        {"run status 1": given, "run status 2": "{}", "run status 3": "x", "run total": "5"}
-    )
-    assert gone == Status(
-        host="h", pid=1, begun=1, at=1, ended=False, pauses=[], limited_by="x", is_paused=True, next_probe=1.0,
+def status(at):
+    """Return the status of a process that did not end by itself."""
+    return Status(
+        host="h", pid=1, begun=1, at=at, ended=False, pauses=[], limited_by="away", is_paused=True, next_probe=1.0,
         seconds={},
     )  # fmt: skip
+
+
+def test_status_of_a_process_that_is_gone():
+    """It is not current, and a text of another form is none."""
+    gone, text = status(at=1), msgspec.json.encode(status(at=1)).decode()
+    given = {"run status 1": text, "run status 2": "{}", "run status 3": "x", "run total": "5"}
+    assert [*statuses_in(given)] == [gone]
     assert gone.is_lost
     assert not gone.is_current
 
 
-async def test_process_that_was_killed_before(service, client, tmp_path):
+async def test_process_that_was_killed_before(service, client, path):
     """In a file, the status of a killed process says nothing of the batch once another process has it."""
-    journal = tmp_path / "run.db"
-    async with Batch.open(journal, client) as batch:
+    async with Batch.open(path, client) as batch:
         await all_of(batch, creates(client, 1))
-        gone = Status(
-            host="h", pid=1, begun=1, at=round(time.time() * 1000) - 5, ended=False, pauses=[], limited_by="away",
-            is_paused=True, next_probe=1.0, seconds={},
-        )  # fmt: skip
+        gone = status(at=round(time.time() * 1000) - 5)
         batch.entries.facts.put("run status h:1", msgspec.json.encode(gone).decode())
         await all_of(batch, creates(client, 5, start=1))
-        live = await read(journal)
+        live = await read(path)
     assert (live["state"], live["limits"], live["secrets_lost"]) == ("finished", [], 0)
 
 
@@ -201,9 +197,8 @@ async def test_what_a_reading_costs(client, tmp_path, monkeypatch, form):
     assert costs[0] == costs[1] > 0
 
 
-async def test_file_that_nobody_uses_stays_as_it_is(client, tmp_path):
+async def test_file_that_nobody_uses_stays_as_it_is(client, tmp_path, path):
     """Reading leaves no file beside it, changes none, and says when the batch changed it."""
-    path = tmp_path / "run.db"
     async with Batch.open(path, client) as batch:
         await all_of(batch, creates(client, 3))
         await read(path)
@@ -216,9 +211,8 @@ async def test_file_that_nobody_uses_stays_as_it_is(client, tmp_path):
     assert {each.name: each.stat().st_mtime_ns for each in tmp_path.iterdir()} == before
 
 
-async def test_batch_that_ends_while_it_is_watched(client, tmp_path):
+async def test_batch_that_ends_while_it_is_watched(client, path):
     """The watch keeps nothing from the file: once it has ended too, there is no log beside it."""
-    path = tmp_path / "run.db"
     async with Batch.open(path, client) as batch:
         await all_of(batch, creates(client, 3))
         opened = watching(path)

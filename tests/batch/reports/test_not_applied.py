@@ -13,13 +13,7 @@ import pytest
 
 from invsvc_async import Absent, CallOptions, PersonToken
 from invsvc_async.batch import Batch
-from invsvc_async.batch.reports.not_applied import (
-    _ADVICE,
-    Group,
-    Groups,
-    command_for,
-    groups_of,
-)
+from invsvc_async.batch.reports.not_applied import _ADVICE, Group, Groups, command_for, groups_of
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.sending import content_of
 from invsvc_async.cli.app import run
@@ -57,19 +51,16 @@ def lines_of(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("tag", [None, "ours", True])
-@pytest.mark.parametrize("team", [None, "team_9"])
-@pytest.mark.parametrize("operation", WRITES)
-async def test_arguments_of_each_operation(service, operation, team, tag):
+@pytest.mark.parametrize("team", [{}, {"team": "team_9"}])
+@pytest.mark.parametrize(
+    ("operation", "more"),
+    [*((name, {}) for name in WRITES), *(("webhooks.create", {"tag": tag}) for tag in ("ours", True))],
+)
+async def test_arguments_of_each_operation(service, operation, more, team):
     """The arguments taken from an intent make the same write again."""
-    given = WRITES[operation] | ({} if team is None else {"team": team})
-    if tag is not None:
-        if operation != "webhooks.create":
-            return
-        given |= {"tag": tag}
-    credential = service.person_token if operation == "users.update_preferences" else service.api_key
-    kind = {"credential": PersonToken(service.person_token)} if credential != service.api_key else {}
-    async with client_of(service, **kind) as client:
+    given, is_of_person = WRITES[operation] | more | team, operation == "users.update_preferences"
+    credential = {"credential": PersonToken(service.person_token)} if is_of_person else {}
+    async with client_of(service, **credential) as client:
         first = as_write(client, operation, given)
         back = arguments_of(intent_of(first._spec))
         second = as_write(client, operation, json.loads(json.dumps(back, default=str)))
@@ -109,9 +100,9 @@ def test_many_writes_of_many_causes():
 
 
 @pytest.fixture
-async def journal(service, client, tmp_path):
+async def journal(service, client, path):
     """Return the journal of a batch with refused, not applied, superseded, overtaken and unknown writes."""
-    path, hooks = tmp_path / "run.db", [service.seed_webhook() for _ in range(2)]
+    hooks = [service.seed_webhook() for _ in range(2)]
     journey = service.seed_journey()
     service.script("webhooks.update", "422", "403")
     service.script("journeys.update", "403")
@@ -151,39 +142,36 @@ def group(verdict, advice, *keys, count=0):
 
 
 @pytest.mark.parametrize(
-    ("groups", "commands"),
+    ("what", "groups", "commands"),
     [
-        ([group(Verdict.REFUSED, "Change that, then retry.", "a")], ["retry J --verdict refused"]),
-        ([group(Verdict.NOT_APPLIED, "It happened not. Retry.", "a")], ["retry J --verdict not-applied"]),
-        ([group(Verdict.REFUSED, "Correct them: report --failed FILE.", "a")], ["report J --failed out.jsonl"]),
-        ([group(Verdict.UNKNOWN, "Check the dashboard.", "a")], [None]),
+        ("batch", [group(Verdict.REFUSED, "Change that, then retry.", "a")], ["retry J --verdict refused"]),
+        ("batch", [group(Verdict.NOT_APPLIED, "It happened not. Retry.", "a")], ["retry J --verdict not-applied"]),
+        ("batch", [group(Verdict.REFUSED, "Correct them: report --failed FILE.", "a")], ["report J --failed out.jsonl"]),
+        ("batch", [group(Verdict.UNKNOWN, "Check the dashboard.", "a")], [None]),
         (
+            "batch",
             [group(Verdict.NOT_APPLIED, "Leave these, or retry --force.", "-a", "b c"),
              group(Verdict.NOT_APPLIED, "Retry.", "d")],
             ["retry J --force -- -a 'b c'", "retry J --verdict not-applied"],
         ),
         (
+            "batch",
             [group(Verdict.SUPERSEDED, "If yours is to win, retry.", "a", count=6),
              group(Verdict.SUPERSEDED, "Retry.", "d")],
             [None, "retry J d"],
         ),
+        (  # a journal's writes are not run by verdict
+            "journal",
+            [group(Verdict.SUPERSEDED, "Retry.", "a b", "c d"),
+             group(Verdict.REFUSED, "Correct: --failed FILE.", "e")],
+            ["retry J 'a b' 'c d'", None],
+        ),
     ],
 )  # fmt: skip
-def test_command_of_a_group(groups, commands):
+def test_command_of_a_group(what, groups, commands):
     """It does what the advice says, and chooses no writes of other groups that it could harm."""
-    expected = [each and f"invsvc batch {each}" for each in commands]
-    assert [command_for(each, groups, "J", "batch") for each in groups] == expected
-
-
-def test_command_of_a_group_in_a_journal():
-    """It names keys, because a journal's writes are not run by verdict."""
-    groups = [
-        group(Verdict.SUPERSEDED, "Retry.", "a b", "c d"),
-        group(Verdict.REFUSED, "Correct: --failed FILE.", "e"),
-    ]
-    assert [command_for(each, groups, "J", "journal") for each in groups] == [
-        "invsvc journal retry J 'a b' 'c d'", None,
-    ]  # fmt: skip
+    expected = [each and f"invsvc {what} {each}" for each in commands]
+    assert [command_for(each, groups, "J", what) for each in groups] == expected
 
 
 def test_command_quotes_the_journal():
@@ -230,12 +218,12 @@ async def test_groups_are_shown_everywhere(journal, capsys, tmp_path):
 
 
 @pytest.mark.usefixtures("credential_in_environment")
-async def test_end_of_a_run_says_why(service, client, tmp_path, capsys):
+async def test_end_of_a_run_says_why(service, client, tmp_path, capsys, path):
     """What a run prints at its end has the causes, and what to do."""
     service.script("webhooks.create", "422")
     file = tmp_path / "writes.jsonl"
     file.write_text(line_of("webhooks.create", "row-1", **HOOK))
-    assert await invsvc(file, "--journal", tmp_path / "run.db", "--no-secrets") == 1
+    assert await invsvc(file, "--journal", path, "--no-secrets") == 1
     out = capsys.readouterr().out
     assert "refused: HTTP 422" in out
     assert "  - row-1 (webhooks.create): " in out
@@ -303,7 +291,7 @@ def test_every_cause_has_advice():
     assert set(get_args(Cause)) == set(_ADVICE)
 
 
-async def test_what_a_line_cannot_have(service, client, tmp_path, capsys):
+async def test_what_a_line_cannot_have(service, client, tmp_path, capsys, path):
     """Headers of a call and a user-supplied reader are not written out, and the command says so."""
 
     async def reader(_client, _intent):
@@ -312,9 +300,9 @@ async def test_what_a_line_cannot_have(service, client, tmp_path, capsys):
     service.script("webhooks.create", "422")
     traced = CallOptions(headers={"X-Trace": "t-1"})
     write = client.write("POST", "/webhooks", json=HOOK, reader=reader, options=traced).keyed("row-1")
-    assert [each.verdict for each in await run_all(tmp_path / "run.db", client, [write])] == [Verdict.REFUSED]
+    assert [each.verdict for each in await run_all(path, client, [write])] == [Verdict.REFUSED]
     out = tmp_path / "out.jsonl"
-    assert await invsvc("report", tmp_path / "run.db", "--failed", out) == 0
+    assert await invsvc("report", path, "--failed", out) == 0
     assert [line["key"] for line in lines_of(out)] == ["row-1"]
     err = capsys.readouterr().err
     assert "row-1: the file lacks its reader" in err

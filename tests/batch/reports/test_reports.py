@@ -26,9 +26,9 @@ from tests.support.browser import CHROMIUM, browser
 
 
 @pytest.fixture
-async def journal(service, client, tmp_path):
+async def journal(service, client, path):
     """Return the journal of a batch in which one write was refused, one is unknown and two are applied."""
-    path, hooks = tmp_path / "run.db", [service.seed_webhook() for _ in range(4)]
+    hooks = [service.seed_webhook() for _ in range(4)]
     service.script("webhooks.update", "403", "apply, then 500", "apply, then reset")
     service.script("webhooks.get", *["pass"] * 4)
     async with Batch.open(path, client, concurrency=1) as batch:
@@ -91,12 +91,6 @@ async def test_report_where_nothing_can_be_written(journal, capsys):
     with foreign_folder(journal) as folder:
         assert await asyncio.to_thread(run, ["batch", "report", str(folder / journal.name)]) == 1
     assert "Copy it" in capsys.readouterr().err
-
-
-async def test_report_while_the_batch_runs(journal, client, capsys):
-    """A journal can be reported on while its owner works."""
-    async with Batch.open(journal, client):
-        assert "webhooks.update" in await told_by(capsys, journal)
 
 
 async def test_page_needs_nothing_else(journal, tmp_path):
