@@ -53,8 +53,10 @@ def compare(commit: str, files: Sequence[str], *, runs: int) -> tuple[list[Row],
     """
     Measure *files* for *commit* and for this tree, *runs* times each; return the rows of both.
 
+    An old package may lack what a file measures: then only this tree has its rows.
+
     Raises:
-        subprocess.CalledProcessError: *commit* does not exist, or its package cannot be measured.
+        subprocess.CalledProcessError: *commit* does not exist, or this tree cannot be measured.
     """
     sides: dict[str, list[Row]] = {"before": [], "after": []}
     order = random.Random(runs)
@@ -66,7 +68,12 @@ def compare(commit: str, files: Sequence[str], *, runs: int) -> tuple[list[Row],
             for name in files:
                 for side in order.sample(list(sides), 2):
                     print(f"run {run + 1} of {runs}: {name}, {side}", file=sys.stderr, flush=True)
-                    sides[side] += measured_once(name, cwd=folder, env=_first_on_path(paths[side]))
+                    try:
+                        sides[side] += measured_once(name, cwd=folder, env=_first_on_path(paths[side]))
+                    except subprocess.CalledProcessError:
+                        if side == "after":
+                            raise
+                        print(f"{name} cannot be measured for {commit}", file=sys.stderr, flush=True)
     return sides["before"], sides["after"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -86,6 +87,25 @@ def test_package_that_is_measured(monkeypatch, tmp_path):
     (found,) = changes(*against.compare("HEAD", ["page"], runs=2))
     assert sorted(seen) == [[False, True], [False, True], [True, True], [True, True]]
     assert (found.before, found.after, found.verdict) == (2.0, 1.0, "better")
+
+
+@pytest.mark.parametrize("fails_for_both", [False, True])
+def test_file_that_an_older_package_cannot_run(tmp_path, monkeypatch, fails_for_both):
+    """Only this tree is measured then; if that fails, it is an error."""
+
+    def measured_once(name, *, env, **_):
+        if fails_for_both or os.pathsep in env["PYTHONPATH"]:  # which begins with the older package
+            raise subprocess.CalledProcessError(1, name)
+        return rows(1.0)
+
+    packed(tmp_path, monkeypatch)
+    monkeypatch.setattr(against, "measured_once", measured_once)
+    if fails_for_both:
+        with pytest.raises(subprocess.CalledProcessError):
+            against.compare("HEAD", ["doubt"], runs=1)
+    else:
+        before, after = against.compare("HEAD", ["doubt"], runs=1)
+        assert (before, len(after)) == ([], 1)
 
 
 def packed(folder, monkeypatch):
