@@ -10,6 +10,7 @@ import attrs
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.intents import was_seen_undone, without_lost_sends
 from invsvc_async.durable.last_writes import (
+    close_line,
     in_flight_of,
     last_writes,
     learn,
@@ -19,7 +20,6 @@ from invsvc_async.durable.last_writes import (
 from invsvc_async.durable.records import intent_of
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.kinds import replaces
-from invsvc_async.writes.new_intent import close_line
 from invsvc_async.writes.state_reads import StateReader
 
 if TYPE_CHECKING:

@@ -42,13 +42,12 @@ from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import as_new, in_doubt
 from invsvc_async.durable.key_claims import ENDED, FREED, Claims, Found, KeyedRun, KeyTakenError
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
-from invsvc_async.durable.last_writes import Left, learn
+from invsvc_async.durable.last_writes import Left, close_line, learn
 from invsvc_async.durable.records import intent_of, outcome_of
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.writes.driver import AnyDriver, Driver, new_run, run_of
 from invsvc_async.writes.new_intent import (
-    close_line,
     intent_of as new_intent,
     new_start,
     new_tag,

@@ -18,6 +18,8 @@ from invsvc_async.codec.exact_json import MEMBERS, Wire, salvage
 from invsvc_async.durable.entry import ANSWERED, Entry, State, unreadable
 from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
+from invsvc_async.reconcile.facts import Known
+from invsvc_async.reconcile.history import Resumed
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.storage.dialect import MOST, slices
 from invsvc_async.writes.register import WriteRegister, sound, version_of
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from invsvc_async.durable.store import Store
+    from invsvc_async.reconcile.history import Reading
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome
+    from invsvc_async.transport.session import ClientState
 
 
 MOST_LARGE = 4096  # bytes: a larger graph is left out of a stored state
@@ -121,6 +126,18 @@ def _state_of(row: Left) -> Wire:
     if not isinstance(state, dict):
         raise unreadable(row.thing, "it is no object")
     return state
+
+
+def close_line(session: ClientState, thing: str, intent: Intent, *seen: Reading) -> None:
+    """
+    Delay the next write to *thing* as long as *intent*, which is UNKNOWN, may have an effect.
+
+    Only the service's clock shows how long ago it was sent: what was *seen* shows that clock.
+    """
+    resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
+    known = Known(BY_NAME[intent.operation], intent, (resumed, *seen))
+    if known.free_at > resumed.at:
+        session.writes.close(thing, intent.identity, known.free_at)
 
 
 async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:

@@ -80,7 +80,7 @@ def header_in(headers: Headers | None, name: str) -> str | None:
         return headers.get(name)
     if not isinstance(headers, dict):
         return by_name(headers).get(name)
-    plain: dict[str, Any] = headers
+    plain: Any = headers
     length = len(name)  # comparing lengths first costs half of lowering every name
     found = [plain[key] for key in plain if len(key) == length and key.lower() == name]
     if not found:

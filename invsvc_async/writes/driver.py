@@ -369,8 +369,9 @@ class Driver(Generic[T]):
                 "ReconcilePolicy(journey_reader=…) to a read that it has, or to None.",
             )
         slack = known.policy.clock_slack
-        is_steady = self.session.server_clock.is_steady(start_of((*self.history, reading)[0]), slack)
-        return reading if is_steady else attrs.evolve(reading, steady=False)
+        if self.session.server_clock.is_steady(start_of((*self.history, reading)[0]), slack):
+            return reading
+        return attrs.evolve(reading, steady=False)
 
     async def _look_before(self, looks: StateReader, name: str) -> Reading:
         """Read before the first send, which has the other half of the call's time."""

@@ -22,7 +22,7 @@ from invsvc_async.models.common import Model
 from invsvc_async.reconcile.attempts import sent_at_once
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique
-from invsvc_async.reconcile.history import Bounds, History, Reading, Resumed, Send
+from invsvc_async.reconcile.history import Bounds, History, Resumed, Send
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope, revised
 from invsvc_async.reconcile.kinds import KINDS, Kind, kind_of_write
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
@@ -336,18 +336,6 @@ def taken_up(
     return Start(intent, (resumed,))
 
 
-def close_line(session: ClientState, thing: str, intent: Intent, *seen: Reading) -> None:
-    """
-    Delay the next write to *thing* as long as *intent*, which is UNKNOWN, may have an effect.
-
-    Only the service's clock shows how long ago it was sent: what was *seen* shows that clock.
-    """
-    resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
-    known = Known(BY_NAME[intent.operation], intent, (resumed, *seen))
-    if known.free_at > resumed.at:
-        session.writes.close(thing, intent.identity, known.free_at)
-
-
 async def close_lines_of_leftovers(session: ClientState, journal: Journal) -> None:
     """Close the lines of the open intents in *journal* for as long as their writes may still land."""
     writes = session.writes
@@ -361,4 +349,6 @@ async def close_lines_of_leftovers(session: ClientState, journal: Journal) -> No
             line = line_of(request_of(intent), intent.scope.team, intent.tag)
             writes.add_leftover(intent, line)
             if line is not None:
-                close_line(session, line, intent)
+                resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
+                known = Known(BY_NAME[intent.operation], intent, (resumed,))
+                writes.close(line, intent.identity, known.free_at)
