@@ -211,7 +211,7 @@ class Outbox:
 
         Raises:
             InvalidRequestError: As :meth:`enqueue`. Nothing was inserted.
-            JournalError: There is no such outbox, or it was opened with ``reading=True``. Nothing was inserted.
+            JournalError: The database has none, or it was opened with ``reading=True``. Nothing was inserted.
             Exception: An error of the driver, as it is.
         """
         spec = self._accepted(write)
