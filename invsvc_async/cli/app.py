@@ -19,7 +19,6 @@ import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from invsvc_async._version import __version__
-from invsvc_async.cli.options import Group
 from invsvc_async.cli.output import Exit, as_json, discard_output, fail, note
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.storage.private_file import errors_naming
@@ -83,6 +82,8 @@ class Commands(TyperGroup):
         module = import_module(f"invsvc_async.cli.commands.{_MODULES.get(cmd_name, cmd_name)}")
         group = getattr(module, "list_" if cmd_name == "list" else cmd_name)
         if not isinstance(group, typer.Typer):
+            from invsvc_async.cli.options import Group  # the help needs none of what it imports
+
             command, group = group, Group()
             group.add(command, short=cmd_name in _SHORT)
         found = _for_people(typer.main.get_command(group))
@@ -123,7 +124,7 @@ def _for_people(command: Any) -> Any:  # Any: the same
 
 
 _SETTINGS: dict[str, Any] = {"pretty_exceptions_enable": False, "context_settings": vars(_HELP)}
-app: Group = Group(cls=Commands, add_completion=True, **_SETTINGS)
+app: typer.Typer = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode="markdown", **_SETTINGS)
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's signature
