@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
 from collections import Counter
@@ -34,6 +33,7 @@ from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import check_path, is_postgres
+from invsvc_async.writes.results import hand_over
 from invsvc_async.writes.write import Write, value_of
 
 if TYPE_CHECKING:
@@ -354,9 +354,7 @@ class Outbox:
         failed: Counter[str] = Counter()
         async for result in self._verdicts(failed):
             try:
-                given = on_result(result)
-                if given is not None and inspect.isawaitable(given):
-                    await given
+                await hand_over(on_result, result)
             except (Exception, asyncio.CancelledError) as error:
                 raise_if_cancelled()  # otherwise what the callback awaited was cancelled
                 failed[result.key] += 1
