@@ -156,7 +156,9 @@ class Gate(aiohttp.Payload):
         Without *force*, an open connection is left alone, because another request may use it already.
         """
         if self.transport is not None and (force or self.transport.is_closing()):
-            sender: asyncio.Transport = getattr(self._tls, "_transport", None) or self.transport
+            sender = self.transport if self._tls is None else getattr(self._tls, "_transport", None)
+            if sender is None:  # its connection is lost; asked about it, a transport of TLS would raise
+                return
             sock = sender.get_extra_info("socket")
             if sock is not None:
                 with suppress(OSError, ValueError):  # it is closed already

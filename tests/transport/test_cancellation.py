@@ -9,7 +9,16 @@ import pytest
 from invsvc_async.errors import ConfigurationError, ResponseLostError
 from invsvc_async.reconcile.history import End
 from invsvc_async.transport.transport import Transport
-from tests.support.raw_server import OK, RawServer, obliging, on_both_loops, request_to, silent, transport_for
+from tests.support.raw_server import (
+    OK,
+    RawServer,
+    obliging,
+    on_both_loops,
+    request_to,
+    server_tls,  # noqa: F401 - a fixture
+    silent,
+    transport_for,
+)
 from tests.transport.test_bytes_sent import FullQueue
 
 pytestmark = pytest.mark.every_python
@@ -130,6 +139,29 @@ async def test_cancelled_while_reading(said, method):
 
         await asyncio.wait_for(left.wait(), 30)
         assert (exchange.end, exchange.answer) == (End.LOST, b"")
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_cancelled_as_tls_loses_its_connection(method, server_tls):  # noqa: F811 - the fixture
+    """It ends as cancelled and lost, although asyncio's transport is closed a second time."""
+
+    async def script(peer):
+        await peer.arrival()
+        await peer.send(OK[:-4])
+        spoken.set()
+        await peer.gone()
+
+    async def lost():
+        await spoken.wait()
+        await ticks(3)
+        [gate] = transport._in_flight
+        gate._tls._transport.abort()  # as a reset; TLS learns of it just before the task runs
+
+    spoken = asyncio.Event()
+    async with RawServer(script, context=server_tls) as server, transport_for(server) as transport:
+        await cancelled(transport, exchange := request_to(server, method), lost())
+
+        assert exchange.end is End.LOST
 
 
 @pytest.mark.parametrize("warm", [False, True])
