@@ -76,6 +76,7 @@ def test_applied_that_never_happened():
     ("operation", "path_id", "body", "before"),
     [
         ("journeys.update", "jrn_1", {"name": "May"}, {"jrn_1": {"name": "May", "status": "draft"}}),
+        ("webhooks.update", "wh_1", {"description": ""}, {"wh_1": {"url": "https://a.example/"}}),
         ("webhooks.delete", "wh_1", None, {"wh_2": {}}),
     ],
 )

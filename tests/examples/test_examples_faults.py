@@ -90,7 +90,8 @@ async def test_two_applications_of_each_framework(place, monkeypatch, framework)
     """
     made = shops_of(framework, monkeypatch)
     async with faulty(monkeypatch, 29) as service, SERVERS[framework]() as one, SERVERS[framework]() as two:
-        journeys = [service.seed_journey(name="before").id for _ in range(36)] + ["nowhere"] * 4
+        journeys = [service.seed_journey(name="before").id for _ in range(32)]
+        journeys += [f"nowhere-{n}" for n in range(8)]  # refused, unless a fault leaves it in doubt
         async with aiohttp.ClientSession(str(one.base_url)) as browser:
             load = Load(browser, 20, 40, random.Random(29))
             renames = [rename(*each) for each in zip((one, two) * 20, journeys, strict=True)]
