@@ -80,19 +80,21 @@ class Slots:
         timed_out = exchange.end is End.LOST and exchange.timed_out
         if answered or timed_out:
             times = exchange.started, exchange.ended
-            self._knee.note(*times, refused=refused, timed_out=timed_out, in_flight=self._counted())
+            counted = self._counted(self._loop.time())
+            self._knee.note(*times, refused=refused, timed_out=timed_out, in_flight=counted)
 
     @property
     def free(self) -> int:
         """The number of free slots."""
-        return max(min(self._knee.size - self._counted(), self._knee.most - self.in_use), 0)
+        counted = self._counted(self._loop.time())
+        return max(min(self._knee.size - counted, self._knee.most - self.in_use), 0)
 
     @property
     def limit(self) -> str | None:
         """What keeps a write from being sent now, in a few words."""
         if self.in_use >= self._knee.most:
             return f"concurrency: {self.in_use:,} in flight"
-        if (counted := self._counted()) >= self._knee.size:
+        if (counted := self._counted(self._loop.time())) >= self._knee.size:
             hanging = self.in_use - counted
             return f"adaptive limit: {counted:,} in flight{f', {hanging:,} more hang' if hanging else ''}"
         return f"rate: {1 / self._gap:,.3g} a second" if self._gap else None
@@ -111,14 +113,14 @@ class Slots:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _counted(self) -> int:
-        return self.in_use - self._knee.in_flight.hanging(self._loop.time())
+    def _counted(self, now: float) -> int:
+        return self.in_use - self._knee.in_flight.hanging(now)
 
     def _try(self, write: object) -> bool:
         now, due = self._loop.time(), self._due
         if self.in_use >= self._knee.most:
             return False
-        if self._counted() >= self._knee.size:
+        if self._counted(now) >= self._knee.size:
             due = max(due, self._knee.in_flight.next_hangs_at())
         if now < due:
             if self._timer is None or abs(self._wakes_at - due) > _BURST:

@@ -317,7 +317,7 @@ class WriteRegister(Struct, eq=False):
     def closed_for(self, line: str | None) -> float:
         """Return for how many more seconds *line* is not open to all."""
         thing = self._things.get(line or "", _NO_RECORD)
-        return max(thing.opens_at(None) - self.clock.now(), 0.0)
+        return max(thing.opens_at(None) - self.clock.now(), 0.0) if thing.closed_until else 0.0
 
     def is_busy(self, line: str) -> bool:
         """Return whether a write of *line* runs, or may still land, or could when the last one ended."""
