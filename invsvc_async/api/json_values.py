@@ -114,6 +114,8 @@ MEMBERS: Form = [{"id": "text", "role": "text"}]
 
 def check_form(form: Form, value: Given, address: str, problems: Problems) -> None:
     """Add what *value* has beside *form*, and what it lacks of it.  Text that must be there is not empty."""
+    if value is None and any(each.startswith(f"{address}: ") for each in problems):
+        return  # it is in place of what could not be converted
     if is_object(form) and is_object(value):
         known = {name.removesuffix("?"): name for name in form}
         missing = (key for key, name in known.items() if key == name and key not in value)
@@ -127,7 +129,5 @@ def check_form(form: Form, value: Given, address: str, problems: Problems) -> No
     elif isinstance(form, list) and is_list(value):
         for at, item in enumerate(value):
             check_form(form[0], item, f"{address}[{at}]", problems)
-    else:
-        wanted = form if isinstance(form, str) else kind_of(form)
-        if kind_of(value) != wanted:
-            problems.append(f"{address}: is {kind_of(value)}, not {wanted}")
+    elif kind_of(value) != (wanted := form if isinstance(form, str) else kind_of(form)):
+        problems.append(f"{address}: is {kind_of(value)}, not {wanted}")

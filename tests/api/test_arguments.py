@@ -178,6 +178,7 @@ def test_update_without_a_field() -> None:
         ({"trigger_type": True}, "trigger_type"),
         ({"graph": []}, "graph"),
         ({"graph": {"nodes": []}}, "graph.edges"),
+        ({"graph": object()}, "graph"),
     ],
 )
 def test_journey_field_beyond_its_bounds(given: dict[str, Any], name: str) -> None:
@@ -218,6 +219,8 @@ def test_graph_is_copied() -> None:
         ("nodes.0.position.z", 1),
         ("nodes.0.position.x", "1"),
         ("nodes.0.position.x", True),
+        ("nodes.0.position.x", object()),
+        ("nodes.0.position", object()),
         ("nodes.0.position.y", UNSET),
         ("nodes.0.data", UNSET),
         ("nodes.0.data.other", 1),
