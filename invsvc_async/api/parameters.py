@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 from invsvc_async.api import json_values
-from invsvc_async.api.json_values import Given, Problems, is_list, is_object, kind_of, to_wire
+from invsvc_async.api.json_values import Given, Problems, is_list, kind_of, to_wire
 from invsvc_async.api.operations import Form, Parameter
 from invsvc_async.codec.exact_json import EPOCH
 from invsvc_async.errors import FieldError
@@ -119,12 +119,6 @@ def _integer(parameter: Parameter, value: Given, problems: Problems) -> int:
     return 0
 
 
-def _number(parameter: Parameter, value: Given, problems: Problems) -> Wire:
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-        problems.append(f"{parameter.name}: is {kind_of(value)}, not a number")
-    return to_wire(value, parameter.name, problems)
-
-
 def _flag(parameter: Parameter, value: Given, problems: Problems) -> Wire:
     if not isinstance(value, bool):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not true or false")
@@ -148,13 +142,6 @@ def _time(parameter: Parameter, value: Given, problems: Problems) -> int:
                 f"{parameter.name}: is {kind_of(value)}, not an aware datetime, a date or epoch ms"
             )
     return 0
-
-
-def _object(parameter: Parameter, value: Given, problems: Problems) -> Wire:
-    wire = to_wire(value, parameter.name, problems)
-    if wire is not None and not is_object(wire):
-        problems.append(f"{parameter.name}: is {kind_of(value)}, not an object")
-    return wire
 
 
 def _formed(form: json_values.Form) -> Callable[[Parameter, Given, Problems], Wire]:
@@ -234,10 +221,10 @@ FORMS: dict[Form, Callable[[Parameter, Given, Problems], Wire]] = {
     Form.TEXT: _text,
     Form.FOLIO: _text,
     Form.INTEGER: _integer,
-    Form.NUMBER: _number,
+    Form.NUMBER: _formed("a number"),
     Form.FLAG: _flag,
     Form.TIME: _time,
-    Form.OBJECT: _object,
+    Form.OBJECT: _formed("an object"),
     Form.GRAPH: _formed(json_values.GRAPH),
     Form.MEMBERS: _formed(json_values.MEMBERS),
     Form.EVENTS: _events,

@@ -406,6 +406,7 @@ def test_events_of_every_name() -> None:
         ({"address": "street"}, "address"),
         ({"add_members": [{"id": "u"}]}, "add_members[0].role"),
         ({"credit_limit": "5"}, "credit_limit"),
+        ({"credit_limit": object()}, "credit_limit"),
         ({"credit_limit": float("nan")}, "credit_limit"),
         ({"generate_onboarding_url": "yes"}, "generate_onboarding_url"),
         ({"extra_body": {"livemode": True}}, "extra_body.livemode"),
