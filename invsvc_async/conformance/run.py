@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import WireObject
 
-_UNREPORTED = "not reported"
 SETTLE = 1.0  # s: late effects of faults land within half of it
 _VERDICTS = {verdict.value.replace(" ", "_"): verdict for verdict in Verdict}
 
@@ -166,14 +165,19 @@ def read_reports(out: Iterable[bytes], work: Iterable[tuple[WireObject, Asked]])
             line = envelope.loads(text)
             if is_object(line) and isinstance(line.get("key"), str):
                 lines[line["key"]] = line
-    reports = [_report(sent["key"], asked, lines.get(sent["key"], {})) for sent, asked in work]
-    return reports, sum(report.reason == _UNREPORTED for report in reports)
+    said = [(sent["key"], asked, lines.get(sent["key"], {})) for sent, asked in work]
+    unreported = sum(_verdict_in(line) is None for _, _, line in said)
+    return [_report(key, asked, line) for key, asked, line in said], unreported
+
+
+def _verdict_in(line: Mapping[str, Any]) -> Verdict | None:
+    return _VERDICTS.get(str(line.get("verdict")).replace(" ", "_"))
 
 
 def _report(key: str, asked: Asked, line: Mapping[str, Any]) -> Report:
-    verdict = _VERDICTS.get(str(line.get("verdict")).replace(" ", "_"))
+    verdict = _verdict_in(line)
     if verdict is None:
-        return Report(key=key, asked=asked, verdict=Verdict.UNKNOWN, reason=_UNREPORTED)
+        return Report(key=key, asked=asked, verdict=Verdict.UNKNOWN, reason="not reported")
     made = line.get("id") if asked.thing is None and verdict is Verdict.APPLIED else None
     reason, made = str(line.get("reason", "")), made if isinstance(made, str) else None
     return Report(key=key, asked=asked, verdict=verdict, reason=reason, made=made)

@@ -136,6 +136,17 @@ def test_reports_that_are_read():
     assert unreported == 2
 
 
+def test_report_that_says_not_reported():
+    """A report whose reason is the judge's own word for a missing one is a report nevertheless."""
+    work = tasks(made_up(2, 1), home="team_1")
+    line = {"key": work[0][0]["key"], "verdict": "unknown", "reason": "not reported"}
+
+    reports, unreported = read_reports([json.dumps(line).encode()], work)
+
+    assert [report.reason for report in reports] == ["not reported", "not reported"]
+    assert unreported == 1
+
+
 def test_id_that_is_reported():
     """The id of what a create made is read where the report says applied, and of no other write."""
     work = tasks(made_up(2, 1), home="team_1")
