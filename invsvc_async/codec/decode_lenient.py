@@ -79,10 +79,6 @@ def _number(value: object) -> int | Decimal:
     return value
 
 
-def _decimal(value: object) -> Decimal:
-    return Decimal(_number(value))
-
-
 def _whole(value: object) -> int:
     number = _number(value)
     try:
@@ -126,7 +122,7 @@ _SCALARS: Mapping[Any, Hook] = {
     bool: _only(bool),
     int: _whole,
     float: _float,
-    Decimal: _decimal,
+    Decimal: lambda value: Decimal(_number(value)),
     datetime: _time,
     Any: _anything,
 }

@@ -178,10 +178,6 @@ def _schema_of(hint: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     return scalar() if scalar else handler.generate_schema(hint)
 
 
-def _decimal() -> CoreSchema:
-    return core_schema.no_info_before_validator_function(_number, core_schema.decimal_schema())
-
-
 def _number(value: Wire) -> Wire:
     """Convert a number, as a text too, which pydantic's strict mode would refuse after this function."""
     found = with_decimals(Decimal, _exact(value))
@@ -197,7 +193,7 @@ _SCALARS: Mapping[Any, Callable[[], CoreSchema]] = {
     bool: core_schema.bool_schema,
     int: core_schema.int_schema,
     float: core_schema.float_schema,
-    Decimal: _decimal,
+    Decimal: lambda: core_schema.no_info_before_validator_function(_number, core_schema.decimal_schema()),
     datetime: core_schema.int_schema,
     Any: _free_form,
     object: core_schema.any_schema,  # may have floats

@@ -173,13 +173,11 @@ def text_of(value: Any) -> str:  # Any: a field's value
     match value:
         case None:
             return ""
-        case str():
-            return str(value)
         case bool():
             return "true" if value else "false"
+        case str() | int() | float() | Decimal():
+            return str(value)
         case datetime():
             return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        case int() | float() | Decimal():
-            return str(value)
         case _:
             return envelope.dumps(unstructure(value)).decode()

@@ -69,9 +69,8 @@ class Meta:
     headers: Mapping[str, str] = attrs.field(default=NO_EXTRA, eq=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = {field.name: getattr(self, field.name) for field in attrs.fields(Meta)}
         headers = tuple(self.headers.items())  # aiohttp's own class cannot be pickled
-        return _restore_meta, ({**parts, "headers": headers},)
+        return _restore_meta, ({**attrs.asdict(self, recurse=False), "headers": headers},)
 
 
 def _restore_meta(parts: dict[str, Any]) -> Meta:
