@@ -134,22 +134,6 @@ def new_invoice(state: State, book: Book, fields: Mapping[str, Json]) -> Record:
     return invoice.with_changes(fields)
 
 
-def new_link(state: State, book: Book, fields: Mapping[str, Json]) -> Record:
-    """Make a reusable payment link."""
-    link_id = str(fields.get("id") or state.new_id("plink"))
-    return sample(
-        state,
-        "link",
-        fields=fields,
-        id=link_id,
-        team_id=book.team,
-        livemode=book.livemode,
-        url=f"https://pay.example/{link_id}",
-        short_url=f"https://p.example/{link_id[-6:]}",
-        automations=[{"type": "invoice", "from": "payment_link", "ref": link_id, "action": "create"}],
-    )
-
-
 def new_package(name: str) -> bytes:
     """Make the bytes of a package: a zip with one file, the same for the same *name*."""
     buffer = io.BytesIO()

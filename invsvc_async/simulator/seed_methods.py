@@ -133,8 +133,20 @@ class Seeding:
 
     def seed_link(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
         """Make a reusable payment link."""
+        link_id = str(fields.get("id") or self._state.new_id("plink"))
         book = self.book(team=team, livemode=livemode)
-        return book.links.seed(samples.new_link(self._state, book, fields))
+        link = samples.sample(
+            self._state,
+            "link",
+            fields=fields,
+            id=link_id,
+            team_id=book.team,
+            livemode=livemode,
+            url=f"https://pay.example/{link_id}",
+            short_url=f"https://p.example/{link_id[-6:]}",
+            automations=[{"type": "invoice", "from": "payment_link", "ref": link_id, "action": "create"}],
+        )
+        return book.links.seed(link)
 
     def seed_reminder(
         self,
