@@ -62,11 +62,8 @@ def mount_page(
         text = text.replace("SHARED_STYLE", style).replace("NONCE", nonce)
         return web.Response(text=text, content_type="text/html", headers=headers)
 
-    async def read(request: web.Request) -> Json:
-        return await data(request.query)
-
     app.router.add_get(path, local(show, is_open))
-    app.router.add_get(f"{path}data", local(answering(read, HEADERS), is_open))
+    app.router.add_get(f"{path}data", local(answering(lambda request: data(request.query), HEADERS), is_open))
 
 
 def answering(
