@@ -87,7 +87,7 @@ def _check_path(path: object, problems: Problems) -> None:
     if not isinstance(path, str) or not path.strip("/"):
         problems.append("path: must be a string relative to the base URL, such as /payments")
         return
-    whole = unquote(path)
+    whole = unquote(f"/{path.removeprefix('/')}")
     if CONTROL.search(path) or CONTROL.search(whole) or "\\" in whole:
         problems.append("path: contains a backslash or a control character")
     if "?" in path or "#" in path:

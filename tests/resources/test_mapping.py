@@ -347,6 +347,7 @@ async def test_graph_model_goes_out_as_it_came(recorder):
         ("GET", "/"),
         ("GET", "https://elsewhere.example/x"),
         ("GET", "//elsewhere.example/x"),
+        ("GET", "%2Felsewhere.example/x"),
         ("GET", "/a//b"),
         ("GET", "/a/../../x"),
         ("GET", "../x"),
