@@ -9,7 +9,6 @@ the whole body malformed, because an event without a reliable id or type cannot 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar
@@ -18,11 +17,14 @@ import attrs
 import msgspec
 
 from invsvc_async.api.event_types import EVENT_TYPES
+from invsvc_async.codec.exact_json import UNREADABLE, dumps, utc
 from invsvc_async.codec.nesting import DEEPEST, NestingError, check_depth
 from invsvc_async.errors import InvalidRequestError, MalformedEventError
 from invsvc_async.models.portable import Portable, hide_fields
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from invsvc_async.events.payloads import InvoiceBatch, SyncedInvoice  # noqa: F401 - named in text below
     from invsvc_async.models import Model
 
@@ -31,7 +33,6 @@ T = TypeVar("T")
 
 SIGNATURE: Final = "x-service-signature"
 _TEST: Final = "x-service-test"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _V1: Final = frozenset(
     {"event", "team", "webhook", "livemode", "data", "connectedTeam", "connectedTeamMetadata", "test"}
 )
@@ -41,12 +42,6 @@ _FIELDS: Final = {
     "v2": frozenset({"id", "type", "created", "livemode", "data", "test"}),
     "signed": frozenset({"id", "event", "created_at", "data", "test"}),
 }
-_UNREADABLE: Final = (
-    msgspec.DecodeError,
-    RecursionError,
-    ArithmeticError,  # an exponent that Decimal cannot hold
-    ValueError,  # bytes that are not UTF-8
-)
 
 Text: TypeAlias = str | bytes
 Json: TypeAlias = bytes | msgspec.Raw
@@ -133,7 +128,7 @@ def _decoded(decode: Callable[[Json], T], raw: Json, whole: bytes) -> T:
     """Decode *raw*, a part of the body *whole*; raises ``MalformedEventError``."""
     try:
         return decode(raw)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _unreadable(error, whole) from error
 
 
@@ -188,8 +183,6 @@ class _Event(Portable):
 
     @classmethod
     def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:
-        from invsvc_async.codec.exact_json import dumps
-
         return cls.from_json(dumps(plain))
 
     @classmethod
@@ -278,7 +271,8 @@ class ResourceEvent(_Event):
     @property
     def created(self) -> datetime | None:
         """When the event was queued, in UTC (v2 only)."""
-        return _moment(self._body.created, milliseconds=1) if self.version == "v2" else None
+        ticks = self._body.created if self.version == "v2" else None
+        return None if ticks is None else utc(ticks)
 
     @property
     def livemode(self) -> bool | None:
@@ -382,7 +376,8 @@ class _SignedEvent(_Event, Generic[D]):
     @property
     def created_at(self) -> datetime | None:
         """When it happened, in UTC, to the second."""
-        return _moment(self._body.created_at, milliseconds=1000)
+        seconds = self._body.created_at
+        return None if seconds is None else utc(seconds * 1000)
 
 
 @attrs.frozen(repr=False, slots=False)
@@ -438,10 +433,6 @@ def _again(raw: bytes, is_test: bool) -> Event:  # noqa: FBT001 - the form of __
     return attrs.evolve(parse(raw), is_test=is_test)
 
 
-def _moment(ticks: int | None, *, milliseconds: int) -> datetime | None:
-    return None if ticks is None else _EPOCH + timedelta(milliseconds=ticks * milliseconds)
-
-
 Version: TypeAlias = Literal["v1", "v1.1", "v2"]
 SignedFamily: TypeAlias = type[SatInvoiceSynced | InvoiceBatchCompleted]
 
@@ -474,7 +465,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
         if len(raw) > 2 * DEEPEST:  # else too short to be too deep; most bodies are
             check_depth(raw)
         content = _decode_body(raw)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _unreadable(error, raw) from error
     version: Version = "v1"
     if content.event is None:
