@@ -23,10 +23,10 @@ _WORD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*
 _FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}  # arguments outside the table of operations
 
 
-def operation_of(name: str, kind: Kind, *, many: bool | None = None, short: str | None = None) -> Operation:
-    """Return the operation called *name*; a resource name alone selects its method *short*."""
+def operation_of(name: str, kind: Kind, *, many: bool | None = None) -> Operation:
+    """Return the operation called *name*; a resource name alone selects its ``list``, or else its ``get``."""
     possible = operations_of(kind, many=many)
-    found = possible.get(name) or possible.get(f"{name}.{short}")
+    found = possible.get(name) or possible.get(f"{name}.{'list' if many else 'get'}")
     if found is None:
         wrong = f"{name}: unknown. Use one of {', '.join(possible)}"
         raise InvalidRequestError(wrong, hint=did_you_mean(name, possible))

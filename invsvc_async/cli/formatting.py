@@ -9,7 +9,7 @@ from typing import Any, Literal
 import attrs
 
 from invsvc_async.api.json_values import is_object
-from invsvc_async.cli.output import console, emit_json, print_facts, table
+from invsvc_async.cli.output import emit_json, is_terminal, print_facts, table
 from invsvc_async.codec import unstructure
 from invsvc_async.errors import FieldError
 from invsvc_async.export.files import csv_row, text_of
@@ -29,8 +29,7 @@ def show(value: Any) -> None:  # Any: a model, or plain data
     else:
         rows = [("value", text_of(value))]
     rows = [row for row in rows if row[1] and row[0] != "secret"]
-    out = console()
-    if out.is_terminal:
+    if is_terminal(sys.stdout):
         print_facts(dict(rows))
     else:
         table(("field", "value"), rows)

@@ -90,7 +90,7 @@ class Filter:
     until: Annotated[float | None, option("Received before this time.", "TIME", parser=_moment)] = None
 
     async def of(
-        self, store: HandlerStore, state: State | None, *, after: int = 0, handler: str | None = None
+        self, store: HandlerStore, state: State | None, *, after: int = 0
     ) -> AsyncIterator[StoredEvent]:
         """Return the events in *state* that these options select, page by page."""
         if self.type_ and self.type_ not in EVENT_TYPES and (words := did_you_mean(self.type_, EVENT_TYPES)):
@@ -99,7 +99,7 @@ class Filter:
         while page := await store.events(state=state, after=after, limit=_PAGE):
             after = page[-1].id
             for event in page:
-                chosen = self.type_ in {None, event.type} and handler in {None, event.handler}
+                chosen = self.type_ in {None, event.type} and self.handler in {None, event.handler}
                 if chosen and since <= event.received_at < until:
                     yield event
 
@@ -140,7 +140,7 @@ async def list_(
     found: list[StoredEvent] = []
     wanted = None if state == "all" else state
     async with at.opened() as store:
-        async for event in chosen.of(store, wanted, after=after, handler=chosen.handler):
+        async for event in chosen.of(store, wanted, after=after):
             if len(found) == limit:
                 note(f"there are more: continue with --after {found[-1].id}")
                 break
@@ -218,18 +218,17 @@ async def replay(chosen: Choice, at: At) -> int:
     handler = chosen.handler
     if handler is not None and not handler.strip():  # an unset variable of the shell is not "all handlers"
         raise misuse("give the handler's name", "--handler")
-    return await _change(at, chosen, None if handler else "handled", "replayed", to=handler)
+    every = attrs.evolve(chosen, handler=None)  # the name is that of the handler that gets them
+    return await _change(at, every, None if handler else "handled", "replayed", to=handler)
 
 
 async def _change(at: At, chosen: Choice, state: State | None, done: str, *, to: str | None = None) -> int:
-    """Change what is *chosen*; *to* is the handler that gets it, and otherwise one of the options."""
+    """Change what is *chosen*; *to* is the handler that gets it."""
     changed = failed = bodiless = 0
     async with at.opened() as store:
         plain = store.drop if done == "dropped" else store.revive
         act: Callable[[StoredEvent], Awaitable[bool]] = partial(store.give, handler=to) if to else plain
-        only = None if to else chosen.handler
-        wanted = _named(store, chosen.ids) if chosen.ids else chosen.of(store, state, handler=only)
-        async for event in wanted:
+        async for event in _named(store, chosen.ids) if chosen.ids else chosen.of(store, state):
             if to and not event.type:
                 continue  # a body that is no event
             if state not in {None, event.state}:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal, TypeAlias, get_args, get_origin
+from typing import Any, TypeAlias, get_args, get_origin
 
 from invsvc_async import __version__, models
 from invsvc_async.api.operations import BY_NAME, Form, Operation, Parameter
@@ -126,8 +126,6 @@ def _schema(hint: Any, schemas: dict[str, Schema]) -> Schema:
     if known_members := enum_in(hint):
         return {"type": "string", "examples": [*known_members]}
     origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return {"enum": [*arguments]}
     if origin is tuple:
         return {"type": "array", "items": _schema(arguments[0], schemas)}
     if origin in (Mapping, dict):

@@ -56,7 +56,7 @@ async def get(
             with waiting_for_read(client, what):
                 found = (await client.request("GET", what, params=params)).data
         else:
-            operation = operation_of(what, Kind.READ, many=False, short="get")
+            operation = operation_of(what, Kind.READ, many=False)
             reading = called(client, operation.name, arguments_of(operation, words or []))
             with waiting_for_read(client, operation.name):
                 found = await reading
@@ -92,7 +92,7 @@ async def list_(
         raise misuse("use only one of --json, --jsonl and --csv")
     if escape_formulas and not csv:
         raise misuse("use it with --csv only", "--escape-formulas")
-    operation = operation_of(what, Kind.READ, many=True, short="list")
+    operation = operation_of(what, Kind.READ, many=True)
     if resume is not None and all(row.name != "cursor" for row in operation.parameters):
         raise misuse("this list has no pages", "--resume")
     form: Form = "json" if as_json.get() else "jsonl" if jsonl else "csv" if csv else "table"
@@ -200,7 +200,7 @@ async def export(
     from invsvc_async.export.walk import is_finished
 
     name = "invoices.egress" if what == "invoices" else what
-    operation = operation_of(name, Kind.READ, many=True, short="list")
+    operation = operation_of(name, Kind.READ, many=True)
     if operation.result != "Invoice":
         raise misuse("only invoices and invoices.payment_complements can be exported", "WHAT")
     if str(output) == "-":
