@@ -223,8 +223,7 @@ def _takes(function: Callable[..., object], *arguments: str) -> bool:
 
 def check_async(handler: object) -> None:
     """Raise ``ConfigurationError`` if *handler* is not an async function or an object with an async call."""
-    called = None if isinstance(handler, type) else getattr(handler, "__call__", None)  # noqa: B004 - an object's
-    if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(called):
+    if not callable(handler) or is_plain_function(handler):
         raise ConfigurationError(
             f"handler: {handler!r} is not async. Define it with 'async def', and call blocking code in it "
             "with asyncio.to_thread."

@@ -516,10 +516,7 @@ class Receiver:
         known = self._handlers.store
         try:
             with self._within(until):
-                if known is not None and further:
-                    new = await known.put(first, further)
-                else:
-                    new = await self.store.put(first)
+                new = await (self.store.put(first) if known is None else known.put(first, further))
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self._tally.unavailable(STORE, failure, event)
         self._tally.failing.pop(STORE, None)
