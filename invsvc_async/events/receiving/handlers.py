@@ -280,7 +280,6 @@ class Handlers:
         self.store: Final = store if isinstance(store, HandlerStore) else None  # if it knows handlers
         self._stored_first = stored_first
         self._by_name: dict[str, Handler] = {}
-        self._groups: list[Group] | None = None
         self._by_type: dict[str, _OfType] = {}
 
     def add(self, function: Function, types: Sequence[str], options: Options, *, fetch: bool) -> None:
@@ -306,7 +305,6 @@ class Handlers:
             handler = attrs.evolve(known, types=known.types | handler.types)
         self._check_store(handler)
         self._by_name[handler.name] = handler
-        self._groups = None
         self._by_type.clear()
 
     def matching(self, event: Event) -> Sequence[Handler]:
@@ -371,14 +369,12 @@ class Handlers:
 
     def groups(self) -> list[Group]:
         """Return which events to take together; those for no handler yet are with the first ones."""
-        if self._groups is None:
-            names: dict[tuple[float, Pace | None], list[str]] = {(self.policy.timeout, None): [""]}
-            for handler in self._by_name.values():
-                names.setdefault((handler.policy.timeout, handler.pace), []).append(handler.name)
-            self._groups = [Group(tuple(found), *limits) for limits, found in names.items()]
-            if self.store is None:
-                self._groups = [Group((), max(group.timeout for group in self._groups), None)]
-        return self._groups
+        names: dict[tuple[float, Pace | None], list[str]] = {(self.policy.timeout, None): [""]}
+        for handler in self._by_name.values():
+            names.setdefault((handler.policy.timeout, handler.pace), []).append(handler.name)
+        if self.store is None:
+            return [Group((), max(timeout for timeout, _ in names), None)]
+        return [Group(tuple(found), *limits) for limits, found in names.items()]
 
     def _by_type_of(self, kind: str) -> _OfType:
         handlers = self._by_name.values()
