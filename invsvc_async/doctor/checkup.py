@@ -6,7 +6,6 @@ import asyncio
 import statistics
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -15,10 +14,6 @@ from invsvc_async.client import Client, options_of
 from invsvc_async.doctor.parameter_names import IMPORTS, Answer, Named, Prober, find_names
 from invsvc_async.errors import InvsvcError
 from invsvc_async.transport.session import NO_TOKEN, ClientOptions, Request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _NO_JOURNEY = "invsvc-doctor-none"
 _KINDS = {"api_key": "an API key", "oauth_token": "an OAuth access token", "person_token": "a person's token"}
@@ -52,15 +47,12 @@ class Checkup:
         return not any(finding.good is False for finding in self.findings[:2])
 
 
-async def examine(
-    client: Client, *, journey: str | None = None, wall: Callable[[], float] = time.time
-) -> Checkup:
+async def examine(client: Client, *, journey: str | None = None) -> Checkup:
     """
     Check what *client* reaches, with about thirty reads, one after another, or a hundred if
     names differ.  Their errors become findings.
 
-    *journey* is the id of an existing journey, needed to check the read of a journey.  *wall* returns this
-    machine's time, in seconds since the epoch.
+    *journey* is the id of an existing journey, needed to check the read of a journey.
 
     Spec: Endpoints; Authentication.
     """
@@ -87,7 +79,7 @@ async def examine(
     if seconds:
         median, maximum = statistics.median(seconds) * 1000, max(seconds) * 1000
         speed = f"median {median:.0f} ms, maximum {maximum:.0f} ms ({len(seconds)} reads)"
-    findings += [reading, _clock(prober.view, wall)]
+    findings += [reading, _clock(prober.view)]
     findings.append(Finding("speed of a read", speed, True if seconds else None))
     return Checkup(findings=findings, names=names, journey_reads=reading.good, reads=len(seconds))
 
@@ -136,13 +128,13 @@ async def _journey(prober: Prober, journey: str | None) -> Finding:
     return Finding("GET /journeys/{id}", words, good)
 
 
-def _clock(view: ClientOptions, wall: Callable[[], float]) -> Finding:
+def _clock(view: ClientOptions) -> Finding:
     now = view.session.clock.now()
     bounds = view.session.server_clock.bounds(now, view.reconcile.clock_slack)
     question = "the service's clock"
     if bounds is None:
         text = "unknown: no answer has a time, or hosts disagree by more than clock_slack. Creates need tags"
         return Finding(question, text, None)
-    offset = wall() - now
+    offset = time.time() - now
     low, high = bounds.low - offset, bounds.high - offset
     return Finding(question, f"{low:+.3f} to {high:+.3f} s from this machine's clock", True)
