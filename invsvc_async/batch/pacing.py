@@ -124,8 +124,7 @@ class Slots:
             due = max(due, self._knee.in_flight.next_hangs_at())
         if now < due:
             if self._timer is None or abs(self._wakes_at - due) > _BURST:
-                if self._timer is not None:
-                    self._timer.cancel()
+                self.close()
                 self._timer, self._wakes_at = self._loop.call_at(due, self._wake), due
             return False
         if self._gap:
