@@ -89,10 +89,6 @@ class _Dialect:
         self._names = {**dict.fromkeys(_ONLY, ""), **names}
         self._known: dict[object, str] = {}
 
-    @staticmethod
-    def _put_together(text: str, words: Iterator[str]) -> str:
-        return _WORDS.sub(lambda _: next(words), text)
-
 
 def slices(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
     """Divide *items*, for statements and transactions of bounded size."""
@@ -153,7 +149,7 @@ class PostgresDialect(_Dialect):
                 given += map(list, zip(*value, strict=True)) if value else [[]] * statement.rows[number]
         if text not in self._known:
             words = (self._word(part, firsts[part.number]) for part in statement.parts)
-            self._known[text] = self._put_together(text, words)
+            self._known[text] = _WORDS.sub(lambda _: next(words), text)
         given[0] = self._known[text]
         return given
 
@@ -216,7 +212,7 @@ class SqliteDialect(_Dialect):
         if known not in self._known:
             sizes = iter(known[1:])
             words = (self._word(part, sizes) for part in statement.parts)
-            self._known[known] = self._put_together(text, words)
+            self._known[known] = _WORDS.sub(lambda _: next(words), text)
         return self._known[known], given
 
     def _word(self, part: _Part, sizes: Iterator[int]) -> str:

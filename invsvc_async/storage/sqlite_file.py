@@ -32,12 +32,6 @@ _KNOWN = (
 )
 
 
-def damaged(name: str, found: str) -> JournalError:
-    """Return the error that the file *name* is damaged, as was *found*."""
-    wrong, advice = _DAMAGED
-    return JournalError(f"{name}: {wrong} ({found}). {advice}.")
-
-
 def is_locked(error: BaseException) -> bool:
     """Return whether another program kept the file locked for as long as SQLite waited."""
     code: int = getattr(error, "sqlite_errorcode", 0)
@@ -89,7 +83,8 @@ def check_file(connection: sqlite3.Connection, name: str) -> None:
     """
     found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if found != "ok":
-        raise damaged(name, found)
+        wrong, advice = _DAMAGED
+        raise JournalError(f"{name}: {wrong} ({found}). {advice}.")
 
 
 class SameFile:
