@@ -125,8 +125,8 @@ class Batch:
             await self.entries.open()
             session = self.sending.session
             await self.entries.facts.check_client(session, "batch", same_mode=self.sending.same_mode)
-            self.sending.epoch = str(await self.entries.facts.get_or("epoch", token_hex(16)))
-            await self.entries.facts.get_or(BEGUN, str(time.time_ns() // 1_000_000))
+            self.sending.epoch = str(await self.entries.facts.get("epoch", token_hex(16)))
+            await self.entries.facts.get(BEGUN, str(time.time_ns() // 1_000_000))
             self.sending.restored = await restored_of(self.entries.store, self.client)
         except BaseException:
             self._is_open = False

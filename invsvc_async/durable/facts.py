@@ -30,17 +30,13 @@ class Facts:
         self._store = store
         self._noting: asyncio.Task[None] | None = None  # the last one
 
-    async def get(self, name: str) -> str | None:
-        """Return one."""
+    async def get(self, name: str, new: str | None = None) -> str | None:
+        """Return one; if it is unknown, set it to *new* first, unless that is ``None``."""
+        if new is not None:
+            text = "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
+            await self._store.rows(text, name, new)
         found = await self._store.rows("SELECT value FROM {s}facts WHERE name = $1", name)
         return found[0][0] if found else None
-
-    async def get_or(self, name: str, value: str | None) -> str | None:
-        """Return one; set it to *value* first if it is unknown."""
-        if value is not None:
-            text = "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
-            await self._store.rows(text, name, value)
-        return await self.get(name)
 
     async def check_client(
         self, session: ClientState, what: str, *, same_mode: bool, reading: bool = False
@@ -51,12 +47,12 @@ class Facts:
         Raises:
             InvalidRequestError: It has another one; of credentials, *same_mode* asserts that they are alike.
         """
-        base_url = await self.get_or("base_url", None if reading else session.base_url)
+        base_url = await self.get("base_url", None if reading else session.base_url)
         if base_url not in (None, session.base_url):
             used = f"this client uses {session.base_url}"
             raise InvalidRequestError(f"client: this {what} was begun at {base_url}, but {used}")
         mine = session.credential.fingerprint(session.base_url)
-        begun_with = await self.get_or("credential", None if reading else mine)
+        begun_with = await self.get("credential", None if reading else mine)
         if None not in (mine, begun_with) and mine != begun_with and not same_mode:
             raise InvalidRequestError(
                 f"client: this {what} was begun with another credential",

@@ -58,9 +58,9 @@ class Namespaces:
                 "is not certain. Name one: journal='…?namespace=NAME'. Nothing was sent."
             )
         place = blake2b(f"{session.base_url} {team or ''}".encode(), digest_size=8).hexdigest()
-        if await self._facts.get_or(f"keys {place}", mine) == mine:
+        if await self._facts.get(f"keys {place}", mine) == mine:
             return place
-        if await self._facts.get_or(f"keys {place} {mine}", "" if self._same_mode else None) is not None:
+        if await self._facts.get(f"keys {place} {mine}", "" if self._same_mode else None) is not None:
             return place
         raise ConfigurationError(
             "journal: its keys for this base URL and team were made with another credential, perhaps of "
