@@ -18,7 +18,7 @@ from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.facts import SET
 from invsvc_async.durable.leases import dead
-from invsvc_async.durable.scripts import KNOWN, add
+from invsvc_async.durable.scripts import KNOWN, Known, add
 from invsvc_async.durable.store import store_at
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
@@ -63,15 +63,6 @@ _FOREVER = 1e300
 _SHOWN = ("host", "port", "batch", "outbox", "journal")  # options of an address that say which one it is
 
 
-class Known(NamedTuple):
-    """What the journal has under a key; ``done_at`` is in epoch ms."""
-
-    seq: int
-    digest: str
-    state: int
-    done_at: int | None
-
-
 class Added(NamedTuple):
     """The numbers of new entries by key, and what the journal had under the keys of others."""
 
@@ -96,17 +87,16 @@ class BatchEntries(Entries):
         have closed its input while it was silent.
         """
         ours: set[int] = set()
-        commons = self.store.commons.texts
 
-        def script() -> Script[dict[str, tuple[int, str, int, int | None]]]:
-            known = (yield from add(entries, commons, ours=ours)) if entries else {}
-            are_same = all(known[entry.key][1] == entry.digest for entry in entries)
+        def script() -> Script[dict[str, Known]]:
+            known = (yield from add(entries, self.store.commons.texts, ours=ours)) if entries else {}
+            are_same = all(known[entry.key].digest == entry.digest for entry in entries)
             if checkpoint is not None and are_same:  # otherwise the next run meets the other write, too
                 yield SET, (_CHECKPOINT, msgspec.json.encode(checkpoint).decode())
             yield _BEGIN, (f"{_INPUT}{reader}",)
             return known
 
-        found = {key: Known(*known) for key, known in (await self.store.run(script)).items()}
+        found = await self.store.run(script)
         return Added(
             new={key: known.seq for key, known in found.items() if known.seq in ours},
             others={key: known for key, known in found.items() if known.seq not in ours},

@@ -32,7 +32,7 @@ from invsvc_async.durable.last_writes import Left, left_by
 from invsvc_async.durable.leases import Lane, dead, living, member_of
 from invsvc_async.durable.records import done_entry, entry_of
 from invsvc_async.durable.restored import IS_OPEN
-from invsvc_async.durable.scripts import add
+from invsvc_async.durable.scripts import HEARD, add
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.transport.transport import CLOSED
@@ -122,7 +122,6 @@ _TAKER: Final = """
 INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
     ON CONFLICT (seq) DO UPDATE SET taker = excluded.taker
 """
-_HEARD: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint}"
 _MINE: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
 _TAKE: Final = """
 UPDATE {s}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL RETURNING seq
@@ -397,7 +396,7 @@ class Claims:
     async def note_heard(self, seq: int) -> None:
         """Note that a secret was returned. If that cannot be stored, later runs call it lost."""
         with suppress(JournalError):
-            await self.store.rows(_HEARD, [seq])
+            await self.store.rows(HEARD, [seq])
 
     # --- waiting
 

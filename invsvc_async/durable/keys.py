@@ -403,7 +403,7 @@ class Keys:
 
     async def _readable(self, entry: Entry) -> Entry:
         """Return *entry* under the user's key; load its common part if another process has stored that."""
-        if entry.common is not None and entry.common not in self.store.commons.texts:
+        if self.store.commons.lack([entry]):
             await self.store.entries("e.seq = $1", entry.seq)
         return replace(entry, key=key_in(entry.key))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from operator import attrgetter
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-# What is known of an entry under a key.
+# The keys of entries, and what is known of each.
 KNOWN: Final = "SELECT key, seq, digest, state, done_at FROM {s}entries WHERE key {any 1 text}"
 # Who takes numbers does so in turn, so that the order of numbers is that of the commits.
 _NUMBERS: Final = """
@@ -53,7 +53,7 @@ SELECT u.seq, u.taker FROM {{s}}unheard AS u WHERE u.taker IS NULL OR u.taker = 
     ORDER BY u.seq LIMIT {{arg 2 bigint}} {{skip}}
 """
 _GIVE: Final = "UPDATE {s}unheard SET taker = $1 WHERE seq {any 2 bigint}"
-_HEARD: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint}"
+HEARD: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint}"
 _MAY_REOPEN: Final = f"""
 SELECT e.seq, e.key, e.lane, e.verdict, e.intent, {flags_in("e")} FROM {{s}}entries AS e
     WHERE e.key {{any 1 text}} AND e.verdict {{any 2 text}} AND e.state = {State.DONE:d}
@@ -83,6 +83,15 @@ UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
 _OF_SENDS: Final = ("sent", "bounds", "baseline")  # members of an intent
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
+
+
+class Known(NamedTuple):
+    """What a store has under a key; ``done_at`` is in epoch ms."""
+
+    seq: int
+    digest: str
+    state: int
+    done_at: int | None
 
 
 def take_verdicts(taker: str, silence: float, limit: int) -> Script[list[int]]:
@@ -115,11 +124,9 @@ def numbers(many: int) -> Script[list[int]]:
     return [*range(last - many + 1, last + 1)]
 
 
-def add(
-    entries: Sequence[Entry], commons: Mapping[int, str], *, ours: set[int]
-) -> Script[dict[str, tuple[int, str, int, int | None]]]:
+def add(entries: Sequence[Entry], commons: Mapping[int, str], *, ours: set[int]) -> Script[dict[str, Known]]:
     """
-    Insert new *entries* in their order; return what is known under their keys, as ``KNOWN`` does.
+    Insert new *entries* in their order; return what is known under their keys.
 
     With them, store the common parts of their intents, which *commons* has.
 
@@ -132,9 +139,9 @@ def add(
     new = yield _ADD, ([(seq, seq, *_columns_of(entry)) for seq, entry in numbered],)
     yield from count({(State.TO_DO, "", 0): len(new)})
     if len(new) == len(entries):
-        return {entry.key: (seq, entry.digest, int(entry.state), None) for seq, entry in numbered}
+        return {entry.key: Known(seq, entry.digest, int(entry.state), None) for seq, entry in numbered}
     found = yield KNOWN, ([entry.key for entry in entries],)
-    return {key: (seq, digest, state, done_at) for key, seq, digest, state, done_at in found}
+    return {key: Known(*known) for key, *known in found}
 
 
 def reopen(
@@ -156,7 +163,7 @@ def reopen(
         changed.append((seq, _to_do(intent, is_new=verdict != Verdict.UNKNOWN, newest=newest), place))
         counts[State.DONE, verdict, flags] -= 1
     yield _REOPEN, (changed,)
-    yield _HEARD, ([seq for seq, *_ in rows],)
+    yield HEARD, ([seq for seq, *_ in rows],)
     yield from count(counts)
     again.update(key for _, key, *_ in rows)
     return {lane for _, _, lane, *_ in rows}
@@ -187,7 +194,7 @@ def drop(key: str, dropped: set[str], *, done: bool) -> Script[None]:
     if seq is not None:
         yield from count({(State.TO_DO, "", 0): -1})
         yield "DELETE FROM {s}entries WHERE seq = $1", (seq,)
-        yield _HEARD, ([seq],)
+        yield HEARD, ([seq],)
         dropped.add(key)
 
 
@@ -204,7 +211,7 @@ def prune(
         if things := [(thing, place) for _, thing, place in rows if thing is not None]:
             yield _EMPTY_STATES, (things,)
         if rows:
-            yield _HEARD, ([seq for seq, *_ in rows],)
+            yield HEARD, ([seq for seq, *_ in rows],)
         gone.update(seq for seq, *_ in rows)
 
 
