@@ -87,7 +87,6 @@ class SqliteStore:
         check_path(str(path), "journal")
         self._name = f"journal {self.path}"
         self.how: Opening = how
-        self._reading = how.reading
         self._same = SameFile(self.path, self._name, "all that use it")
         self._lock = FileLock(self.path, self._name, _IN_USE.get(how.kind, _IN_USE_OTHERWISE))
         self._writer: Writer | None = None
@@ -126,7 +125,7 @@ class SqliteStore:
         self._given_up.set()
         writer, self._writer = self._writer, None
         if writer is not None:
-            if not self._reading:
+            if not self.how.reading:
                 writer.act(lambda connection: connection.execute("DELETE FROM facts WHERE name = 'open'"))
             await writer.stop()  # if that is cancelled, its thread still stores what was requested
 
@@ -241,10 +240,10 @@ class SqliteStore:
     # --- on the writer's thread
 
     def _connect(self) -> sqlite3.Connection:
-        if not self._reading:
+        if not self.how.reading:
             self._check_program()
         try:
-            self._lock.share() if self._reading else self._lock.acquire()
+            self._lock.share() if self.how.reading else self._lock.acquire()
             check_names(self.path, self._name)
             connection = sqlite3.connect(
                 self.path, timeout=_PATIENCE, isolation_level=None, factory=LockedConnection
@@ -259,7 +258,7 @@ class SqliteStore:
             connection.set_progress_handler(None, 0)
         except BaseException as error:
             connection.close()
-            if self._reading and getattr(error, "sqlite_errorcode", 0) & 0xFF in _CANNOT_WRITE:
+            if self.how.reading and getattr(error, "sqlite_errorcode", 0) & 0xFF in _CANNOT_WRITE:
                 raise JournalError(
                     f"{self._name}: SQLite reads a journal that is not in use by files beside it, and cannot "
                     f"write there ({error}). Copy it, with its -wal if there is one, and read the copy."
@@ -271,9 +270,9 @@ class SqliteStore:
         empty = self._check_application(connection)
         if not empty:
             DIALECT.run(connection, check(self._name, self.how))
-        if self._reading and empty:
+        if self.how.reading and empty:
             raise JournalError(f"{self._name}: the file has no journal yet. Check the path, or run it first.")
-        if self._reading:
+        if self.how.reading:
             connection.execute("PRAGMA query_only = 1")
         else:
             make_database_private(self.path)  # it is known to be a journal, and its log gets the same mode
@@ -288,7 +287,7 @@ class SqliteStore:
             check_file(connection, self._name)  # a key that an index lost would be sent again as new
         self.commons.stored.clear()  # of an earlier opening: it may be an older copy now
         self._load_commons(connection)
-        if not self._reading:
+        if not self.how.reading:
             connection.execute("INSERT OR REPLACE INTO facts VALUES ('open', ?)", (opened_as(self.path),))
             self._epoch.begin(connection)
             connection.execute(_FREE)

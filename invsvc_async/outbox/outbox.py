@@ -76,9 +76,8 @@ class Outbox:
     :meth:`open`, and use it with ``async with``.
     """
 
-    def __init__(self, store: OutboxEntries, sending: Sending, *, reading: bool = False) -> None:
+    def __init__(self, store: OutboxEntries, sending: Sending) -> None:
         self._store = store
-        self._reading = reading
         self._sending = sending
         self._changed = asyncio.Event()  # set when verdicts are stored or given back, or it is closed
         self._hearing: asyncio.Task[None] | None = None  # of verdicts that other processes have stored
@@ -134,8 +133,7 @@ class Outbox:
             same_mode=same_mode,
         )
         how = {"create": create, "restored": restored, "moved": moved, "reading": reading}
-        store = outbox_at(path, sending.session, same_mode=same_mode, **how)
-        return cls(store, sending, reading=reading)
+        return cls(outbox_at(path, sending.session, same_mode=same_mode, **how), sending)
 
     async def __aenter__(self) -> Self:
         """
@@ -252,7 +250,7 @@ class Outbox:
         self._check_loop()
 
     def _check_writing(self) -> None:
-        if self._reading:
+        if self._store.store.how.reading:
             raise JournalError("outbox: it was opened with reading=True. Open it without for anything else.")
 
     def _check_loop(self) -> None:

@@ -32,7 +32,6 @@ from invsvc_async.storage.sqlite_writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from invsvc_async.durable.tables import Opening
     from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientState
 
@@ -86,9 +85,7 @@ class SqliteOutbox(OutboxEntries):
         self._path, self._base_url = Path(path), session.base_url
         part = blake2b(session.base_url.encode(), digest_size=4).hexdigest()
         self._beside = self._path.with_name(f"{self._path.name}-outbox-{part}")
-        store = file_at(self._beside, "outbox", **how)
-        super().__init__(store, session, same_mode=same_mode)
-        self._how: Opening = store.how
+        super().__init__(file_at(self._beside, "outbox", **how), session, same_mode=same_mode)
         self._writer: Writer | None = None  # the thread that has the application's file
         self._moving = asyncio.Lock()
         self._fast_until = 0.0  # loop time
@@ -103,9 +100,9 @@ class SqliteOutbox(OutboxEntries):
                 version.
             InvalidRequestError: It was begun with another credential, and *same_mode* is false.
         """
-        if (self._how.reading or not self._how.create) and not self._path.exists():
+        if (self.store.how.reading or not self.store.how.create) and not self._path.exists():
             raise JournalError(f"outbox {self._path}: the file does not exist. Check the path.")
-        if self._how.reading and not self._beside.exists():
+        if self.store.how.reading and not self._beside.exists():
             raise JournalError(
                 f"outbox {self._path}: it has no writes for {self._base_url}. Check the path and the profile."
             )
@@ -113,16 +110,16 @@ class SqliteOutbox(OutboxEntries):
             await super().open()
             assert self._session is not None
             await self.facts.check_client(
-                self._session, "outbox", same_mode=self._same_mode, reading=self._how.reading
+                self._session, "outbox", same_mode=self._same_mode, reading=self.store.how.reading
             )
             name = f"outbox {self._path}"
             same = SameFile(self._path.resolve(), name, "all that use it")
-            connect = partial(_connected, self._path, name, reading=self._how.reading)
+            connect = partial(_connected, self._path, name, reading=self.store.how.reading)
             writer = Writer(name, connect, check=same.check)
             await writer.start()
             same.remember()
             self._writer = writer
-            if not self._how.reading:
+            if not self.store.how.reading:
                 await self._belongs_together()
         except BaseException:
             await self.aclose()
@@ -132,7 +129,7 @@ class SqliteOutbox(OutboxEntries):
         """Check that the journal is the one that has moved rows of this file."""
         epoch = await self.facts.get("epoch")
         known = await self._do(_EPOCH, self._base_url)
-        if known and known[0][0] != epoch and not (self._how.restored or self._how.moved):
+        if known and known[0][0] != epoch and not (self.store.how.restored or self.store.how.moved):
             raise JournalError(
                 f"outbox {self._path}: the file beside it, {self._path.name}-outbox-…, is not the one that "
                 "was there, so writes may have been sent that it does not have. Nothing was sent. Put that "
@@ -140,7 +137,7 @@ class SqliteOutbox(OutboxEntries):
                 "which settles what may have been sent before it sends."
             )
         await self._do(_USE, self._base_url, epoch)
-        if self._how.restored:  # rows that were not moved yet are of the copy too
+        if self.store.how.restored:  # rows that were not moved yet are of the copy too
             while (await self.move())[1]:
                 pass
             after, text = 0, "moved = 1 AND seq > $2 ORDER BY seq LIMIT $3"
