@@ -134,7 +134,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         entry = self._entry(
             State.DONE,
             None if applied and not self.keeps_outcome else intent,
-            taker=self.lane.taker,
+            taker=self.lane.leases.taker,
             verdict=outcome.verdict.value,
             outcome=verdict_record(outcome, record) if self.keeps_outcome else encoded(record),
             claim=claim,

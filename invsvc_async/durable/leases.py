@@ -212,11 +212,6 @@ class Lane:
         """The end of the lease (local s)."""
         return -inf if self.lost else self.leases.until
 
-    @property
-    def taker(self) -> str | None:
-        """Who returns the verdicts of its entries; None: any consumer."""
-        return self.leases.taker
-
     async def hold(self) -> None:
         """
         Wait until the lease is valid: it may have run out only because a sign of life is late.
@@ -261,7 +256,8 @@ class Leases:
         self.until: float = 0.0  # local s: others count this process as living until then, and longer
         self.living: int = 1  # how many processes send, this one included
         self.hungry: int = 0  # how many other processes have nothing to send
-        self.taker: str | None = None  # of verdicts, since others cannot have taken this process for dead
+        # Who gives verdicts, since others cannot have taken this process for dead; None: any consumer.
+        self.taker: str | None = None
         self._unanswered: list[str] = []  # beginnings of tokens: what was acquired with them is not known
 
     async def beat(self, sign: Sign = Sign()) -> int:

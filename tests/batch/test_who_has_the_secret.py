@@ -155,7 +155,7 @@ async def test_secret_that_another_run_of_the_client_returned(client, takes, sai
         breaker=SimpleNamespace(holds_back=lambda *_: False),
     )
     store = SimpleNamespace(commons=Commons())
-    lane = SimpleNamespace(leases=SimpleNamespace(store=store), taker=None, put=lambda *_: None)
+    lane = SimpleNamespace(leases=SimpleNamespace(store=store, taker=None), put=lambda *_: None)
     entry = Entry(key="k", state=State.SENDING, operation="webhooks.create")
     item = OutboxItem(entry=entry, intent=write.intent, lane=lane, engine=engine)
     await item.settled(
