@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, urlencode
@@ -241,10 +241,8 @@ async def checkpoint_at(path: str | Path) -> Checkpoint | None:
         await entries.open()
     except (ConfigurationError, JournalError):  # the journal is opened later, which says what is wrong
         return None
-    try:
+    async with aclosing(entries):
         return await entries.checkpoint()
-    finally:
-        await entries.aclose()
 
 
 def entries_of(path: str | Path, **settings: bool) -> BatchEntries:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from typing import TYPE_CHECKING
 
 import attrs
@@ -246,7 +246,7 @@ class Run:
         intake = self._intake = Intake(self._batch.sending, entries, may_know=summary.total > 0)
         if before is not None:  # this run does what is open
             intake.skipped = max(before.writes - summary.to_do - summary.sending, 0)
-        try:
+        with closing(intake):
             self._input_began = await entries.begin_input(name)
             await self._room()
             async with aclosing(chunks(writes)) as source:
@@ -259,8 +259,6 @@ class Run:
                     await self._store(intake, asked, reached)
                     await self._room()
             await entries.end_input(name)
-        finally:
-            intake.close()
         self._dispatcher.end_input()
 
     async def _room(self) -> None:
