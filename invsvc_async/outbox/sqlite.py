@@ -67,7 +67,14 @@ _FIELDS = ("seq", "key", "thing", "digest", "operation", "common", "intent")
 _NEW = "moved = 0 ORDER BY seq LIMIT $2"
 _COUNT = "SELECT count(*) FROM invsvc_outbox WHERE base_url = $1 AND moved = 0"
 _MARK = "UPDATE invsvc_outbox SET moved = 1, common = '', intent = '' WHERE seq {any 1 bigint}"
-_DELETE = "DELETE FROM invsvc_outbox WHERE base_url = $1 AND key {any 2 text}"
+_DELETE = "DELETE FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
+# Not a new write under the key of an entry whose row is gone, because its deletion was interrupted.
+_DELETE_OLD = """
+DELETE FROM invsvc_outbox WHERE seq IN (
+    SELECT o.seq FROM {rows 2 key:text digest:text} JOIN invsvc_outbox AS o ON o.key = given.key
+    WHERE o.base_url = $1 AND (o.moved = 1 OR o.digest = given.digest)
+)
+"""
 _NOT_HEARD = "DELETE FROM {s}unheard WHERE seq IN (SELECT seq FROM {s}entries WHERE key {any 1 text})"
 _END = """
 UPDATE {s}entries SET state = $1, verdict = $2, outcome = $3, done_at = $4 WHERE key {any 5 text}
@@ -260,15 +267,16 @@ class SqliteOutbox(OutboxEntries):
         async with self._moving:
             if not await self.store.entries("e.key = $1", key):
                 text = f"{_DELETE} AND moved = 0 RETURNING seq"
-                return bool(await self._do(text, self._base_url, [key]))
+                return bool(await self._do(text, self._base_url, key))
             if await self.store.run(partial(may_drop, key)) is None:
                 return False
-            await self._forget([key])
+            await self._do(_DELETE, self._base_url, key)  # first, as in _forget
             return await super().drop(key)
 
     async def _forget(self, keys: Sequence[str]) -> None:
         """Delete the rows of *keys* first: without an entry, they would keep their keys from new writes."""
-        await self._do(_DELETE, self._base_url, list(keys))
+        known = await self.store.rows(KNOWN, list(keys))
+        await self._do(_DELETE_OLD, self._base_url, [(key, digest) for key, _, digest, *_ in known])
 
 
 def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:

@@ -192,6 +192,33 @@ async def test_kill_while_a_write_is_dropped(service, client, outbox, connection
     assert written(service.ledger.effects()) == ["right"]
 
 
+async def test_prune_after_a_kill_while_a_write_was_pruned(service, client, outbox, connection):
+    """Its row was deleted, and its verdict not yet: another write under its key is not deleted with it."""
+    service.script("webhooks.update", "403")
+    async with outbox.dispatching():
+        assert await ended(outbox, update(client, service, "wrong").keyed("order-17")) == [Verdict.REFUSED]
+    await connection.execute("DELETE FROM invsvc_outbox")
+    await connection.commit()
+    await enqueue(outbox, update(client, service, "right").keyed("order-17"))
+    assert await outbox.prune(older_than=0, unacknowledged=True) == 1
+    assert await connection.execute_fetchall("SELECT key FROM invsvc_outbox") == [("order-17",)]
+    async with outbox.dispatching():
+        assert (await verdict_of(outbox, "order-17")).verdict is Verdict.APPLIED
+    assert written(service.ledger.effects()) == ["right"]
+
+
+async def test_prune_after_a_kill_while_a_write_was_taken_up(service, client, outbox, connection):
+    """The journal has its verdict, and its row does not say so: it is deleted from both, and not sent again."""
+    [key] = await enqueue(outbox, update(client, service))
+    ((intent,),) = await connection.execute_fetchall("SELECT intent FROM invsvc_outbox")
+    async with outbox.dispatching():
+        await verdict_of(outbox, key)
+    await connection.execute("UPDATE invsvc_outbox SET moved = 0, intent = ?", (intent,))
+    await connection.commit()
+    assert await outbox.prune(older_than=0, unacknowledged=True) == 1
+    assert await connection.execute_fetchall("SELECT key FROM invsvc_outbox") == []
+
+
 async def test_drop_after_a_kill_while_a_write_was_taken_up(service, client, outbox, connection):
     """The journal has the write, and its row does not say so: it is deleted from both, and not sent."""
     [key] = await enqueue(outbox, update(client, service))
