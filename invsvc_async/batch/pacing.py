@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.codec.envelope import retry_after
 from invsvc_async.concurrency.adaptive_limit import LEAST, AdaptiveLimit
-from invsvc_async.reconcile.history import End
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,17 +70,10 @@ class Slots:
 
     def learn(self, exchange: Exchange) -> None:
         """Adapt to the result of a request. After a 429, nothing is sent for as long as it says."""
-        refused = exchange.status == 429
-        if refused and (seconds := retry_after(exchange.answer_headers or {})) is not None:
+        if exchange.status == 429 and (seconds := retry_after(exchange.answer_headers or {})) is not None:
             self._limited_until = max(self._limited_until, self._loop.time() + seconds)
             self._due = max(self._due, self._limited_until)
-        # The time of a 5xx says nothing about the load: it is quick in an outage, and slow at a gateway.
-        answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
-        timed_out = exchange.end is End.LOST and exchange.timed_out
-        if answered or timed_out:
-            times = exchange.started, exchange.ended
-            counted = self._counted(self._loop.time())
-            self._knee.note(*times, refused=refused, timed_out=timed_out, in_flight=counted)
+        exchange.teach(self._knee, self._counted(self._loop.time()))
 
     @property
     def free(self) -> int:

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from invsvc_async.reconcile.enums import End
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from multidict import CIMultiDictProxy
     from yarl import URL
 
+    from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
     from invsvc_async.concurrency.limiter import Lane
-    from invsvc_async.reconcile.enums import End
 
 
 class Exchange(msgspec.Struct, eq=False):  # made for every call
@@ -43,6 +45,14 @@ class Exchange(msgspec.Struct, eq=False):  # made for every call
     started: float = nan  # when the first byte may have been sent, or when `send` was called
     ended: float = nan
     timed_out: bool = False
+
+    def teach(self, limit: AdaptiveLimit, in_flight: int) -> None:
+        """Tell *limit* what this shows of the load; *in_flight* requests were in flight."""
+        # The time of a 5xx says nothing: it is quick in an outage, and slow at a gateway.
+        answered = self.end is End.ANSWERED and (self.status or 0) < 500
+        timed_out = self.end is End.LOST and self.timed_out
+        if answered or timed_out:
+            limit.note(self.started, self.ended, in_flight, refused=self.status == 429, timed_out=timed_out)
 
     def __repr__(self) -> str:
         return f"<Exchange {self.method} {self.url}: {self.end or 'under way'}>"

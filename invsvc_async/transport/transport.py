@@ -163,7 +163,8 @@ class Transport:
         finally:
             self._conclude(gate)
             if self._knee is not None:
-                self._learn(self._knee, exchange)
+                exchange.teach(self._knee, limiter.calls)
+                self._make_room(self._knee)
         return exchange
 
     @asynccontextmanager
@@ -308,15 +309,6 @@ class Transport:
         else:
             exchange.timed_out = isinstance(error, TimeoutError)
             exchange.error = plain_error(error)
-
-    def _learn(self, knee: AdaptiveLimit, exchange: Exchange) -> None:
-        # The time of a 5xx says nothing about the load: it is quick in an outage, and slow at a gateway.
-        answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
-        timed_out = exchange.end is End.LOST and exchange.timed_out
-        if answered or timed_out:
-            refused, calls = exchange.status == 429, self._limiter.calls
-            knee.note(exchange.started, exchange.ended, calls, refused=refused, timed_out=timed_out)
-        self._make_room(knee)
 
     def _make_room(self, knee: AdaptiveLimit, *, waits: bool = False) -> None:
         """Start calls in place of those that hang; again when the next one does, while a call *waits*."""
