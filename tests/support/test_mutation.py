@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.mutation import PACKAGE, ROOT, in_files, in_process, mutants_in
+from tests.support.mutation import PACKAGE, ROOT, Mutant, in_files, in_process, mutants_in
 
 pytestmark = pytest.mark.one_python
 LISTS = sorted((ROOT / "tests").rglob("*.patches"))
@@ -70,3 +70,15 @@ def test_process_and_files_after_mutants(tmp_path):
     with in_files(mutant, tmp_path):
         assert copy.read_text() == mutant.changes[-1][2]
     assert copy.read_text() == mutant.changes[-1][1]
+
+
+def test_constant_that_another_module_has_imported():
+    """It is changed there as well, and is what it was afterwards."""
+    from invsvc_async.durable import entries
+
+    before = entries.FIND_OLD
+    with in_process(
+        Mutant("later", (), [("durable/scripts.py", "e.done_at < $1 AND", "e.done_at > $1 AND")])
+    ):
+        assert before.replace("done_at <", "done_at >") == entries.FIND_OLD
+    assert entries.FIND_OLD is before
