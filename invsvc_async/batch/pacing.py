@@ -73,7 +73,7 @@ class Slots:
         if exchange.status == 429 and (seconds := retry_after(exchange.answer_headers or {})) is not None:
             self._limited_until = max(self._limited_until, self._loop.time() + seconds)
             self._due = max(self._due, self._limited_until)
-        exchange.teach(self._knee, self._counted(self._loop.time()))
+        exchange.note_load(self._knee, self._counted(self._loop.time()))
 
     @property
     def free(self) -> int:

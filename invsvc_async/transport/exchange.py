@@ -46,9 +46,9 @@ class Exchange(msgspec.Struct, eq=False):  # made for every call
     ended: float = nan
     timed_out: bool = False
 
-    def teach(self, limit: AdaptiveLimit, in_flight: int) -> None:
-        """Tell *limit* what this shows of the load; *in_flight* requests were in flight."""
-        # The time of a 5xx says nothing: it is quick in an outage, and slow at a gateway.
+    def note_load(self, limit: AdaptiveLimit, in_flight: int) -> None:
+        """Record in *limit* how long the answer took while *in_flight* requests were in flight."""
+        # The time of a 5xx says nothing about the load: it is quick in an outage, and slow at a gateway.
         answered = self.end is End.ANSWERED and (self.status or 0) < 500
         timed_out = self.end is End.LOST and self.timed_out
         if answered or timed_out:

@@ -163,7 +163,7 @@ class Transport:
         finally:
             self._conclude(gate)
             if self._knee is not None:
-                exchange.teach(self._knee, limiter.calls)
+                exchange.note_load(self._knee, limiter.calls)
                 self._make_room(self._knee)
         return exchange
 

@@ -178,14 +178,19 @@ async def test_row_that_was_moved_before_a_kill(service, client, outbox, connect
     assert await connection.execute_fetchall("SELECT moved, intent FROM invsvc_outbox") == [(1, "")] * 2
 
 
-async def test_kill_while_a_write_is_dropped(service, client, outbox, connection):
-    """Its row was deleted, and its verdict not yet: another write under its key is sent all the same."""
+async def reuse_key(service, client, outbox, connection):
+    """End a write, delete its row alone, as before a kill, and enqueue another write under its key."""
     service.script("webhooks.update", "403")
     async with outbox.dispatching():
         assert await ended(outbox, update(client, service, "wrong").keyed("order-17")) == [Verdict.REFUSED]
     await connection.execute("DELETE FROM invsvc_outbox")
     await connection.commit()
     await enqueue(outbox, update(client, service, "right").keyed("order-17"))
+
+
+async def test_kill_while_a_write_is_dropped(service, client, outbox, connection):
+    """Its row was deleted, and its verdict not yet: another write under its key is sent all the same."""
+    await reuse_key(service, client, outbox, connection)
     async with outbox.dispatching():
         await service.arrived("webhooks.update", 2)
         assert (await verdict_of(outbox, "order-17")).verdict is Verdict.APPLIED
@@ -194,12 +199,7 @@ async def test_kill_while_a_write_is_dropped(service, client, outbox, connection
 
 async def test_prune_after_a_kill_while_a_write_was_pruned(service, client, outbox, connection):
     """Its row was deleted, and its verdict not yet: another write under its key is not deleted with it."""
-    service.script("webhooks.update", "403")
-    async with outbox.dispatching():
-        assert await ended(outbox, update(client, service, "wrong").keyed("order-17")) == [Verdict.REFUSED]
-    await connection.execute("DELETE FROM invsvc_outbox")
-    await connection.commit()
-    await enqueue(outbox, update(client, service, "right").keyed("order-17"))
+    await reuse_key(service, client, outbox, connection)
     assert await outbox.prune(older_than=0, unacknowledged=True) == 1
     assert await connection.execute_fetchall("SELECT key FROM invsvc_outbox") == [("order-17",)]
     async with outbox.dispatching():

@@ -105,10 +105,12 @@ def _differences(module: ModuleType, changed: ModuleType) -> Iterator[tuple[Any,
     for name, old in vars(module).items():
         new = vars(changed).get(name)
         if isinstance(old, (str, int, float, tuple, dict)) and not name.startswith("__"):
-            if old != new:  # in each module that has imported it, too
-                for path, other in [*sys.modules.items()]:
-                    if path.startswith(PACKAGE) and vars(other).get(name) is old:
-                        yield other, name, new
+            if old != new:
+                yield module, name, new
+                if not name.startswith("_"):  # others may have imported it
+                    for path, other in [*sys.modules.items()]:
+                        if path.startswith(PACKAGE) and vars(other).get(name) is old:
+                            yield other, name, new
         elif isinstance(old, type) and old.__module__ == module.__name__:
             for each, method in vars(old).items():
                 yield from _code(method, vars(new).get(each))

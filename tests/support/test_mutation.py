@@ -72,6 +72,14 @@ def test_process_and_files_after_mutants(tmp_path):
     assert copy.read_text() == mutant.changes[-1][1]
 
 
+def test_constant_of_the_same_name_and_value_in_another_module():
+    """It stays as it is."""
+    from invsvc_async.durable import facts, results
+
+    with in_process(Mutant("fewer", (), [("durable/results.py", "_AT_ONCE = 200", "_AT_ONCE = 7")])):
+        assert (results._AT_ONCE, facts._AT_ONCE) == (7, 200)
+
+
 def test_constant_that_another_module_has_imported():
     """It is changed there as well, and is what it was afterwards."""
     from invsvc_async.durable import entries
