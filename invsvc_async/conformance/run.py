@@ -166,18 +166,13 @@ def read_reports(out: Iterable[bytes], work: Iterable[tuple[WireObject, Asked]])
             if is_object(line) and isinstance(line.get("key"), str):
                 lines[line["key"]] = line
     said = [(sent["key"], asked, lines.get(sent["key"], {})) for sent, asked in work]
-    unreported = sum(_verdict_in(line) is None for _, _, line in said)
-    return [_report(key, asked, line) for key, asked, line in said], unreported
+    verdicts = [_VERDICTS.get(str(line.get("verdict")).replace(" ", "_")) for _, _, line in said]
+    return [_report(*each, of) for each, of in zip(said, verdicts, strict=True)], verdicts.count(None)
 
 
-def _verdict_in(line: Mapping[str, Any]) -> Verdict | None:
-    return _VERDICTS.get(str(line.get("verdict")).replace(" ", "_"))
-
-
-def _report(key: str, asked: Asked, line: Mapping[str, Any]) -> Report:
-    verdict = _verdict_in(line)
+def _report(key: str, asked: Asked, line: Mapping[str, Any], verdict: Verdict | None) -> Report:
     if verdict is None:
         return Report(key=key, asked=asked, verdict=Verdict.UNKNOWN, reason="not reported")
     made = line.get("id") if asked.thing is None and verdict is Verdict.APPLIED else None
-    reason, made = str(line.get("reason", "")), made if isinstance(made, str) else None
+    reason, made = str(line.get("reason") or ""), made if isinstance(made, str) else None
     return Report(key=key, asked=asked, verdict=verdict, reason=reason, made=made)

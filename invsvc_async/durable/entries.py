@@ -9,6 +9,7 @@ import sys
 from contextlib import nullcontext
 from functools import partial
 from hashlib import blake2b
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -114,7 +115,7 @@ class Entries:
     @property
     def is_shared(self) -> bool:
         """Whether several processes may send them."""
-        return self.lanes > 1
+        return self.store.silence < inf
 
     def lane_of(self, key: str, thing: str | None) -> int:
         """Return the lane of a write: all writes to one thing are in the same."""

@@ -30,7 +30,7 @@ from uuid import uuid4
 import attrs
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.durable.entry import Entry, LostLaneError
+from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.facts import SET
 from invsvc_async.durable.tables import TAKER
 from invsvc_async.errors import JournalError
@@ -59,7 +59,8 @@ _AWAY: Final = (
 _LIVES: Final = """sends >= 0
     AND seen > {now} - CASE WHEN silence > {arg 1 float8} THEN silence ELSE {arg 1 float8} END"""
 _LIVING: Final = f"SELECT name FROM {{s}}members WHERE name {{any 2 text}} AND {_LIVES}"
-_SEEN: Final = """
+# A process lives: its name, and its silence.
+SEEN: Final = """
 INSERT INTO {s}members (name, seen, begun, silence, sends)
     VALUES ({arg 1 text}, {now}, {now}, {arg 2 float8}, 0)
     ON CONFLICT (name) DO UPDATE SET seen = excluded.seen
@@ -125,11 +126,6 @@ def living(silence: float, tokens: Iterable[str | None]) -> Script[set[str]]:
     names = sorted({member_of(token) for token in tokens if token is not None})
     found = (yield _LIVING, (silence, names)) if names else ()
     return {name for (name,) in found}
-
-
-def show_life(name: str, silence: float) -> Script[None]:
-    """Note that the process *name* lives."""
-    yield _SEEN, (name, silence)
 
 
 def _beat(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[tuple[set[str], int, int]]:
@@ -233,6 +229,7 @@ class Lane:
 
     def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
         """Store *entry* and the state in which it *left* its thing, if the lane is still owned."""
+        self.leases.done += entry.state is State.DONE
         return self.leases.store.put(entry, self, left)
 
     def doubt(self) -> None:
@@ -249,6 +246,8 @@ class Leases:
         self.name: str = uuid4().hex
         self._gives = gives  # the verdicts of what it sends
         self.patience: float = patience  # s that a send waits for a database that is away
+        self.done: int = 0  # verdicts that this process has given to be stored
+        self._begun = clock.now()
         self.lanes: dict[int, Lane] = {}
         self.store: Store = store
         self.clock: Clock = clock
@@ -260,9 +259,13 @@ class Leases:
         self.taker: str | None = None
         self._unanswered: list[str] = []  # beginnings of tokens: what was acquired with them is not known
 
-    async def beat(self, sign: Sign = Sign()) -> int:
+    def _sign(self) -> Sign:
+        rate = self.done / max(self.clock.now() - self._begun, 1.0)
+        return Sign(status=status_of(self.done, rate, len(self.lanes)))
+
+    async def beat(self, sign: Sign | None = None) -> int:
         """Show that this process lives, and check which lanes it still has; return how many send."""
-        held = dict(self.lanes)
+        held, sign = dict(self.lanes), sign or self._sign()
         now, silence = self.clock.now(), self.store.silence
         tokens = [lane.token for lane in held.values()]
         script = partial(_beat, self.name, silence, tokens, sign)
@@ -277,7 +280,7 @@ class Leases:
                 self.lanes.pop(number, None)
         return self.living
 
-    async def live(self, sign: Sign = Sign(), *, warning: str = "") -> None:
+    async def live(self, sign: Sign | None = None, *, warning: str = "") -> None:
         """Show that this process lives, until cancelled; log *warning* while the database is away."""
         while True:
             await asyncio.sleep(pause_of(self.store.silence))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in
-from invsvc_async.durable.leases import dead, living, member_of, show_life
+from invsvc_async.durable.leases import SEEN, dead, living, member_of
 from invsvc_async.durable.records import may_be_sent
 from invsvc_async.durable.restored import marked
 from invsvc_async.durable.tables import count, flags_in
@@ -110,7 +110,7 @@ def take_verdicts(taker: str, silence: float, limit: int) -> Script[list[int]]:
 
 def keep_verdicts(taker: str, silence: float, seqs: Sequence[int]) -> Script[set[int]]:
     """Note that the process of *taker* lives; return which of its verdicts nobody else has taken."""
-    yield from show_life(member_of(taker), silence)
+    yield SEEN, (member_of(taker), silence)
     # The lock waits for those who are about to take them.
     kept = yield "SELECT seq FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2 {share}", (seqs, taker)
     return {seq for (seq,) in kept}

@@ -10,7 +10,6 @@ import time
 from contextlib import asynccontextmanager
 from functools import partial
 
-import aiohttp
 import pytest
 
 from invsvc_async import JournalError, Outbox
@@ -61,23 +60,6 @@ async def test_verdict_that_nobody_has_had(service, place, invsvc):
     assert (await invsvc("drop", place, "refused"))[:2] == (0, "1 write dropped\n")
     async with client_of(service) as client, Outbox.open(place, client) as outbox:
         assert await outbox._store.facts.beginning("untold ") == {}
-
-
-async def test_watch(service, place, tmp_path):
-    """The page has the counts and the groups, as that of a batch."""
-    async with refused_one(service, place) as (outbox, client):
-        await enqueued(outbox, client, service, "waits")
-    own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
-    watching = child(
-        "outbox", "watch", place, "--json", "--no-open", env={**ENVIRONMENT, **own}, cwd=tmp_path
-    )
-    urls = json.loads(await asyncio.to_thread(watching.stdout.readline))
-    async with aiohttp.ClientSession() as browser, browser.get(urls["data_url"]) as answer:
-        told = await answer.json()
-    watching.send_signal(signal.SIGINT)
-    await asyncio.to_thread(watching.communicate, timeout=60)
-    assert (told["kind"], told["done"], told["total"], told["verdicts"]) == ("outbox", 1, 2, {"refused": 1})
-    assert [group["verdict"] for group in told["groups"]] == ["refused"]
 
 
 async def sending(place, client, service, folder):

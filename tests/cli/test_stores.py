@@ -6,10 +6,12 @@ import asyncio
 import json
 import os
 import re
+import signal
 import socket
 from contextlib import suppress
 from hashlib import blake2b
 
+import aiohttp
 import pytest
 
 from invsvc_async import Outbox, WriteError
@@ -19,6 +21,7 @@ from invsvc_async.client import options_of
 from invsvc_async.durable.leases import Leases
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
+from tests.cli.conftest import ENVIRONMENT, child
 from tests.durable.stores import spoil
 from tests.durable.test_sharing import said
 from tests.outbox.conftest import enqueue, finished, outbox_at, update, verdict_of
@@ -297,6 +300,22 @@ async def test_report(stored, invsvc, tmp_path):
             assert group["command"].startswith(f"invsvc {stored.kind} retry ")
 
 
+async def test_watch(service, stored, tmp_path):
+    """The page has the counts, and what is not applied, in groups."""
+    own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
+    watching = child(
+        stored.kind, "watch", stored.place, "--json", "--no-open", env={**ENVIRONMENT, **own}, cwd=tmp_path
+    )
+    urls = json.loads(await asyncio.to_thread(watching.stdout.readline))
+    async with aiohttp.ClientSession() as browser, browser.get(urls["data_url"]) as answer:
+        told = await answer.json()
+    watching.send_signal(signal.SIGINT)
+    await asyncio.to_thread(watching.communicate, timeout=60)
+    assert (told["kind"], told["done"], told["total"]) == (stored.kind, 3, 4)
+    assert told["verdicts"] == {"applied": 1, "refused": 1, "unknown": 1}
+    assert sorted(group["verdict"] for group in told["groups"]) == ["refused", "unknown"]
+
+
 @pytest.mark.parametrize("empty", [("outbox", "file"), ("outbox", "database")], indirect=True)
 async def test_outbox_as_the_input_of_a_batch(service, stored, invsvc, tmp_path):
     """What is not applied can be written out, corrected and run as a batch."""
@@ -331,6 +350,7 @@ async def test_why_it_waits(service, empty, invsvc):
                 behind = json.loads((await invsvc(empty.kind, "show", empty.place, "two", "--json"))[1])
             running.cancel()
     assert (sent["state"], sent["attempts"], sent["process"]["alive"]) == ("sending", 1, True)
+    assert (sent["process"]["host"], sent["process"]["pid"]) == (socket.gethostname(), os.getpid())
     assert "may have been sent" in sent["waits"]
     if behind is not None:
         assert (behind["state"], behind["after"], behind["attempts"]) == ("to do", ["one"], 0)
@@ -358,7 +378,22 @@ async def test_workers(service, empty, invsvc):
     assert (shown[os.getpid()][0], shown[1][:4]) == ("ended", ["working", "1,234", "5.2", "2"])
 
 
-@pytest.mark.parametrize("kind", ["batch", "outbox"])
+@pytest.mark.parametrize("empty", [("journal", "database")], indirect=True)
+async def test_workers_of_a_journal(service, empty, invsvc):
+    """Each client that has it open is listed, with what it has done since its last sign of life."""
+    async with empty.client_of(service) as client:
+        await empty.write(client, update(client, service, "x").keyed("k"), update(client, service, "y"))
+        await options_of(client).session.writes.journal._leases.beat()
+        code, out, _ = await invsvc("journal", "workers", empty.place, "--json")
+        [found] = json.loads(out)
+        told = found["host"], found["pid"], found["done"], found["alive"], found["state"]
+        assert (code, told) == (0, (socket.gethostname(), os.getpid(), 2, True, "working"))
+        assert 0 < found["rate"] <= 2
+    _, out, _ = await invsvc("journal", "workers", empty.place, "--json")
+    assert json.loads(out) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_workers_of_a_file(service, invsvc, tmp_path, kind):
     """It has none, and the words say where there are some."""
     stored = Stored(kind, "file", tmp_path, kind)

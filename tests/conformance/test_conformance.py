@@ -123,7 +123,7 @@ def test_reports_that_are_read():
         b"Starting\n",
         json.dumps({"key": keys[0], "verdict": "unknown"}).encode(),
         json.dumps({"key": keys[0], "verdict": "not_applied", "reason": "x"}).encode(),
-        json.dumps({"key": keys[1], "verdict": "not applied"}).encode(),
+        json.dumps({"key": keys[1], "verdict": "not applied", "reason": None}).encode(),
         json.dumps({"key": keys[2], "verdict": "perhaps"}).encode(),
         b"[1]\n",
     ]
@@ -133,6 +133,7 @@ def test_reports_that_are_read():
     assert [report.verdict for report in reports] == [
         Verdict.NOT_APPLIED, Verdict.NOT_APPLIED, Verdict.UNKNOWN, Verdict.UNKNOWN,
     ]  # fmt: skip
+    assert [report.reason for report in reports[:2]] == ["x", ""]
     assert unreported == 2
 
 

@@ -12,7 +12,7 @@ from invsvc_async.durable.entries import NOT_APPLIED
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.last_writes import Left
-from invsvc_async.durable.leases import Leases, _take, show_life
+from invsvc_async.durable.leases import SEEN, Leases, _take
 from invsvc_async.durable.scripts import FIND_OLD, drop, keep_verdicts, prune, reopen, take_verdicts
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.tables import Opening
@@ -112,7 +112,7 @@ async def test_verdicts_are_given_to_one_consumer(store, lane):
         await end(lane, entry)
     seqs = [entry.seq for entry in entries]
     for name in ("a", "b"):
-        await store.run(lambda name=name: show_life(name, 60.0))
+        await store.rows(SEEN, name, 60.0)
     assert await store.run(lambda: take_verdicts("a.0", 60.0, 2)) == seqs[:2]
     assert await store.run(lambda: take_verdicts("a.0", 60.0, 2)) == seqs[:2]
     assert await store.run(lambda: take_verdicts("b.0", 60.0, 3)) == seqs[2:]
@@ -131,7 +131,7 @@ async def test_consumer_that_lives_again_keeps_its_verdicts(store, lane):
         taking = take_verdicts("b.0", 60.0, 2)
         rows = yield next(taking)
         assert [tuple(row) for row in rows] == [(entry.seq, "a.0")]
-        yield from show_life("a", 60.0)
+        yield SEEN, ("a", 60.0)
         return (yield from then(taking, rows))
 
     assert await store.run(alive_meanwhile) == []
@@ -145,7 +145,7 @@ async def test_owner_that_lives_again_keeps_its_lanes(store, lane):
         taking = _take("b.1-", 60.0, 2, "%", ["b.1-"], None)
         rows = yield next(taking)
         assert [tuple(row) for row in rows] == [(1, "a.1"), (2, None)]
-        yield from show_life("a", 60.0)
+        yield SEEN, ("a", 60.0)
         return (yield from then(taking, rows))
 
     assert await store.run(alive_meanwhile) == {2: True}
@@ -255,7 +255,7 @@ async def test_file_of_a_process_that_has_ended(tmp_path, client):
         if name == "first":
             (entry,) = await fill(made, "one")
             await end(lane, entry)
-        await made.run(lambda name=name: show_life(name, 60.0))
+        await made.rows(SEEN, name, 60.0)
         assert await made.run(lambda name=name: take_verdicts(f"{name}.0", 60.0, 2)) == [entry.seq]
         await made.aclose()
 

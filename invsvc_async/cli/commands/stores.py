@@ -63,7 +63,7 @@ class Kind:
 BATCH = Kind("batch", "run.db", "run the batch", "team profile unacknowledged")
 OUTBOX = Kind("outbox", "outbox.db", "whoever sends its writes does it")
 _ONCE = "run the same write under its key"
-JOURNAL = Kind("journal", "journal.db", _ONCE, "team watch workers verdict force failed")
+JOURNAL = Kind("journal", "journal.db", _ONCE, "team verdict force failed")
 
 
 @attrs.frozen
