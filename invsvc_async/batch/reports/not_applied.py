@@ -30,11 +30,11 @@ NOT_APPLIED = (Verdict.REFUSED, Verdict.NOT_APPLIED, Verdict.SUPERSEDED, Verdict
 _REFUSED = {
     401: "The team's plan lacks the feature, or the credential is not valid. Change that, then retry.",
     403: "The credential or the plan may not do this. Change that, then retry.",
-    404: "It does not exist in this team and mode. Correct the id, and feed it back (--failed FILE).",
+    404: "It does not exist in this team and mode. Correct the id, and write again.",
     409: "It conflicts with the state of the resource. Look at that, then retry or correct the write.",
-    429: "The service limits requests. Retry with a lower --rate.",
+    429: "The service limits requests. Retry with a lower rate.",
 }
-_CORRECT = "Correct the requests, and feed them back: report --failed FILE."
+_CORRECT = "Correct the requests, and write again."
 _ADVICE = {
     "never left": "The service could not be reached. Retry once it can be.",
     "absent": "An error or no answer came, and a read showed that nothing happened. Retry.",
@@ -57,7 +57,7 @@ _ADVICE = {
     "too long ago": "It is too late for absence to prove anything: check the state, then retry or leave it.",
     "perhaps undone": "The journal was restored, and the resource is as an earlier write left it. Unless "
     "somebody has undone these since, retry: that sends them.",
-    "reader": "The user-supplied reader is needed, or could not tell: run the batch with it again.",
+    "reader": "The user-supplied reader is needed, or could not tell: run it again with the reader.",
 }
 _OTHERWISE = {
     Verdict.NOT_APPLIED: "It provably did not happen. Retry.",
@@ -118,6 +118,8 @@ class Groups:
         """
         found = sorted(self._groups.values(), key=lambda each: (NOT_APPLIED.index(each.verdict), -each.count))
         for group in found:
+            if kind == "journal":  # its writes are run by the application
+                group.advice = group.advice.replace("with retry --force", "under new keys")
             group.command = command_for(group, found, quote(place), kind)
         return found
 
@@ -152,9 +154,9 @@ def command_for(group: Group, groups: list[Group], place: str, kind: str) -> str
     """
     advice, by_key = group.advice.lower(), kind == "journal"
     if "retry" not in advice:
-        is_to_correct = "--failed" in advice and not by_key
+        is_to_correct = "correct the" in advice and not by_key
         return f"invsvc {kind} report {place} --failed out.jsonl" if is_to_correct else None
-    force = " --force" if "--force" in advice and not by_key else ""
+    force = " --force" if "--force" in advice else ""
     retry = f"invsvc {kind} retry {place}{force}"
     is_alone = all(each is group or each.verdict is not group.verdict for each in groups)
     if not by_key and (is_alone or not (force or group.verdict is Verdict.SUPERSEDED)):

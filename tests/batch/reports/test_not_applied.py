@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 from types import SimpleNamespace
 from typing import get_args
@@ -13,10 +14,11 @@ import pytest
 
 from invsvc_async import Absent, CallOptions, PersonToken
 from invsvc_async.batch import Batch
-from invsvc_async.batch.reports.not_applied import _ADVICE, Group, Groups, command_for, groups_of
+from invsvc_async.batch.reports.not_applied import _ADVICE, _REFUSED, Group, Groups, command_for, groups_of
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.sending import content_of
 from invsvc_async.cli.app import run
+from invsvc_async.cli.commands.stores import BATCH, JOURNAL, OUTBOX
 from invsvc_async.reconcile.history import Cause, Verdict
 from invsvc_async.resources.by_name import as_write
 from invsvc_async.writes.as_data import arguments_of
@@ -146,7 +148,7 @@ def group(verdict, advice, *keys, count=0):
     [
         ("batch", [group(Verdict.REFUSED, "Change that, then retry.", "a")], ["retry J --verdict refused"]),
         ("batch", [group(Verdict.NOT_APPLIED, "It happened not. Retry.", "a")], ["retry J --verdict not-applied"]),
-        ("batch", [group(Verdict.REFUSED, "Correct them: report --failed FILE.", "a")], ["report J --failed out.jsonl"]),
+        ("batch", [group(Verdict.REFUSED, "Correct the ids.", "a")], ["report J --failed out.jsonl"]),
         ("batch", [group(Verdict.UNKNOWN, "Check the dashboard.", "a")], [None]),
         (
             "batch",
@@ -163,7 +165,7 @@ def group(verdict, advice, *keys, count=0):
         (  # a journal's writes are not run by verdict
             "journal",
             [group(Verdict.SUPERSEDED, "Retry.", "a b", "c d"),
-             group(Verdict.REFUSED, "Correct: --failed FILE.", "e")],
+             group(Verdict.REFUSED, "Correct the ids.", "e")],
             ["retry J 'a b' 'c d'", None],
         ),
     ],
@@ -172,6 +174,22 @@ def test_command_of_a_group(what, groups, commands):
     """It does what the advice says, and chooses no writes of other groups that it could harm."""
     expected = [each and f"invsvc {what} {each}" for each in commands]
     assert [command_for(each, groups, "J", what) for each in groups] == expected
+
+
+@pytest.mark.parametrize("kind", [BATCH, OUTBOX, JOURNAL], ids=lambda each: each.name)
+def test_advice_names_no_option_that_is_not_there(kind):
+    """Of each cause and each refusal, the advice and the command have only options of this kind's commands."""
+    groups = Groups()
+    for cause in _ADVICE:
+        verdict = Verdict.NOT_APPLIED if cause in ("overtaken", "never left", "absent") else Verdict.UNKNOWN
+        groups.add(Result(key=cause, operation="webhooks.update", verdict=verdict, cause=cause))
+    for status in (*_REFUSED, 422):
+        groups.add(
+            Result(key=f"{status}", operation="webhooks.update", verdict=Verdict.REFUSED, status=status)
+        )
+    for each in groups.sorted("J", kind.name):
+        told = re.findall("--([a-z]+)", f"{each.advice} {each.command or ''}")
+        assert {*told} <= {"verdict", "force", "failed"} - {*kind.lacks.split()}, each.advice
 
 
 def test_command_quotes_the_journal():
