@@ -388,8 +388,7 @@ async def drop(
             else:
                 missed.append(key)
                 fail(f"{key}: not dropped: {why}")
-    words = f"{counted(len(dropped), 'write')} dropped"
-    tell({"dropped": dropped, "kept": missed}, words)
+    tell({"dropped": dropped, "kept": missed}, f"{counted(len(dropped), 'write')} dropped")
     return Exit.FAILED if missed else Exit.DONE
 
 
@@ -417,8 +416,7 @@ async def prune(
         others = max(others - pruned, 0)
     kept = {"open": left, "unknown": summary.unknown, "other": others}
     lines = [f"  {count:,} left as they are: {_KEPT[why]}" for why, count in kept.items() if count]
-    words = "\n".join([f"{counted(pruned, 'write')} pruned", *lines])
-    tell({"pruned": pruned, "kept": kept}, words)
+    tell({"pruned": pruned, "kept": kept}, "\n".join([f"{counted(pruned, 'write')} pruned", *lines]))
 
 
 def attach(group: Group, kind: Kind) -> Group:
