@@ -414,6 +414,28 @@ async def test_signal_while_a_pipe_gives_nothing(here, pipe, number):
     assert b"Traceback" not in err
 
 
+async def test_ctrl_c_while_a_file_is_checked(service, here):
+    """It ends the command at once, however many lines are left."""
+    file = write_file(here / "writes.jsonl", line(1))
+    program = (
+        "import os, signal\n"
+        "from invsvc_async.batch import file_check\n"
+        "from invsvc_async.cli import main\n"
+        "def check_file(*_):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('the rest is checked')\n"
+        "file_check.check_file = check_file\n"
+        "main()\n"
+    )
+    running = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, "batch", file, "--journal", "run.db", "--no-secrets",
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, _ = await running.communicate()
+    assert (running.returncode, out) == (-signal.SIGINT, b"")
+    assert service.arrivals() == 0
+
+
 @pytest.mark.parametrize("lines", [3, 1])
 async def test_file_that_changes_once_it_was_checked(service, invsvc, here, monkeypatch, lines):
     """Writes that are more or fewer than those checked are said to be, whatever was sent by then."""
