@@ -369,10 +369,10 @@ async def drop(
     """
     Delete writes that were not sent yet: `invsvc KIND drop PLACE row-17`.
 
-    They are not sent then.  Of an outbox or a journal, finished writes can be deleted, too.
+    They are not sent then.  Of a batch, take them out of its input, too: it may add them again.  Of an outbox
+    or a journal, finished writes can be deleted, too.  Asks before on a terminal.
 
-    Asks before on a terminal.  Exits with 1 if one was not deleted: it is not there, or it may have been sent
-    and has no verdict yet.
+    Exits with 1 if one was not deleted: it is not there, or it may have been sent and has no verdict yet.
     """
     if not yes:
         confirm(f"{at.kind.name} drop: delete {', '.join(keys)}?")
