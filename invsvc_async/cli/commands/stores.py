@@ -136,10 +136,9 @@ async def show(at: At, key: Annotated[str, argument("The key of the write.", "KE
     """
     Show one write: `invsvc KIND show PLACE row-17`.
 
-    Its verdict is shown, or why it waits, and which process has it.
+    Its verdict is shown, or why it waits, and which process has it, also beside a process that has the file.
 
-    Works beside a process that has the file.  Exits with 0 if it is applied, 3 if the result is unknown, and
-    1 otherwise, also while it is open.
+    Exits with 0 if it is applied, 3 if the result is unknown, and 1 otherwise, also while it is open.
     """
     from invsvc_async.batch.entries import result_of
     from invsvc_async.batch.reports.not_applied import plain_result
@@ -335,10 +334,9 @@ async def retry(
     """
     Mark finished writes as to be done again, by key or verdict: `invsvc KIND retry PLACE row-17`.
 
-    Unknown ones are settled first.
+    Unknown ones are settled first.  A write is not sent over a newer one to the same resource.
 
-    A write is not sent over a newer one to the same resource.  Exits with 1 if keys are given, and none of
-    them was marked.
+    Exits with 1 if keys are given, and none of them was marked.
     """
     if not (keys or verdict):
         raise misuse("give keys" if "verdict" in at.kind.lacks else "give keys or --verdict")
@@ -411,9 +409,8 @@ async def prune(
     async with at.opened() as entries:
         pruned = await entries.prune(before, unacknowledged=unacknowledged)
         summary = await summary_of(entries)
-    left, others = summary.to_do + summary.sending, summary.done - summary.unknown
-    if at.kind is BATCH:
-        others = max(others - pruned, 0)
+    left, done = summary.to_do + summary.sending, summary.done - summary.unknown
+    others = max(done - pruned, 0) if at.kind is BATCH else done
     kept = {"open": left, "unknown": summary.unknown, "other": others}
     lines = [f"  {count:,} left as they are: {_KEPT[why]}" for why, count in kept.items() if count]
     tell({"pruned": pruned, "kept": kept}, "\n".join([f"{counted(pruned, 'write')} pruned", *lines]))
