@@ -295,8 +295,8 @@ class Dispatcher:
             else:
                 items.append(item)
         if self.earlier.any or any(item.spec is None for item in items):
-            has_more = any(self._places.get(lane) is not None for lane in lanes)  # behind what was read
-            await self.earlier.mark(items, is_part=has_more)
+            is_part = any(self._places.get(lane) is not None for lane in lanes)  # behind what was read
+            await self.earlier.mark(items, is_part=is_part)
         for item in items:
             await self.engine.room()
             name = item.entry.thing or item.entry.key
