@@ -194,8 +194,7 @@ class CircuitBreaker:
         if outcome.verdict is Verdict.APPLIED:
             return False
         if self._session.closed:
-            is_why = outcome.evidence.cause == "client closed"
-            if is_why:
+            if is_why := outcome.evidence.cause == "client closed":
                 self.stop_closed()
             return is_why
         began = time_of(outcome.history[0]) if outcome.history else inf

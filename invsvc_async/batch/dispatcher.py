@@ -295,8 +295,7 @@ class Dispatcher:
             else:
                 items.append(item)
         if self.earlier.any or any(item.spec is None for item in items):
-            # Others may be behind what was read.
-            is_part = any(self._places.get(lane) is not None for lane in lanes)
+            is_part = any(self._places.get(lane) is not None for lane in lanes)  # behind what was read
             await self.earlier.mark(items, is_part=is_part)
         for item in items:
             await self.engine.room()

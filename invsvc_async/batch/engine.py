@@ -262,9 +262,8 @@ class Engine:
         if self._stopped or not (self._ready and self.breaker.allows(self.slots.in_use)):
             return None
         item = self._ready[0]
-        # Another write to its thing may still land, so that it has to wait.
-        is_held_up = self.sending.session.writes.closed_for(item.entry.thing) > 0
-        needs_no_slot = item.in_doubt or is_held_up
+        # If another write to its thing may still land, it has to wait.
+        needs_no_slot = item.in_doubt or self.sending.session.writes.closed_for(item.entry.thing) > 0
         item.in_slot = not needs_no_slot and self.slots.take(item)
         if not (item.in_slot or needs_no_slot):
             return None

@@ -207,9 +207,7 @@ def result_of(entries: Entries, entry: Entry) -> Result:
 async def workers_of(entries: Entries) -> list[Worker]:
     """Return the processes of the last day that send *entries*, the longest-running first."""
     if not entries.is_shared:
-        raise ConfigurationError(
-            "workers: a file has none, as only one process can use it. Use postgresql://…."
-        )
+        raise ConfigurationError("workers: a file has none, because one process uses it. Use postgresql://….")
     return [
         Worker(
             **msgspec.json.decode(status),

@@ -63,7 +63,8 @@ class Run:
         self._dispatcher = Dispatcher(batch.sending, batch.entries, Item, has_input=has_input)
         self._engine = self._dispatcher.engine
         self._results = Consumer(self._dispatcher.leases)
-        self._last: Entry | None = None  # the latest that was given: taken once the next one is asked for
+        self._given: list[Entry] = []  # taken once the next one is asked for
+        self._beginning = asyncio.Lock()  # of the tasks that take results, one begins the run
         self._gives_left = False  # those that others have left
         self._intake: Intake | None = None
         self._input_began: float | None = None  # by the store's clock, s
@@ -78,21 +79,21 @@ class Run:
         return self
 
     async def __anext__(self) -> Result:
-        if self._last is not None:
-            self._results.acknowledge(self._last)
-            self._last = None
-        if self._status is None and not self.ended:
-            if (earlier := await self._next_left(self._begin)) is not None:
-                return earlier
-            if not self.ended:
-                self._start()
+        while self._given:
+            self._results.acknowledge(self._given.pop())
+        async with self._beginning:
+            if self._status is None and not self.ended:
+                if (earlier := await self._next_left(self._begin)) is not None:
+                    return earlier
+                if not self.ended:
+                    self._start()
         while (item := await self._next_finished()) is not None:
             assert item.finished is not None
             entry = item.finished[0]
             if await self._results.has(entry):
                 result = Result.of(*item.finished)
                 self._verdicts[result.verdict] += 1
-                self._last = entry
+                self._given.append(entry)
                 return result
         if self._engine.complete and (late := await self._next_left(self._decided)) is not None:
             return late
@@ -130,7 +131,8 @@ class Run:
         if found is None:
             self._gives_left = False
             return None
-        self._last, result = found, Result.of(found)
+        self._given.append(found)
+        result = Result.of(found)
         # "not stored" is a state: a run that is over had the secret
         return attrs.evolve(result, secret="lost") if result.secret == "not stored" else result
 
@@ -195,8 +197,7 @@ class Run:
         self._tick(self._status)
 
     def _tick(self, status: Status) -> None:
-        if self._batch.on_progress is not None:
-            self._report()
+        self._report()
         engine = self._engine
         if (paused := engine.pause[0]) is not None:
             status.note_pause(paused)
@@ -209,8 +210,7 @@ class Run:
         self._ticking = asyncio.get_running_loop().call_later(_TICK, self._tick, status)
 
     def _report(self) -> None:
-        session = self._batch.sending.session
-        session.tell(self._batch.on_progress, self.progress())
+        self._batch.sending.session.tell(self._batch.on_progress, self.progress())
 
     # --- feeding
 

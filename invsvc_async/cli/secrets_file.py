@@ -34,9 +34,7 @@ class SecretsFile:
 
     async def __aenter__(self) -> Self:
         try:
-            self._number = own_private(self._path, os.O_APPEND)
-            make_private(self._number, for_root=False)
-            end_line(self._number)
+            self._number = self._opened()
         except OSError as error:
             raise self._unusable(error) from error
         return self
@@ -48,14 +46,21 @@ class SecretsFile:
         """Append the secret of *webhook*, which the write of *key* created."""
         line = {"key": key, "id": webhook.id, "url": webhook.url, "secret": webhook.secret}
         try:
-            if self._is_partial:
-                end_line(self._number)
+            if self._is_partial or not os.fstat(self._number).st_nlink:  # or it was deleted, or replaced
+                os.dup2(number := self._opened(), self._number, inheritable=False)
+                os.close(number)
             self._is_partial = True
             _write_whole(self._number, envelope.dumps(line) + b"\n")
             self._is_partial = False
             await self._flushes.share("flush", lambda: asyncio.to_thread(os.fsync, self._number))
         except OSError as error:
             raise self._unusable(error) from error
+
+    def _opened(self) -> int:
+        number = own_private(self._path, os.O_APPEND)
+        make_private(number, for_root=False)
+        end_line(number)
+        return number
 
     def _unusable(self, error: OSError) -> JournalError:
         why = error.strerror

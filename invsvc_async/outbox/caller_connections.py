@@ -105,7 +105,9 @@ async def _awaited(
                 await cursor.execute(*_for_psycopg(cursor, text, values))
                 return await cursor.fetchall()
         case "sqlite3":
-            async with connection.execute(_PLACE.sub(r"?\1", text), tuple(values)) as cursor:
+            async with connection.cursor() as cursor:
+                cursor.row_factory = None  # not the application's
+                await cursor.execute(_PLACE.sub(r"?\1", text), tuple(values))
                 return await cursor.fetchall()
         case _:
             return await connection.run_sync(lambda sync: _called(kind, sync, text, values))
@@ -119,7 +121,9 @@ def _called(kind: str | None, connection: Any, text: str, values: Sequence[objec
             with connection.cursor(row_factory=tuple_row) as cursor:
                 return cursor.execute(*_for_psycopg(cursor, text, values)).fetchall()
         case "sqlite3":
-            return connection.execute(_PLACE.sub(r"?\1", text), tuple(values)).fetchall()
+            cursor = connection.cursor()
+            cursor.row_factory = None  # not the application's
+            return cursor.execute(_PLACE.sub(r"?\1", text), tuple(values)).fetchall()
         case "django":
             with connection.cursor() as cursor:
                 cursor.execute(_PLACE.sub(r"%(v\1)s", text), _named(values))

@@ -68,7 +68,7 @@ class OutboxEntries(Entries, ABC):
     @abstractmethod
     def _statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
         """
-        Return the statements that insert *new* at *place*, and that select the digest of what is there.
+        Return the statements that insert *new* at *place*, and that select whether what is there is the same.
 
         The first returns no row if the key is not new.
         """
@@ -85,10 +85,9 @@ class OutboxEntries(Entries, ABC):
         for _ in range(_TRIES):
             if (yield insert):
                 return True
-            found = yield find
-            if found and found[0][0] == new.digest:
-                return False
-            if found:
+            if found := (yield find):
+                if found[0][0]:
+                    return False
                 raise KeyConflictError(
                     f"key: the outbox has another write under the key {new.key!r}",
                     hint="Give this one its own key.",

@@ -68,5 +68,6 @@ class PostgresOutbox(OutboxEntries):
         lane = self.lane_of(new.key, new.thing)
         text = _INSERT.format(schema=place, lock=_NO_LOCK if new.thing is None else _LOCK)
         turn = int.from_bytes(blake2b(f"{place} {new.thing}".encode(), digest_size=8).digest(), signed=True)
-        find = f"SELECT digest FROM {place}.entries WHERE key = CAST($1 AS text)"
-        return (text, (place, str(lane), lane, *columns_of(new), new.common, turn)), (find, (new.key,))
+        find = f"SELECT digest = CAST($2 AS text) FROM {place}.entries WHERE key = CAST($1 AS text)"
+        values = place, str(lane), lane, *columns_of(new), new.common, turn
+        return (text, values), (find, (new.key, new.digest))

@@ -55,7 +55,7 @@ _INSERT = """
 INSERT INTO invsvc_outbox (base_url, key, thing, digest, operation, intent, number, common)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING seq
 """
-_DIGEST = "SELECT digest FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
+_IS_SAME = "SELECT digest = $3 FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
 _IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'invsvc_outbox_journal'"
 _EPOCH = "SELECT epoch FROM invsvc_outbox_journal WHERE base_url = $1"
 _USE = "INSERT OR REPLACE INTO invsvc_outbox_journal VALUES ($1, $2)"
@@ -207,7 +207,7 @@ class SqliteOutbox(OutboxEntries):
     def _statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
         # SQLite has one writer at a time, so the numbers are in the order of the commits.
         insert = _INSERT, (place, *columns_of(new), new.common, self._common_of(new))
-        return insert, (_DIGEST, (place, new.key))
+        return insert, (_IS_SAME, (place, new.key, new.digest))
 
     # --- sending
 
@@ -233,8 +233,7 @@ class SqliteOutbox(OutboxEntries):
     async def move(self) -> tuple[int | None, bool]:
         """Move new rows; return the number before those of new entries, and whether any were moved."""
         async with self._moving:
-            new = await self._rows(_NEW, _AT_ONCE)
-            if not new:
+            if not (new := await self._rows(_NEW, _AT_ONCE)):
                 return None, False
             count, before = await self.store.run(partial(_take_in, new, self.store.commons.texts))
             await self._do(_MARK, [row.seq for row in new[:count]])
@@ -310,8 +309,7 @@ def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[tuple[i
     there = yield KNOWN, ([*digests],)
     others = {key: state for key, _, digest, state, _ in there if digest != digests[key]}
     taken = [*takewhile(lambda row: others.get(row.key, State.DONE) == State.DONE, new)]
-    replaced = [row.key for row in taken if row.key in others]
-    if replaced:
+    if replaced := [row.key for row in taken if row.key in others]:
         yield _NOT_HEARD, (replaced,)
         yield "DELETE FROM {s}entries WHERE key {any 1 text}", (replaced,)
     numbers: set[int] = set()
@@ -323,8 +321,7 @@ def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[tuple[i
 def _end_lost(moved: Sequence[Entry]) -> Script[None]:
     """Insert entries with the verdict UNKNOWN for rows that were *moved* and have none."""
     known = {key for key, *_ in (yield KNOWN, ([row.key for row in moved],))}
-    lost = [row for row in moved if row.key not in known]
-    if lost:
+    if lost := [row for row in moved if row.key not in known]:
         yield from add(lost, {}, ours=set())
         ended = verdict_of_lost(lost[0])
         values = int(State.DONE), ended.verdict, ended.outcome, ended.done_at

@@ -71,6 +71,30 @@ async def test_run_that_is_left_while_it_gives_old_results(client, journal):
     assert len(seen) == 62  # each that was the last before a break, twice
 
 
+@pytest.mark.parametrize("left", [0, 20])
+async def test_several_tasks_that_take_results(service, client, journal, left):
+    """The run begins once, each of the equal writes is made, and each result is given to one of the tasks."""
+
+    def equal():
+        for _ in range(300):
+            yield client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+
+    async def take(run):
+        return [result.key async for result in run]
+
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        if left:
+            await taken_of(batch, equal(), 300 - left)
+            await batch.stop(0.0)
+        run = batch.run(equal())
+        taken = [key for keys in await asyncio.gather(take(run), take(run), take(run)) for key in keys]
+        summary, again = await batch.summary(), await all_of(batch)
+    assert len(taken) == len({*taken}) == (left + 1 if left else 300)
+    assert summary.verdicts == {Verdict.APPLIED: 300}
+    assert len(service.ledger.effects("webhooks.create")) == 300
+    assert again == []
+
+
 async def test_write_that_is_retried_before_its_result_is_taken(service, client, journal):
     """Only the result of the retry is given."""
     service.script("webhooks.create", "403")

@@ -379,6 +379,26 @@ async def test_secret_after_one_that_found_no_room(tmp_path, monkeypatch):
     assert json.loads(second)["key"] == "row-2"
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_file_of_secrets_that_is_deleted_meanwhile(tmp_path, replaced):
+    """It is made again, readable only by its owner, or what has replaced it is appended to."""
+    path, hook = (
+        tmp_path / "secrets.jsonl",
+        SimpleNamespace(id="wh_1", url="https://me.example/", secret="whsec_1"),
+    )
+    async with SecretsFile(path) as secrets:
+        await secrets.take("row-1", hook)
+        path.unlink()
+        if replaced:
+            path.write_text("another file")
+        await secrets.take("row-2", hook)
+        await secrets.take("row-3", hook)
+
+    lines = path.read_text().splitlines()[replaced:]
+    assert [json.loads(each)["key"] for each in lines] == ["row-2", "row-3"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
 @pytest.fixture
 def pipe(here):
     """Return a named pipe, and a function that writes lines into it once somebody reads."""
@@ -412,6 +432,28 @@ async def test_signal_while_a_pipe_gives_nothing(here, pipe, number):
         _, err = await asyncio.wait_for(running.communicate(), 30)
     assert running.returncode in (130, -number)
     assert b"Traceback" not in err
+
+
+async def test_ctrl_c_while_a_file_is_checked(service, here):
+    """It ends the command at once, however many lines are left."""
+    file = write_file(here / "writes.jsonl", line(1))
+    program = (
+        "import os, signal\n"
+        "from invsvc_async.batch import file_check\n"
+        "from invsvc_async.cli import main\n"
+        "def check_file(*_):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('the rest is checked')\n"
+        "file_check.check_file = check_file\n"
+        "main()\n"
+    )
+    running = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, "batch", file, "--journal", "run.db", "--no-secrets",
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, _ = await running.communicate()
+    assert (running.returncode, out) == (-signal.SIGINT, b"")
+    assert service.arrivals() == 0
 
 
 @pytest.mark.parametrize("lines", [3, 1])

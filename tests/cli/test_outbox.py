@@ -12,10 +12,11 @@ from functools import partial
 
 import pytest
 
-from invsvc_async import JournalError, Outbox
+from invsvc_async import JournalError, Outbox, Verdict
 from tests.batch.conftest import client_of
 from tests.cli.conftest import ENVIRONMENT, child
-from tests.outbox.conftest import enqueue, outbox_at, update, verdict_of
+from tests.outbox.conftest import enqueue, outbox_at, spoil, update, verdict_of
+from tests.outbox.test_bad_input import SPOILT
 from tests.support.database import connected
 
 pytestmark = pytest.mark.one_python
@@ -144,3 +145,21 @@ async def test_schema_of_a_file(invsvc, tmp_path):
 
     assert (code, printed) == (2, "")
     assert "is a file" in said
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=["operation", "policy"])
+async def test_failed_writes_of_another_version(service, place, invsvc, tmp_path, spoilt):
+    """One that this version cannot read is named, and the others are written out."""
+    async with refused_one(service, place) as (outbox, client):
+        await enqueued(outbox, client, service, "older")
+        await spoil(outbox, *spoilt)
+        async with outbox.dispatching():
+            assert (await verdict_of(outbox, "older")).verdict is Verdict.NOT_APPLIED
+        service.script("webhooks.update", "403")
+        await enqueued(outbox, client, service, "later")
+        async with outbox.dispatching():
+            await verdict_of(outbox, "later")
+        code, _, err = await invsvc("report", place, "--failed", tmp_path / "out.jsonl")
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert (code, [json.loads(line)["key"] for line in lines]) == (0, ["later"])
+    assert "older: its arguments cannot be read by this version" in err

@@ -88,9 +88,15 @@ async def of_psycopg(_path=None, **settings):
         yield made, made.transaction
 
 
+def dict_row(cursor, row):
+    """Return a row as the recipe in Python's documentation does."""
+    return dict(zip([column[0] for column in cursor.description], row, strict=True))
+
+
 @asynccontextmanager
-async def of_aiosqlite(path):
+async def of_aiosqlite(path, rows=None):
     async with aiosqlite.connect(path) as made:
+        made.row_factory = rows
 
         @asynccontextmanager
         async def transaction():
@@ -131,6 +137,7 @@ CONNECTIONS = {
     "psycopg": of_psycopg,
     "psycopg's raw cursors": lambda path: of_psycopg(path, cursor_factory=psycopg.AsyncRawCursor),
     "aiosqlite": of_aiosqlite,
+    "aiosqlite with rows as dicts": lambda path: of_aiosqlite(path, rows=dict_row),
     "AsyncSession on asyncpg": lambda path: of_session("asyncpg", path),
     "AsyncSession on psycopg": lambda path: of_session("psycopg", path),
     "AsyncSession on aiosqlite": lambda path: of_session("aiosqlite", path),

@@ -13,6 +13,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
+from tests.outbox.conftest import dict_row
 from tests.support.database import database
 
 if not settings.configured:  # as the tests of receivers do
@@ -79,8 +80,9 @@ def of_django(path):
 
 
 @contextmanager
-def of_sqlite3(path):
+def of_sqlite3(path, rows=None, texts=str):
     made = sqlite3.connect(path, isolation_level=None)
+    made.row_factory, made.text_factory = rows, texts
 
     @contextmanager
     def between(begin, end, undo):
@@ -111,6 +113,8 @@ POSTGRES = {
 }
 SQLITE = {
     "sqlite3": of_sqlite3,
+    "sqlite3 with rows as dicts": lambda path: of_sqlite3(path, rows=dict_row),
+    "sqlite3 with texts as bytes": lambda path: of_sqlite3(path, texts=bytes),
     "Session": of_session,
     "Connection of SQLAlchemy": of_connection,
     "Django": of_django,

@@ -129,11 +129,10 @@ async def test_file_that_cannot_be_the_applications(client, tmp_path):
 
 
 TOMORROWS = "{", '{"of_tomorrow":1,'
+SPOILT = [("webhooks.update", "webhooks.gone"), TOMORROWS]
 
 
-@pytest.mark.parametrize(
-    "spoilt", [("webhooks.update", "webhooks.gone"), TOMORROWS], ids=["operation", "policy"]
-)
+@pytest.mark.parametrize("spoilt", SPOILT, ids=["operation", "policy"])
 async def test_payload_that_no_longer_fits(service, client, place, caplog, spoilt):
     """A write of code that is gone is NOT_APPLIED in words, holds nothing up, and is sent once the code fits again."""
     hook = service.seed_webhook().id

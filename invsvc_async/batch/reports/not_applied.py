@@ -11,6 +11,7 @@ from invsvc_async.batch.entries import pages_of, result_of, results_of
 from invsvc_async.batch.result import Result
 from invsvc_async.durable.last_writes import last_writes
 from invsvc_async.durable.records import intent_of
+from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.writes.as_data import arguments_of
@@ -171,9 +172,9 @@ async def failed_writes(entries: Entries) -> AsyncIterator[tuple[str, WireObject
     """
     Iterate over the writes that are not applied, in the order of the input.
 
-    Each has its key, its line of input, and what that lacks. The line is ``None`` if the journal no longer
-    has the arguments. Its member ``check`` is what a person has to find out before it may be sent: with that,
-    it is not valid input.
+    Each has its key, its line of input (``None`` if its arguments are gone or of another version), and what
+    that lacks. Its member ``check`` is what a person has to find out before it may be sent: with that, it is
+    not valid input.
     """
     async for page in pages_of(entries):
         failed = [entry for entry in page if entry.verdict != Verdict.APPLIED]
@@ -181,14 +182,15 @@ async def failed_writes(entries: Entries) -> AsyncIterator[tuple[str, WireObject
         rows = await last_writes(entries.store, things) if things else ()
         last: dict[str | None, int] = {each.thing: each.place for each in rows}
         for entry in failed:
-            if entry.common is None or entry.intent is None:
-                yield entry.key, None, "its arguments were pruned"
+            try:
+                intent = intent_of(entry, entries.store.commons)
+            except JournalError:
+                why = "were pruned" if entry.intent is None else "cannot be read by this version"
+                yield entry.key, None, f"its arguments {why}"
                 continue
-            intent = intent_of(entry, entries.store.commons)
-            is_overtaken = last.get(entry.thing, 0) > entry.place
             line = {"operation": intent.operation, "arguments": arguments_of(intent), "key": entry.key}
-            if (check := _check_of(result_of(entries, entry), is_overtaken=is_overtaken)) is not None:
-                line["check"] = check
+            check = _check_of(result_of(entries, entry), is_overtaken=last.get(entry.thing, 0) > entry.place)
+            line |= {} if check is None else {"check": check}
             lacks = [] if intent.reader is None else [f"its reader {intent.reader}"]
             lacks += ["the headers of its call"] if intent.headers else []
             yield entry.key, line, f"the file lacks {' and '.join(lacks)}" if lacks else ""

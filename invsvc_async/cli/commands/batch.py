@@ -124,7 +124,9 @@ async def run(
             rows = None if operation is None else Table(lines, client, operation, map_ or (), key)
             read, form = (read_lines, b"") if rows is None else (rows.lines, rows.form)
             writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, read=read, form=form)
-            check_file(writes, None if dry_run else await checkpoint_at(journal))
+            checkpoint = None if dry_run else await checkpoint_at(journal)
+            with interruptible():  # a large file takes minutes
+                check_file(writes, checkpoint)
             _name_problems(file, writes, skip_bad=skip_bad)
             if dry_run:
                 return _tell_check(writes)

@@ -136,10 +136,9 @@ async def show(at: At, key: Annotated[str, argument("The key of the write.", "KE
     """
     Show one write: `invsvc KIND show PLACE row-17`.
 
-    Its verdict is shown, or why it waits, and which process has it.
+    Its verdict is shown, or why it waits, and which process has it, also beside a process that has the file.
 
-    Works beside a process that has the file.  Exits with 0 if it is applied, 3 if the result is unknown, and
-    1 otherwise, also while it is open.
+    Exits with 0 if it is applied, 3 if the result is unknown, and 1 otherwise, also while it is open.
     """
     from invsvc_async.batch.entries import result_of
     from invsvc_async.batch.reports.not_applied import plain_result
@@ -335,10 +334,9 @@ async def retry(
     """
     Mark finished writes as to be done again, by key or verdict: `invsvc KIND retry PLACE row-17`.
 
-    Unknown ones are settled first.
+    Unknown ones are settled first.  A write is not sent over a newer one to the same resource.
 
-    A write is not sent over a newer one to the same resource.  Exits with 1 if keys are given, and none of
-    them was marked.
+    Exits with 1 if keys are given, and none of them was marked.
     """
     if not (keys or verdict):
         raise misuse("give keys" if "verdict" in at.kind.lacks else "give keys or --verdict")
@@ -369,10 +367,10 @@ async def drop(
     """
     Delete writes that were not sent yet: `invsvc KIND drop PLACE row-17`.
 
-    They are not sent then.  Of an outbox or a journal, finished writes can be deleted, too.
+    They are not sent then.  Of a batch, take them out of its input, too: it may add them again.  Of an outbox
+    or a journal, finished writes can be deleted, too.  Asks before on a terminal.
 
-    Asks before on a terminal.  Exits with 1 if one was not deleted: it is not there, or it may have been sent
-    and has no verdict yet.
+    Exits with 1 if one was not deleted: it is not there, or it may have been sent and has no verdict yet.
     """
     if not yes:
         confirm(f"{at.kind.name} drop: delete {', '.join(keys)}?")
@@ -388,8 +386,7 @@ async def drop(
             else:
                 missed.append(key)
                 fail(f"{key}: not dropped: {why}")
-    words = f"{counted(len(dropped), 'write')} dropped"
-    tell({"dropped": dropped, "kept": missed}, words)
+    tell({"dropped": dropped, "kept": missed}, f"{counted(len(dropped), 'write')} dropped")
     return Exit.FAILED if missed else Exit.DONE
 
 
@@ -412,13 +409,11 @@ async def prune(
     async with at.opened() as entries:
         pruned = await entries.prune(before, unacknowledged=unacknowledged)
         summary = await summary_of(entries)
-    left, others = summary.to_do + summary.sending, summary.done - summary.unknown
-    if at.kind is BATCH:
-        others = max(others - pruned, 0)
+    left, done = summary.to_do + summary.sending, summary.done - summary.unknown
+    others = max(done - pruned, 0) if at.kind is BATCH else done
     kept = {"open": left, "unknown": summary.unknown, "other": others}
     lines = [f"  {count:,} left as they are: {_KEPT[why]}" for why, count in kept.items() if count]
-    words = "\n".join([f"{counted(pruned, 'write')} pruned", *lines])
-    tell({"pruned": pruned, "kept": kept}, words)
+    tell({"pruned": pruned, "kept": kept}, "\n".join([f"{counted(pruned, 'write')} pruned", *lines]))
 
 
 def attach(group: Group, kind: Kind) -> Group:
