@@ -56,7 +56,7 @@ class Comparison:
     of columns to values, or a file (``-`` is standard input): CSV, JSON lines or Parquet, by its extension or
     *form*.  They are read first, and kept in a temporary file, so memory stays bounded.
 
-    A row belongs to the item that has exactly its ``uuid`` or ``id`` as key; *ignore_case* lowers both.  A
+    A row belongs to the item that has exactly its ``uuid`` or ``id`` as key; *ignore_case* is for both.  A
     column is compared if it has the name of a field with a simple value, such as ``total`` or
     ``client.tax_id``.  *fields* has other columns by field, and ``None`` for a field not to compare.
     Numbers are compared exactly, by value: 10.0 is 10.00.  Times without an offset are in *zone*.  A null is
@@ -123,7 +123,7 @@ class Comparison:
     async def __aiter__(self) -> AsyncGenerator[Difference, None]:
         self.counts, self.rows_read, self.rows_outside, self.items_read = Counter(), 0, 0, 0
         try:
-            with closing(Table()) as table:
+            with closing(Table(ignore_case=self.ignore_case)) as table:
                 await self._store(table)
                 await self._read(table)
                 for difference in table.differences():
@@ -139,7 +139,7 @@ class Comparison:
                 try:
                     key, cells = self._columns.read(row)
                     inside = self._is_inside(cells.get("created_at"))
-                    table.add(self._key(key), line, cells, inside=inside)
+                    table.add(key, line, cells, inside=inside)
                     self.rows_outside += not inside
                 except ValueError as error:
                     problems.append(f"line {line}: {words_of(error)}")
@@ -170,9 +170,6 @@ class Comparison:
         if self.on_read is not None:
             self.on_read()
 
-    def _key(self, key: str | None) -> Any:  # Any: as *key*
-        return key.casefold() if self.ignore_case and key else key
-
     def _is_inside(self, created: object) -> bool:
         """Return whether a time is in the window; an unknown one counts as inside."""
         after, before = self._window
@@ -196,7 +193,8 @@ class Comparison:
                     await self._read_list(table, reading, *(span or self._window))
             else:
                 await self._read_list(table, reading, *self._window)
-            keys, span = table.end(reading, whole=not by_span)
+            # Beyond a full list, only exact ids could be read.
+            keys, span = table.end(reading, whole=not (by_span or (is_full and self.ignore_case)))
         self.complete = not (is_full or keys)
 
     async def _read_list(self, table: Table, reading: int, after: int | None, before: int | None) -> bool:
@@ -218,7 +216,7 @@ class Comparison:
     def _take(self, table: Table, reading: int, item: Model) -> None:
         """Compare an item with its row, if it is in doubt."""
         plain = unstructure(item)
-        created, key = at(plain, "created_at"), self._key(text_of(at(plain, self._columns.key)))
+        created, key = at(plain, "created_at"), text_of(at(plain, self._columns.key))
         times, cells, shown = table.find(key)
         if reading == 1:
             self._count("items_read")

@@ -375,6 +375,30 @@ async def test_webhooks_are_read_again_by_id(compare, service):
         await compare(rows, "webhooks.list", fields={"secret": "secret"})
 
 
+async def test_webhooks_in_another_case_are_read_again_by_their_ids(compare, service):
+    """Case is ignored in the comparison only: reads have the service's own ids, and a difference the row's."""
+    same, changed, missing = (service.seed_webhook(id=f"wh_{name}", url="x") for name in ("Aa", "Bb", "Cc"))
+    rows = [{"id": hook.id.upper(), "url": "x"} for hook in (same, changed)]
+    rows[1]["url"] = "y"
+
+    _, found = await compare([*rows, {"id": "wh_None", "url": "x"}], "webhooks.list", ignore_case=True)
+
+    assert [(each.kind, each.key) for each in found] == [
+        (Kind.NOT_IN_ROWS, missing.id), (Kind.DIFFERENT, "WH_BB"), (Kind.NOT_IN_SERVICE, "wh_None")]  # fmt: skip
+    assert service.arrivals("webhooks.get") == 3
+
+
+async def test_webhooks_in_another_case_that_the_list_does_not_show(compare, service):
+    """Nobody knows their ids, so they are not said to be missing; what the list shows is told."""
+    hooks = [service.seed_webhook(url="x") for _ in range(103)]
+    rows = [{"id": hook.id.upper(), "url": "y" if hook is hooks[50] else "x"} for hook in hooks]
+
+    comparison, found = await compare(rows, "webhooks.list", ignore_case=True)
+
+    assert [(each.kind, each.key) for each in found] == [(Kind.DIFFERENT, hooks[50].id.upper())]
+    assert not comparison.complete
+
+
 async def test_webhooks_deleted_meanwhile(compare, service):
     """The list was stale: what it alone shows is not named."""
     hook = service.seed_webhook(url="https://me.example/1")

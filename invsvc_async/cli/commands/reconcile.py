@@ -33,7 +33,7 @@ async def reconcile(
     from_: Annotated[str | None, option("Created at or after this time.", "TIME")] = None,
     to: Annotated[str | None, option("Created before this time.", "TIME")] = None,
     zone: Zone = None,
-    ignore_case: Annotated[bool, option("Lower all keys.")] = False,
+    ignore_case: Annotated[bool, option("Ignore the case of keys.")] = False,
     format_: Annotated[str | None, option("csv, jsonl or parquet.", "FORMAT")] = None,
     delimiter: Annotated[str, option("Between the cells of CSV.", "CHARACTER")] = ",",
     report: Annotated[Path | None, option("Write an HTML page here.", "FILE")] = None,
