@@ -103,8 +103,7 @@ class Comparison:
             raise InvalidRequestError(f"delimiter: {self.delimiter!r} is not one character")
         if isinstance(self.rows, (str, Path)):
             self.form = format_of(Path(self.rows), self.form)
-        model = models.Webhook if self.what == "webhooks.list" else models.Invoice
-        key = "id" if model is models.Webhook else "uuid"
+        model, key = (models.Webhook, "id") if self.what == "webhooks.list" else (models.Invoice, "uuid")
         self._columns = Columns(model, key, self.fields, self.zone, self.form == "csv")
         self._window = self._moment("created_from"), self._moment("created_to")
 
@@ -207,10 +206,9 @@ class Comparison:
         limit = _LARGEST if options_of(self.client).names.limit else None
         asked = {"limit": limit, "created_after": after, "created_before": before}
         given = {name: value for name, value in asked.items() if value is not None}
-        async with aclosing(called(self.client, self.what, given, prefetch=True).by_page()) as walk:
-            async for page in walk:
-                for item in page:
-                    self._take(table, reading, item)
+        async with aclosing(aiter(called(self.client, self.what, given, prefetch=True))) as items:
+            async for item in items:
+                self._take(table, reading, item)
         return False
 
     def _take(self, table: Table, reading: int, item: Model) -> None:
