@@ -462,8 +462,5 @@ def _no_answer(operation: str, exchange: Exchange) -> NotSentError | ResponseLos
         advice = "Check the address and the network, then call again."
         return NotSentError(f"{operation}: the request was not sent: {why}. {advice}", operation=operation)
     advice = "Reads can be called again. A write is settled by reading."
-    return ResponseLostError(
-        f"{operation}: the request was sent and its answer was lost: {why}. {advice}",
-        operation=operation,
-        status=exchange.status,
-    )
+    words = f"{operation}: the request was sent and its answer was lost: {why}. {advice}"
+    return ResponseLostError(words, operation=operation, status=exchange.status)
