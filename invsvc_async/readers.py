@@ -41,9 +41,8 @@ def invoice_by_idempotency_key(kind: Literal["egress", "payment_complements"], k
     Spec: Endpoints, Invoices.
     """
     if kind not in {"egress", "payment_complements"} or not key:
-        raise InvalidRequestError(
-            "invoice_by_idempotency_key: kind must be 'egress' or 'payment_complements', and key not empty"
-        )
+        wrong = "kind must be 'egress' or 'payment_complements', and key not empty"
+        raise InvalidRequestError(f"invoice_by_idempotency_key: {wrong}")
 
     async def read(client: Client, intent: Intent) -> Finding:
         team, invoices = intent.scope.team, client.invoices
@@ -90,7 +89,7 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
 
     *matches* receives plain data with exact numbers.  It must be true only for what this write leaves
     behind.  A 404 or 410 in the service's own envelope counts as absent.  The first page of a list with more
-    pages proves no absence.
+    pages proves no absence, also if that is said within the payload.
 
     Raises:
         InvalidRequestError: *matches* is async, or is no function.
@@ -111,7 +110,8 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
         if is_true("matches", matches, payload):
             return Applied(payload)
         shown = len(payload) if isinstance(payload, list) else envelope.total_results or 0
-        if is_cut(envelope, shown):
+        listing = payload if isinstance(payload, dict) and isinstance(payload.get("data"), list) else {}
+        if is_cut(envelope, shown) or any(map(listing.get, ("has_more", "next_cursor", "next"))):
             return CannotTell(f"{path}: the list has more pages, so what is not on the first may exist")
         return Absent()
 
@@ -120,8 +120,7 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
 
 
 def _contains(value: object, text: str) -> bool:
-    if isinstance(value, Mapping):
-        value = [*value.values()]
+    value = [*value.values()] if isinstance(value, Mapping) else value
     if isinstance(value, (list, tuple)):
         return any(_contains(each, text) for each in value)
     return isinstance(value, str) and value.lower() == text.lower()
