@@ -88,8 +88,8 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
     Read *path* (relative to the base URL): applied if *matches* returns true for the payload, else absent.
 
     *matches* receives plain data with exact numbers.  It must be true only for what this write leaves
-    behind.  A 404 or 410 in the service's own envelope counts as absent.  The first page of a list with more
-    pages proves no absence, also if that is said within the payload.
+    behind.  A 404 or 410 in the service's own envelope counts as absent.  A list with more pages, or
+    whose payload says that it is still processing, proves no absence.
 
     Raises:
         InvalidRequestError: *matches* is async, or is no function.
@@ -111,8 +111,9 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
             return Applied(payload)
         shown = len(payload) if isinstance(payload, list) else envelope.total_results or 0
         listing = payload if isinstance(payload, dict) and isinstance(payload.get("data"), list) else {}
-        if is_cut(envelope, shown) or any(map(listing.get, ("has_more", "next_cursor", "next"))):
-            return CannotTell(f"{path}: the list has more pages, so what is not on the first may exist")
+        goes_on = any(map(listing.get, ("has_more", "next_cursor", "next"))) or is_cut(envelope, shown)
+        if goes_on or listing.get("status") in ("processing", "outcome_unknown"):
+            return CannotTell(f"{path}: the list is not complete, so what it does not show may exist")
         return Absent()
 
     read.__qualname__ = "readers.get"

@@ -75,9 +75,7 @@ class Current:
         if isinstance(uuid, str) and uuid and filters:
             invoice = await self._reads.share(uuid.upper(), lambda: _read(client, uuid, filters, kind))
         if invoice is None or (isinstance(invoice, Gone) and kind not in (None, "E", "P")):
-            why = (
-                "neither list has its type" if invoice else "its data does not say which invoice it is about"
-            )
+            why = "neither list has its type" if invoice else "its data does not say which invoice it is"
             advice = "Register the handler without fetch=True, and look at event.raw."
             raise MalformedEventError(f"{event.type}: {why}. {advice}", raw=event.raw)
         return await function(event, invoice)
