@@ -185,8 +185,11 @@ class Comparison:
             by_span = reading == 2 and span is not None and self.what != "webhooks.list"
             if self.what == "webhooks.list":
                 for key in keys:
-                    with suppress(NotFoundError, InvalidRequestError):  # the latter: it cannot be an id
+                    try:
                         self._take(table, reading, await self.client.webhooks.get(key))
+                    except (NotFoundError, InvalidRequestError) as error:  # the latter: it cannot be an id
+                        if not getattr(error, "own_envelope", True):  # a gateway's 404 proves nothing
+                            raise
             elif by_span:
                 with suppress(FilterNotHonouredError, InvalidRequestError, ValidationFailedError):
                     await self._read_list(table, reading, *(span or self._window))

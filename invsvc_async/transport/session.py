@@ -24,12 +24,7 @@ from yarl import URL
 from invsvc_async.api.operations import Kind, Operation
 from invsvc_async.codec import envelope as wire
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
-from invsvc_async.errors import (
-    NotSentError,
-    ResponseLostError,
-    ServiceError,
-    UnreadableResponseError,
-)
+from invsvc_async.errors import NotSentError, ResponseLostError, ServiceError, UnreadableResponseError
 from invsvc_async.reconcile.enums import End
 from invsvc_async.reconcile.server_clock import ServerClock
 from invsvc_async.settings import Timeouts

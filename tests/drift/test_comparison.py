@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from invsvc_async import InvalidRequestError, ParameterNames, ServerError
+from invsvc_async import InvalidRequestError, NotFoundError, ParameterNames, ServerError
 from invsvc_async.drift import Comparison, FieldDifference, Kind
 from invsvc_async.testing import quick_client
 
@@ -373,6 +373,15 @@ async def test_webhooks_are_read_again_by_id(compare, service):
     assert comparison.columns["secret"] is None
     with pytest.raises(InvalidRequestError, match="has no field secret"):
         await compare(rows, "webhooks.list", fields={"secret": "secret"})
+
+
+async def test_webhook_that_a_gateway_does_not_know(compare, service):
+    """Only the service's own 404 shows that it is not there."""
+    hook = service.seed_webhook()
+    service.script("webhooks.get", *["gateway 404"] * 8)
+
+    with pytest.raises(NotFoundError):
+        await compare([{"id": hook.id, "url": "x"}], "webhooks.list")
 
 
 async def test_webhooks_in_another_case_are_read_again_by_their_ids(compare, service):
