@@ -184,12 +184,7 @@ class Comparison:
                 break
             by_span = reading == 2 and span is not None and self.what != "webhooks.list"
             if self.what == "webhooks.list":
-                for key in keys:
-                    try:
-                        self._take(table, reading, await self.client.webhooks.get(key))
-                    except (NotFoundError, InvalidRequestError) as error:  # the latter: it cannot be an id
-                        if not getattr(error, "own_envelope", True):  # a gateway's 404 proves nothing
-                            raise
+                await self._read_webhooks(table, reading, keys)
             elif by_span:
                 with suppress(FilterNotHonouredError, InvalidRequestError, ValidationFailedError):
                     await self._read_list(table, reading, *(span or self._window))
@@ -214,6 +209,15 @@ class Comparison:
                 self._take(table, reading, item)
         return False
 
+    async def _read_webhooks(self, table: Table, reading: int, ids: Iterable[str]) -> None:
+        """Read webhooks by their ids; the table does not meet those that the service does not have."""
+        for each in ids:
+            try:
+                self._take(table, reading, await self.client.webhooks.get(each))
+            except (NotFoundError, InvalidRequestError) as error:  # the latter: it cannot be an id
+                if not getattr(error, "own_envelope", True):  # a gateway's 404 proves nothing
+                    raise
+
     def _take(self, table: Table, reading: int, item: Model) -> None:
         """Compare an item with its row, if it is in doubt."""
         plain = unstructure(item)
@@ -221,9 +225,7 @@ class Comparison:
         times, cells, shown = table.find(key)
         if reading == 1:
             self._count("items_read")
-        elif shown != 1:
-            return
-        if self._is_inside(created):
+        if (reading == 1 or shown == 1) and self._is_inside(created):
             fields = self._columns.differing(cells, plain) if times == 1 else []
             kind = Kind.DIFFERENT if fields else None if times else Kind.NOT_IN_ROWS
             table.meet(key, created, reading, kind, fields)
