@@ -41,9 +41,8 @@ def invoice_by_idempotency_key(kind: Literal["egress", "payment_complements"], k
     Spec: Endpoints, Invoices.
     """
     if kind not in {"egress", "payment_complements"} or not key:
-        raise InvalidRequestError(
-            "invoice_by_idempotency_key: kind must be 'egress' or 'payment_complements', and key not empty"
-        )
+        wrong = "kind must be 'egress' or 'payment_complements', and key not empty"
+        raise InvalidRequestError(f"invoice_by_idempotency_key: {wrong}")
 
     async def read(client: Client, intent: Intent) -> Finding:
         team, invoices = intent.scope.team, client.invoices
@@ -89,8 +88,8 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
     Read *path* (relative to the base URL): applied if *matches* returns true for the payload, else absent.
 
     *matches* receives plain data with exact numbers.  It must be true only for what this write leaves
-    behind.  A 404 or 410 in the service's own envelope counts as absent.  The first page of a list with more
-    pages proves no absence.
+    behind.  A 404 or 410 in the service's own envelope counts as absent.  A list with more pages, or
+    whose payload says that it is still processing, proves no absence.
 
     Raises:
         InvalidRequestError: *matches* is async, or is no function.
@@ -111,8 +110,10 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
         if is_true("matches", matches, payload):
             return Applied(payload)
         shown = len(payload) if isinstance(payload, list) else envelope.total_results or 0
-        if is_cut(envelope, shown):
-            return CannotTell(f"{path}: the list has more pages, so what is not on the first may exist")
+        listing = payload if isinstance(payload, dict) and isinstance(payload.get("data"), list) else {}
+        goes_on = any(map(listing.get, ("has_more", "next_cursor", "next"))) or is_cut(envelope, shown)
+        if goes_on or listing.get("status") in ("processing", "outcome_unknown"):
+            return CannotTell(f"{path}: the list is not complete, so what it does not show may exist")
         return Absent()
 
     read.__qualname__ = "readers.get"
@@ -120,8 +121,7 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
 
 
 def _contains(value: object, text: str) -> bool:
-    if isinstance(value, Mapping):
-        value = [*value.values()]
+    value = [*value.values()] if isinstance(value, Mapping) else value
     if isinstance(value, (list, tuple)):
         return any(_contains(each, text) for each in value)
     return isinstance(value, str) and value.lower() == text.lower()

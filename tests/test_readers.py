@@ -184,6 +184,27 @@ async def test_get_reader_of_a_list_that_goes_on(intent, more):
         assert isinstance(await reader(client, intent), Applied)
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"has_more": True},
+        {"next_cursor": "a"},
+        {"next": "a"},
+        {"status": "processing"},
+        {"status": "outcome_unknown"},
+    ],
+)
+async def test_get_reader_of_a_listing_that_is_not_complete(intent, more):
+    """Listings of the table-database provider say so beside their items, within the payload."""
+    reader = readers.get("/mappings", matches=lambda seen: "mine" in seen["data"])
+    first, second = ({"data": {"data": found, **more}} for found in ([], ["mine"]))
+
+    async with client_of_answers("/mappings", first, second, {"data": {"data": []}}) as client:
+        assert isinstance(await reader(client, intent), CannotTell)
+        assert isinstance(await reader(client, intent), Applied)
+        assert await reader(client, intent) == Absent()
+
+
 @pytest.mark.parametrize("more", [{"has_more": True}, {"next": "a"}, {"total_results": 2}])
 async def test_webhooks_that_are_not_all(more):
     """A list that says that there are more is full, whatever its length."""

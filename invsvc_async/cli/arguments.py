@@ -16,6 +16,7 @@ import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.api.operations import BY_NAME, Form, Kind, Operation, Parameter
+from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.resources.by_name import did_you_mean, names_of
 
@@ -46,18 +47,22 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
     """Return the arguments that *words* give; each value has the form of its argument."""
     rows = {row.name: row for row in operation.parameters}
     path_names = [row.name for row in operation.parameters if row.where == "path"]
-    arguments: dict[str, Any] = {}
+    arguments, given = dict[str, Any](), set[str]()
     for word in words:
-        if (match := _WORD.fullmatch(word)) is None:
-            if not path_names:
-                raise InvalidRequestError(f"{word!r}: unexpected. Write name=value", operation=operation.name)
-            arguments[path_names.pop(0)] = word
-        elif match["sign"] == ":=":
-            arguments[match["name"]] = _json(match["name"], match["value"])
-        elif match["name"].startswith("metadata.") and "metadata" in rows:
-            arguments.setdefault("metadata", {})[match["name"].removeprefix("metadata.")] = match["value"]
+        match = _WORD.fullmatch(word)
+        if match is None and not path_names:
+            raise InvalidRequestError(f"{word!r}: unexpected. Write name=value", operation=operation.name)
+        name, sign, text = match.groups() if match else (path_names.pop(0), "", word)
+        whole = "metadata" if name.startswith("metadata.") and "metadata" in rows else name
+        if name in arguments or not given.isdisjoint({name, whole}):
+            raise InvalidRequestError(f"{name}: is given twice", operation=operation.name)
+        given.add(name)
+        if sign != "=":
+            arguments[name] = _json(name, text) if sign else text
+        elif whole != name:
+            arguments.setdefault(whole, {})[name.removeprefix("metadata.")] = text
         else:
-            name, text, row = match["name"], match["value"], rows.get(match["name"])
+            row = rows.get(name)
             arguments[name] = _value(name, text, row.form if row else _FORMS.get(name, Form.TEXT))
             _check_choice(operation, row, arguments[name])
     return arguments
@@ -127,8 +132,6 @@ def _value(name: str, text: str, form: Form) -> Any:
 
 
 def _json(name: str, text: str, what: str = "JSON value") -> Any:
-    from invsvc_async.codec import envelope
-
     try:
         return envelope.loads(text.encode())
     except UnreadableResponseError:

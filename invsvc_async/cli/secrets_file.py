@@ -44,7 +44,8 @@ class SecretsFile:
 
     async def take(self, key: str, webhook: Webhook) -> None:
         """Append the secret of *webhook*, which the write of *key* created."""
-        line = {"key": key, "id": webhook.id, "url": webhook.url, "secret": webhook.secret}
+        names = ("id", "url", "secret")  # one may be malformed
+        line = {"key": key} | {name: getattr(webhook, name, None) for name in names}
         try:
             if self._is_partial or not os.fstat(self._number).st_nlink:  # or it was deleted, or replaced
                 os.dup2(number := self._opened(), self._number, inheritable=False)

@@ -56,7 +56,7 @@ class Comparison:
     of columns to values, or a file (``-`` is standard input): CSV, JSON lines or Parquet, by its extension or
     *form*.  They are read first, and kept in a temporary file, so memory stays bounded.
 
-    A row belongs to the item that has exactly its ``uuid`` or ``id`` as key; *ignore_case* lowers both.  A
+    A row belongs to the item that has exactly its ``uuid`` or ``id`` as key; *ignore_case* is for both.  A
     column is compared if it has the name of a field with a simple value, such as ``total`` or
     ``client.tax_id``.  *fields* has other columns by field, and ``None`` for a field not to compare.
     Numbers are compared exactly, by value: 10.0 is 10.00.  Times without an offset are in *zone*.  A null is
@@ -103,8 +103,7 @@ class Comparison:
             raise InvalidRequestError(f"delimiter: {self.delimiter!r} is not one character")
         if isinstance(self.rows, (str, Path)):
             self.form = format_of(Path(self.rows), self.form)
-        model = models.Webhook if self.what == "webhooks.list" else models.Invoice
-        key = "id" if model is models.Webhook else "uuid"
+        model, key = (models.Webhook, "id") if self.what == "webhooks.list" else (models.Invoice, "uuid")
         self._columns = Columns(model, key, self.fields, self.zone, self.form == "csv")
         self._window = self._moment("created_from"), self._moment("created_to")
 
@@ -123,7 +122,7 @@ class Comparison:
     async def __aiter__(self) -> AsyncGenerator[Difference, None]:
         self.counts, self.rows_read, self.rows_outside, self.items_read = Counter(), 0, 0, 0
         try:
-            with closing(Table()) as table:
+            with closing(Table(ignore_case=self.ignore_case)) as table:
                 await self._store(table)
                 await self._read(table)
                 for difference in table.differences():
@@ -139,7 +138,7 @@ class Comparison:
                 try:
                     key, cells = self._columns.read(row)
                     inside = self._is_inside(cells.get("created_at"))
-                    table.add(self._key(key), line, cells, inside=inside)
+                    table.add(key, line, cells, inside=inside)
                     self.rows_outside += not inside
                 except ValueError as error:
                     problems.append(f"line {line}: {words_of(error)}")
@@ -170,9 +169,6 @@ class Comparison:
         if self.on_read is not None:
             self.on_read()
 
-    def _key(self, key: str | None) -> Any:  # Any: as *key*
-        return key.casefold() if self.ignore_case and key else key
-
     def _is_inside(self, created: object) -> bool:
         """Return whether a time is in the window; an unknown one counts as inside."""
         after, before = self._window
@@ -188,15 +184,14 @@ class Comparison:
                 break
             by_span = reading == 2 and span is not None and self.what != "webhooks.list"
             if self.what == "webhooks.list":
-                for key in keys:
-                    with suppress(NotFoundError, InvalidRequestError):  # the latter: it cannot be an id
-                        self._take(table, reading, await self.client.webhooks.get(key))
+                await self._read_webhooks(table, reading, keys)
             elif by_span:
                 with suppress(FilterNotHonouredError, InvalidRequestError, ValidationFailedError):
                     await self._read_list(table, reading, *(span or self._window))
             else:
                 await self._read_list(table, reading, *self._window)
-            keys, span = table.end(reading, whole=not by_span)
+            # Beyond a full list, only exact ids could be read.
+            keys, span = table.end(reading, whole=not (by_span or (is_full and self.ignore_case)))
         self.complete = not (is_full or keys)
 
     async def _read_list(self, table: Table, reading: int, after: int | None, before: int | None) -> bool:
@@ -209,22 +204,28 @@ class Comparison:
         limit = _LARGEST if options_of(self.client).names.limit else None
         asked = {"limit": limit, "created_after": after, "created_before": before}
         given = {name: value for name, value in asked.items() if value is not None}
-        async with aclosing(called(self.client, self.what, given, prefetch=True).by_page()) as walk:
-            async for page in walk:
-                for item in page:
-                    self._take(table, reading, item)
+        async with aclosing(aiter(called(self.client, self.what, given, prefetch=True))) as items:
+            async for item in items:
+                self._take(table, reading, item)
         return False
+
+    async def _read_webhooks(self, table: Table, reading: int, ids: Iterable[str]) -> None:
+        """Read webhooks by their ids; the table does not meet those that the service does not have."""
+        for each in ids:
+            try:
+                self._take(table, reading, await self.client.webhooks.get(each))
+            except (NotFoundError, InvalidRequestError) as error:  # the latter: it cannot be an id
+                if not getattr(error, "own_envelope", True):  # a gateway's 404 proves nothing
+                    raise
 
     def _take(self, table: Table, reading: int, item: Model) -> None:
         """Compare an item with its row, if it is in doubt."""
         plain = unstructure(item)
-        created, key = at(plain, "created_at"), self._key(text_of(at(plain, self._columns.key)))
+        created, key = at(plain, "created_at"), text_of(at(plain, self._columns.key))
         times, cells, shown = table.find(key)
         if reading == 1:
             self._count("items_read")
-        elif shown != 1:
-            return
-        if self._is_inside(created):
+        if (reading == 1 or shown == 1) and self._is_inside(created):
             fields = self._columns.differing(cells, plain) if times == 1 else []
             kind = Kind.DIFFERENT if fields else None if times else Kind.NOT_IN_ROWS
             table.meet(key, created, reading, kind, fields)

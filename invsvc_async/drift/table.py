@@ -59,8 +59,8 @@ class Difference:
 _TABLE = """
 PRAGMA journal_mode = OFF;
 CREATE TABLE things (
-    key TEXT PRIMARY KEY, line INTEGER, others TEXT DEFAULT '', times INTEGER DEFAULT 0, cells BLOB,
-    inside INTEGER DEFAULT 1, created INTEGER, kind TEXT, fields BLOB,
+    key TEXT PRIMARY KEY COLLATE %s, id TEXT, line INTEGER, others TEXT DEFAULT '', cells BLOB,
+    times INTEGER DEFAULT 0, inside INTEGER DEFAULT 1, created INTEGER, kind TEXT, fields BLOB,
     shown INTEGER DEFAULT 0, seen INTEGER DEFAULT 0
 );
 BEGIN;
@@ -74,8 +74,8 @@ _MEET = """
 INSERT INTO things (key, created, kind, fields, seen, shown) VALUES (?, ?, ?, ?, ?, 1)
 ON CONFLICT (key) DO UPDATE SET
 shown = CASE WHEN excluded.kind IS NULL THEN 0 WHEN excluded.kind = kind THEN shown + 1 ELSE 1 END,
-kind = excluded.kind, created = excluded.created, fields = excluded.fields, seen = excluded.seen
-WHERE seen < excluded.seen
+kind = excluded.kind, created = excluded.created, fields = excluded.fields, seen = excluded.seen,
+id = excluded.key WHERE seen < excluded.seen
 """
 _MISS = f"""
 UPDATE things SET kind = CASE WHEN times THEN '{Kind.NOT_IN_SERVICE}' END, fields = NULL,
@@ -96,11 +96,11 @@ WHERE max(times, shown) > 1 ORDER BY line, created, key
 
 
 class Table:
-    """Rows and items by key."""
+    """Rows and items by key, which is the text of the row, if there is one; *ignore_case* is of ASCII."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ignore_case: bool = False) -> None:
         self._db = sqlite3.connect("", isolation_level=None)
-        self._db.executescript(_TABLE)
+        self._db.executescript(_TABLE % ("NOCASE" if ignore_case else "BINARY"))
 
     def close(self) -> None:
         """Delete it."""
@@ -128,12 +128,13 @@ class Table:
         """
         End a *reading*; one that was *whole* shows that what it did not meet is not there.
 
-        Return the keys in doubt, and the time span (ms) in which they were created, if all are known.
+        Return the ids in doubt, in the service's writing if it is known, and the time span (ms) in which they
+        were created, if all are known.
         """
         if whole:
             self._db.execute(_MISS, {"reading": reading})
-        keys = [key for (key,) in self._db.execute("SELECT key FROM things WHERE shown = 1")]
-        return keys, self._db.execute(_SPAN).fetchone()
+        ids = [name for (name,) in self._db.execute("SELECT ifnull(id, key) FROM things WHERE shown = 1")]
+        return ids, self._db.execute(_SPAN).fetchone()
 
     def differences(self) -> Iterator[Difference]:
         """Yield what is certain."""

@@ -138,8 +138,8 @@ class _Export:
 
     async def run(self, pages: Pages[Invoice], note: _Note | None) -> Exported:
         """Export the list; whatever ends it, the pages read are written and recorded."""
-        walk = (pages if note is None else pages.resume(note.token)).by_page()
-        whole = False
+        pages = pages if note is None else pages.resume(note.token)  # whose tokens have its arguments
+        walk, whole = pages.by_page(), False
         try:
             async for page in walk:
                 self.token = pages.token_after(page)

@@ -24,12 +24,7 @@ from yarl import URL
 from invsvc_async.api.operations import Kind, Operation
 from invsvc_async.codec import envelope as wire
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
-from invsvc_async.errors import (
-    NotSentError,
-    ResponseLostError,
-    ServiceError,
-    UnreadableResponseError,
-)
+from invsvc_async.errors import NotSentError, ResponseLostError, ServiceError, UnreadableResponseError
 from invsvc_async.reconcile.enums import End
 from invsvc_async.reconcile.server_clock import ServerClock
 from invsvc_async.settings import Timeouts
@@ -462,8 +457,5 @@ def _no_answer(operation: str, exchange: Exchange) -> NotSentError | ResponseLos
         advice = "Check the address and the network, then call again."
         return NotSentError(f"{operation}: the request was not sent: {why}. {advice}", operation=operation)
     advice = "Reads can be called again. A write is settled by reading."
-    return ResponseLostError(
-        f"{operation}: the request was sent and its answer was lost: {why}. {advice}",
-        operation=operation,
-        status=exchange.status,
-    )
+    words = f"{operation}: the request was sent and its answer was lost: {why}. {advice}"
+    return ResponseLostError(words, operation=operation, status=exchange.status)

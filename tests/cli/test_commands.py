@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from invsvc_async import ConfigurationError
 from invsvc_async.cli.app import _report, run
@@ -265,6 +267,38 @@ def test_interruption_while_the_secret_is_stored(invsvc, monkeypatch):
     assert (ran.code in (1, 130), ran.out) == (True, "")  # older typer: 1
     assert "interrupted; webhooks.create: applied" in ran.err
     assert "no write is in flight" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("hook", "kept"),
+    [
+        ({"id": "wh_1", "secret": "whsec_1"}, {"id": "wh_1", "url": None, "secret": "whsec_1"}),
+        (
+            {"url": "https://w.example/", "secret": "s"},
+            {"id": None, "url": "https://w.example/", "secret": "s"},
+        ),
+        ({"id": "wh_1", "url": "https://w.example/", "secret": 5}, None),
+    ],
+)
+async def test_new_webhook_with_a_field_missing(hook, kept, here, monkeypatch, capsys):
+    """It costs that field, not the secret or the verdict: whoever sees none would write again."""
+
+    async def answer(request):
+        return web.json_response(
+            {"success": True, "data": hook if request.method == "POST" else [], "timestamp": 1}
+        )
+
+    app = web.Application()
+    app.router.add_route("*", "/v2/webhooks", answer)
+    async with TestServer(app, host="127.0.0.1") as server:
+        monkeypatch.setenv("INVSVC_BASE_URL", str(server.make_url("/v2")))
+        monkeypatch.setenv("INVSVC_API_KEY", "eyJ.a.b")
+        words = ["write", "webhooks.create", "url=https://w.example/", "events=invoice.created"]
+        code = await asyncio.to_thread(run, words)
+
+    lines = (here / "invsvc-secrets.jsonl").read_text().splitlines()
+    assert (code, capsys.readouterr().out.splitlines()[0]) == (0, "APPLIED  the service answered so")
+    assert [{name: json.loads(line)[name] for name in kept} for line in lines] == ([kept] if kept else [])
 
 
 def test_file_without_a_secret(invsvc, served, here):

@@ -160,17 +160,22 @@ def run(text, port, folder, variables):
     return ran.stdout
 
 
-def test_receiver_of_page(tmp_path) -> None:
-    """It handles the event that the page's command sends, as ``invsvc trigger`` expects."""
+@pytest.mark.parametrize(
+    ("version", "said"), [("v2", r"\S+ 116\.50"), ("v1", "v1 {.*}"), ("v1.1", r"v1\.1 {.*}")]
+)
+def test_receiver_of_page(tmp_path, version, said) -> None:
+    """It handles the event that the page's command sends, as ``invsvc trigger`` expects, in each version."""
     page = HOW_TO / "receive-webhooks.md"
     commands = next(blocks_of(page, "")).code.partition("\n")[2]
+    if version != "v2":
+        commands = f"{commands.partition(' --set')[0]} --version {version}"
     with serving() as service, uvicorn(page, tmp_path, environment(service)) as (port, log):
         run(commands, port, tmp_path, environment(service))
         until = time.monotonic() + 60
         while not (printed := log.read_text()) and time.monotonic() < until:
             time.sleep(0.02)
 
-    assert re.fullmatch(r"invoice\.created \S+ 116\.50\n", printed)
+    assert re.fullmatch(rf"invoice\.created {said}\n", printed)
 
 
 def test_application_of_page(tmp_path) -> None:

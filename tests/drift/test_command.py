@@ -138,6 +138,8 @@ def test_window_and_zone(invsvc, mine):  # noqa: F811
         (("users", "mine.csv"), "what: 'users' is unknown"),
         (("invoices", "mine.csv"), "uuid: no row has this column. There are folio, amount, status"),
         (("invoices", "mine.csv", "--map", "total"), "'total': write FIELD=COLUMN"),
+        (("invoices", "mine.csv", *MAPPED, "--map", "total=status"), "a field is given twice"),
+        (("invoices", "mine.csv", *MAPPED, "--map", "uuid=status"), "a field is given twice"),
         (("invoices", "mine.csv", "--zone", "Mexico City"), "Mexico City: is no known time zone"),
         (("invoices", "mine.csv", "--zone", "../etc"), "../etc: is no known time zone"),
         (("invoices", "mine.csv", *MAPPED, "--from", "2026-05-01"), "--zone"),

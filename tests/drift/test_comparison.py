@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from invsvc_async import InvalidRequestError, ParameterNames, ServerError
+from invsvc_async import InvalidRequestError, NotFoundError, ParameterNames, ServerError
 from invsvc_async.drift import Comparison, FieldDifference, Kind
 from invsvc_async.testing import quick_client
 
@@ -373,6 +373,39 @@ async def test_webhooks_are_read_again_by_id(compare, service):
     assert comparison.columns["secret"] is None
     with pytest.raises(InvalidRequestError, match="has no field secret"):
         await compare(rows, "webhooks.list", fields={"secret": "secret"})
+
+
+async def test_webhook_that_a_gateway_does_not_know(compare, service):
+    """Only the service's own 404 shows that it is not there."""
+    hook = service.seed_webhook()
+    service.script("webhooks.get", *["gateway 404"] * 8)
+
+    with pytest.raises(NotFoundError):
+        await compare([{"id": hook.id, "url": "x"}], "webhooks.list")
+
+
+async def test_webhooks_in_another_case_are_read_again_by_their_ids(compare, service):
+    """Case is ignored in the comparison only: reads have the service's own ids, and a difference the row's."""
+    same, changed, missing = (service.seed_webhook(id=f"wh_{name}", url="x") for name in ("Aa", "Bb", "Cc"))
+    rows = [{"id": hook.id.upper(), "url": "x"} for hook in (same, changed)]
+    rows[1]["url"] = "y"
+
+    _, found = await compare([*rows, {"id": "wh_None", "url": "x"}], "webhooks.list", ignore_case=True)
+
+    assert [(each.kind, each.key) for each in found] == [
+        (Kind.NOT_IN_ROWS, missing.id), (Kind.DIFFERENT, "WH_BB"), (Kind.NOT_IN_SERVICE, "wh_None")]  # fmt: skip
+    assert service.arrivals("webhooks.get") == 3
+
+
+async def test_webhooks_in_another_case_that_the_list_does_not_show(compare, service):
+    """Nobody knows their ids, so they are not said to be missing; what the list shows is told."""
+    hooks = [service.seed_webhook(url="x") for _ in range(103)]
+    rows = [{"id": hook.id.upper(), "url": "y" if hook is hooks[50] else "x"} for hook in hooks]
+
+    comparison, found = await compare(rows, "webhooks.list", ignore_case=True)
+
+    assert [(each.kind, each.key) for each in found] == [(Kind.DIFFERENT, hooks[50].id.upper())]
+    assert not comparison.complete
 
 
 async def test_webhooks_deleted_meanwhile(compare, service):

@@ -96,6 +96,19 @@ async def test_stopped_by_an_error_and_gone_on_with(service, client, target):
     assert (done.rows, done.resumed) == (12, True)
 
 
+async def test_resumed_twice_by_a_list_without_arguments(service, client, target):
+    """It has those of the interrupted export, however often that is interrupted."""
+    whole = client.invoices.egress(status="valid", limit=3)
+    for pages, options in ((whole, {}), (client.invoices.egress(), {"resume": True})):
+        service.script("invoices.egress", "pass", *["500"] * 4)
+        with pytest.raises(ServerError):
+            await export.invoices(pages, target, **options)
+
+    await export.invoices(client.invoices.egress(), target, resume=True)
+
+    assert ids(target) == [item.uuid async for item in whole]
+
+
 async def test_stopped_before_the_first_page(service, client, target):
     """Its file is not taken for a finished one: the same call with resume=True begins anew."""
     await stopped(service, client, target, pages=0)

@@ -33,7 +33,7 @@ async def reconcile(
     from_: Annotated[str | None, option("Created at or after this time.", "TIME")] = None,
     to: Annotated[str | None, option("Created before this time.", "TIME")] = None,
     zone: Zone = None,
-    ignore_case: Annotated[bool, option("Lower all keys.")] = False,
+    ignore_case: Annotated[bool, option("Ignore the case of keys.")] = False,
     format_: Annotated[str | None, option("csv, jsonl or parquet.", "FORMAT")] = None,
     delimiter: Annotated[str, option("Between the cells of CSV.", "CHARACTER")] = ",",
     report: Annotated[Path | None, option("Write an HTML page here.", "FILE")] = None,
@@ -50,9 +50,11 @@ async def reconcile(
 
     check_outputs({"--report": report}, rows=rows)
     what = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}.get(what, what)
-    fields = dict(map(_pair, map_ or ()))
-    if key is not None:
-        fields["id" if what.startswith("webhooks") else "uuid"] = key
+    pairs = [*map(_pair, map_ or ())]
+    pairs += [] if key is None else [("id" if what.startswith("webhooks") else "uuid", key)]
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise misuse("a field is given twice", "--map")
     settings: dict[str, Any] = {"fields": fields, "created_from": from_, "created_to": to, "form": format_}
     settings |= {"zone": _zone(zone), "ignore_case": ignore_case, "delimiter": delimiter}
     kept: list[Difference] = []
@@ -123,8 +125,7 @@ def _counts(found: Comparison) -> dict[str, int]:
 def _words(found: Comparison, shown: int) -> str:
     words = ", ".join(f"{name}: {count:,}" for name, count in _counts(found).items())
     words += "" if found.counts else ". No difference"
-    compared = sorted(path for path in found.columns.values() if path)
-    words += f". Compared: {', '.join(compared)}"
+    words += f". Compared: {', '.join(sorted(filter(None, found.columns.values())))}"
     if ignored := [column for column, path in found.columns.items() if not path]:
         words += f". Not compared: {', '.join(ignored)}"
     if (more := found.counts.total() - shown) > 0:

@@ -215,7 +215,7 @@ async def _sent(
         with waiting.shown(client):
             outcome = await write.outcome()
         known.append(outcome)
-        if secrets is not None and (hook := outcome.value) is not None and hook.secret is not None:
+        if secrets is not None and (hook := outcome.value) and getattr(hook, "secret", None) is not None:
             try:
                 await secrets.take(outcome.intent.key, hook)
             except JournalError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -69,23 +70,21 @@ class Current:
         if self._client is None:
             raise ConfigurationError("receiver: its client is not open. Use 'async with receiver'.")
         client, data = self._client, event.data
-        uuid = _field(data, "uuid")
-        filters = _filters(data)
-        if not isinstance(uuid, str) or not uuid or not filters:
-            raise MalformedEventError(
-                f"{event.type}: its data does not say which invoice it is about. Register the handler "
-                "without fetch=True, and look at event.raw.",
-                raw=event.raw,
-            )
-        kind = _field(data, "invoice_type")
-        invoice = await self._reads.share(uuid.upper(), lambda: _read(client, uuid, filters, kind))
+        uuid, kind, filters = _field(data, "uuid"), _field(data, "invoice_type"), _filters(data)
+        invoice: Invoice | Gone | None = None
+        if isinstance(uuid, str) and uuid and filters:
+            invoice = await self._reads.share(uuid.upper(), lambda: _read(client, uuid, filters, kind))
+        if invoice is None or (isinstance(invoice, Gone) and kind not in (None, "E", "P")):
+            why = "neither list has its type" if invoice else "its data does not say which invoice it is"
+            advice = "Register the handler without fetch=True, and look at event.raw."
+            raise MalformedEventError(f"{event.type}: {why}. {advice}", raw=event.raw)
         return await function(event, invoice)
 
 
 async def _read(client: Client, uuid: str, filters: dict[str, Any], kind: object) -> Invoice | Gone:
     """Look the invoice up in the lists that may have it: type P is in one, type E in the other."""
     lists = [client.invoices.egress(**filters)] if kind != "P" else []
-    if kind != "E" and "series" not in filters:
+    if kind != "E":
         lists.append(client.invoices.payment_complements(**filters))
     try:
         for pages in lists:
@@ -105,7 +104,9 @@ def _filters(data: object) -> dict[str, Any]:
         return {"idempotency_key": key}
     if _field(data, "invoice_type") == "E" and _field(data, "series") and _field(data, "folio_number"):
         return {"series": _field(data, "series"), "folio": _field(data, "folio_number")}
-    return {"created_after": created, "created_before": created} if created else {}
+    second: Any = timedelta(seconds=1) if isinstance(created, datetime) else 1000  # it may compare in seconds
+    has_time = isinstance(created, (int, datetime))
+    return {"created_after": created - second, "created_before": created + second} if has_time else {}
 
 
 def _field(data: Any, name: str) -> Any:

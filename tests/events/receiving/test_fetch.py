@@ -79,6 +79,10 @@ async def world(**settings: Any) -> AsyncIterator[World]:
         yield made
 
 
+def client_of(server: TestServer) -> Client:
+    return Client(str(server.make_url("/v2")), ApiKey("eyJ.a.b"))
+
+
 def server_of(receiver: Receiver) -> TestServer:
     app = web.Application()
     app.router.add_post("/", receiver.aiohttp_handler)
@@ -234,6 +238,40 @@ async def test_event_that_names_nothing() -> None:
         assert (delivery.statuses, here.got, here.service.arrivals()) == ([202], [], 0)
         [dead] = await here.receiver.store.events(state="dead")
         assert "does not say which invoice" in dead.reason
+
+
+@pytest.mark.parametrize("version", ["v1", "v1.1", "v2"])
+@pytest.mark.parametrize("kind", ["I", "N", "T"])
+async def test_invoice_that_no_list_shows(kind: str, version: Any) -> None:
+    """The lists have types E and P only: that they do not show another one does not mean that it is gone."""
+    async with world() as here:
+        invoice = here.service.seed_invoice(invoice_type=kind)
+
+        delivery = await here.deliver("invoice.created", invoice, version=version)
+
+        assert (delivery.statuses, here.got) == ([202], [])
+        [dead] = await here.receiver.store.events(state="dead")
+        assert "neither list has its type" in dead.reason
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+async def test_service_that_compares_times_in_seconds(version: Any) -> None:
+    """An invoice that is found by its time of creation is not taken for gone."""
+    async with world() as here:
+        invoice = here.service.seed_invoice(created_at=1_778_000_000_771)
+        data = Record({name: invoice[name] for name in ("uuid", "created_at")})
+
+        async def egress(request: web.Request) -> web.Response:
+            first, last = (int(request.query[name]) // 1000 for name in ("created_after", "created_before"))
+            shown = [dict(data)] if first * 1000 <= invoice["created_at"] <= last * 1000 else []
+            return web.json_response({"success": True, "data": shown, "next": None, "has_more": False})
+
+        app = web.Application()
+        app.router.add_get("/v2/invoices/{which}", egress)
+        async with TestServer(app) as server, client_of(server) as here.receiver._current._client:
+            await here.deliver("invoice.created", data, version=version)
+
+        assert [type(current) for _, current in here.got] == [Invoice]
 
 
 def test_registrations_that_cannot_be() -> None:
