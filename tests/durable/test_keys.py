@@ -501,6 +501,31 @@ async def test_database_that_is_away(service, request, when):
     assert (service.arrivals("webhooks.create"), service.arrivals("journeys.update")) == (creates, 0)
 
 
+async def test_verdict_that_the_database_gets_late(service, request, monkeypatch):
+    """The next run waits for it, and returns it: it would be taken for the verdict of what that run sends."""
+    monkeypatch.setattr(key_claims, "_AGAIN", 1.3)  # s, while the next run would send
+    service.script("webhooks.create", "400", "slow 0.9")
+    async with database_proxy() as proxy:
+        journal = proxy.address + f"&journal=late{abs(hash(request.node.nodeid))}&silence=60"
+        answers = iter([proxy.cut])
+
+        def cut(report):
+            if report.operation == "webhooks.create":
+                next(answers, lambda: None)()
+
+        async with client_of(service, journal=journal, timeout=SOON, on_attempt=cut) as client:
+            assert await client.outcome_of("k") is None  # it is open
+            client._view.session.writes.journal._store.patience = 0.5
+            with pytest.raises(JournalError, match="could not be stored"):
+                await create(client)
+            await proxy.open()
+            again = await create(client).outcome()
+        async with client_of(service, journal=journal) as client:
+            assert (await create(client).outcome()).applied
+    assert (again.verdict, again.replayed) == (Verdict.REFUSED, True)
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
 async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypatch):
     """The one that waited does not send it again."""
     waits, forgotten = asyncio.Event(), asyncio.Event()
