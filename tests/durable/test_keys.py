@@ -344,6 +344,17 @@ async def test_resume_of_a_keyed_intent(service, address):
     assert service.arrivals("webhooks.create") == 1
 
 
+async def test_resume_of_a_keyed_intent_beside_a_run_of_its_key(service, address):
+    """It waits for that run, and returns its outcome."""
+    service.script("webhooks.create", "apply, then hang")
+    async with client_of(service, journal=address) as client:
+        await cut_off(service, create(client))
+        [intent] = client.unsettled
+        run, resumed = await asyncio.gather(create(client).outcome(), client.resume(intent).outcome())
+        assert (run.verdict, resumed.verdict, resumed.replayed) == (Verdict.APPLIED, Verdict.APPLIED, True)
+    assert service.arrivals("webhooks.create") == 1
+
+
 # --- namespaces
 
 
