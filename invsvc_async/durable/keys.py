@@ -29,6 +29,7 @@ A verdict is returned once it is stored.  If another process has the entry by th
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -44,7 +45,7 @@ from invsvc_async.durable.key_claims import ENDED, FREED, Claims, Found, KeyedRu
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
 from invsvc_async.durable.last_writes import Left, close_line, learn
 from invsvc_async.durable.records import intent_of, outcome_of
-from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.writes.driver import AnyDriver, Driver, new_run, run_of
 from invsvc_async.writes.new_intent import (
@@ -53,6 +54,7 @@ from invsvc_async.writes.new_intent import (
     new_tag,
     with_reader,
 )
+from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions, ClientState
     from invsvc_async.writes.spec import WriteSpec
 
+
+log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
 # Settings of the run that goes on with a write: what was sent is settled within the windows of its own.
@@ -361,8 +365,11 @@ class Keys:
                     after = earlier
             elif key in self._turns:  # a run here is about to take it
                 await self.claims.until_closed(asyncio.sleep(_LOOK))
-            else:
+            elif await self._may_settle(found.entry, run.options):
                 await self._settle(key, run.options)
+            else:
+                close_line(self.session, thing, await self._intent(found.entry), sender_gone=False)
+                after = earlier
         learn(self.session.writes, [Left(thing, *left)])
         for entry in await self.store.entries(_UNKNOWN, thing, run.seq, since) if unknown else ():
             close_line(self.session, thing, await self._intent(entry))
@@ -371,11 +378,31 @@ class Keys:
 
     # --- what processes have left
 
-    async def settle_left(self, options: ClientOptions) -> list[Outcome[Any]]:
-        """Settle the keyed writes that nobody has, by reads alone; return their outcomes."""
-        found = await self.store.entries(f"{_LEFT_OPEN} ORDER BY e.seq", [FREED, ENDED])
-        settled = [await self._settle(entry.key, options) for entry in found]
+    async def settle_left(self, options: ClientOptions, *, same_mode: bool) -> list[Outcome[Any]]:
+        """Settle the keyed writes that nobody has and this client may read; return their outcomes."""
+        settled: list[Outcome[Any] | None] = []
+        for entry in await self.store.entries(f"{_LEFT_OPEN} ORDER BY e.seq", [FREED, ENDED]):
+            try:
+                if await self._may_settle(entry, options, same_mode=same_mode):
+                    settled.append(await self._settle(entry.key, options))
+            except JournalError as error:
+                if not self.journal.is_shared or self.store.is_away(error):
+                    raise
+                log.error("left in the journal: %s", error)
         return [outcome for outcome in settled if outcome is not None]
+
+    async def _may_settle(self, entry: Entry, options: ClientOptions, *, same_mode: bool = False) -> bool:
+        """
+        Return whether reads of this client may show the write of *entry*.
+
+        They may if its key is one that this client may run, or its credential is the same.
+        """
+        same_mode = same_mode or await self._names.has(entry.key, self.session)
+        try:
+            check_scope(options.without_team(), await self._intent(entry), same_mode=same_mode)
+        except InvalidRequestError:
+            return False
+        return True
 
     async def _settle(self, name: str, options: ClientOptions) -> Outcome[Any] | None:
         """Settle the write of an entry that nobody has, by reads alone, unless a run of it began here."""

@@ -113,7 +113,7 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
         first = several.exceptions[0]
         raise first from first.__cause__
     keys = getattr(journal, "keys", None)
-    keyed = [] if keys is None else await keys.settle_left(view)
+    keyed = [] if keys is None else await keys.settle_left(view, same_mode=same_mode)
     return [*undelivered, *(task.result() for task in tasks), *keyed]
 
 

@@ -406,6 +406,47 @@ async def test_provider_of_tokens_needs_a_name(service, address):
     assert service.arrivals("webhooks.create") == 1
 
 
+async def test_recover_leaves_writes_of_another_credential(service, address):
+    """It may be of another data mode, in which nothing shows them."""
+    service.script("webhooks.create", "apply, then hang")
+    async with client_of(service, journal=named(address, "namespace=live")) as client:
+        await cut_off(service, create(client))
+    other = ApiKey(service.issue_key(livemode=False))
+    async with client_of(service, journal=named(address, "namespace=test"), credential=other) as client:
+        assert await client.recover() == []
+    async with client_of(service, journal=named(address, "namespace=live")) as client:
+        assert (await create(client).outcome()).applied
+    assert service.arrivals("webhooks.create") == 1
+
+
+@pytest.mark.parametrize("same", ["same_mode=true", "namespace=billing", "the call"])
+async def test_recover_settles_writes_of_a_credential_of_the_same_mode(service, address, same):
+    """A person has said that it is: in the address of the journal, or in the call."""
+    service.script("webhooks.create", "apply, then hang")
+    query = "same_mode=true" if same == "the call" else same
+    async with client_of(service, journal=named(address, query)) as client:
+        await cut_off(service, create(client))
+    other = ApiKey(service.issue_key())
+    journal = address if same == "the call" else named(address, query)
+    async with client_of(service, journal=journal, credential=other) as client:
+        [outcome] = await client.recover(same_mode=same == "the call")
+    assert outcome.applied
+
+
+async def test_write_after_one_of_another_credential_to_what_may_be_the_same_thing(service, shared):
+    """It is sent once that one can have no effect any more, and leaves it to its own client."""
+    service.script("journeys.update", "apply, then hang")
+    other = ApiKey(service.issue_key(livemode=False))
+    async with (
+        client_of(service, journal=named(shared, "namespace=live")) as live,
+        client_of(service, journal=named(shared, "namespace=test"), credential=other) as test,
+    ):
+        await cut_off(service, rename(live, "x", "k"))
+        assert (await rename(test, "y", "k").outcome()).applied
+        assert await live.outcome_of("k") is None
+        assert (await rename(live, "x", "k").outcome()).verdict in (Verdict.APPLIED, Verdict.UNKNOWN)
+
+
 @pytest.mark.parametrize(
     "query", ["namespace=", "namespace=a%20b", "namespace=" + "x" * 65, "same_mode=maybe"]
 )
@@ -535,6 +576,21 @@ async def test_verdict_that_the_database_gets_late(service, request, monkeypatch
             assert (await create(client).outcome()).applied
     assert (again.verdict, again.replayed) == (Verdict.REFUSED, True)
     assert len(service.ledger.effects("webhooks.create")) == 1
+
+
+async def test_recover_leaves_what_it_cannot_read(service, shared, caplog):
+    """It is named, and the others are settled."""
+    service.script("webhooks.create", "apply, then hang", "apply, then hang")
+    async with client_of(service, journal=shared) as client:
+        for key in "ab":
+            await cut_off(service, create(client, key, url=f"https://{key}.example/"))
+        store = client._view.session.writes.journal._store
+        await store.idle()
+        text = "UPDATE {s}entries SET intent = replace(intent, $1, $2) WHERE seq = (SELECT min(seq) FROM {s}entries)"
+        await store.rows(text, "{", '{"of_tomorrow":1,')
+    async with client_of(service, journal=shared) as client:
+        assert [outcome.intent.key for outcome in await client.recover()] == ["b"]
+    assert "left in the journal" in caplog.text
 
 
 async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypatch):
