@@ -35,7 +35,7 @@ from tests.durable.writing import create, cut_off, rename
 from tests.support.children import until_stopped
 from tests.support.database import connected
 from tests.support.database_proxy import database_proxy
-from tests.support.waiting import until
+from tests.support.waiting import cancel, until
 
 
 def named(address, query):
@@ -280,6 +280,28 @@ async def test_secret_is_delivered_before_the_verdict(service, address):
         again = await create(client).outcome()
     assert got == [("k", first.value.secret, None)]
     assert (first.secret, again.secret, again.value.secret) == ("delivered", "delivered", None)
+
+
+@pytest.mark.parametrize("fails", ["raises", "is cancelled"])
+async def test_secret_that_on_secret_did_not_take(service, address, fails):
+    """It is lost, and the next run says so: nobody got it."""
+    taking = asyncio.Event()
+
+    async def take(_key, _hook):
+        taking.set()
+        if fails == "raises":
+            raise OSError("the vault is away")
+        await asyncio.sleep(60)
+
+    async with client_of(service, journal=address, on_secret=take) as client:
+        running = asyncio.create_task(create(client).outcome())
+        await taking.wait()
+        await cancel(running)
+        again = await create(client).outcome()
+        with pytest.raises(SecretLostError):
+            await create(client)
+    assert (again.verdict, again.secret) == (Verdict.APPLIED, "lost")
+    assert service.arrivals("webhooks.create") == 1
 
 
 async def test_without_on_secret_one_warning(service, address, caplog):
