@@ -310,6 +310,8 @@ class Keys:
             intent = attrs.evolve(new_intent(spec), newest=False)
             driver = run_of(run.bound(), intent, reader=spec.reader, journaled=True, reads_only=False)
             return await self._driven(run, driver)
+        if spec.resumes is None and (digest := digests_of(spec)) != run.digest:
+            await self.claims.note_digest(run, digest)
         spec = replace(spec, options=run.bound())
         if spec.creates_webhook and self.session.on_secret is None:
             self.session.warn_once("on_secret", _NO_SECRETS)

@@ -119,6 +119,19 @@ async def test_numbers_of_equal_value_are_the_same_request(service, tmp_path, fi
     assert service.arrivals("webhooks.create") == 1
 
 
+async def test_another_body_that_is_done_anew(service, address):
+    """Nothing of the first one happened, so the key is that of the body that was sent."""
+    service.script("journeys.update", "403")
+    async with client_of(service, journal=address) as client:
+        assert (await rename(client, "first", "k").outcome()).verdict is Verdict.REFUSED
+        other = client.journeys.update("jrn_1", name="other")
+        assert (await other.keyed("k", match="operation").outcome()).applied
+        with pytest.raises(KeyConflictError, match=r"another body\.name"):
+            await rename(client, "first", "k")
+        assert (await rename(client, "other", "k").outcome()).replayed
+    assert service.arrivals("journeys.update") == 2
+
+
 async def test_racers_in_one_process(service, address):
     """One send; the others get its outcome, whatever it is."""
     async with client_of(service, journal=address) as client:
