@@ -127,7 +127,6 @@ _TAKE: Final = """
 UPDATE {s}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL RETURNING seq
 """
 _TAKEN: Final = "SELECT seq FROM {s}entries WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
-_DIGEST: Final = "UPDATE {s}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
 _REOPEN: Final = f"""
 UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL
     WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
@@ -393,11 +392,6 @@ class Claims:
         """Release an open entry of *lane* for any run; if the database is away, once this process is gone."""
         with suppress(JournalError):
             await self.store.rows(_FREE, seq, lane.number, lane.token)
-
-    async def note_digest(self, run: KeyedRun, digest: str) -> None:
-        """Note that *run* sends another body than that of earlier runs, of which nothing was applied."""
-        run.digest = digest
-        await self.store.rows(_DIGEST, run.seq, run.lane.number, digest)
 
     async def note_taker(self, run: KeyedRun) -> None:
         """Note who returns the secret of a new webhook."""

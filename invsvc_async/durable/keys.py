@@ -87,6 +87,7 @@ FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING 
         ORDER BY place LIMIT 1
 ) AS earlier ON true
 """
+_DIGEST: Final = "UPDATE {s}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
 _LEFT_OPEN: Final = f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
 _NO_SECRETS = (
     "on_secret: is not set, and a keyed write creates a webhook. Its secret is returned once, to the run "
@@ -142,6 +143,14 @@ class Keys:
         """Return the stored outcome under *key*, or ``None`` if there is none."""
         found = await self.claims.look(await self._name(key, team))
         return None if found is None or found.entry.state is not State.DONE else await self._outcome(found)
+
+    async def verdict_of(self, intent: Intent) -> AnyOutcome | None:
+        """Return the stored outcome of *intent*; ``None`` if it has none, or is UNKNOWN."""
+        known = await self.outcome_of(intent.key, intent.scope.team)
+        if known is None or known.verdict is Verdict.UNKNOWN or known.intent.identity != intent.identity:
+            return None
+        self.session.writes.take(intent.identity)
+        return known
 
     async def forget(self, key: str, team: str | None) -> bool:
         """
@@ -311,7 +320,8 @@ class Keys:
             driver = run_of(run.bound(), intent, reader=spec.reader, journaled=True, reads_only=False)
             return await self._driven(run, driver)
         if spec.resumes is None and (digest := digests_of(spec)) != run.digest:
-            await self.claims.note_digest(run, digest)
+            run.digest = digest  # of another body than before, of which nothing was applied
+            await self.store.rows(_DIGEST, run.seq, run.lane.number, digest)
         spec = replace(spec, options=run.bound())
         if spec.creates_webhook and self.session.on_secret is None:
             self.session.warn_once("on_secret", _NO_SECRETS)
@@ -463,6 +473,8 @@ def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
     driver, session = new_run(spec), spec.options.session
     driver.journal = None
     outcome = attrs.evolve(outcome, **changes)
+    if outcome.verdict is not Verdict.UNKNOWN:
+        session.writes.take(outcome.started_as.identity)
     driver.keep(outcome)
     session.tell(session.on_replay, outcome)
     return driver

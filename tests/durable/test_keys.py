@@ -520,6 +520,18 @@ async def test_write_after_one_of_another_client_is_sent_at_once(service, shared
     assert service.arrivals("webhooks.update") == 12
 
 
+@pytest.mark.parametrize("settles", [True, False])
+async def test_what_another_client_has_settled(service, shared, settles):
+    """Its verdict is stored, what was written after that is not somebody else's, and it is not open."""
+    service.script("journeys.update", "apply, then hang")
+    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+        await cut_off(service, rename(one, "first", "a"))
+        [intent] = one.unsettled
+        assert (await rename(other, "second", "b").outcome()).applied
+        assert (await one.settle(intent) if settles else await rename(one, "first", "a").outcome()).applied
+        assert one.unsettled == ()
+
+
 @pytest.mark.one_python
 @pytest.mark.parametrize("where", ["before the verdict", "after the verdict"])
 async def test_killed_process(service, shared, where):
