@@ -68,10 +68,13 @@ SELECT l.owner, m.status, {now} - m.seen, m.silence, m.sends FROM {s}lanes AS l
     LEFT JOIN {s}members AS m ON l.owner LIKE m.name || '.%' WHERE l.id = $1
 """
 
-# The key of an entry has a namespace before a key of the user's own, and a nonce after a made-up one.
+# The key of an entry has a namespace before a key of the user's own, and a nonce after a made-up one.  The
+# namespace has no space.
 _NAMED = """
 e.key = {arg 1 text}
     OR e.digest <> '' AND substr(e.key, length(e.key) - length({arg 1 text})) = ' ' || {arg 1 text}
+        AND length(replace(e.key, ' ', '')) = length(e.key) - 1 - length({arg 1 text})
+            + length(replace({arg 1 text}, ' ', ''))
     OR e.digest = '' AND substr(e.key, 1, length({arg 1 text}) + 1) = {arg 1 text} || ' '
 ORDER BY e.seq LIMIT 10
 """

@@ -230,7 +230,7 @@ class KeyedRun:
             raise
         except JournalError as error:
             self.over = True
-            self.claims.start(self._store_later(entry, left))
+            self.claims.leave(self.seq, self._store_later(entry, left))
             raise JournalError(
                 f"{outcome.started_as.operation} ({key_in(self.name)}): its verdict, {outcome.verdict}, "
                 f"could not be stored: {error} Run it again under the same key."
@@ -256,7 +256,7 @@ class KeyedRun:
         """Release its entry for any run, unless it has a verdict; store it first as *entry*."""
         if self.seq and not self.over and self.outcome is None:
             self.over = True
-            self.claims.start(self._released(entry))
+            self.claims.leave(self.seq, self._released(entry))
 
     async def _released(self, entry: Entry | None) -> None:
         if entry is not None:
@@ -286,7 +286,8 @@ class Claims:
         self._journal = journal
         self.store: Store = store
         self.ended: bool = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._leaving: dict[int, asyncio.Task[object]] = {}  # of them, those that end runs, by entry
         # By key: what is to be claimed in the next statement.
         self._asked: dict[str, _Asked] = {}
         self._claiming: asyncio.Task[None] | None = None
@@ -366,14 +367,18 @@ class Claims:
         """
         Move an entry that nobody has to *lane*, or to the one with the number *to*.
 
-        Return whether its last process is provably done with it; ``None`` if somebody has it.
+        Return whether its last process is provably done with it; ``None`` if somebody has it, as an earlier
+        run of this process that still stores how it ended.
 
         Raises:
             LostLaneError: The lane belongs to another process.
         """
         seq, before = found.entry.seq, found.entry.lane
-        if before == lane.number and to is None:  # an earlier run of this process has not released it yet
-            return False
+        if before == lane.number and to is None:
+            if seq not in self._leaving:  # only the reply to an earlier try was lost
+                return False
+            await self.until_closed(asyncio.wait([self._leaving[seq]], timeout=_LONGEST))
+            return None
         to = lane.number if to is None else to
         return await self.store.run(partial(_take, seq, before, to, lane, self.store.silence))
 
@@ -456,11 +461,17 @@ class Claims:
 
     # --- beside the runs
 
-    def start(self, coroutine: Coroutine[object, None, None]) -> None:
+    def start(self, coroutine: Coroutine[object, None, None]) -> asyncio.Task[object]:
         """Run *coroutine* beside the runs."""
-        task = asyncio.get_running_loop().create_task(coroutine)
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+    def leave(self, seq: int, coroutine: Coroutine[object, None, None]) -> None:
+        """Run *coroutine*, which ends a run of the entry *seq*, before its next run in this process."""
+        task = self._leaving[seq] = self.start(coroutine)
+        task.add_done_callback(lambda _: self._leaving.pop(seq, None))
 
     async def end(self) -> None:
         """End what is under way beside the runs, all of which have ended."""

@@ -50,8 +50,16 @@ class Namespaces:
             self._known[team] = self._named or await self._found(team, session)
         return f"{self._known[team]} {key}"
 
+    async def has(self, name: str, session: ClientState) -> bool:
+        """Return whether the key of an entry is in a namespace that this client may use."""
+        place, _, _ = name.partition(" ")
+        begun, noted, mine = f"keys {place}", f"keys {place} {_mine(session)}", _mine(session)
+        facts = await self._facts.of([begun, noted])
+        is_ours = mine is not None and (self._same_mode or facts.get(begun) == mine or noted in facts)
+        return place == self._named or (is_ours and begun in facts)
+
     async def _found(self, team: str | None, session: ClientState) -> str:
-        mine = session.credential.fingerprint(session.base_url) if session.writes.is_of_one_mode else None
+        mine = _mine(session)
         if mine is None:
             raise ConfigurationError(
                 "journal: this credential does not show its team and data mode, so the namespace of its keys "
@@ -67,6 +75,10 @@ class Namespaces:
             "another data mode. If it is of the same, add same_mode=true to the query of the journal's "
             "address; otherwise name a namespace: namespace=NAME. Nothing was sent."
         )
+
+
+def _mine(session: ClientState) -> str | None:
+    return session.credential.fingerprint(session.base_url) if session.writes.is_of_one_mode else None
 
 
 class Doubts:

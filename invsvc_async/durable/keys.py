@@ -29,6 +29,7 @@ A verdict is returned once it is stored.  If another process has the entry by th
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -44,7 +45,7 @@ from invsvc_async.durable.key_claims import ENDED, FREED, Claims, Found, KeyedRu
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
 from invsvc_async.durable.last_writes import Left, close_line, learn
 from invsvc_async.durable.records import intent_of, outcome_of
-from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.writes.driver import AnyDriver, Driver, new_run, run_of
 from invsvc_async.writes.new_intent import (
@@ -53,6 +54,7 @@ from invsvc_async.writes.new_intent import (
     new_tag,
     with_reader,
 )
+from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions, ClientState
     from invsvc_async.writes.spec import WriteSpec
 
+
+log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
 # Settings of the run that goes on with a write: what was sent is settled within the windows of its own.
@@ -83,6 +87,7 @@ FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING 
         ORDER BY place LIMIT 1
 ) AS earlier ON true
 """
+_DIGEST: Final = "UPDATE {s}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
 _LEFT_OPEN: Final = f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
 _NO_SECRETS = (
     "on_secret: is not set, and a keyed write creates a webhook. Its secret is returned once, to the run "
@@ -139,6 +144,14 @@ class Keys:
         found = await self.claims.look(await self._name(key, team))
         return None if found is None or found.entry.state is not State.DONE else await self._outcome(found)
 
+    async def verdict_of(self, intent: Intent) -> AnyOutcome | None:
+        """Return the stored outcome of *intent*; ``None`` if it has none, or is UNKNOWN."""
+        known = await self.outcome_of(intent.key, intent.scope.team)
+        if known is None or known.verdict is Verdict.UNKNOWN or known.intent.identity != intent.identity:
+            return None
+        self.session.writes.take(intent.identity)
+        return known
+
     async def forget(self, key: str, team: str | None) -> bool:
         """
         Delete *key* and what is known of its write; return whether it was there.
@@ -175,8 +188,10 @@ class Keys:
                 await turn.lock.acquire()  # at once
             try:
                 if turn.last is not before and turn.last is not None:
-                    check_same(spec, turn.digest, digests_of(spec))
-                    return _replayed(spec, turn.last.outcome())
+                    outcome = turn.last.outcome()
+                    if spec.resumes is None or spec.resumes.identity != outcome.started_as.identity:
+                        check_same(spec, turn.digest, digests_of(spec))
+                    return _replayed(spec, outcome)
                 turn.last = await self._run(spec, name, turn)
                 return turn.last
             finally:
@@ -304,6 +319,9 @@ class Keys:
             intent = attrs.evolve(new_intent(spec), newest=False)
             driver = run_of(run.bound(), intent, reader=spec.reader, journaled=True, reads_only=False)
             return await self._driven(run, driver)
+        if spec.resumes is None and (digest := digests_of(spec)) != run.digest:
+            run.digest = digest  # of another body than before, of which nothing was applied
+            await self.store.rows(_DIGEST, run.seq, run.lane.number, digest)
         spec = replace(spec, options=run.bound())
         if spec.creates_webhook and self.session.on_secret is None:
             self.session.warn_once("on_secret", _NO_SECRETS)
@@ -359,8 +377,11 @@ class Keys:
                     after = earlier
             elif key in self._turns:  # a run here is about to take it
                 await self.claims.until_closed(asyncio.sleep(_LOOK))
-            else:
+            elif await self._may_settle(found.entry, run.options):
                 await self._settle(key, run.options)
+            else:
+                close_line(self.session, thing, await self._intent(found.entry), sender_gone=False)
+                after = earlier
         learn(self.session.writes, [Left(thing, *left)])
         for entry in await self.store.entries(_UNKNOWN, thing, run.seq, since) if unknown else ():
             close_line(self.session, thing, await self._intent(entry))
@@ -369,11 +390,31 @@ class Keys:
 
     # --- what processes have left
 
-    async def settle_left(self, options: ClientOptions) -> list[Outcome[Any]]:
-        """Settle the keyed writes that nobody has, by reads alone; return their outcomes."""
-        found = await self.store.entries(f"{_LEFT_OPEN} ORDER BY e.seq", [FREED, ENDED])
-        settled = [await self._settle(entry.key, options) for entry in found]
+    async def settle_left(self, options: ClientOptions, *, same_mode: bool) -> list[Outcome[Any]]:
+        """Settle the keyed writes that nobody has and this client may read; return their outcomes."""
+        settled: list[Outcome[Any] | None] = []
+        for entry in await self.store.entries(f"{_LEFT_OPEN} ORDER BY e.seq", [FREED, ENDED]):
+            try:
+                if await self._may_settle(entry, options, same_mode=same_mode):
+                    settled.append(await self._settle(entry.key, options))
+            except JournalError as error:
+                if not self.journal.is_shared or self.store.is_away(error):
+                    raise
+                log.error("left in the journal: %s", error)
         return [outcome for outcome in settled if outcome is not None]
+
+    async def _may_settle(self, entry: Entry, options: ClientOptions, *, same_mode: bool = False) -> bool:
+        """
+        Return whether reads of this client may show the write of *entry*.
+
+        They may if its key is one that this client may run, or its credential is the same.
+        """
+        same_mode = same_mode or await self._names.has(entry.key, self.session)
+        try:
+            check_scope(options.without_team(), await self._intent(entry), same_mode=same_mode)
+        except InvalidRequestError:
+            return False
+        return True
 
     async def _settle(self, name: str, options: ClientOptions) -> Outcome[Any] | None:
         """Settle the write of an entry that nobody has, by reads alone, unless a run of it began here."""
@@ -432,6 +473,8 @@ def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
     driver, session = new_run(spec), spec.options.session
     driver.journal = None
     outcome = attrs.evolve(outcome, **changes)
+    if outcome.verdict is not Verdict.UNKNOWN:
+        session.writes.take(outcome.started_as.identity)
     driver.keep(outcome)
     session.tell(session.on_replay, outcome)
     return driver

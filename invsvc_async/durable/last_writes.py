@@ -128,13 +128,15 @@ def _state_of(row: Left) -> Wire:
     return state
 
 
-def close_line(session: ClientState, thing: str, intent: Intent, *seen: Reading) -> None:
+def close_line(
+    session: ClientState, thing: str, intent: Intent, *seen: Reading, sender_gone: bool = True
+) -> None:
     """
-    Delay the next write to *thing* as long as *intent*, which is UNKNOWN, may have an effect.
+    Delay the next write to *thing* as long as *intent*, which is open or UNKNOWN, may have an effect.
 
     Only the service's clock shows how long ago it was sent: what was *seen* shows that clock.
     """
-    resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
+    resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=sender_gone)
     known = Known(BY_NAME[intent.operation], intent, (resumed, *seen))
     if known.free_at > resumed.at:
         session.writes.close(thing, intent.identity, known.free_at)

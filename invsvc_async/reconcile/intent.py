@@ -41,6 +41,7 @@ class SentEnd:
 
     ``earliest`` and ``latest`` bound the server time (s) of the end; ``None`` without clock bounds.
     ``refusal``: the error of a refusal that proves nothing without a read.
+    ``secret_lost``: the answer had a secret, which nobody got.
     """
 
     # "not applied": it never left, or a definite no; "short", "long": ambiguous, by settle window
@@ -48,6 +49,7 @@ class SentEnd:
     latest: float | None = None
     earliest: float | None = None
     refusal: ErrorFacts | None = None
+    secret_lost: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -274,7 +274,7 @@ class Driver(Generic[T]):
     def current_intent(self) -> Intent:
         """Return the intent with all sends so far, as another process needs it."""
         send, at = self._leaving or (None, 0.0)
-        return stored(self._known(), livemode=self.session.livemode, send=send, at=at)
+        return self.result.noted_in(stored(self._known(), livemode=self.session.livemode, send=send, at=at))
 
     # --- sending
 

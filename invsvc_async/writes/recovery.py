@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.errors import InvalidRequestError, InvsvcError
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.writes.driver import run_of
 from invsvc_async.writes.new_intent import close_lines_of_leftovers, spec_of_intent, with_reader
@@ -33,8 +34,13 @@ AT_ONCE = 1000  # intents that are settled at the same time: most only wait for 
 async def settled(
     view: ClientOptions, intent: Intent, *, reader: AnyReader | None, same_mode: bool
 ) -> AnyOutcome:
-    """Find out by reads alone what became of *intent*."""
+    """Find out by reads alone what became of *intent*, unless the journal has its verdict under its key."""
     check_scope(view, intent, same_mode=same_mode)
+    keys = getattr(view.session.writes.journal, "keys", None)
+    if keys is not None and intent.nonce is not None:
+        with suppress(ConfigurationError):  # of the journal's keys: it cannot have this one
+            if (known := await keys.verdict_of(intent)) is not None:
+                return cast("AnyOutcome", known)
     driver = run_of(view, with_reader(intent, reader), reader)
     await driver.drive()
     if driver.journal is not None:
@@ -113,7 +119,7 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
         first = several.exceptions[0]
         raise first from first.__cause__
     keys = getattr(journal, "keys", None)
-    keyed = [] if keys is None else await keys.settle_left(view)
+    keyed = [] if keys is None else await keys.settle_left(view, same_mode=same_mode)
     return [*undelivered, *(task.result() for task in tasks), *keyed]
 
 

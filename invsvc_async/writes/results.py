@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.reconcile.facts import Known
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.spec import WriteSpec
 
@@ -212,8 +213,8 @@ class Result(msgspec.Struct, Generic[T], eq=False):
                 secret = None if getattr(self.value, "secret", None) is None else self.had
             else:
                 ends = (sent.end for sent in known.intent.sent)  # of runs before this one
-                answered = any(end is not None and end.kind == "applied" for end in ends)
-                secret = "not stored" if answered else "lost"
+                had = any(end is not None and end.kind == "applied" and not end.secret_lost for end in ends)
+                secret = "not stored" if had else "lost"
         outcome: OutcomeBase[T] = _outcome(
             verdict=done.verdict, message=done.reason, evidence=done.evidence, value=value,
             error=error, attempts=len(known.attempts), resends=known.resends,
@@ -221,6 +222,16 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             started_as=known.intent, livemode=self.spec.options.session.livemode,
         )  # fmt: skip
         return cast("Outcome[T]", outcome)
+
+    def noted_in(self, intent: Intent) -> Intent:
+        """Return *intent*, with the note that nobody has the secret of its last answer, if that is so."""
+        if self.done is not None or self.had == "delivered" or getattr(self.value, "secret", None) is None:
+            return intent
+        *before, last = intent.sent
+        if last.end is None:
+            return intent
+        last = attrs.evolve(last, end=attrs.evolve(last.end, secret_lost=True))
+        return attrs.evolve(intent, sent=(*before, last))
 
     async def pass_secret_on(self, done: Done, key: str) -> None:
         """Pass the secret of a new webhook on to the hook, if there is one."""

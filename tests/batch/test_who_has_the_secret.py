@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from invsvc_async.reconcile.history import Evidence
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates, run_all
 from tests.outbox.conftest import enqueue, outbox_at, verdict_of
+from tests.support.waiting import cancel
 
 LOST = "apply, then reset"
 
@@ -58,6 +60,23 @@ async def test_settled_after_its_answer(service, client):
         outcome = await client.webhooks.create(**{**HOOK, "url": url}).outcome()
         settled = await client.settle(Intent.from_json(outcome.intent.to_json()))
         assert (settled.verdict, settled.secret) == (outcome.verdict, says)
+
+
+async def test_settled_after_its_answer_was_not_passed_on(service):
+    """Nobody has it."""
+    taking = asyncio.Event()
+
+    async def take(_key, _hook):
+        taking.set()
+        await asyncio.sleep(60)
+
+    async with client_of(service, on_secret=take) as client:
+        running = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
+        await taking.wait()
+        await cancel(running)
+        [intent] = client.unsettled
+        settled = await client.settle(Intent.from_json(intent.to_json()))
+    assert (settled.verdict, settled.secret) == (Verdict.APPLIED, "lost")
 
 
 async def test_batch_whose_callback_takes_them(service, client, path):

@@ -35,7 +35,7 @@ from tests.durable.writing import create, cut_off, rename
 from tests.support.children import until_stopped
 from tests.support.database import connected
 from tests.support.database_proxy import database_proxy
-from tests.support.waiting import until
+from tests.support.waiting import cancel, until
 
 
 def named(address, query):
@@ -117,6 +117,19 @@ async def test_numbers_of_equal_value_are_the_same_request(service, tmp_path, fi
             with pytest.raises(KeyConflictError, match=r"another body\.amount"):
                 await write(client, again)
     assert service.arrivals("webhooks.create") == 1
+
+
+async def test_another_body_that_is_done_anew(service, address):
+    """Nothing of the first one happened, so the key is that of the body that was sent."""
+    service.script("journeys.update", "403")
+    async with client_of(service, journal=address) as client:
+        assert (await rename(client, "first", "k").outcome()).verdict is Verdict.REFUSED
+        other = client.journeys.update("jrn_1", name="other")
+        assert (await other.keyed("k", match="operation").outcome()).applied
+        with pytest.raises(KeyConflictError, match=r"another body\.name"):
+            await rename(client, "first", "k")
+        assert (await rename(client, "other", "k").outcome()).replayed
+    assert service.arrivals("journeys.update") == 2
 
 
 async def test_racers_in_one_process(service, address):
@@ -282,6 +295,28 @@ async def test_secret_is_delivered_before_the_verdict(service, address):
     assert (first.secret, again.secret, again.value.secret) == ("delivered", "delivered", None)
 
 
+@pytest.mark.parametrize("fails", ["raises", "is cancelled"])
+async def test_secret_that_on_secret_did_not_take(service, address, fails):
+    """It is lost, and the next run says so: nobody got it."""
+    taking = asyncio.Event()
+
+    async def take(_key, _hook):
+        taking.set()
+        if fails == "raises":
+            raise OSError("the vault is away")
+        await asyncio.sleep(60)
+
+    async with client_of(service, journal=address, on_secret=take) as client:
+        running = asyncio.create_task(create(client).outcome())
+        await taking.wait()
+        await cancel(running)
+        again = await create(client).outcome()
+        with pytest.raises(SecretLostError):
+            await create(client)
+    assert (again.verdict, again.secret) == (Verdict.APPLIED, "lost")
+    assert service.arrivals("webhooks.create") == 1
+
+
 async def test_without_on_secret_one_warning(service, address, caplog):
     """It names the setting, once for each client."""
     async with client_of(service, journal=address) as client:
@@ -344,6 +379,17 @@ async def test_resume_of_a_keyed_intent(service, address):
     assert service.arrivals("webhooks.create") == 1
 
 
+async def test_resume_of_a_keyed_intent_beside_a_run_of_its_key(service, address):
+    """It waits for that run, and returns its outcome."""
+    service.script("webhooks.create", "apply, then hang")
+    async with client_of(service, journal=address) as client:
+        await cut_off(service, create(client))
+        [intent] = client.unsettled
+        run, resumed = await asyncio.gather(create(client).outcome(), client.resume(intent).outcome())
+        assert (run.verdict, resumed.verdict, resumed.replayed) == (Verdict.APPLIED, Verdict.APPLIED, True)
+    assert service.arrivals("webhooks.create") == 1
+
+
 # --- namespaces
 
 
@@ -395,6 +441,47 @@ async def test_provider_of_tokens_needs_a_name(service, address):
     assert service.arrivals("webhooks.create") == 1
 
 
+async def test_recover_leaves_writes_of_another_credential(service, address):
+    """It may be of another data mode, in which nothing shows them."""
+    service.script("webhooks.create", "apply, then hang")
+    async with client_of(service, journal=named(address, "namespace=live")) as client:
+        await cut_off(service, create(client))
+    other = ApiKey(service.issue_key(livemode=False))
+    async with client_of(service, journal=named(address, "namespace=test"), credential=other) as client:
+        assert await client.recover() == []
+    async with client_of(service, journal=named(address, "namespace=live")) as client:
+        assert (await create(client).outcome()).applied
+    assert service.arrivals("webhooks.create") == 1
+
+
+@pytest.mark.parametrize("same", ["same_mode=true", "namespace=billing", "the call"])
+async def test_recover_settles_writes_of_a_credential_of_the_same_mode(service, address, same):
+    """A person has said that it is: in the address of the journal, or in the call."""
+    service.script("webhooks.create", "apply, then hang")
+    query = "same_mode=true" if same == "the call" else same
+    async with client_of(service, journal=named(address, query)) as client:
+        await cut_off(service, create(client))
+    other = ApiKey(service.issue_key())
+    journal = address if same == "the call" else named(address, query)
+    async with client_of(service, journal=journal, credential=other) as client:
+        [outcome] = await client.recover(same_mode=same == "the call")
+    assert outcome.applied
+
+
+async def test_write_after_one_of_another_credential_to_what_may_be_the_same_thing(service, shared):
+    """It is sent once that one can have no effect any more, and leaves it to its own client."""
+    service.script("journeys.update", "apply, then hang")
+    other = ApiKey(service.issue_key(livemode=False))
+    async with (
+        client_of(service, journal=named(shared, "namespace=live")) as live,
+        client_of(service, journal=named(shared, "namespace=test"), credential=other) as test,
+    ):
+        await cut_off(service, rename(live, "x", "k"))
+        assert (await rename(test, "y", "k").outcome()).applied
+        assert await live.outcome_of("k") is None
+        assert (await rename(live, "x", "k").outcome()).verdict in (Verdict.APPLIED, Verdict.UNKNOWN)
+
+
 @pytest.mark.parametrize(
     "query", ["namespace=", "namespace=a%20b", "namespace=" + "x" * 65, "same_mode=maybe"]
 )
@@ -431,6 +518,18 @@ async def test_write_after_one_of_another_client_is_sent_at_once(service, shared
             outcome = await client.webhooks.update(hook, status="inactive").keyed(f"{number}").outcome()
             assert (outcome.attempts, outcome.evidence.basis) == (1, "answered"), outcome.explain()
     assert service.arrivals("webhooks.update") == 12
+
+
+@pytest.mark.parametrize("settles", [True, False])
+async def test_what_another_client_has_settled(service, shared, settles):
+    """Its verdict is stored, what was written after that is not somebody else's, and it is not open."""
+    service.script("journeys.update", "apply, then hang")
+    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+        await cut_off(service, rename(one, "first", "a"))
+        [intent] = one.unsettled
+        assert (await rename(other, "second", "b").outcome()).applied
+        assert (await one.settle(intent) if settles else await rename(one, "first", "a").outcome()).applied
+        assert one.unsettled == ()
 
 
 @pytest.mark.one_python
@@ -499,6 +598,46 @@ async def test_database_that_is_away(service, request, when):
             await proxy.open()
     creates = int(when == "before the claim")
     assert (service.arrivals("webhooks.create"), service.arrivals("journeys.update")) == (creates, 0)
+
+
+async def test_verdict_that_the_database_gets_late(service, request, monkeypatch):
+    """The next run waits for it, and returns it: it would be taken for the verdict of what that run sends."""
+    monkeypatch.setattr(key_claims, "_AGAIN", 1.3)  # s, while the next run would send
+    service.script("webhooks.create", "400", "slow 0.9")
+    async with database_proxy() as proxy:
+        journal = proxy.address + f"&journal=late{abs(hash(request.node.nodeid))}&silence=60"
+        answers = iter([proxy.cut])
+
+        def cut(report):
+            if report.operation == "webhooks.create":
+                next(answers, lambda: None)()
+
+        async with client_of(service, journal=journal, timeout=SOON, on_attempt=cut) as client:
+            assert await client.outcome_of("k") is None  # it is open
+            client._view.session.writes.journal._store.patience = 0.5
+            with pytest.raises(JournalError, match="could not be stored"):
+                await create(client)
+            await proxy.open()
+            again = await create(client).outcome()
+        async with client_of(service, journal=journal) as client:
+            assert (await create(client).outcome()).applied
+    assert (again.verdict, again.replayed) == (Verdict.REFUSED, True)
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
+async def test_recover_leaves_what_it_cannot_read(service, shared, caplog):
+    """It is named, and the others are settled."""
+    service.script("webhooks.create", "apply, then hang", "apply, then hang")
+    async with client_of(service, journal=shared) as client:
+        for key in "ab":
+            await cut_off(service, create(client, key, url=f"https://{key}.example/"))
+        store = client._view.session.writes.journal._store
+        await store.idle()
+        text = "UPDATE {s}entries SET intent = replace(intent, $1, $2) WHERE seq = (SELECT min(seq) FROM {s}entries)"
+        await store.rows(text, "{", '{"of_tomorrow":1,')
+    async with client_of(service, journal=shared) as client:
+        assert [outcome.intent.key for outcome in await client.recover()] == ["b"]
+    assert "left in the journal" in caplog.text
 
 
 async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypatch):
