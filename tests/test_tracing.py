@@ -12,7 +12,15 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from invsvc_async import ConfigurationError, Intent, NotFoundError, TokenProvider, tracing
+from invsvc_async import (
+    ConfigurationError,
+    Intent,
+    NotFoundError,
+    ResponseLostError,
+    TokenProvider,
+    TransportError,
+    tracing,
+)
 from invsvc_async.testing import quick_client
 from invsvc_async.transport.transport import Transport
 
@@ -105,6 +113,7 @@ async def test_write_whose_answer_is_lost(client, seen, service):
     assert events_of(span) == [("read", 200), ("attempt", None), ("read", 404), ("read", 404)]
     assert span.events[1].attributes["error.type"] == "lost"
     assert span.attributes["invsvc.verdict"] == "applied"
+    assert "error.type" not in span.attributes
 
 
 async def test_read_that_is_retried(client, seen, service):
@@ -116,6 +125,21 @@ async def test_read_that_is_retried(client, seen, service):
     assert events_of(span) == [("attempt", 503), ("attempt", 503), ("attempt", 200)]
     assert span.attributes["http.request.resend_count"] == 2
     assert span.attributes["url.template"] == "/users/{id}"
+
+
+async def test_error_of_an_earlier_attempt(client, seen, service):
+    """A call that succeeded in the end has no error; one that did not has that of its last attempt alone."""
+    service.script("users.get", "503", "reset")
+    await client.users.get("usr_1")
+    service.script("users.get", "503", *["reset"] * 9)
+    with pytest.raises(TransportError):
+        await client.users.get("usr_1")
+    well, failed = (span.attributes for span in seen.spans)
+
+    assert well["http.response.status_code"] == 200
+    assert "error.type" not in well
+    assert failed["error.type"] == "ResponseLostError"
+    assert "http.response.status_code" not in failed
 
 
 async def test_read_that_is_refused(client, seen):
@@ -195,6 +219,19 @@ async def test_download(client, seen, service):
     assert [span.attributes.get("http.response.status_code") for span in seen.spans] == [200, 200, 404]
     measured = seen.metric("http.client.request.duration")
     assert sum(point.count for point in measured) == 4
+
+
+async def test_download_that_is_lost(client, seen, service):
+    """It is measured as an error, like any request, whether or not its answer had begun."""
+    package = service.seed_download()["packages"][0]["id"]
+    service.script("invoices.download_package", "truncate", "reset")
+    for _ in range(2):
+        with pytest.raises(ResponseLostError):
+            await client.download(f"/invoices/download/package/{package}").read()
+
+    measured = [point.attributes for point in seen.metric("http.client.request.duration")]
+    ends = [(each.get("http.response.status_code"), each.get("error.type")) for each in measured]
+    assert ends == [(200, "lost"), (None, "lost")]
 
 
 async def test_pages_are_reads(client, seen):
