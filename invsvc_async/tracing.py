@@ -21,6 +21,7 @@ import attrs
 from invsvc_async._version import __version__
 from invsvc_async.client import Client, options_of
 from invsvc_async.durable.backlog import Backlogs
+from invsvc_async.durable.key_claims import KeyTakenError
 from invsvc_async.errors import ConfigurationError, NotSentError, ServiceError, TransportError
 
 try:
@@ -281,7 +282,7 @@ class _Tracing:
         call = _Call(span, operation.name)
         try:
             yield call
-        except GeneratorExit:
+        except (GeneratorExit, KeyTakenError):  # the latter: another run has the outcome of its key
             raise
         except BaseException as error:
             kind = type(error).__name__

@@ -152,6 +152,19 @@ async def test_read_that_is_refused(client, seen):
     assert "nobody" not in span.to_json()
 
 
+async def test_write_whose_key_has_an_outcome(service, tmp_path):
+    """Its run that found the outcome is no error, at once or after it waited for the one that was under way."""
+    async with quick_client(service, journal=tmp_path / "calls.db", on_secret=lambda *_: None) as client:
+        seen = Seen(client)
+        for _ in range(2):
+            await client.webhooks.create(**HOOK).keyed("one")
+        await asyncio.gather(*(client.webhooks.create(**HOOK).keyed("two") for _ in range(3)))
+
+    assert [span.attributes.get("error.type") for span in seen.spans if not span.status.is_ok] == []
+    verdicts = [span.attributes.get("invsvc.verdict") for span in seen.spans]
+    assert verdicts.count("applied") == 2
+
+
 async def test_write_that_is_cancelled_in_flight(client, seen, service):
     """A cancelled write's span ends, as unsettled."""
     service.script("webhooks.create", "apply, then hang")
