@@ -452,10 +452,9 @@ class Client:
         """
         Settle all intents that dead processes left in the journal, and return the outcomes. It only reads.
 
-        Verdicts that the application of such a process has not had are returned too. In a file, what is
-        left is that of the process before. In PostgreSQL, it is that of processes of this base URL and
-        credential that have given no sign of life for a while (``silence=SECONDS`` in the address, default
-        10).
+        Verdicts that the application of such a process has not had are returned too. In a file, what is left
+        is that of the process before. In PostgreSQL, it is that of processes of this base URL and credential
+        that have given no sign of life for a while (``silence=SECONDS`` in the address, default 10).
 
         An intent of another base URL, team, data mode or credential is logged as an error and stays in the
         journal. *same_mode* is as in :meth:`settle`: pass it if the credential is a new one.

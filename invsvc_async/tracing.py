@@ -21,7 +21,8 @@ import attrs
 from invsvc_async._version import __version__
 from invsvc_async.client import Client, options_of
 from invsvc_async.durable.backlog import Backlogs
-from invsvc_async.errors import ConfigurationError, ServiceError
+from invsvc_async.durable.key_claims import KeyTakenError
+from invsvc_async.errors import ConfigurationError, NotSentError, ServiceError, TransportError
 
 try:
     from opentelemetry import metrics, trace
@@ -67,8 +68,7 @@ def instrument(
     meter_provider: MeterProvider | None = None,
 ) -> None:
     """
-    Trace all further calls of *client* and its views: one span for each call, with one event for each
-    request.
+    Trace all further calls of *client* and its views: a span for each call, with an event for each request.
 
     Spans follow OpenTelemetry's conventions for HTTP clients and are named by method and path template.
     The attribute ``invsvc.verdict`` is set for writes.  Each request has the header ``traceparent``.  An
@@ -232,6 +232,7 @@ class _Call:
     span: Span
     own: str
     requests: int = 0
+    last: dict[str, str | int] = attrs.field(factory=dict[str, "str | int"])  # of the last request
     verdict: str | None = None
 
 
@@ -281,17 +282,18 @@ class _Tracing:
         call = _Call(span, operation.name)
         try:
             yield call
-        except GeneratorExit:
+        except (GeneratorExit, KeyTakenError):  # the latter: another run has the outcome of its key
             raise
         except BaseException as error:
             kind = type(error).__name__
             if isinstance(error, ServiceError):
                 kind = str(error.status)
-                span.set_attribute("http.response.status_code", error.status)
-            span.set_attribute("error.type", kind)
+                call.last["http.response.status_code"] = error.status
+            call.last["error.type"] = kind
             span.set_status(trace.StatusCode.ERROR, call.verdict or kind)  # the message may contain an id
             raise
         finally:
+            span.set_attributes(call.last)
             if call.requests > 1:
                 span.set_attribute("http.request.resend_count", call.requests - 1)
             span.end(time_ns())
@@ -314,7 +316,7 @@ class _Tracing:
         call.span.add_event(what, {**attributes, "invsvc.operation": report.operation})
         if what == "attempt":
             call.requests += 1
-            call.span.set_attributes(facts)
+            call.last = facts
 
     def on_decision(self, report: DecisionReport) -> None:
         if report.verdict is not None:
@@ -335,7 +337,9 @@ class _Tracing:
         if (call := _CALL.get()) is not None:
             call.verdict = verdict
             call.span.set_attribute("invsvc.verdict", verdict)
-            if verdict != "applied":
+            if verdict == "applied":
+                call.last.pop("error.type", None)  # of a request whose answer was lost
+            else:
                 call.span.set_status(trace.StatusCode.ERROR, verdict)
 
     async def on_call(self, request: Request, running: Awaitable[R], begun: str | None) -> R:
@@ -359,6 +363,9 @@ class _Tracing:
                     yield body
         except ServiceError as error:
             facts |= {"http.response.status_code": error.status, "error.type": str(error.status)}
+            raise
+        except TransportError as error:
+            facts["error.type"] = "not_sent" if isinstance(error, NotSentError) else "lost"
             raise
         finally:
             self.seconds.record(clock.now() - begun, {**facts, **self.server})

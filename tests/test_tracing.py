@@ -12,7 +12,15 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from invsvc_async import ConfigurationError, Intent, NotFoundError, TokenProvider, tracing
+from invsvc_async import (
+    ConfigurationError,
+    Intent,
+    NotFoundError,
+    ResponseLostError,
+    TokenProvider,
+    TransportError,
+    tracing,
+)
 from invsvc_async.testing import quick_client
 from invsvc_async.transport.transport import Transport
 
@@ -105,6 +113,7 @@ async def test_write_whose_answer_is_lost(client, seen, service):
     assert events_of(span) == [("read", 200), ("attempt", None), ("read", 404), ("read", 404)]
     assert span.events[1].attributes["error.type"] == "lost"
     assert span.attributes["invsvc.verdict"] == "applied"
+    assert "error.type" not in span.attributes
 
 
 async def test_read_that_is_retried(client, seen, service):
@@ -118,6 +127,21 @@ async def test_read_that_is_retried(client, seen, service):
     assert span.attributes["url.template"] == "/users/{id}"
 
 
+async def test_error_of_an_earlier_attempt(client, seen, service):
+    """A call that succeeded in the end has no error; one that did not has that of its last attempt alone."""
+    service.script("users.get", "503", "reset")
+    await client.users.get("usr_1")
+    service.script("users.get", "503", *["reset"] * 9)
+    with pytest.raises(TransportError):
+        await client.users.get("usr_1")
+    well, failed = (span.attributes for span in seen.spans)
+
+    assert well["http.response.status_code"] == 200
+    assert "error.type" not in well
+    assert failed["error.type"] == "ResponseLostError"
+    assert "http.response.status_code" not in failed
+
+
 async def test_read_that_is_refused(client, seen):
     """A refusal is the span's error by its status, and its message is not told."""
     with pytest.raises(NotFoundError):
@@ -126,6 +150,19 @@ async def test_read_that_is_refused(client, seen):
 
     assert (span.status.is_ok, span.attributes["error.type"]) == (False, "404")
     assert "nobody" not in span.to_json()
+
+
+async def test_write_whose_key_has_an_outcome(service, tmp_path):
+    """Its run that found the outcome is no error, at once or after it waited for the one that was under way."""
+    async with quick_client(service, journal=tmp_path / "calls.db", on_secret=lambda *_: None) as client:
+        seen = Seen(client)
+        for _ in range(2):
+            await client.webhooks.create(**HOOK).keyed("one")
+        await asyncio.gather(*(client.webhooks.create(**HOOK).keyed("two") for _ in range(3)))
+
+    assert [span.attributes.get("error.type") for span in seen.spans if not span.status.is_ok] == []
+    verdicts = [span.attributes.get("invsvc.verdict") for span in seen.spans]
+    assert verdicts.count("applied") == 2
 
 
 async def test_write_that_is_cancelled_in_flight(client, seen, service):
@@ -195,6 +232,19 @@ async def test_download(client, seen, service):
     assert [span.attributes.get("http.response.status_code") for span in seen.spans] == [200, 200, 404]
     measured = seen.metric("http.client.request.duration")
     assert sum(point.count for point in measured) == 4
+
+
+async def test_download_that_is_lost(client, seen, service):
+    """It is measured as an error, like any request, whether or not its answer had begun."""
+    package = service.seed_download()["packages"][0]["id"]
+    service.script("invoices.download_package", "truncate", "reset")
+    for _ in range(2):
+        with pytest.raises(ResponseLostError):
+            await client.download(f"/invoices/download/package/{package}").read()
+
+    measured = [point.attributes for point in seen.metric("http.client.request.duration")]
+    ends = [(each.get("http.response.status_code"), each.get("error.type")) for each in measured]
+    assert ends == [(200, "lost"), (None, "lost")]
 
 
 async def test_pages_are_reads(client, seen):

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.settings import ParameterNames
 
-
 _DIGITS = re.compile("-?[0-9]{1,15}")  # a time may be before 1970
 
 

@@ -139,7 +139,7 @@ def _json(name: str, text: str, what: str = "JSON value") -> Any:
 
 
 def _time(name: str, text: str) -> int | date | datetime:
-    if text.isdecimal():
+    if text.isdecimal() and len(text) != len("20260501"):  # which is a date
         return int(text)
     try:
         return date.fromisoformat(text) if len(text) <= len("2026-05-01") else datetime.fromisoformat(text)

@@ -22,10 +22,8 @@ from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
 Wire: TypeAlias = Any  # JSON as Python values, in a shape that the service determines
 WireObject: TypeAlias = dict[str, Wire]
-
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Until 2100, ms / 1000 as a float rounds to the right microsecond.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from invsvc_async.models.common import Model
 
 _NUMBER = re.compile(r"[+-]?(?=\.?[0-9])[0-9]{0,200}(\.[0-9]{0,200})?([eE][+-]?[0-9]{1,3})?")
+_EPOCH = re.compile("[0-9]{1,7}|[0-9]{9,18}")  # ms; 20260501 is a date
 _LAST = 253_402_300_800_000  # ms: the year 10000
 _MOST = 1000  # columns
 
@@ -130,10 +131,10 @@ def at(item: Wire, path: str) -> Wire:
 
 
 def moment(value: object, zone: tzinfo | None) -> Wire:
-    """Return a time as epoch ms, as digits alone are; *zone* is that of times without an offset."""
+    """Return a time as epoch ms, as digits but a date's are; *zone* is that of times without an offset."""
     if isinstance(value, str):
         with suppress(ValueError):
-            value = int(value) if re.fullmatch("[0-9]{1,18}", value) else datetime.fromisoformat(value)
+            value = int(value) if _EPOCH.fullmatch(value) else datetime.fromisoformat(value)
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime.combine(value, time.min)
     if isinstance(value, datetime):

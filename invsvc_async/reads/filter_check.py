@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.settings import ParameterNames
 
-
 Item: TypeAlias = Any  # a model that may have the field
 
 _ROUNDING = timedelta(seconds=1)  # the service also takes seconds, so it may compare in seconds

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.transport.session import ClientOptions, Request
 
-
 __all__ = ["Pages"]
 
 T = TypeVar("T", bound=Model)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions, Request
     from invsvc_async.transport.transport import Exchange
 
-
 NOT_A_CONDITION = "must be a function that is not async"
 
 T = TypeVar("T")

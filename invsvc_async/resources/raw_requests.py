@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from invsvc_async.transport.transport import Download
     from invsvc_async.writes.write import Write
 
-
 _SAFE = "/%:@!$&'()*+,;=~"  # not quoted in a path; existing escapes stay
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 # The methods of each kind of operation, and what has the others.

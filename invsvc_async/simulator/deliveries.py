@@ -252,7 +252,7 @@ def body_of(
 def _internal(value: Json, name: str = "") -> Json:
     """Return the internal form of v1: camelCase names, and the values in *name* "metadata" as strings."""
     if is_object(value) and name == "metadata":
-        return {key: str(item) for key, item in value.items()}
+        return {key: item if isinstance(item, str) else json_text(item) for key, item in value.items()}
     if is_object(value):
         return {
             re.sub(r"_([a-z])", lambda found: found[1].upper(), key): _internal(item, key)

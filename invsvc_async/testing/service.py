@@ -23,8 +23,7 @@ _READS = ReadRetries(initial=0.01, maximum=0.05)
 
 def quick_client(service: Simulator, **settings: Any) -> Client:  # Any: arguments of Client
     """
-    Return a client of *service* that settles within 0.2 s and times out after 1 s; *settings* override
-    this.
+    Return a client of *service* that settles within 0.2 s and times out after 1 s; *settings* override this.
 
     It is meant for the embedded service only.  If effects come later than that (``"late 1, then 500"``, or
     ``Faults(rate=0.2)``, whose ``late_up_to`` is 1 s by default), they are missed: pass a longer
@@ -43,8 +42,7 @@ def serving(**options: Any) -> Generator[Simulator]:  # Any: the arguments of Si
     """
     Run the embedded service in a thread until the block ends; *options* are those of ``Simulator``.
 
-    Script and seed it only while no request is in flight.  Its coroutines belong to the other thread's
-    loop.
+    Script and seed it only while no request is in flight.  Its coroutines belong to the other thread's loop.
 
     Raises:
         ValueError: An option is invalid.

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.transport.session import AttemptReport
 
-
 VARIABLE = "INVSVC_LOG"
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"

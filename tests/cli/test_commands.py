@@ -135,6 +135,21 @@ def test_list_with_filters(invsvc):
     assert [item["metadata"] for item in ran.json] == [{"order": "A-3"}]
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("created_after=20991231", 0),
+        ("created_before=20000101", 0),
+        ("created_before=20991231", 12),
+        ("created_after=0", 12),
+        ("created_after=4102444800000", 0),
+    ],
+)
+def test_date_without_hyphens(invsvc, words, shown):
+    """It is a date, as ISO 8601 has it, and not a time within the first two days of 1970; other digits are ms."""
+    assert len(invsvc("list", "invoices.egress", words, "--all", "--json").json) == shown
+
+
 def test_list_without_rows_as_csv(invsvc):
     """The head of a CSV is there even where no row is."""
     out = invsvc("list", "invoices.egress", "series=none", "--csv", "--fields", "uuid,total").out

@@ -118,6 +118,16 @@ async def test_times_that_cannot_be_placed(compare, rows, text, zone, words):
         await compare(rows, zone=zone)
 
 
+@pytest.mark.parametrize(
+    ("text", "kept"), [("20000101", 12), ("20991231", 0), ("0", 12), ("4102444800000", 0)]
+)
+async def test_date_without_hyphens(compare, rows, text, kept):
+    """It is a date, as ISO 8601 has it, and not a time within the first two days of 1970; other digits are ms."""
+    comparison, _ = await compare(rows, created_from=text, zone=UTC)
+
+    assert len(rows) - comparison.rows_outside == kept
+
+
 async def test_nulls(compare, rows):
     """A null is an absent field; an empty text is another value."""
     for row in rows:

@@ -94,14 +94,24 @@ async def test_forms_of_one_invoice(service, receiver):
     """
     v2 has the form of the API. v1 has an internal one in camelCase. v1.1 adds a customer and shifts the date.
     """
-    invoice = service.seed_invoice(metadata={"order_id": 17}, total=Decimal("0.10"))
+    told = {
+        "order_id": 17,
+        "rate": Decimal("1.50"),
+        "paid": True,
+        "note": None,
+        "lines": [1, {"of": "A"}],
+        "text": "é",
+    }
+    invoice = service.seed_invoice(metadata=told, total=Decimal("0.10"))
     for version in ("v2", "v1", "v1.1"):
         await service.deliver("invoice.created", url=receiver.url, version=version, resource=invoice)
     v2, v1, v11 = receiver.bodies
     assert v2["data"]["object"] == invoice
     assert b'"total":0.10' in receiver.raw[0]
     assert v1["data"]["folioNumber"] == invoice.folio_number
-    assert v1["data"]["metadata"] == {"order_id": "17"}
+    assert v1["data"]["metadata"] == {
+        "order_id": "17", "rate": "1.50", "paid": "true", "note": "null", "lines": '[1,{"of":"A"}]', "text": "é",
+    }  # fmt: skip
     assert v1["data"]["client"]["legalName"] == invoice.client["legal_name"]
     assert v1["data"]["date"] == invoice.date
     assert v11["payload"]["data"]["date"] == invoice.date - 6 * 3_600_000

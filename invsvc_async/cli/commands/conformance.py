@@ -243,10 +243,9 @@ async def conformance(
     """
     Judge a client in any language: `invsvc conformance -- python examples/conformance/sdk.py`.
 
-    The command gets INVSVC_BASE_URL, INVSVC_API_KEY and INVSVC_WRITES (a file with one JSON object per
-    line: key, after, operation, method, path, query, headers, body).  It prints a line {"key", "verdict",
-    "reason"} for each write.  A write with an "after" must be sent after the write of that key has been
-    reported.
+    The command gets INVSVC_BASE_URL, INVSVC_API_KEY and INVSVC_WRITES (a file with one JSON object per line:
+    key, after, operation, method, path, query, headers, body).  It prints a line {"key", "verdict", "reason"}
+    for each write.  A write with an "after" must be sent after the write of that key has been reported.
 
     Exits with 1 if a write had two effects, if a report is false or missing, or if the command failed.
     """

@@ -179,8 +179,7 @@ async def revive(chosen: Choice, at: At) -> int:
     """
     Hand dead letters to the receiver again: `invsvc events revive --all --store events.db`.
 
-    They have new attempts then; mend their cause before.
-    Exits with 1 if an event is not a dead letter.
+    They have new attempts then; mend their cause before.  Exits with 1 if an event is not a dead letter.
     """
     return await _change(at, chosen, "dead", "revived")
 
@@ -196,9 +195,8 @@ async def drop(
     """
     Delete events that nobody is to handle: `invsvc events drop 17 --store events.db`.
 
-    Their keys stay, so that late duplicates are not handled either.
-    Asks before on a terminal.  Exits with 1 if an event is being handled, or has no body because the service
-    will send it again.
+    Their keys stay, so that late duplicates are not handled either.  Asks before on a terminal.  Exits with 1
+    if an event is being handled, or has no body because the service will send it again.
     """
     if not yes:
         what = counted(len(chosen.ids), "event") if chosen.ids else f"all selected events that are {state}"

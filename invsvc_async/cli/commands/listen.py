@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
 
-
 _SECRET = "A webhook's secret, for signed events; repeatable."
 _HEADER = "The secret header of resource events, as set in the dashboard."
 _STORE = "Append each event to this file, one per line."

@@ -47,8 +47,7 @@ async def get(
     calling: Calling,
 ) -> None:
     """
-    Read one item: `invsvc get webhooks wh_1`, `invsvc get payments.link plink_1`, `invsvc get
-    /users/usr_1`.
+    Read one item: `invsvc get webhooks wh_1`, `invsvc get payments.link plink_1`, `invsvc get /users/usr_1`.
     """
     async with calling.client() as client:
         if what.startswith("/"):

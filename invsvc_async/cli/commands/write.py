@@ -80,9 +80,8 @@ async def write(
     """
     Send one write: `invsvc write webhooks.create url=https://me.example/in events=invoice.created`.
 
-    Prints the verdict and the story.  Exits with 0 if the write was applied, 3 if the result is unknown,
-    and 1 otherwise; also with 1 if a webhook's secret could not be stored.  Asks before a delete on a
-    terminal.
+    Prints the verdict and the story.  Exits with 0 if the write was applied, 3 if the result is unknown, and
+    1 otherwise; also with 1 if a webhook's secret could not be stored.  Asks before a delete on a terminal.
 
     If the result stays open, or on Ctrl-C and SIGTERM, the intent is stored in a file for `invsvc settle`.
     A kill (SIGKILL) leaves no file: use `invsvc batch` with a file of one line if that may happen.

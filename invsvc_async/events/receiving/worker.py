@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.handlers import Handler, Handlers
 
 Handle: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"  # with the attempt, from 1
+_Asked: TypeAlias = "dict[str, asyncio.Future[None]]"  # by handler: done once its claim is stored, or failed
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _MARGIN: Final = 5.0  # s between the handler's timeout and the end of the lease, to store the result
@@ -294,23 +295,31 @@ class Inline:
         # One without a key cannot be claimed, but has to be stored if it is sent once.
         stored = once or key is not None
         answers: list[Awaitable[Receipt]] = []
+        asked: _Asked = {each.name: asyncio.get_running_loop().create_future() for each in handlers}
         for handler in handlers:
             claim = Delivery(key=key, type=event.type, body=body, handler=handler.name) if stored else None
-            answers.append(self._answer(until, event, handler, claim))
+            answers.append(self._answer(until, event, handler, claim, asked))
         return answers[0] if len(answers) == 1 else _worst(answers)
 
-    async def _answer(self, until: float, event: Event, handler: Handler, claim: Delivery | None) -> Receipt:
+    async def _answer(
+        self, until: float, event: Event, handler: Handler, claim: Delivery | None, asked: _Asked
+    ) -> Receipt:
         loop = asyncio.get_running_loop()
         entry, is_claimed = None, claim is None
         try:
             with Deadline(loop, until):
                 if claim is not None:
-                    found = await self._store.claim(claim, lease=self._lease)
+                    try:
+                        found = await self._store.claim(claim, lease=self._lease)
+                    finally:
+                        asked[handler.name].set_result(None)
                     is_claimed = True
                     self._tally.failing.pop(STORE, None)
                     if not isinstance(found, Entry):
                         return attrs.evolve(_BUSY if found is Standing.BUSY else _DUPLICATE, event=event)
                     entry = found
+                    if claim.body is not None:  # a handler may end the process, so all claims come before it
+                        await asyncio.wait(asked.values())
                 if loop.time() >= until:  # something has blocked the loop: the lease may be over
                     raise TimeoutError("the handler was not called before the deadline")  # noqa: TRY301
                 timeout = handler.timeout

@@ -36,7 +36,6 @@ from invsvc_async.storage.table_version import VERSION, check_version
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
 T = TypeVar("T")
 
 _log: Final = logging.getLogger("invsvc_async.events")

@@ -11,11 +11,14 @@ import pytest
 from invsvc_async import events
 from invsvc_async.errors import ConfigurationError, MalformedEventError
 from invsvc_async.events.receiving.handlers import Pace
+from invsvc_async.events.stores import open_store
 from tests.events.bodies import HEADER, SECRET, SHARED, SIGNED_TYPES, encoded, headers_of, signed_body, v1, v2
 from tests.events.receiving.test_receiver import FAST, eventually, until_none_is_open
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from invsvc_async.events.stores import Delivery, Entry, Standing
 
 pytestmark = pytest.mark.one_python
 
@@ -145,6 +148,39 @@ async def test_inline_handler_that_fails_on_a_signed_event(name: str) -> None:
         await settled(receiver)
 
     assert (len(calls.of("steady")), len(calls.of("shaky"))) == (1, 3)
+
+
+@pytest.mark.parametrize("name", SIGNED_TYPES)
+async def test_inline_handler_that_ends_the_process(place: str, name: str) -> None:
+    """What is sent only once is stored for each handler before any of them begins, as that may be its end."""
+    store: Any = open_store(place)
+    claim, claimed, may_claim = store.claim, asyncio.Event(), asyncio.Event()
+    stored: list[list[str]] = []
+
+    async def claimed_with_a_pause(delivery: Delivery, *, lease: float) -> Entry | Standing:
+        if delivery.handler == "second":
+            await may_claim.wait()
+        found: Entry | Standing = await claim(delivery, lease=lease)
+        claimed.set()
+        return found
+
+    store.claim = claimed_with_a_pause
+    receiver = receiver_of("inline", store=store)
+
+    @receiver.on("*")
+    async def first(_: events.Event) -> None:
+        stored.append(sorted(one.handler for one in await store.events()))
+
+    Calls(receiver).add("second", "*")
+    receiving = asyncio.create_task(deliver(receiver, signed_body(name), signed=True))
+    await claimed.wait()
+    await asyncio.sleep(0.05)
+    may_claim.set()
+    answer = await receiving
+    await store.close()
+
+    assert stored == [["first", "second"]]
+    assert answer.outcome == "handled"
 
 
 async def test_inline_handlers_of_which_one_is_busy() -> None:
