@@ -119,6 +119,29 @@ async def test_cancelled_run_whose_source_is_ahead(service, client, path, recwar
     assert not [each for each in recwarn if "never awaited" in str(each.message)]
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_source_that_survives_its_cancellation(service, client, path, goes_on):
+    """Nothing reads it once the batch is closed, whether it has more writes or only ends late."""
+    service.script("webhooks.create", "hang")
+    is_read = False
+
+    async def source():
+        nonlocal is_read
+        for _ in range(3 if goes_on else 1):
+            yield client.webhooks.create(**HOOK)
+            is_read = True
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            await asyncio.sleep(0.1)
+            is_read = False
+
+    async with asyncio.timeout(60), Batch.open(path, client) as batch:
+        running = asyncio.create_task(all_of(batch, source()))
+        await service.arrived("webhooks.create")
+        await cancel(running)
+    assert not is_read
+
+
 async def test_full_disk_ends_the_run_with_nothing_sent_unstored(service, client, path):
     """When nothing can be stored any more the run ends in words, and what was not stored was not sent."""
     async with Batch.open(path, client) as batch:
