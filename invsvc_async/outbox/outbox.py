@@ -29,6 +29,7 @@ from invsvc_async.errors import (
 )
 from invsvc_async.outbox.caller_connections import run_now
 from invsvc_async.outbox.dispatch import dispatch
+from invsvc_async.outbox.entries import UNTOLD
 from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.reconcile.enums import Verdict
@@ -57,7 +58,6 @@ _POLL = 1.0  # s between looks for verdicts of other processes
 _VERDICTS = "verdicts"  # what they are told
 _TELL = 0.05  # s between notices to other processes that verdicts were stored
 _PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # s before a try after a failure, one after the other
-_UNTOLD = "untold "  # facts that begin so, by key: the last error of on_result
 _WORDS = 300  # characters of it
 _DONE_ANEW = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)  # if such a write is sent again
 _NO_READERS = (
@@ -233,14 +233,15 @@ class Outbox:
         Raises:
             WriteError, ServiceError: As awaiting it does.
             InvalidRequestError: As :meth:`enqueue`.
-            JournalError: The outbox is not open, or was closed meanwhile, or the database stayed away.
+            JournalError: The outbox is not open, or was closed meanwhile, or the database stayed away; or the
+                write was dropped, or pruned before its verdict was seen.
         """
         spec = self._accepted(write)
         self._check_open()
         new = self._store.new(spec)
         if not await self._store.insert(None, new):
             await self._store.do_again([new.key], verdicts=_DONE_ANEW)
-        outcome: Outcome[T] = await self.wait(new.key)
+        outcome: Outcome[T] = await self._outcome_of(new.key, is_there=True)
         return value_of(write, outcome)
 
     def _check_open(self) -> None:
@@ -361,15 +362,15 @@ class Outbox:
                     result.key,
                     _pause_after(failed[result.key]),
                 )
-                self._note_untold(result.key, f"{type(error).__name__}: {error}")
+                self._note_untold(result, f"{type(error).__name__}: {error}")
             else:
                 if failed.pop(result.key, 0):
-                    self._note_untold(result.key, None)
+                    self._note_untold(result, None)
 
-    def _note_untold(self, key: str, error: str | None) -> None:
-        """Store the last *error* of ``on_result`` for the verdict of *key*, or that there is none."""
+    def _note_untold(self, result: Result, error: str | None) -> None:
+        """Store the last *error* of ``on_result`` for this verdict, or that there is none."""
         text = None if error is None else error.replace("\0", "\ufffd")[:_WORDS]
-        self._store.facts.put(f"{_UNTOLD}{key}", text)
+        self._store.facts.put(f"{UNTOLD}{result.done_at} {result.key}", text)
 
     def results(self) -> AsyncGenerator[Result]:
         """
@@ -443,16 +444,25 @@ class Outbox:
         self._check_loop()
         try:
             async with asyncio.timeout(timeout):
-                while True:
-                    changed = self._hear()
-                    if (outcome := await self.get(key)) is not None:
-                        return outcome
-                    await set_within(changed, _POLL)
+                return await self._outcome_of(key)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"outbox: the write of {key!r} got no verdict within {timeout} s. Wait again, and check that "
                 "a process dispatches this outbox, and that the transaction was committed."
             ) from None
+
+    async def _outcome_of(self, key: str, *, is_there: bool = False) -> Outcome[Any]:  # Any: as in get
+        """Wait for the outcome of the write of *key*, which *is_there*, or may still be enqueued."""
+        while True:
+            changed = self._hear()
+            entry = await self._store.entry(key)
+            if entry is not None and entry.state is State.DONE:
+                return outcome_in(entry, self._store.store.commons)
+            if entry is None and is_there:
+                raise JournalError(
+                    f"outbox: {key!r} was deleted before its verdict was seen. It may be applied."
+                )
+            await set_within(changed, _POLL)
 
     async def get(self, key: str) -> Outcome[Any] | None:  # Any: the operation says what its value is
         """
@@ -493,7 +503,6 @@ class Outbox:
             JournalError: The database stayed away.
         """
         self._check_open()
-        self._note_untold(key, None)
         return await self._store.drop(key)
 
     async def prune(self, *, older_than: float, unacknowledged: bool = False) -> int:
