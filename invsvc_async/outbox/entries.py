@@ -26,12 +26,7 @@ Statement: TypeAlias = "tuple[str, tuple[Cell, ...]]"  # and its values
 # What both databases store of a new write.
 columns_of: attrgetter[tuple[Cell, ...]] = attrgetter("key", "thing", "digest", "operation", "intent")
 UNTOLD = "untold "  # facts that begin so, by time and key of a verdict: the last error of on_result for it
-_FORGET_ERRORS = f"""
-DELETE FROM {{s}}facts WHERE name LIKE '{UNTOLD}%' AND NOT EXISTS (
-    SELECT 1 FROM {{s}}unheard AS u JOIN {{s}}entries AS e ON e.seq = u.seq
-    WHERE '{UNTOLD}' || e.done_at || ' ' || e.key = name
-)
-"""
+_FORGET_ERRORS = f"DELETE FROM {{s}}facts WHERE name LIKE '{UNTOLD}%' AND substr(name, 8, 13) < $1"
 _TRIES = 5  # to insert a write whose key others delete at the same time
 
 
@@ -111,10 +106,9 @@ class OutboxEntries(Entries, ABC):
         return (yield from self.enqueue(place, new))
 
     async def prune(self, before: int, *, unacknowledged: bool = False) -> int:
-        """Delete old entries, as of any store, and the errors of verdicts that nobody waits for any more."""
-        count = await super().prune(before, unacknowledged=unacknowledged)
-        await self.store.rows(_FORGET_ERRORS)
-        return count
+        """Delete old entries, as of any store, and the errors of verdicts that are as old."""
+        await self.store.rows(_FORGET_ERRORS, f"{max(before, 0):013}")
+        return await super().prune(before, unacknowledged=unacknowledged)
 
 
 def not_there(session: ClientState) -> JournalError:

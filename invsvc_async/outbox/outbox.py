@@ -233,8 +233,7 @@ class Outbox:
         Raises:
             WriteError, ServiceError: As awaiting it does.
             InvalidRequestError: As :meth:`enqueue`.
-            JournalError: The outbox is not open, or was closed meanwhile, or the database stayed away; or the
-                write was dropped, or pruned before its verdict was seen.
+            JournalError: The outbox is closed, the database stayed away, or the write was deleted meanwhile.
         """
         spec = self._accepted(write)
         self._check_open()
@@ -352,6 +351,7 @@ class Outbox:
     async def _deliver(self, on_result: Callable[[Result], Awaitable[None] | None]) -> None:
         failed: Counter[str] = Counter()
         async for result in self._verdicts(failed):
+            name = f"{UNTOLD}{result.done_at} {result.key}"
             try:
                 await hand_over(on_result, result)
             except (Exception, asyncio.CancelledError) as error:
@@ -362,15 +362,11 @@ class Outbox:
                     result.key,
                     _pause_after(failed[result.key]),
                 )
-                self._note_untold(result, f"{type(error).__name__}: {error}")
+                text = f"{type(error).__name__}: {error}".replace("\0", "\ufffd")
+                self._store.facts.put(name, text[:_WORDS])
             else:
                 if failed.pop(result.key, 0):
-                    self._note_untold(result, None)
-
-    def _note_untold(self, result: Result, error: str | None) -> None:
-        """Store the last *error* of ``on_result`` for this verdict, or that there is none."""
-        text = None if error is None else error.replace("\0", "\ufffd")[:_WORDS]
-        self._store.facts.put(f"{UNTOLD}{result.done_at} {result.key}", text)
+                    self._store.facts.put(name, None)
 
     def results(self) -> AsyncGenerator[Result]:
         """
@@ -459,9 +455,7 @@ class Outbox:
             if entry is not None and entry.state is State.DONE:
                 return outcome_in(entry, self._store.store.commons)
             if entry is None and is_there:
-                raise JournalError(
-                    f"outbox: {key!r} was deleted before its verdict was seen. It may be applied."
-                )
+                raise JournalError(f"outbox: {key!r} was deleted meanwhile. It may have been applied.")
             await set_within(changed, _POLL)
 
     async def get(self, key: str) -> Outcome[Any] | None:  # Any: the operation says what its value is

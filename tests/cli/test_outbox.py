@@ -63,7 +63,7 @@ async def test_verdict_that_nobody_has_had(service, place, invsvc):
     for command in (("list", place), ("list", place, "--state", "untold"), ("show", place, "refused")):
         assert "OSError: no" in (await invsvc(*command))[1]
     assert (await invsvc("drop", place, "refused"))[:2] == (0, "1 write dropped\n")
-    assert (await invsvc("prune", place, "--days", "1"))[0] == 0
+    assert (await invsvc("prune", place, "--days", "0"))[0] == 0
     async with client_of(service) as client, Outbox.open(place, client) as outbox:
         assert await outbox._store.facts.beginning("untold ") == {}
 
@@ -86,7 +86,7 @@ async def test_error_of_a_callback_is_that_of_one_verdict(service, place, invsvc
             await verdict_of(outbox, "refused")
     assert "untold" in (out := (await invsvc("list", place))[1])
     assert "OSError: no" not in out
-    assert (await invsvc("prune", place, "--days", "1"))[0] == 0
+    assert (await invsvc("prune", place, "--days", "0"))[0] == 0
     async with client_of(service) as client, Outbox.open(place, client) as outbox:
         assert await untold(outbox) == {}
 
