@@ -20,7 +20,7 @@ from invsvc_async.batch.item import Item
 from invsvc_async.batch.sending import Sending
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.writing import all_of, creates, made_once, run_all
+from tests.batch.writing import SECRETS, all_of, creates, made_once, run_all
 from tests.support.power_cut import check_that_lasts
 from tests.support.waiting import cancel
 
@@ -298,6 +298,17 @@ async def test_second_run_at_once_is_refused(service, client, path):
             with pytest.raises(ConfigurationError, match="under way"):
                 batch.run()
             break
+
+
+async def test_worker_beside_a_run_of_the_same_batch_is_refused(client, shared):
+    """It would end the run, whose results would seem to be all there are."""
+    async with Batch.open(shared, client, **SECRETS, concurrency=2) as batch:
+        keys = []
+        async for result in batch.run(creates(client, 30)):
+            with pytest.raises(ConfigurationError, match="work: a run of this batch is under way"):
+                batch.work()
+            keys.append(result.key)
+    assert len(keys) == 30
 
 
 async def test_run_that_is_dropped_leaves_nothing_behind(service, client, path):
