@@ -81,6 +81,8 @@ class Outbox:
         self._sending = sending
         self._changed = asyncio.Event()  # set when verdicts are stored or given back, or it is closed
         self._hearing: asyncio.Task[None] | None = None  # of verdicts that other processes have stored
+        self._consumers: dict[Consumer, tuple[Leases, asyncio.Task[None]]] = {}  # and what shows they live
+        self._leaving = asyncio.Lock()  # of one of them at a time
         self._stored = asyncio.Event()  # verdicts were stored, of which other processes are to be told
         self._dispatching = False
         self._open = False
@@ -157,18 +159,24 @@ class Outbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._loop is not None and not self._loop.is_closed():
+        if self._loop is None or self._loop.is_closed():
+            self._consumers.clear()
+        else:
             self._check_loop()
         self._open = False
         self._wake()
         try:
+            for consumer in [*self._consumers]:  # such as after a break in `async for`
+                await self._leave(consumer)
             if self._hearing is not None:
                 self._hearing.cancel()
                 await asyncio.wait([self._hearing])
                 self._hearing = None
-            await self._store.aclose()
         finally:
-            self._loop = None
+            try:
+                await self._store.aclose()
+            finally:
+                self._loop = None
 
     # --- in
 
@@ -392,7 +400,7 @@ class Outbox:
         leases = Leases(self._store.store, self._sending.session.clock, gives=True)
         consumer = Consumer(leases)
         await leases.beat(_ONLOOKER)
-        living = asyncio.create_task(leases.live(_ONLOOKER))
+        self._consumers[consumer] = leases, asyncio.create_task(leases.live(_ONLOOKER))
         try:
             while self._open:
                 changed = self._hear()
@@ -406,10 +414,18 @@ class Outbox:
                 else:
                     consumer.acknowledge(entry)
         finally:
-            living.cancel()
-            await consumer.save()
-            await leases.end()
-            self._wake()  # others may have what is not acknowledged
+            await self._leave(consumer)
+
+    async def _leave(self, consumer: Consumer) -> None:
+        """End *consumer*, unless it has ended: others may have what it has not acknowledged."""
+        async with self._leaving:
+            if consumer in self._consumers:
+                leases, living = self._consumers[consumer]
+                living.cancel()
+                await consumer.save()
+                await leases.end()
+                del self._consumers[consumer]
+                self._wake()
 
     def _hear(self) -> asyncio.Event:
         """Return an event that is set once verdicts are stored or given back, or the outbox is closed."""
