@@ -170,7 +170,6 @@ class Batch:
                 closed.
             ConfigurationError: A run of this batch is under way.
         """
-        self._check_idle("run", "Take all its results first, or stop it.")
         return self._begun(writes, lasting=False)
 
     def work(self) -> AsyncIterator[Result]:
@@ -178,7 +177,7 @@ class Batch:
         Work on a shared batch until :meth:`stop`, and yield the results of this worker.
 
         Raises:
-            ConfigurationError: The journal is a file, which only one process can use. Use :meth:`run`.
+            ConfigurationError: The journal is a file: use :meth:`run`. Or a run of this batch is under way.
         """
         if not self.entries.is_shared:
             raise ConfigurationError(
@@ -189,6 +188,7 @@ class Batch:
     def _begun(self, writes: Writes, *, lasting: bool) -> Run:
         from invsvc_async.batch.run import Run  # with all that sends
 
+        self._check_idle("work" if lasting else "run", "Take all its results first, or stop it.")
         self._run = Run(self, writes, lasting=lasting, before=self._run)
         return self._run
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 AT_ONCE = 128  # writes taken in together, with one query of the journal
+_TO_END = 1.0  # s that an input has to end once its run is over
 _REPEATS_KEPT = 10_000  # contents seen more than once, whose count is remembered
 _CUT = (
     "writes: what the input awaits was cancelled, but not by this run. Writes before it may have been sent. "
@@ -63,6 +64,7 @@ async def _read_ahead(writes: AsyncIterable[AnyWrite]) -> AsyncGenerator[list[An
         try:
             async for write in writes:
                 try:
+                    raise_if_cancelled()  # the input survived that
                     await queue.put(write)
                 except asyncio.CancelledError:  # it has no place, and nobody gets it any more
                     _close(write)
@@ -87,6 +89,7 @@ async def _read_ahead(writes: AsyncIterable[AnyWrite]) -> AsyncGenerator[list[An
         pumping.cancel()
         while not queue.empty():
             _close(queue.get_nowait())
+        await asyncio.wait([pumping], timeout=_TO_END)
 
 
 class Asked(msgspec.Struct, eq=False):

@@ -25,6 +25,8 @@ Statement: TypeAlias = "tuple[str, tuple[Cell, ...]]"  # and its values
 
 # What both databases store of a new write.
 columns_of: attrgetter[tuple[Cell, ...]] = attrgetter("key", "thing", "digest", "operation", "intent")
+UNTOLD = "untold "  # facts that begin so, by time and key of a verdict: the last error of on_result for it
+_FORGET_ERRORS = f"DELETE FROM {{s}}facts WHERE name LIKE '{UNTOLD}%' AND substr(name, 8, 13) < $1"
 _TRIES = 5  # to insert a write whose key others delete at the same time
 
 
@@ -102,6 +104,11 @@ class OutboxEntries(Entries, ABC):
         """Find the outbox of *session*, and insert *new*, as :meth:`find` and :meth:`enqueue`."""
         place = yield from self.find(session, new)
         return (yield from self.enqueue(place, new))
+
+    async def prune(self, before: int, *, unacknowledged: bool = False) -> int:
+        """Delete old entries, as of any store, and the errors of verdicts that are as old."""
+        await self.store.rows(_FORGET_ERRORS, f"{max(before, 0):013}")
+        return await super().prune(before, unacknowledged=unacknowledged)
 
 
 def not_there(session: ClientState) -> JournalError:

@@ -29,6 +29,7 @@ from invsvc_async.errors import (
 )
 from invsvc_async.outbox.caller_connections import run_now
 from invsvc_async.outbox.dispatch import dispatch
+from invsvc_async.outbox.entries import UNTOLD
 from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.reconcile.enums import Verdict
@@ -57,7 +58,6 @@ _POLL = 1.0  # s between looks for verdicts of other processes
 _VERDICTS = "verdicts"  # what they are told
 _TELL = 0.05  # s between notices to other processes that verdicts were stored
 _PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # s before a try after a failure, one after the other
-_UNTOLD = "untold "  # facts that begin so, by key: the last error of on_result
 _WORDS = 300  # characters of it
 _DONE_ANEW = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)  # if such a write is sent again
 _NO_READERS = (
@@ -81,6 +81,8 @@ class Outbox:
         self._sending = sending
         self._changed = asyncio.Event()  # set when verdicts are stored or given back, or it is closed
         self._hearing: asyncio.Task[None] | None = None  # of verdicts that other processes have stored
+        self._consumers: dict[Consumer, tuple[Leases, asyncio.Task[None]]] = {}  # and what shows they live
+        self._leaving = asyncio.Lock()  # of one of them at a time
         self._stored = asyncio.Event()  # verdicts were stored, of which other processes are to be told
         self._dispatching = False
         self._open = False
@@ -157,18 +159,24 @@ class Outbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._loop is not None and not self._loop.is_closed():
+        if self._loop is None or self._loop.is_closed():
+            self._consumers.clear()
+        else:
             self._check_loop()
         self._open = False
         self._wake()
         try:
+            for consumer in [*self._consumers]:  # such as after a break in `async for`
+                await self._leave(consumer)
             if self._hearing is not None:
                 self._hearing.cancel()
                 await asyncio.wait([self._hearing])
                 self._hearing = None
-            await self._store.aclose()
         finally:
-            self._loop = None
+            try:
+                await self._store.aclose()
+            finally:
+                self._loop = None
 
     # --- in
 
@@ -233,14 +241,14 @@ class Outbox:
         Raises:
             WriteError, ServiceError: As awaiting it does.
             InvalidRequestError: As :meth:`enqueue`.
-            JournalError: The outbox is not open, or was closed meanwhile, or the database stayed away.
+            JournalError: The outbox is closed, the database stayed away, or the write was deleted meanwhile.
         """
         spec = self._accepted(write)
         self._check_open()
         new = self._store.new(spec)
         if not await self._store.insert(None, new):
             await self._store.do_again([new.key], verdicts=_DONE_ANEW)
-        outcome: Outcome[T] = await self.wait(new.key)
+        outcome: Outcome[T] = await self._outcome_of(new.key, is_there=True)
         return value_of(write, outcome)
 
     def _check_open(self) -> None:
@@ -351,6 +359,7 @@ class Outbox:
     async def _deliver(self, on_result: Callable[[Result], Awaitable[None] | None]) -> None:
         failed: Counter[str] = Counter()
         async for result in self._verdicts(failed):
+            name = f"{UNTOLD}{result.done_at} {result.key}"
             try:
                 await hand_over(on_result, result)
             except (Exception, asyncio.CancelledError) as error:
@@ -361,15 +370,11 @@ class Outbox:
                     result.key,
                     _pause_after(failed[result.key]),
                 )
-                self._note_untold(result.key, f"{type(error).__name__}: {error}")
+                text = f"{type(error).__name__}: {error}".replace("\0", "\ufffd")
+                self._store.facts.put(name, text[:_WORDS])
             else:
                 if failed.pop(result.key, 0):
-                    self._note_untold(result.key, None)
-
-    def _note_untold(self, key: str, error: str | None) -> None:
-        """Store the last *error* of ``on_result`` for the verdict of *key*, or that there is none."""
-        text = None if error is None else error.replace("\0", "\ufffd")[:_WORDS]
-        self._store.facts.put(f"{_UNTOLD}{key}", text)
+                    self._store.facts.put(name, None)
 
     def results(self) -> AsyncGenerator[Result]:
         """
@@ -395,7 +400,7 @@ class Outbox:
         leases = Leases(self._store.store, self._sending.session.clock, gives=True)
         consumer = Consumer(leases)
         await leases.beat(_ONLOOKER)
-        living = asyncio.create_task(leases.live(_ONLOOKER))
+        self._consumers[consumer] = leases, asyncio.create_task(leases.live(_ONLOOKER))
         try:
             while self._open:
                 changed = self._hear()
@@ -409,10 +414,18 @@ class Outbox:
                 else:
                     consumer.acknowledge(entry)
         finally:
-            living.cancel()
-            await consumer.save()
-            await leases.end()
-            self._wake()  # others may have what is not acknowledged
+            await self._leave(consumer)
+
+    async def _leave(self, consumer: Consumer) -> None:
+        """End *consumer*, unless it has ended: others may have what it has not acknowledged."""
+        async with self._leaving:
+            if consumer in self._consumers:
+                leases, living = self._consumers[consumer]
+                living.cancel()
+                await consumer.save()
+                await leases.end()
+                del self._consumers[consumer]
+                self._wake()
 
     def _hear(self) -> asyncio.Event:
         """Return an event that is set once verdicts are stored or given back, or the outbox is closed."""
@@ -443,16 +456,23 @@ class Outbox:
         self._check_loop()
         try:
             async with asyncio.timeout(timeout):
-                while True:
-                    changed = self._hear()
-                    if (outcome := await self.get(key)) is not None:
-                        return outcome
-                    await set_within(changed, _POLL)
+                return await self._outcome_of(key)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"outbox: the write of {key!r} got no verdict within {timeout} s. Wait again, and check that "
                 "a process dispatches this outbox, and that the transaction was committed."
             ) from None
+
+    async def _outcome_of(self, key: str, *, is_there: bool = False) -> Outcome[Any]:  # Any: as in get
+        """Wait for the outcome of the write of *key*, which *is_there*, or may still be enqueued."""
+        while True:
+            changed = self._hear()
+            entry = await self._store.entry(key)
+            if entry is not None and entry.state is State.DONE:
+                return outcome_in(entry, self._store.store.commons)
+            if entry is None and is_there:
+                raise JournalError(f"outbox: {key!r} was deleted meanwhile. It may have been applied.")
+            await set_within(changed, _POLL)
 
     async def get(self, key: str) -> Outcome[Any] | None:  # Any: the operation says what its value is
         """
@@ -493,7 +513,6 @@ class Outbox:
             JournalError: The database stayed away.
         """
         self._check_open()
-        self._note_untold(key, None)
         return await self._store.drop(key)
 
     async def prune(self, *, older_than: float, unacknowledged: bool = False) -> int:

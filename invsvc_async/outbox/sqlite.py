@@ -243,8 +243,8 @@ class SqliteOutbox(OutboxEntries):
 
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
+        new = await self._rows("moved = 0 AND key = $2", key)  # first: it may be moved now
         moved = await super().entry(key)
-        new = await self._rows("moved = 0 AND key = $2", key)
         if moved is not None and (not new or new[0].digest == moved.digest):
             return moved
         return new[0] if new else None  # of an older copy of the file
@@ -255,11 +255,10 @@ class SqliteOutbox(OutboxEntries):
 
     async def first(self, limit: int, state: str | None) -> list[Entry]:
         """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
+        new = await self._rows(_NEW, limit) if state in (None, "open") else []  # first: as in entry()
         found = await super().first(limit, state)
-        if state in (None, "open"):
-            there = {entry.key for entry in found}
-            found += [row for row in await self._rows(_NEW, limit) if row.key not in there]
-        return found[:limit]
+        there = {entry.key for entry in found}
+        return [*found, *(row for row in new if row.key not in there)][:limit]
 
     async def drop(self, key: str) -> bool:
         """Delete a row that was not moved yet, or an entry, unless it may have been sent and is not done."""

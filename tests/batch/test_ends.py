@@ -20,7 +20,7 @@ from invsvc_async.batch.item import Item
 from invsvc_async.batch.sending import Sending
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.writing import all_of, creates, made_once, run_all
+from tests.batch.writing import SECRETS, all_of, creates, made_once, run_all
 from tests.support.power_cut import check_that_lasts
 from tests.support.waiting import cancel
 
@@ -117,6 +117,29 @@ async def test_cancelled_run_whose_source_is_ahead(service, client, path, recwar
         await cancel(running)
     gc.collect()
     assert not [each for each in recwarn if "never awaited" in str(each.message)]
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_source_that_survives_its_cancellation(service, client, path, goes_on):
+    """Nothing reads it once the batch is closed, whether it has more writes or only ends late."""
+    service.script("webhooks.create", "hang")
+    is_read = False
+
+    async def source():
+        nonlocal is_read
+        for _ in range(3 if goes_on else 1):
+            yield client.webhooks.create(**HOOK)
+            is_read = True
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            await asyncio.sleep(0.1)
+            is_read = False
+
+    async with asyncio.timeout(60), Batch.open(path, client) as batch:
+        running = asyncio.create_task(all_of(batch, source()))
+        await service.arrived("webhooks.create")
+        await cancel(running)
+    assert not is_read
 
 
 async def test_full_disk_ends_the_run_with_nothing_sent_unstored(service, client, path):
@@ -275,6 +298,17 @@ async def test_second_run_at_once_is_refused(service, client, path):
             with pytest.raises(ConfigurationError, match="under way"):
                 batch.run()
             break
+
+
+async def test_worker_beside_a_run_of_the_same_batch_is_refused(client, shared):
+    """It would end the run, whose results would seem to be all there are."""
+    async with Batch.open(shared, client, **SECRETS, concurrency=2) as batch:
+        keys = []
+        async for result in batch.run(creates(client, 30)):
+            with pytest.raises(ConfigurationError, match="work: a run of this batch is under way"):
+                batch.work()
+            keys.append(result.key)
+    assert len(keys) == 30
 
 
 async def test_run_that_is_dropped_leaves_nothing_behind(service, client, path):

@@ -185,6 +185,16 @@ async def test_exit_code_tells_how_it_ended(service, invsvc, here, steps, code):
     assert (await invsvc(file, "--journal", "run.db", "--no-secrets", "--concurrency", "1"))[0] == code
 
 
+async def test_exit_code_of_a_batch_that_stopped(service, invsvc, here):
+    """It is 3 if the fate of a write is unknown, whatever ended the run."""
+    service.script("webhooks.create", "apply, then reset")
+    service.script("webhooks.list", "pass", *["403"] * 9)
+    file = write_file(here / "writes.jsonl", *map(line, range(2)))
+    options = ("--journal", "run.db", "--no-secrets", "--concurrency", "1", "--stop-after", "1")
+    code, _, err = await invsvc(file, *options)
+    assert (code, "stop_after" in err) == (3, True)
+
+
 async def test_exit_code_of_overtaken_writes(service, invsvc, here):
     """It is 4 if writes were not applied only because newer ones were sent. With --force, they are sent."""
     journey = service.seed_journey()

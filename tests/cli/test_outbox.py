@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
 import signal
 import time
@@ -15,9 +16,10 @@ import pytest
 from invsvc_async import JournalError, Outbox, Verdict
 from tests.batch.conftest import client_of
 from tests.cli.conftest import ENVIRONMENT, child
-from tests.outbox.conftest import enqueue, outbox_at, spoil, update, verdict_of
+from tests.outbox.conftest import enqueue, outbox_at, spoil, untold, update, verdict_of
 from tests.outbox.test_bad_input import SPOILT
 from tests.support.database import connected
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
 
@@ -55,12 +57,38 @@ async def refused_one(service, place):
 async def test_verdict_that_nobody_has_had(service, place, invsvc):
     """The last error of ``on_result`` is shown until the write is dropped."""
     async with refused_one(service, place) as (outbox, _):
-        await outbox._store.facts.put("untold refused", "OSError: no")  # as on_result has raised
+        entry = await outbox._store.entry("refused")
+        name = f"untold {entry.done_at} refused"
+        await outbox._store.facts.put(name, "OSError: no")  # as on_result has raised
     for command in (("list", place), ("list", place, "--state", "untold"), ("show", place, "refused")):
         assert "OSError: no" in (await invsvc(*command))[1]
     assert (await invsvc("drop", place, "refused"))[:2] == (0, "1 write dropped\n")
+    assert (await invsvc("prune", place, "--days", "0"))[0] == 0
     async with client_of(service) as client, Outbox.open(place, client) as outbox:
         assert await outbox._store.facts.beginning("untold ") == {}
+
+
+async def test_error_of_a_callback_is_that_of_one_verdict(service, place, invsvc, caplog):
+    """Once another consumer has had it, it is shown with no later verdict of the key; a prune deletes it."""
+
+    def failing(_result):
+        raise OSError("no")
+
+    async with refused_one(service, place) as (outbox, _):
+        with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
+            async with outbox.dispatching(on_result=failing):
+                await until(lambda: untold(outbox))
+        results = outbox.results()
+        await anext(results)
+        assert await outbox.retry("refused") == ["refused"]
+        await results.aclose()
+        async with outbox.dispatching():
+            await verdict_of(outbox, "refused")
+    assert "untold" in (out := (await invsvc("list", place))[1])
+    assert "OSError: no" not in out
+    assert (await invsvc("prune", place, "--days", "0"))[0] == 0
+    async with client_of(service) as client, Outbox.open(place, client) as outbox:
+        assert await untold(outbox) == {}
 
 
 async def sending(place, client, service, folder):

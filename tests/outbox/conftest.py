@@ -220,7 +220,7 @@ async def entries_of(outbox, state=None):
 async def untold(outbox):
     """Return the last error of ``on_result`` by key."""
     facts = await outbox._store.facts.beginning("untold ")
-    return {name.removeprefix("untold "): error for name, error in facts.items()}
+    return {name.split(" ", 2)[2]: error for name, error in facts.items()}
 
 
 __all__ = [

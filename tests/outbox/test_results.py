@@ -6,6 +6,8 @@ import asyncio
 import logging
 import signal
 
+import pytest
+
 from invsvc_async import Outbox, Verdict
 from invsvc_async.client import options_of
 from invsvc_async.durable.leases import Leases, Sign
@@ -44,6 +46,21 @@ async def test_consumer_that_leaves_wakes_the_others(service, client, outbox, mo
     async with asyncio.timeout(60):
         assert (await coming).key == key
     await waiting.aclose()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_outbox_that_is_closed_before_its_consumer(service, client, place, kept):
+    """What was acknowledged is not given again, and the next process has the rest at once."""
+    place = str(place).replace("silence=1", "silence=600")
+    async with Outbox.open(place, client) as outbox:
+        keys = await finished(outbox, *updates(client, service, 4))
+        results = outbox.results()
+        seen = [(await anext(results)).key for _ in range(3)]
+        if not kept:  # its end is scheduled, as after a break
+            del results
+    async with Outbox.open(place, client) as outbox, asyncio.timeout(60):
+        assert seen == keys[:3]
+        assert await taken(outbox, 2) == keys[2:]
 
 
 async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(service, client, outbox):

@@ -91,6 +91,47 @@ async def test_call_that_is_cancelled(service, client, outbox):
     assert service.arrivals("webhooks.update") == 1
 
 
+async def test_write_that_is_deleted_before_its_verdict_is_seen(service, client, outbox, monkeypatch):
+    """Whether it was dropped unsent, or pruned once it was done: the call ends, and says so."""
+    sending = asyncio.create_task(outbox.send(update(client, service).keyed("dropped")))
+    await until(lambda: outbox._store.entry("dropped"))
+    assert await outbox.drop("dropped")
+    with pytest.raises(JournalError, match="'dropped' was deleted"):
+        await asyncio.wait_for(sending, 20)
+    assert service.arrivals("webhooks.update") == 0
+
+    looks, look = asyncio.Event(), outbox._store.entry
+
+    async def late(key):
+        await looks.wait()
+        return await look(key)
+
+    monkeypatch.setattr(outbox._store, "entry", late)
+    async with outbox.dispatching():
+        sending = asyncio.create_task(outbox.send(update(client, service).keyed("pruned")))
+        await service.arrived("webhooks.update")
+        await until(lambda: outbox.prune(older_than=0, unacknowledged=True))
+        looks.set()
+        with pytest.raises(JournalError, match="'pruned' was deleted"):
+            await asyncio.wait_for(sending, 20)
+
+
+@pytest.mark.parametrize("place", ["SQLite"], indirect=True)
+async def test_row_that_is_moved_while_it_is_looked_for(service, client, outbox, monkeypatch):
+    """It is found all the same."""
+    [key] = await enqueue(outbox, update(client, service))
+    store, look = outbox._store.store, outbox._store.store.entries
+
+    async def found(*values):
+        monkeypatch.setattr(store, "entries", look)
+        entries = await look(*values)
+        await outbox._store.move()
+        return entries
+
+    monkeypatch.setattr(store, "entries", found)
+    assert await outbox._store.entry(key) is not None
+
+
 # --- wait
 
 

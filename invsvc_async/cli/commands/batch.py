@@ -209,7 +209,7 @@ async def _run(journal: str, options: _BatchSending, client: Client, writes: Fil
             show_groups(groups)
     if failure is not None:
         fail(str(failure))
-        return Exit.FAILED
+        return Exit.UNKNOWN if writes is not None and summary.unknown else Exit.FAILED
     if writes is None:
         return Exit.DONE
     if stopped:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
 
 PAGE = ("invsvc_async.cli", "batch_watch.html")
-_UNTOLD = "untold "  # facts that begin so, by key: the last error of an outbox's on_result
+_UNTOLD = "untold {0.done_at} {0.key}".format  # the fact with the last error of an outbox's on_result
 _MOST = 100_000  # writes that are counted
 _JSONL = "Write each outcome as a line of JSON here; - is stdout."
 _FAILED = "Write what is not applied here, as lines of a batch's input; - is stdout."
@@ -113,8 +113,8 @@ async def list_(
     wanted = state if state in (None, "open", "untold") else _verdict_in(state, "--state")
     async with at.opened(reading=True) as entries:
         found, (count, first) = await entries.first(limit, wanted), await entries.count(wanted, _MOST)
-        errors = await entries.facts.of(f"{_UNTOLD}{each.key}" for each in found if not each.heard)
-        rows = [_row(entries, entry, errors.get(f"{_UNTOLD}{entry.key}")) for entry in found]
+        errors = await entries.facts.of(_UNTOLD(each) for each in found if not each.heard)
+        rows = [_row(entries, entry, errors.get(_UNTOLD(entry))) for entry in found]
     total, oldest = max(count, len(rows)), _since(first)
     more = total >= _MOST
     if emitted({"total": total, "at_least": more, "oldest": oldest, "writes": rows}):
@@ -148,7 +148,7 @@ async def show(at: At, key: Annotated[str, argument("The key of the write.", "KE
         if entry is None:
             fail(f"{key}: the {at.kind.name} has no write under this key")
             return Exit.FAILED
-        row = _row(entries, entry, await entries.facts.get(f"{_UNTOLD}{entry.key}"))
+        row = _row(entries, entry, await entries.facts.get(_UNTOLD(entry)))
         if entry.verdict is None:
             row |= await _waits(at.kind, entries, entry)
         else:
@@ -379,10 +379,8 @@ async def drop(
     why += ", or it is finished: its input would send it again" if at.kind is BATCH else ""
     async with at.opened() as entries:
         for key in dict.fromkeys(keys):
-            whole = await entries.named(key)
-            if await entries.drop(whole):
+            if await entries.drop(await entries.named(key)):
                 dropped.append(key)
-                await entries.facts.put(f"{_UNTOLD}{whole}", None)
             else:
                 missed.append(key)
                 fail(f"{key}: not dropped: {why}")
