@@ -213,10 +213,11 @@ class Keys:
         if spec.creates_webhook and spec.tag is None:
             spec = replace(spec, tag=new_tag())
         digest = digests_of(spec)
-        found = None if spec.resumes is None else await self._resumed(spec, name)
-        if found is not None:
+        waited = await self.claims.until_left(name)  # then the verdict counts, whatever it is
+        found = await self.claims.look(name) if waited else None
+        if spec.resumes is not None:
+            found = await self._resumed(spec, name)
             digest = found.entry.digest  # its body has a tag by now
-        waited = False  # then the verdict counts, whatever it is
         while True:
             run = KeyedRun.of(spec, self.claims, await self.journal.own_lane(), name, digest)
             try:
@@ -271,22 +272,26 @@ class Keys:
     async def _met(self, run: KeyedRun, spec: WriteSpec, found: Found, *, waited: bool) -> Driver[Any] | None:
         """Do what follows from an entry; return ``None`` if it has to be looked at again."""
         entry, verdict = found.entry, found.entry.verdict
-        if entry.state is not State.DONE:
-            if found.lives and found.owner != run.lane.token:
-                await self.claims.wait(found)
-                return None
-            gone = await self.claims.take(found, run.lane)
-            return None if gone is None else await self._again(run, spec, entry, gone=gone)
-        if waited or verdict in _FINAL:
+        is_done = entry.state is State.DONE
+        if is_done and (waited or verdict in _FINAL):
             return _replayed(spec, await self._outcome(found))
-        state = State.SENDING if verdict == Verdict.UNKNOWN else State.TO_DO
-        if not await self.claims.reopen(found, state, run.lane):  # another run has it
+        if not is_done and found.lives and found.owner != run.lane.token:
+            await self.claims.wait(found)
             return None
-        return await self._again(run, spec, replace(entry, state=state), gone=False)
+        run.seq = entry.seq  # if its move fails, it may be in this lane all the same
+        if is_done:
+            state = State.SENDING if verdict == Verdict.UNKNOWN else State.TO_DO
+            gone = False if await self.claims.reopen(found, state, run.lane) else None
+            entry = replace(entry, state=state)
+        else:
+            gone = await self.claims.take(found, run.lane)
+        if gone is None:  # another run has it
+            run.seq = 0
+            return None
+        return await self._again(run, spec, entry, gone=gone)
 
     async def _again(self, run: KeyedRun, spec: WriteSpec, entry: Entry, *, gone: bool) -> Driver[Any]:
         """Go on with an entry that this process has now; *gone* is whether its last one is done with it."""
-        run.seq = entry.seq
         await self.claims.note_taker(run)
         run.overtaken = run.thing is not None and await self._after_earlier(run, entry.place)
         if entry.state is State.TO_DO and not await self.doubts.has(entry):
@@ -422,14 +427,16 @@ class Keys:
             return None
         with self._turn_of(name) as turn:
             async with turn.lock:
+                await self.claims.until_left(name)
                 found, lane = await self.claims.look(name), await self.journal.own_lane()
                 if found is None or (entry := found.entry).state is not State.SENDING:
-                    return None
-                if (gone := await self.claims.take(found, lane)) is None:
                     return None
                 options = options.without_team()
                 run = KeyedRun(self.claims, lane, name, entry.thing, entry.digest, options, seq=entry.seq)
                 try:
+                    if (gone := await self.claims.take(found, lane)) is None:
+                        run.over = True
+                        return None
                     await self._driven(run, await self._left(run, entry, gone=gone))
                 except LostLaneError:
                     run.over = True
