@@ -74,6 +74,7 @@ _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
 # Settings of the run that goes on with a write: what was sent is settled within the windows of its own.
 _OF_A_RUN: Final = ("deadline", "resend", "max_resends", "journey_reader")
 _RECENT = 600_000  # ms after its verdict for which an UNKNOWN write may still have an effect
+_OLDEST: Final = 1e11  # s; the store counts in 64 bits
 _TO_RETURN, _LOOK = 5.0, 0.02  # s that a run has to note that it returned a secret; s between looks
 # Of a thing, beside the write at a place: an earlier one that is open, whether a later one may have had an
 # effect, whether others are UNKNOWN, and what the last one left.
@@ -171,6 +172,8 @@ class Keys:
 
     async def prune(self, older_than: float) -> int:
         """Delete what was done more than *older_than* seconds ago, but for UNKNOWN ones; return how many."""
+        if not (isinstance(older_than, (int, float)) and abs(older_than) < _OLDEST):  # nor NaN
+            raise InvalidRequestError(f"older_than: must be a number of seconds, not {older_than!r:.50}")
         await self.journal.open()
         before = round((time.time() - older_than) * 1000)
         return await Entries(self.store).prune(before, unacknowledged=True)
@@ -189,9 +192,10 @@ class Keys:
             try:
                 if turn.last is not before and turn.last is not None:
                     outcome = turn.last.outcome()
-                    if spec.resumes is None or spec.resumes.identity != outcome.started_as.identity:
+                    if spec.resumes is None:
                         check_same(spec, turn.digest, digests_of(spec))
-                    return _replayed(spec, outcome)
+                    if spec.resumes is None or spec.resumes.identity == outcome.started_as.identity:
+                        return _replayed(spec, outcome)
                 turn.last = await self._run(spec, name, turn)
                 return turn.last
             finally:
@@ -214,11 +218,10 @@ class Keys:
             spec = replace(spec, tag=new_tag())
         digest = digests_of(spec)
         waited = await self.claims.until_left(name)  # then the verdict counts, whatever it is
-        found = await self.claims.look(name) if waited else None
-        if spec.resumes is not None:
-            found = await self._resumed(spec, name)
-            digest = found.entry.digest  # its body has a tag by now
+        found = await self._look(spec, name) if waited or spec.resumes is not None else None
         while True:
+            if spec.resumes is not None and found is not None:
+                digest = found.entry.digest  # its body has a tag by now
             run = KeyedRun.of(spec, self.claims, await self.journal.own_lane(), name, digest)
             try:
                 if found is not None:
@@ -244,11 +247,13 @@ class Keys:
             finally:
                 run.let_go()
             waited = waited or bool(run.seq) or (found is not None and found.lives)
-            found = await self.claims.look(name)
+            found = await self._look(spec, name)
 
-    async def _resumed(self, spec: WriteSpec, name: str) -> Found:
-        """Return the entry of the intent that *spec* resumes; raise ConfigurationError if there is none."""
-        found, resumes = await self.claims.look(name), cast("Intent", spec.resumes)
+    async def _look(self, spec: WriteSpec, name: str) -> Found | None:
+        """Return the entry of a key; raise ConfigurationError if it is not that of what *spec* resumes."""
+        found, resumes = await self.claims.look(name), spec.resumes
+        if resumes is None:
+            return found
         if found is None or (await self._intent(found.entry)).identity != resumes.identity:
             raise ConfigurationError(
                 f"{spec.operation.name}: this journal does not have the write of this intent under the key "
