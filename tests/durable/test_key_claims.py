@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from invsvc_async import JournalError, Verdict
-from invsvc_async.durable import key_claims
+from invsvc_async.durable import journal, key_claims
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.key_claims import ENDED, FREED, KeyTakenError
@@ -501,3 +501,38 @@ async def test_next_run_does_not_wait_for_ever_for_the_end_of_an_earlier_one(ser
             await create(one)
         monkeypatch.undo()
     assert service.arrivals("webhooks.create") == sends
+
+
+@pytest.mark.parametrize("step", ["_take", "_move"])
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_entries_of_a_dead_process_whose_recovery_failed(service, shared, monkeypatch, step, is_done):
+    """The one that recovers has their lane, and moves them: others would wait for it, because it lives."""
+    monkeypatch.setattr(journal, "_AGAIN", 0.05)
+    third = client_of(service, journal=shared)
+    async with two(service, shared, timeout=SOON) as (one, other), third, under_way(service, third) as found:
+        await owner(other, "dead.1", found.entry.lane)
+        store, fails = journal_of(one)._store, [away]
+        run = store.run
+
+        async def failing(script):
+            if fails and step in repr(script):
+                if is_done:
+                    await run(script)
+                fails.pop()()
+            return await run(script)
+
+        monkeypatch.setattr(store, "run", failing)
+        with pytest.raises(JournalError, match="is away"):
+            await one.recover()
+        async with asyncio.timeout(10):
+            assert (await create(other).outcome()).applied
+    assert service.arrivals("webhooks.create") == 3
+
+
+async def test_recover_after_another_process_took_this_one_for_dead(service, shared):
+    """It goes on in a new lane."""
+    async with two(service, shared) as (one, other):
+        lane = await journal_of(one).own_lane()
+        await owner(other, "thief.1", lane.number)
+        assert await one.recover() == []
+        assert (await journal_of(one).own_lane()).number != lane.number
