@@ -440,6 +440,20 @@ async def test_prune_of_no_number_of_seconds(service, address, given):
             await client.prune(older_than=given)
 
 
+async def test_settle_beside_writes_of_another_process_to_the_same_thing(service, shared):
+    """They are of the same program, and nobody has superseded the write; its key has another intent by now."""
+    journey = service.seed_journey().id
+    service.script("journeys.update", "hang")
+    settings = {"journal": shared, "timeout": SOON}
+    async with client_of(service, **settings) as one, client_of(service, **settings) as other:
+        await cut_off(service, one.journeys.update(journey, name="x").keyed("k"))
+        assert [outcome.verdict for outcome in await other.recover()] == [Verdict.NOT_APPLIED]
+        for key, name in (("k", "x"), ("k2", "y")):
+            assert (await other.journeys.update(journey, name=name).keyed(key).outcome()).applied
+        [intent] = one.unsettled
+        assert (await one.settle(intent)).verdict is Verdict.UNKNOWN
+
+
 # --- namespaces
 
 
