@@ -273,7 +273,7 @@ class Claims:
         self.store: Store = store
         self.ended: bool = False
         self._tasks: set[asyncio.Task[object]] = set()
-        self._leaving: dict[str, asyncio.Task[bool]] = {}  # of them, those that end runs, by key
+        self._leaving: dict[str, asyncio.Task[Any]] = {}  # of them, those that end runs, by key
         # By key: what is to be claimed in the next statement.
         self._asked: dict[str, _Asked] = {}
         self._claiming: asyncio.Task[None] | None = None
@@ -363,14 +363,24 @@ class Claims:
         seq, before = found.entry.seq, found.entry.lane
         if before == lane.number and to is None:  # only the reply to an earlier try was lost
             return False
-        to = lane.number if to is None else to
-        return await self.store.run(partial(_take, seq, before, to, lane, self.store.silence))
+        target = lane.number if to is None else to
+        taking = self.store.run(partial(_take, seq, before, target, lane, self.store.silence))
+        return await (self._to_its_end(found.entry.key, taking) if to is None else taking)
 
     async def reopen(self, found: Found, state: State, lane: Lane) -> bool:
         """Reopen an entry that is done, in *lane*, unless it is not as it was *found*; return whether."""
         entry = found.entry
         values = entry.seq, entry.verdict, entry.done_at, int(state), lane.number
-        return bool(await self.store.rows(_REOPEN, *values))
+        return bool(await self._to_its_end(entry.key, self.store.rows(_REOPEN, *values)))
+
+    async def _to_its_end(self, name: str, moving: Coroutine[Any, Any, T]) -> T:
+        """Await *moving*; if that is cancelled, it goes on, and then what ends the run is done."""
+        task = self.start(moving)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._leaving[name] = task
+            raise
 
     async def note_taker(self, run: KeyedRun) -> None:
         """Note who returns the secret of a new webhook."""
@@ -440,7 +450,7 @@ class Claims:
 
     # --- beside the runs
 
-    def start(self, coroutine: Coroutine[object, None, T]) -> asyncio.Task[T]:
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run *coroutine* beside the runs."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
@@ -458,7 +468,7 @@ class Claims:
         lane: Lane,
         entry: Entry | None,
         left: Left | None,
-        earlier: asyncio.Task[bool] | None,
+        earlier: asyncio.Task[object] | None,
     ) -> bool:
         """Do what :meth:`leave` says, until it is done; return whether there was a verdict."""
         has_verdict = entry is not None and entry.state is State.DONE
@@ -495,7 +505,7 @@ class Claims:
                 f"key {key_in(name)!r}: the journal could not store yet how its last run ended. Nothing was "
                 "sent now. Run it again."
             )
-        return task.result()
+        return bool(task.result())
 
     async def end(self) -> None:
         """End what is under way beside the runs, all of which have ended."""

@@ -17,7 +17,7 @@ from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.restored import mark_restored
 from tests.batch.conftest import client_of
 from tests.durable.test_restored import SOON
-from tests.durable.writing import create, rename
+from tests.durable.writing import create, cut_off, rename
 from tests.support.database import database
 from tests.support.waiting import cancel
 
@@ -536,3 +536,44 @@ async def test_recover_after_another_process_took_this_one_for_dead(service, sha
         await owner(other, "thief.1", lane.number)
         assert await one.recover() == []
         assert (await journal_of(one).own_lane()).number != lane.number
+
+
+@pytest.mark.parametrize("moves", ["take", "reopen"])
+async def test_entry_whose_move_is_done_after_its_run_was_cancelled_is_released(
+    service, shared, monkeypatch, moves
+):
+    """The database may have the statement by then, and carry it out after the next one."""
+    service.script("journeys.update", "400" if moves == "reopen" else "hang")
+    async with two(service, shared, timeout=SOON) as (one, other):
+        if moves == "reopen":
+            assert (await rename(one, "x", "k").outcome()).verdict is Verdict.REFUSED
+        else:
+            await cut_off(service, rename(one, "x", "k"))
+        store, moving = journal_of(one)._store, asyncio.Event()
+        run, rows = store.run, store.rows
+
+        async def late(act, *given):
+            moving.set()
+            await asyncio.sleep(0.3)
+            return await act(*given)
+
+        def of(act, mark):
+            def called(*given):
+                if mark in repr(given):
+                    return asyncio.shield(asyncio.ensure_future(late(act, *given)))
+                return act(*given)
+
+            async def awaited(*given):
+                return await called(*given)
+
+            return awaited
+
+        monkeypatch.setattr(store, "run", of(run, "_take"))
+        monkeypatch.setattr(store, "rows", of(rows, "verdict = NULL"))
+        running = asyncio.create_task(rename(one, "x", "k").outcome())
+        await moving.wait()
+        await cancel(running)
+        await asyncio.sleep(0.5)
+        async with asyncio.timeout(10):
+            assert (await rename(other, "x", "k").outcome()).applied
+    assert len(service.ledger.effects("journeys.update")) == 1
