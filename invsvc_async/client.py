@@ -439,7 +439,9 @@ class Client:
         return await self._keys("prune").prune(older_than)
 
     def _keys(self, what: str) -> Keys:
-        keys: Keys | None = getattr(self._checked_journal(what), "keys", None)
+        from invsvc_async.writes.journal import keys_of
+
+        keys = keys_of(self._checked_journal(what))
         if keys is None:
             raise ConfigurationError(
                 f"{what}: this client's journal keeps no keys. Use a path or postgresql://…."

@@ -47,6 +47,7 @@ T = TypeVar("T")
 _PAGE: Final = 256  # entries read or removed at once
 _PATIENCE: Final = 10.0  # s that a write waits for a database that is away
 _HEARD_AFTER: Final = 0.05  # s until verdicts that the application has had are removed, together
+_AGAIN: Final = 1.0  # s between tries to move what was taken over
 _DEAD_AT_ONCE: Final = 20  # lanes of dead processes taken over in one transaction
 _KEYED: Final = (
     "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL AND digest <> ''"
@@ -315,17 +316,34 @@ class ClientJournal:
             JournalError: The database stayed away.
         """
         async with self._taking:
-            lane = await self.own_lane()
+            await self.open()
             assert self._leases is not None
             if self.is_shared:
-                await self._leases.beat()
-                await self._take(self._leases, lane, None if same_mode else self._credential)
+                await self._leases.beat()  # shows whether the lane is lost
+                lane = await self.own_lane()
+                try:
+                    await self._take(self._leases, lane, None if same_mode else self._credential)
+                except (asyncio.CancelledError, JournalError):
+                    self.keys.claims.start(self._move_taken(self._leases))
+                    raise
 
-    async def _take(self, leases: Leases, lane: Lane, credential: str | None) -> None:
-        """Move the entries of dead processes to *lane*."""
+    async def _move_taken(self, leases: Leases) -> None:
+        """Move the entries of lanes that were taken over: runs of their keys would wait for this process."""
+        is_moved = False
+        while not (is_moved or self._closed):
+            await asyncio.sleep(_AGAIN)
+            with suppress(JournalError):
+                async with self._taking:
+                    await self._take(leases, await self.own_lane(), None, most=0)
+                is_moved = True
+
+    async def _take(
+        self, leases: Leases, lane: Lane, credential: str | None, *, most: int = _DEAD_AT_ONCE
+    ) -> None:
+        """Move the entries of up to *most* dead processes at once, and those that were taken, to *lane*."""
         taken: list[Lane] | None = None
         while taken is None or len(taken) == _DEAD_AT_ONCE:
-            taken = await leases.take(_DEAD_AT_ONCE, credential=credential)
+            taken = await leases.take(most, credential=credential)
             # Also those of an earlier recovery that was cancelled, or failed, before it moved them.
             others = [each for each in leases.lanes.values() if each is not lane]
             keys, done = await self._store.run(partial(_move, others, lane))

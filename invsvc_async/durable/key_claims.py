@@ -18,7 +18,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import attrs
 from msgspec.structs import replace
@@ -51,12 +51,14 @@ if TYPE_CHECKING:
     from invsvc_async.writes.spec import WriteSpec
 
 
+T = TypeVar("T")
 FREED: Final = 0  # the lane of entries that nobody has: their process lives, or may
 ENDED: Final = -1  # the same; their process is provably done with them
 _AT_ONCE = 256  # entries claimed in one statement
 # s between looks at what is waited for, in case no notification comes: the owner of a lane may fall silent.
 _FIRST, _LONGEST = 0.2, 2.0
-_AGAIN: Final = 1.0  # s between tries to store a verdict
+_AGAIN: Final = 1.0  # s between tries to store how a run ended
+_TO_LEAVE: Final = 10.0  # s for which the next run waits for that
 _TO_END: Final = 1.0  # s that the journal has to store what runs have left
 
 # An entry, who has it, and whether its verdict is to be returned by somebody (1), or by one who is gone (2).
@@ -132,7 +134,7 @@ UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, d
     WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
 """
 _FREE: Final = f"""
-UPDATE {{s}}entries SET lane = {FREED} WHERE seq = $1 AND lane = $2 AND done_at IS NULL
+UPDATE {{s}}entries SET lane = {FREED} WHERE key = $1 AND lane = $2 AND done_at IS NULL
     AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)
 """
 
@@ -230,22 +232,13 @@ class KeyedRun:
             raise
         except JournalError as error:
             self.over = True
-            self.claims.leave(self.seq, self._store_later(entry, left))
+            self.claims.leave(self.name, self.lane, entry, left)
             raise JournalError(
                 f"{outcome.started_as.operation} ({key_in(self.name)}): its verdict, {outcome.verdict}, "
                 f"could not be stored: {error} Run it again under the same key."
             ) from error
         self.outcome = outcome
         self.claims.tell(self.lane.number)
-
-    async def _store_later(self, entry: Entry, left: Left | None) -> None:
-        while not self.claims.ended:
-            await asyncio.sleep(_AGAIN)
-            with suppress(JournalError):
-                with suppress(LostLaneError):
-                    await self.lane.put(entry, left)
-                self.claims.tell(self.lane.number)
-                return
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """Store how far it got, and let any run have it; one that is not next goes on once it is."""
@@ -256,14 +249,7 @@ class KeyedRun:
         """Release its entry for any run, unless it has a verdict; store it first as *entry*."""
         if self.seq and not self.over and self.outcome is None:
             self.over = True
-            self.claims.leave(self.seq, self._released(entry))
-
-    async def _released(self, entry: Entry | None) -> None:
-        if entry is not None:
-            with suppress(JournalError):
-                await self.lane.put(entry)
-        await self.claims.free(self.seq, self.lane)
-        self.claims.tell(self.lane.number)
+            self.claims.leave(self.name, self.lane, entry)
 
     def heard(self, identity: str) -> None:
         """Note that the awaiter has the verdict, and with it the secret of a new webhook."""
@@ -287,7 +273,7 @@ class Claims:
         self.store: Store = store
         self.ended: bool = False
         self._tasks: set[asyncio.Task[object]] = set()
-        self._leaving: dict[int, asyncio.Task[object]] = {}  # of them, those that end runs, by entry
+        self._leaving: dict[str, asyncio.Task[Any]] = {}  # of them, those that end runs, by key
         # By key: what is to be claimed in the next statement.
         self._asked: dict[str, _Asked] = {}
         self._claiming: asyncio.Task[None] | None = None
@@ -314,7 +300,6 @@ class Claims:
             if isinstance(made, Found):
                 raise KeyTakenError(made)
             if made is not None:
-                run.seq, run.is_next = made
                 return
             # It was inserted by somebody else while the statement ran; or the lane is lost.
             if not await self.store.rows(_MINE, run.lane.number, run.lane.token):
@@ -329,24 +314,27 @@ class Claims:
                 for name, (run, _, _) in self._asked.items():
                     firsts.setdefault(run.thing or name, name)
                 asked = {name: self._asked.pop(name) for name in sorted([*firsts.values()][:_AT_ONCE])}
+                made, lane = None, next(iter(asked.values()))[0].lane
                 try:
-                    made = await self._inserted([*asked.values()])
+                    made = await self._inserted(lane, [*asked.values()])
                 except Exception as error:  # noqa: BLE001 - raised where it is awaited
                     for _, _, future in asked.values():
                         settle(future, None, error)
-                    continue
                 for name, (run, _, future) in asked.items():
-                    result = made.get(name)
-                    if not future.done():
+                    if made is not None and not future.done():
+                        result = made.get(name)
+                        if isinstance(result, tuple) and not isinstance(result, Found):
+                            # Now: its run may be cancelled before it goes on.
+                            run.lane, (run.seq, run.is_next) = lane, result
                         future.set_result(result)
-                    elif result is not None and not isinstance(result, Found):  # its run was cancelled
-                        await self.free(result[0], run.lane)
+                    elif name not in self._asked:  # it may have been inserted, and its run goes no further
+                        self.leave(name, lane)
         finally:
             self._claiming = None
 
-    async def _inserted(self, given: Sequence[_Asked]) -> dict[str, Found | _Made]:
+    async def _inserted(self, lane: Lane, given: Sequence[_Asked]) -> dict[str, Found | _Made]:
         """Insert entries; return by key what was made of each, or the entry that was there."""
-        lane, store = given[0][0].lane, self.store
+        store = self.store
         if not self._journal.is_shared:
             return await store.run(partial(_insert, given, store.commons.texts, lane, store.silence))
         rows = [(*_columns_of(entry), run.taker) for run, entry, _ in given]
@@ -367,31 +355,32 @@ class Claims:
         """
         Move an entry that nobody has to *lane*, or to the one with the number *to*.
 
-        Return whether its last process is provably done with it; ``None`` if somebody has it, as an earlier
-        run of this process that still stores how it ended.
+        Return whether its last process is provably done with it; ``None`` if somebody has it.
 
         Raises:
             LostLaneError: The lane belongs to another process.
         """
         seq, before = found.entry.seq, found.entry.lane
-        if before == lane.number and to is None:
-            if seq not in self._leaving:  # only the reply to an earlier try was lost
-                return False
-            await self.until_closed(asyncio.wait([self._leaving[seq]], timeout=_LONGEST))
-            return None
-        to = lane.number if to is None else to
-        return await self.store.run(partial(_take, seq, before, to, lane, self.store.silence))
+        if before == lane.number and to is None:  # only the reply to an earlier try was lost
+            return False
+        target = lane.number if to is None else to
+        taking = self.store.run(partial(_take, seq, before, target, lane, self.store.silence))
+        return await (self._to_its_end(found.entry.key, taking) if to is None else taking)
 
     async def reopen(self, found: Found, state: State, lane: Lane) -> bool:
         """Reopen an entry that is done, in *lane*, unless it is not as it was *found*; return whether."""
         entry = found.entry
         values = entry.seq, entry.verdict, entry.done_at, int(state), lane.number
-        return bool(await self.store.rows(_REOPEN, *values))
+        return bool(await self._to_its_end(entry.key, self.store.rows(_REOPEN, *values)))
 
-    async def free(self, seq: int, lane: Lane) -> None:
-        """Release an open entry of *lane* for any run; if the database is away, once this process is gone."""
-        with suppress(JournalError):
-            await self.store.rows(_FREE, seq, lane.number, lane.token)
+    async def _to_its_end(self, name: str, moving: Coroutine[Any, Any, T]) -> T:
+        """Await *moving*; if that is cancelled, it goes on, and then what ends the run is done."""
+        task = self.start(moving)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._leaving[name] = task
+            raise
 
     async def note_taker(self, run: KeyedRun) -> None:
         """Note who returns the secret of a new webhook."""
@@ -461,17 +450,62 @@ class Claims:
 
     # --- beside the runs
 
-    def start(self, coroutine: Coroutine[object, None, None]) -> asyncio.Task[object]:
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run *coroutine* beside the runs."""
-        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(coroutine)
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def leave(self, seq: int, coroutine: Coroutine[object, None, None]) -> None:
-        """Run *coroutine*, which ends a run of the entry *seq*, before its next run in this process."""
-        task = self._leaving[seq] = self.start(coroutine)
-        task.add_done_callback(lambda _: self._leaving.pop(seq, None))
+    def leave(self, name: str, lane: Lane, entry: Entry | None = None, left: Left | None = None) -> None:
+        """End a run of a key, before its next one in this process: store *entry*, and release an open one."""
+        earlier = self._leaving.get(name)
+        self._leaving[name] = self.start(self._left(name, lane, entry, left, earlier))
+
+    async def _left(
+        self,
+        name: str,
+        lane: Lane,
+        entry: Entry | None,
+        left: Left | None,
+        earlier: asyncio.Task[object] | None,
+    ) -> bool:
+        """Do what :meth:`leave` says, until it is done; return whether there was a verdict."""
+        has_verdict = entry is not None and entry.state is State.DONE
+        if earlier is not None:
+            await asyncio.wait([earlier])
+        while True:
+            with suppress(JournalError):
+                with suppress(LostLaneError):  # another process has it
+                    if entry is not None:
+                        await lane.put(entry, left)
+                    if not has_verdict:
+                        await self.store.rows(_FREE, name, lane.number, lane.token)
+                break
+            if self.ended:
+                break
+            await asyncio.sleep(_AGAIN)
+        self.tell(lane.number)
+        if self._leaving[name] is asyncio.current_task():
+            del self._leaving[name]
+        return has_verdict
+
+    async def until_left(self, name: str) -> bool:
+        """
+        Wait until the last run of a key in this process has ended; return whether it had a verdict to store.
+
+        Raises:
+            JournalError: It has not, because the journal cannot store that.
+        """
+        if (task := self._leaving.get(name)) is None:
+            return False
+        await self.until_closed(asyncio.wait([task], timeout=_TO_LEAVE))
+        if not task.done():
+            raise JournalError(
+                f"key {key_in(name)!r}: the journal could not store yet how its last run ended. Nothing was "
+                "sent now. Run it again."
+            )
+        return bool(task.result())
 
     async def end(self) -> None:
         """End what is under way beside the runs, all of which have ended."""

@@ -74,6 +74,7 @@ _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
 # Settings of the run that goes on with a write: what was sent is settled within the windows of its own.
 _OF_A_RUN: Final = ("deadline", "resend", "max_resends", "journey_reader")
 _RECENT = 600_000  # ms after its verdict for which an UNKNOWN write may still have an effect
+_OLDEST: Final = 1e11  # s; the store counts in 64 bits
 _TO_RETURN, _LOOK = 5.0, 0.02  # s that a run has to note that it returned a secret; s between looks
 # Of a thing, beside the write at a place: an earlier one that is open, whether a later one may have had an
 # effect, whether others are UNKNOWN, and what the last one left.
@@ -171,6 +172,8 @@ class Keys:
 
     async def prune(self, older_than: float) -> int:
         """Delete what was done more than *older_than* seconds ago, but for UNKNOWN ones; return how many."""
+        if not (isinstance(older_than, (int, float)) and abs(older_than) < _OLDEST):  # nor NaN
+            raise InvalidRequestError(f"older_than: must be a number of seconds, not {older_than!r:.50}")
         await self.journal.open()
         before = round((time.time() - older_than) * 1000)
         return await Entries(self.store).prune(before, unacknowledged=True)
@@ -189,9 +192,10 @@ class Keys:
             try:
                 if turn.last is not before and turn.last is not None:
                     outcome = turn.last.outcome()
-                    if spec.resumes is None or spec.resumes.identity != outcome.started_as.identity:
+                    if spec.resumes is None:
                         check_same(spec, turn.digest, digests_of(spec))
-                    return _replayed(spec, outcome)
+                    if spec.resumes is None or spec.resumes.identity == outcome.started_as.identity:
+                        return _replayed(spec, outcome)
                 turn.last = await self._run(spec, name, turn)
                 return turn.last
             finally:
@@ -213,11 +217,11 @@ class Keys:
         if spec.creates_webhook and spec.tag is None:
             spec = replace(spec, tag=new_tag())
         digest = digests_of(spec)
-        found = None if spec.resumes is None else await self._resumed(spec, name)
-        if found is not None:
-            digest = found.entry.digest  # its body has a tag by now
-        waited = False  # then the verdict counts, whatever it is
+        waited = await self.claims.until_left(name)  # then the verdict counts, whatever it is
+        found = await self._look(spec, name) if waited or spec.resumes is not None else None
         while True:
+            if spec.resumes is not None and found is not None:
+                digest = found.entry.digest  # its body has a tag by now
             run = KeyedRun.of(spec, self.claims, await self.journal.own_lane(), name, digest)
             try:
                 if found is not None:
@@ -243,11 +247,13 @@ class Keys:
             finally:
                 run.let_go()
             waited = waited or bool(run.seq) or (found is not None and found.lives)
-            found = await self.claims.look(name)
+            found = await self._look(spec, name)
 
-    async def _resumed(self, spec: WriteSpec, name: str) -> Found:
-        """Return the entry of the intent that *spec* resumes; raise ConfigurationError if there is none."""
-        found, resumes = await self.claims.look(name), cast("Intent", spec.resumes)
+    async def _look(self, spec: WriteSpec, name: str) -> Found | None:
+        """Return the entry of a key; raise ConfigurationError if it is not that of what *spec* resumes."""
+        found, resumes = await self.claims.look(name), spec.resumes
+        if resumes is None:
+            return found
         if found is None or (await self._intent(found.entry)).identity != resumes.identity:
             raise ConfigurationError(
                 f"{spec.operation.name}: this journal does not have the write of this intent under the key "
@@ -271,22 +277,26 @@ class Keys:
     async def _met(self, run: KeyedRun, spec: WriteSpec, found: Found, *, waited: bool) -> Driver[Any] | None:
         """Do what follows from an entry; return ``None`` if it has to be looked at again."""
         entry, verdict = found.entry, found.entry.verdict
-        if entry.state is not State.DONE:
-            if found.lives and found.owner != run.lane.token:
-                await self.claims.wait(found)
-                return None
-            gone = await self.claims.take(found, run.lane)
-            return None if gone is None else await self._again(run, spec, entry, gone=gone)
-        if waited or verdict in _FINAL:
+        is_done = entry.state is State.DONE
+        if is_done and (waited or verdict in _FINAL):
             return _replayed(spec, await self._outcome(found))
-        state = State.SENDING if verdict == Verdict.UNKNOWN else State.TO_DO
-        if not await self.claims.reopen(found, state, run.lane):  # another run has it
+        if not is_done and found.lives and found.owner != run.lane.token:
+            await self.claims.wait(found)
             return None
-        return await self._again(run, spec, replace(entry, state=state), gone=False)
+        run.seq = entry.seq  # if its move fails, it may be in this lane all the same
+        if is_done:
+            state = State.SENDING if verdict == Verdict.UNKNOWN else State.TO_DO
+            gone = False if await self.claims.reopen(found, state, run.lane) else None
+            entry = replace(entry, state=state)
+        else:
+            gone = await self.claims.take(found, run.lane)
+        if gone is None:  # another run has it
+            run.seq = 0
+            return None
+        return await self._again(run, spec, entry, gone=gone)
 
     async def _again(self, run: KeyedRun, spec: WriteSpec, entry: Entry, *, gone: bool) -> Driver[Any]:
         """Go on with an entry that this process has now; *gone* is whether its last one is done with it."""
-        run.seq = entry.seq
         await self.claims.note_taker(run)
         run.overtaken = run.thing is not None and await self._after_earlier(run, entry.place)
         if entry.state is State.TO_DO and not await self.doubts.has(entry):
@@ -422,14 +432,16 @@ class Keys:
             return None
         with self._turn_of(name) as turn:
             async with turn.lock:
+                await self.claims.until_left(name)
                 found, lane = await self.claims.look(name), await self.journal.own_lane()
                 if found is None or (entry := found.entry).state is not State.SENDING:
-                    return None
-                if (gone := await self.claims.take(found, lane)) is None:
                     return None
                 options = options.without_team()
                 run = KeyedRun(self.claims, lane, name, entry.thing, entry.digest, options, seq=entry.seq)
                 try:
+                    if (gone := await self.claims.take(found, lane)) is None:
+                        run.over = True
+                        return None
                     await self._driven(run, await self._left(run, entry, gone=gone))
                 except LostLaneError:
                     run.over = True

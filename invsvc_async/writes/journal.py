@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from invsvc_async.durable.keys import Keys
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
 
@@ -77,3 +78,12 @@ class Journal(WriteJournal, Protocol):
     async def aclose(self) -> None:
         """Store everything that is pending, and close it."""
         ...
+
+
+def keys_of(journal: object) -> Keys | None:
+    """Return the keys of *journal*, if it is one of this package's: those of others mean something else."""
+    if (keys := getattr(journal, "keys", None)) is None:
+        return None
+    from invsvc_async.durable.keys import Keys
+
+    return keys if isinstance(keys, Keys) else None

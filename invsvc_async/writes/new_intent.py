@@ -321,10 +321,14 @@ def taken_up(
     # A journal does not know what this client has written otherwise since it had the verdict.
     asks = newest is None or (latest is None and ended is not None)
     users = writes.last_users(line) if line is not None and asks else ()
+    # Others may have written to the same thing, under keys of the same journal.
+    has_company = intent.nonce is not None and getattr(writes.journal, "is_shared", False)
     if users:
         newest = users[-1] == intent.identity  # otherwise a write of this client came after it
     if overtaken or intent.newest is False:
         newest = False
+    elif reads_only and not journaled and has_company:
+        newest = None
     resumed = Resumed(
         at=session.clock.now(),
         journaled=journaled,

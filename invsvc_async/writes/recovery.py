@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +13,7 @@ from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.writes.driver import run_of
+from invsvc_async.writes.journal import keys_of
 from invsvc_async.writes.new_intent import close_lines_of_leftovers, spec_of_intent, with_reader
 from invsvc_async.writes.results import hand_over
 from invsvc_async.writes.write import Write
@@ -36,11 +37,11 @@ async def settled(
 ) -> AnyOutcome:
     """Find out by reads alone what became of *intent*, unless the journal has its verdict under its key."""
     check_scope(view, intent, same_mode=same_mode)
-    keys = getattr(view.session.writes.journal, "keys", None)
+    keys = keys_of(view.session.writes.journal)
     if keys is not None and intent.nonce is not None:
         with suppress(ConfigurationError):  # of the journal's keys: it cannot have this one
             if (known := await keys.verdict_of(intent)) is not None:
-                return cast("AnyOutcome", known)
+                return known
     driver = run_of(view, with_reader(intent, reader), reader)
     await driver.drive()
     if driver.journal is not None:
@@ -118,7 +119,7 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
     except ExceptionGroup as several:  # the first cancelled the others, whose intents stay in the journal
         first = several.exceptions[0]
         raise first from first.__cause__
-    keys = getattr(journal, "keys", None)
+    keys = keys_of(journal)
     keyed = [] if keys is None else await keys.settle_left(view, same_mode=same_mode)
     return [*undelivered, *(task.result() for task in tasks), *keyed]
 

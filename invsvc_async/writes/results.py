@@ -235,8 +235,8 @@ class Result(msgspec.Struct, Generic[T], eq=False):
 
     async def pass_secret_on(self, done: Done, key: str) -> None:
         """Pass the secret of a new webhook on to the hook, if there is one."""
-        hook, made = self.spec.options.on_secret, cast("models.Webhook | None", self.value)
-        if hook is None or done.verdict is not _APPLIED or made is None or made.secret is None:
+        hook, made = self.spec.options.on_secret, self.value
+        if hook is None or done.verdict is not _APPLIED or getattr(made, "secret", None) is None:
             return
         await hand_over(hook, key, made)
         self.had = "delivered"

@@ -15,6 +15,7 @@ from invsvc_async.models.common import UNSET, Unset
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.settings import AnyReader, ReconcilePolicy, warn_if_never_sent_again
 from invsvc_async.writes.driver import Driver, new_run, run_of
+from invsvc_async.writes.journal import keys_of
 from invsvc_async.writes.new_intent import intent_of, new_tag
 
 if TYPE_CHECKING:
@@ -302,7 +303,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     async def _run_keyed(self) -> Driver[T_co]:
         """Run it as the one write under its key, and return the run that has its verdict."""
         spec = self._spec
-        keys = getattr(spec.options.session.writes.journal, "keys", None)
+        keys = keys_of(spec.options.session.writes.journal)
         if keys is None:
             raise ConfigurationError(
                 f"{spec.operation.name}: the key {spec.key!r} means something only where it is stored. Make "

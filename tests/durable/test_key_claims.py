@@ -9,13 +9,15 @@ from functools import partial
 import pytest
 
 from invsvc_async import JournalError, Verdict
+from invsvc_async.durable import journal, key_claims
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.key_claims import ENDED, FREED, KeyTakenError
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.restored import mark_restored
 from tests.batch.conftest import client_of
-from tests.durable.writing import create, rename
+from tests.durable.test_restored import SOON
+from tests.durable.writing import create, cut_off, rename
 from tests.support.database import database
 from tests.support.waiting import cancel
 
@@ -44,9 +46,10 @@ def move(client, found, lane):
 
 
 @asynccontextmanager
-async def two(service, address):
+async def two(service, address, **settings):
     """Make two clients with one journal, as if they were in two processes."""
-    async with client_of(service, journal=address) as one, client_of(service, journal=address) as other:
+    settings["journal"] = address
+    async with client_of(service, **settings) as one, client_of(service, **settings) as other:
         await create(one, "first", url="https://me.example/first")
         await create(other, "second", url="https://me.example/second")
         yield one, other
@@ -119,7 +122,8 @@ async def test_process_that_lost_its_lane_takes_and_claims_nothing(service, shar
         assert service.arrivals("webhooks.create") == sends + 1
         rows = await rows_of(one, "SELECT key FROM {s}entries WHERE lane = $1", lane.number)
         assert not any(key.endswith(" new") for (key,) in rows)
-        await claims.free(found.entry.seq, lane)
+        claims.leave(found.entry.key, lane)
+        await claims.until_left(found.entry.key)
         await owner(one, lane.token, lane.number)
 
 
@@ -128,7 +132,8 @@ async def test_zombie_releases_nothing_that_another_has(service, shared):
     async with two(service, shared) as (one, other), under_way(service, one) as found:
         mine = await journal_of(one).own_lane()
         await owner(other, "thief.1", mine.number)
-        await claims_of(one).free(found.entry.seq, mine)
+        claims_of(one).leave(found.entry.key, mine)
+        await claims_of(one).until_left(found.entry.key)
         assert (await claims_of(other).look(found.entry.key)).entry.lane == mine.number
         await owner(other, mine.token, mine.number)
 
@@ -144,7 +149,8 @@ async def test_verdict_is_reopened_once(service, shared):
         lanes = [await journal_of(each).own_lane() for each in (one, other)]
         assert await claims.reopen(seen, State.TO_DO, lanes[0])
         assert not await claims.reopen(seen, State.TO_DO, lanes[1])
-        await claims.free(seen.entry.seq, lanes[0])
+        claims.leave(name, lanes[0])
+        await claims.until_left(name)
         assert (await rename(other, "x", "k").outcome()).applied
         assert not await claims.reopen(seen, State.TO_DO, lanes[0])
     assert len(service.ledger.effects("journeys.update")) == 1
@@ -366,3 +372,208 @@ def _inserting(key, lane):
         "INSERT INTO {s}entries (place, key, lane, digest, operation, state) VALUES (0, $1, $2, '', 'x', 1)"
     )
     yield text, (key, lane)
+
+
+def away(*_):
+    raise JournalError("the database is away")
+
+
+def fails_after(method, *given):
+    """Return *method*, which fails after it was done, once: its reply is lost, and the database stays away."""
+    left = [away]
+
+    async def failing(*args):
+        result = await method(*args)
+        if not given or any(each in repr(args) for each in given):
+            (left.pop() if left else id)(result)
+        return result
+
+    return failing
+
+
+async def test_entry_is_released_once_the_database_is_back(service, shared, monkeypatch):
+    """It was away when the run was cancelled: this process has the entry, and would have it until it ends."""
+    monkeypatch.setattr(key_claims, "_AGAIN", 0.05)
+    async with two(service, shared, timeout=SOON) as (one, other):
+        store, fails = journal_of(one)._store, 4
+        rows = store.rows
+
+        async def failing(text, *values):
+            nonlocal fails
+            if text == key_claims._FREE and fails:
+                fails -= 1
+                away()
+            return await rows(text, *values)
+
+        monkeypatch.setattr(store, "rows", failing)
+        await cut_off_before_its_answer(service, one)
+        async with asyncio.timeout(10):
+            assert (await create(other).outcome()).applied
+    assert len(service.ledger.effects("webhooks.create")) == 3
+
+
+async def cut_off_before_its_answer(service, client):
+    """Cancel a write that is applied."""
+    async with under_way(service, client):
+        pass
+
+
+async def test_entry_whose_claim_was_not_answered_is_released(service, shared, monkeypatch):
+    """The run has failed, and nobody is left who would release what it may have."""
+    async with two(service, shared, timeout=SOON) as (one, other):
+        claims = claims_of(one)
+        monkeypatch.setattr(claims, "_inserted", fails_after(claims._inserted))
+        with pytest.raises(JournalError, match="is away"):
+            await create(one)
+        async with asyncio.timeout(10):
+            assert (await create(other).outcome()).applied
+    assert service.arrivals("webhooks.create") == 3
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_entry_of_a_run_that_is_cancelled_around_its_claim_is_released(
+    service, shared, monkeypatch, when
+):
+    """Before the claim is answered, or when it was, and the run has not gone on yet."""
+    async with two(service, shared, timeout=SOON) as (one, other):
+        claims = claims_of(one)
+        inserted = claims._inserted
+
+        async def cancelling(*given):
+            if when == "before":
+                running.cancel()
+                await asyncio.sleep(0)
+            made = await inserted(*given)
+            asyncio.get_running_loop().call_soon(running.cancel)
+            return made
+
+        monkeypatch.setattr(claims, "_inserted", cancelling)
+        running = asyncio.create_task(create(one).outcome())
+        await asyncio.wait([running])
+        assert running.cancelled()
+        async with asyncio.timeout(10):
+            assert (await create(other).outcome()).applied
+    assert service.arrivals("webhooks.create") == 3
+
+
+async def test_entry_that_was_taken_without_an_answer_is_released(service, shared, monkeypatch):
+    """The run that took it failed, because the database stayed away then."""
+    async with two(service, shared, timeout=SOON) as (one, other):
+        await cut_off_before_its_answer(service, one)
+        store = journal_of(one)._store
+        await store.idle()
+        monkeypatch.setattr(store, "run", fails_after(store.run, "_take"))
+        with pytest.raises(JournalError, match="is away"):
+            await create(one)
+        async with asyncio.timeout(10):
+            assert (await create(other).outcome()).applied
+    assert len(service.ledger.effects("webhooks.create")) == 3
+
+
+async def test_entry_that_was_reopened_without_an_answer_is_released(service, shared, monkeypatch):
+    """The run that did the write anew failed, because the database stayed away then."""
+    service.script("journeys.update", "400")
+    async with two(service, shared, timeout=SOON) as (one, other):
+        assert (await rename(one, "x", "k").outcome()).verdict is Verdict.REFUSED
+        store = journal_of(one)._store
+        monkeypatch.setattr(store, "rows", fails_after(store.rows, "verdict = NULL"))
+        with pytest.raises(JournalError, match="is away"):
+            await rename(one, "x", "k")
+        async with asyncio.timeout(10):
+            assert (await rename(other, "x", "k").outcome()).applied
+    assert len(service.ledger.effects("journeys.update")) == 1
+
+
+async def test_next_run_does_not_wait_for_ever_for_the_end_of_an_earlier_one(service, shared, monkeypatch):
+    """A journal that can be read, and not written, as after a switch to a replica, is an error."""
+    monkeypatch.setattr(key_claims, "_TO_LEAVE", 0.2)
+    async with two(service, shared) as (one, _):
+        store = journal_of(one)._store
+        rows = store.rows
+
+        async def failing(text, *values):
+            return away() if text == key_claims._FREE else await rows(text, *values)
+
+        monkeypatch.setattr(store, "rows", failing)
+        await cut_off_before_its_answer(service, one)
+        sends = service.arrivals("webhooks.create")
+        with pytest.raises(JournalError, match="could not store yet how its last run ended"):
+            await create(one)
+        monkeypatch.undo()
+    assert service.arrivals("webhooks.create") == sends
+
+
+@pytest.mark.parametrize("step", ["_take", "_move"])
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_entries_of_a_dead_process_whose_recovery_failed(service, shared, monkeypatch, step, is_done):
+    """The one that recovers has their lane, and moves them: others would wait for it, because it lives."""
+    monkeypatch.setattr(journal, "_AGAIN", 0.05)
+    third = client_of(service, journal=shared)
+    async with two(service, shared, timeout=SOON) as (one, other), third, under_way(service, third) as found:
+        await owner(other, "dead.1", found.entry.lane)
+        store, fails = journal_of(one)._store, [away]
+        run = store.run
+
+        async def failing(script):
+            if fails and step in repr(script):
+                if is_done:
+                    await run(script)
+                fails.pop()()
+            return await run(script)
+
+        monkeypatch.setattr(store, "run", failing)
+        with pytest.raises(JournalError, match="is away"):
+            await one.recover()
+        async with asyncio.timeout(10):
+            assert (await create(other).outcome()).applied
+    assert service.arrivals("webhooks.create") == 3
+
+
+async def test_recover_after_another_process_took_this_one_for_dead(service, shared):
+    """It goes on in a new lane."""
+    async with two(service, shared) as (one, other):
+        lane = await journal_of(one).own_lane()
+        await owner(other, "thief.1", lane.number)
+        assert await one.recover() == []
+        assert (await journal_of(one).own_lane()).number != lane.number
+
+
+@pytest.mark.parametrize("moves", ["take", "reopen"])
+async def test_entry_whose_move_is_done_after_its_run_was_cancelled_is_released(
+    service, shared, monkeypatch, moves
+):
+    """The database may have the statement by then, and carry it out after the next one."""
+    service.script("journeys.update", "400" if moves == "reopen" else "hang")
+    async with two(service, shared, timeout=SOON) as (one, other):
+        if moves == "reopen":
+            assert (await rename(one, "x", "k").outcome()).verdict is Verdict.REFUSED
+        else:
+            await cut_off(service, rename(one, "x", "k"))
+        store, moving = journal_of(one)._store, asyncio.Event()
+        run, rows = store.run, store.rows
+
+        async def late(act, *given):
+            moving.set()
+            await asyncio.sleep(0.3)
+            return await act(*given)
+
+        def of(act, mark):
+            def called(*given):
+                if mark in repr(given):
+                    return asyncio.shield(asyncio.ensure_future(late(act, *given)))
+                return act(*given)
+
+            async def awaited(*given):
+                return await called(*given)
+
+            return awaited
+
+        monkeypatch.setattr(store, "run", of(run, "_take"))
+        monkeypatch.setattr(store, "rows", of(rows, "verdict = NULL"))
+        running = asyncio.create_task(rename(one, "x", "k").outcome())
+        await moving.wait()
+        await cancel(running)
+        await asyncio.sleep(0.5)
+        async with asyncio.timeout(10):
+            assert (await rename(other, "x", "k").outcome()).applied
+    assert len(service.ledger.effects("journeys.update")) == 1

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import signal
 from decimal import Decimal
+from math import inf, nan
 
 import pytest
 
@@ -388,6 +389,69 @@ async def test_resume_of_a_keyed_intent_beside_a_run_of_its_key(service, address
         run, resumed = await asyncio.gather(create(client).outcome(), client.resume(intent).outcome())
         assert (run.verdict, resumed.verdict, resumed.replayed) == (Verdict.APPLIED, Verdict.APPLIED, True)
     assert service.arrivals("webhooks.create") == 1
+
+
+async def test_resume_beside_a_run_that_does_the_write_anew(service, address):
+    """The key has another intent by then: that is the error, and no other input under the key."""
+    service.script("webhooks.create", "400", "slow 0.5")
+    async with client_of(service, journal=address) as client:
+        intent = (await create(client).outcome()).intent
+        running = asyncio.create_task(create(client).outcome())
+        await service.arrived("webhooks.create", 2)
+        with pytest.raises(ConfigurationError, match="does not have the write of this intent"):
+            await client.resume(intent)
+        assert (await running).applied
+    assert service.arrivals("webhooks.create") == 2
+
+
+async def test_resume_while_another_process_does_the_write_anew(service, shared, monkeypatch):
+    """It waited for a run that was refused, and the key has another intent since."""
+    service.script("webhooks.create", "400")
+    waits, settled = asyncio.Event(), key_claims.KeyedRun.settled
+
+    async def settled_when_awaited(run, outcome):
+        await waits.wait()
+        await settled(run, outcome)
+
+    monkeypatch.setattr(key_claims.KeyedRun, "settled", settled_when_awaited)
+    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+        running = asyncio.create_task(create(one).outcome())
+        await service.arrived("webhooks.create")
+        keys, waiting = (each._view.session.writes.journal.keys for each in (one, other))
+        [name] = keys._turns
+        intent = await keys._intent((await keys.claims.look(name)).entry)
+
+        async def until_done_anew(_found):
+            waits.set()
+            assert (await running).verdict is Verdict.REFUSED
+            assert (await create(one).outcome()).applied
+
+        monkeypatch.setattr(waiting.claims, "wait", until_done_anew)
+        with pytest.raises(ConfigurationError, match="does not have the write of this intent"):
+            await other.resume(intent)
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
+@pytest.mark.parametrize("given", [nan, inf, -inf, 1e30, "x", None])
+async def test_prune_of_no_number_of_seconds(service, address, given):
+    """It is refused in words."""
+    async with client_of(service, journal=address) as client:
+        with pytest.raises(InvalidRequestError, match="older_than: must be a number of seconds"):
+            await client.prune(older_than=given)
+
+
+async def test_settle_beside_writes_of_another_process_to_the_same_thing(service, shared):
+    """They are of the same program, and nobody has superseded the write; its key has another intent by now."""
+    journey = service.seed_journey().id
+    service.script("journeys.update", "hang")
+    settings = {"journal": shared, "timeout": SOON}
+    async with client_of(service, **settings) as one, client_of(service, **settings) as other:
+        await cut_off(service, one.journeys.update(journey, name="x").keyed("k"))
+        assert [outcome.verdict for outcome in await other.recover()] == [Verdict.NOT_APPLIED]
+        for key, name in (("k", "x"), ("k2", "y")):
+            assert (await other.journeys.update(journey, name=name).keyed(key).outcome()).applied
+        [intent] = one.unsettled
+        assert (await one.settle(intent)).verdict is Verdict.UNKNOWN
 
 
 # --- namespaces

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import attrs
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from invsvc_async import ConfigurationError, SecretLostError, Timeouts, Verdict
+from invsvc_async import ApiKey, Client, ConfigurationError, SecretLostError, Timeouts, Verdict
 from invsvc_async.simulator.calls import Call
 from invsvc_async.simulator.state import Shelf
 from tests.faults.conftest import SHORT, client_of
@@ -405,3 +407,22 @@ async def test_hook_of_secrets_that_is_no_function(service):
     """It is refused when the client is made."""
     with pytest.raises(ConfigurationError, match="on_secret: must be a function, not a str"):
         client_of(service, on_secret="secrets.jsonl")
+
+
+@pytest.mark.parametrize("key", [None, "order-17"])
+async def test_secret_that_is_not_text(tmp_path, key):
+    """The write is applied, and ``on_secret`` is not called."""
+    hook = {"id": "wh_1", "url": "https://w.example/", "events": [], "secret": 5}
+
+    async def answer(request):
+        data = hook if request.method == "POST" else []
+        return web.json_response({"success": True, "data": data, "timestamp": 1})
+
+    app, got = web.Application(), []
+    app.router.add_route("*", "/v2/webhooks", answer)
+    async with TestServer(app, host="127.0.0.1") as server:
+        settings = {"journal": tmp_path / "calls.db", "on_secret": lambda *given: got.append(given)}
+        async with Client(str(server.make_url("/v2")), ApiKey("eyJ.a.b"), **settings) as client:
+            write = client.webhooks.create(url="https://w.example/", events=["invoice.created"])
+            outcome = await (write.keyed(key) if key else write).outcome()
+    assert (outcome.verdict, got) == (Verdict.APPLIED, [])

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from invsvc_async import Batch, ConfigurationError, Intent
+from invsvc_async import Batch, ConfigurationError, Intent, Verdict
+from tests.batch.conftest import client_of
+from tests.durable.writing import cut_off
 
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
 REFUSAL = r"webhooks\.create: .*'order-17'.*journal='calls\.db'.*a batch or an outbox\."
@@ -56,3 +58,46 @@ async def test_refused_write_still_goes_to_a_batch(service, client, tmp_path):
     async with Batch.open(tmp_path / "run.db", client) as batch:
         [result] = [each async for each in batch.run([write])]
     assert (result.key, result.applied) == ("order-17", True)
+
+
+class OfTheApplication(dict):
+    """A journal that is a dict of intents, so that its ``keys`` is a method."""
+
+    async def open(self):
+        pass
+
+    async def sending(self, intent):
+        self[intent.identity] = intent
+
+    def shelved(self, intent, *, sent):
+        pass
+
+    async def settled(self, outcome):
+        self.pop(outcome.started_as.identity, None)
+
+    def heard(self, identity):
+        pass
+
+    async def open_intents(self):
+        for intent in [*self.values()]:
+            yield intent
+
+    async def unheard(self):
+        for outcome in ():
+            yield outcome
+
+    async def aclose(self):
+        pass
+
+
+async def test_journal_whose_keys_mean_something_else(service):
+    """A key is refused as without a journal, and what is left is recovered."""
+    journal = OfTheApplication()
+    service.script("webhooks.create", "apply, then hang")
+    async with client_of(service, journal=journal) as client:
+        with pytest.raises(ConfigurationError, match=REFUSAL):
+            await client.webhooks.create(**HOOK).keyed("order-17")
+        with pytest.raises(ConfigurationError, match="keeps no keys"):
+            await client.outcome_of("order-17")
+        await cut_off(service, client.webhooks.create(**HOOK))
+        assert [outcome.verdict for outcome in await client.recover()] == [Verdict.APPLIED]
