@@ -434,6 +434,7 @@ class Client:
 
         Raises:
             ConfigurationError: The client has no journal.
+            InvalidRequestError: *older_than* is no number of seconds.
             JournalError: The journal cannot be used.
         """
         return await self._keys("prune").prune(older_than)
@@ -441,7 +442,7 @@ class Client:
     def _keys(self, what: str) -> Keys:
         from invsvc_async.writes.journal import keys_of
 
-        keys = keys_of(self._checked_journal(what))
+        keys: Keys | None = keys_of(self._checked_journal(what))
         if keys is None:
             raise ConfigurationError(
                 f"{what}: this client's journal keeps no keys. Use a path or postgresql://…."

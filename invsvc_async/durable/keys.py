@@ -329,7 +329,7 @@ class Keys:
             intent = attrs.evolve(new_intent(spec), newest=False)
             driver = run_of(run.bound(), intent, reader=spec.reader, journaled=True, reads_only=False)
             return await self._driven(run, driver)
-        if spec.resumes is None and (digest := digests_of(spec)) != run.digest:
+        if run.seq and spec.resumes is None and (digest := digests_of(spec)) != run.digest:
             run.digest = digest  # of another body than before, of which nothing was applied
             await self.store.rows(_DIGEST, run.seq, run.lane.number, digest)
         spec = replace(spec, options=run.bound())

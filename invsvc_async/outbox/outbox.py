@@ -40,7 +40,6 @@ from invsvc_async.writes.write import Write, value_of
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
     from pathlib import Path
-    from types import TracebackType
 
     from invsvc_async.client import Client
     from invsvc_async.outbox.entries import OutboxEntries
@@ -156,9 +155,7 @@ class Outbox:
         self._open = True
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         if self._loop is None or self._loop.is_closed():
             self._consumers.clear()
         else:
@@ -445,9 +442,8 @@ class Outbox:
         """
         Wait until the write of *key* has a verdict, and return its outcome, as :meth:`get` does.
 
-        The key need not be known yet. Some process must dispatch this outbox, by :meth:`dispatching` or
-        ``invsvc outbox work``; without any, this waits until there is one, or for *timeout* seconds. Stored
-        verdicts wake it, and it looks each second in case it was not told.
+        The key need not be known yet. Without a process that dispatches this outbox, by :meth:`dispatching`
+        or ``invsvc outbox work``, this waits until there is one, or for *timeout* seconds.
 
         Raises:
             DeadlineExceededError: There was none within *timeout* seconds. The write stays as it is.

@@ -40,7 +40,8 @@ async def settled(
     keys = keys_of(view.session.writes.journal)
     if keys is not None and intent.nonce is not None:
         with suppress(ConfigurationError):  # of the journal's keys: it cannot have this one
-            if (known := await keys.verdict_of(intent)) is not None:
+            known: AnyOutcome | None = await keys.verdict_of(intent)
+            if known is not None:
                 return known
     driver = run_of(view, with_reader(intent, reader), reader)
     await driver.drive()
