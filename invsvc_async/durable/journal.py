@@ -264,6 +264,7 @@ class ClientJournal:
             entry = entry_of(State.SENDING, outcome.intent, commons, key=started.identity)
         try:
             await write.lane.put(entry)
+            write.lane.leases.done += write.done
         except JournalError as error:
             log.error("%s %s: its verdict is not stored: %s", started.operation, started.key, error)
 

@@ -238,6 +238,7 @@ class KeyedRun:
                 f"could not be stored: {error} Run it again under the same key."
             ) from error
         self.outcome = outcome
+        self.lane.leases.done += 1
         self.claims.tell(self.lane.number)
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:

@@ -30,7 +30,7 @@ from uuid import uuid4
 import attrs
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.durable.entry import Entry, LostLaneError, State
+from invsvc_async.durable.entry import Entry, LostLaneError
 from invsvc_async.durable.facts import SET
 from invsvc_async.durable.tables import TAKER
 from invsvc_async.errors import JournalError
@@ -229,7 +229,6 @@ class Lane:
 
     def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
         """Store *entry* and the state in which it *left* its thing, if the lane is still owned."""
-        self.leases.done += entry.state is State.DONE
         return self.leases.store.put(entry, self, left)
 
     def doubt(self) -> None:
@@ -246,7 +245,7 @@ class Leases:
         self.name: str = uuid4().hex
         self._gives = gives  # the verdicts of what it sends
         self.patience: float = patience  # s that a send waits for a database that is away
-        self.done: int = 0  # verdicts that this process has given to be stored
+        self.done: int = 0  # writes of which this process has stored a verdict
         self._begun = clock.now()
         self.lanes: dict[int, Lane] = {}
         self.store: Store = store

@@ -295,7 +295,9 @@ class Inline:
         # One without a key cannot be claimed, but has to be stored if it is sent once.
         stored = once or key is not None
         answers: list[Awaitable[Receipt]] = []
-        asked: _Asked = {each.name: asyncio.get_running_loop().create_future() for each in handlers}
+        asked: _Asked = {}
+        if once and len(handlers) > 1:  # one may end the process, so all claims come before any of them
+            asked = {each.name: asyncio.get_running_loop().create_future() for each in handlers}
         for handler in handlers:
             claim = Delivery(key=key, type=event.type, body=body, handler=handler.name) if stored else None
             answers.append(self._answer(until, event, handler, claim, asked))
@@ -309,16 +311,14 @@ class Inline:
         try:
             with Deadline(loop, until):
                 if claim is not None:
-                    try:
-                        found = await self._store.claim(claim, lease=self._lease)
-                    finally:
-                        asked[handler.name].set_result(None)
+                    claiming = self._store.claim(claim, lease=self._lease)
+                    found = await (_noted(claiming, asked[handler.name]) if asked else claiming)
                     is_claimed = True
                     self._tally.failing.pop(STORE, None)
                     if not isinstance(found, Entry):
                         return attrs.evolve(_BUSY if found is Standing.BUSY else _DUPLICATE, event=event)
                     entry = found
-                    if claim.body is not None:  # a handler may end the process, so all claims come before it
+                    if asked:
                         await asyncio.wait(asked.values())
                 if loop.time() >= until:  # something has blocked the loop: the lease may be over
                     raise TimeoutError("the handler was not called before the deadline")  # noqa: TRY301
@@ -386,6 +386,13 @@ class Inline:
 async def _worst(answers: Sequence[Awaitable[Receipt]]) -> Receipt:
     receipts = await asyncio.gather(*answers)
     return max(receipts, key=lambda receipt: (receipt.status, receipt.outcome != "duplicate"))
+
+
+async def _noted(claiming: Awaitable[Entry | Standing], done: asyncio.Future[None]) -> Entry | Standing:
+    try:
+        return await claiming
+    finally:
+        done.set_result(None)
 
 
 @contextmanager
