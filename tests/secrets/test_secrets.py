@@ -230,6 +230,7 @@ ECHOES = {
 }
 
 
+BACK = whole(b'{"success":false,"error":{"code":"resource_not_found","message":"no"}}', status="404 No")
 REFUSALS = ("the layer before it", "escaped")  # of the credential, not of one write
 
 
@@ -239,9 +240,9 @@ def repeating(answer):
 
     async def script(peer):
         while arrival := await peer.arrival():
-            if b"/webhooks/none" in arrival.head:
+            if is_probe := b"/webhooks/none" in arrival.head:
                 asked.append(arrival)
-            await peer.send(OK if asked else answer)
+            await peer.send(BACK if is_probe else OK if asked else answer)
             await peer.end("fin")
 
     return script
