@@ -197,7 +197,8 @@ class Run:
         self._tick(self._status)
 
     def _tick(self, status: Status) -> None:
-        self._report()
+        if self._batch.on_progress is not None:
+            self._report()
         engine = self._engine
         if (paused := engine.pause[0]) is not None:
             status.note_pause(paused)

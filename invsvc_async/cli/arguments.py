@@ -16,7 +16,6 @@ import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.api.operations import BY_NAME, Form, Kind, Operation, Parameter
-from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.resources.by_name import did_you_mean, names_of
 
@@ -132,6 +131,8 @@ def _value(name: str, text: str, form: Form) -> Any:
 
 
 def _json(name: str, text: str, what: str = "JSON value") -> Any:
+    from invsvc_async.codec import envelope
+
     try:
         return envelope.loads(text.encode())
     except UnreadableResponseError:

@@ -405,9 +405,8 @@ async def test_resume_beside_a_run_that_does_the_write_anew(service, address):
     assert service.arrivals("webhooks.create") == 2
 
 
-async def test_resume_while_another_process_does_the_write_anew(service, shared, monkeypatch):
-    """It waited for a run that was refused, and the key has another intent since."""
-    service.script("webhooks.create", "400")
+def verdicts_wait(monkeypatch):
+    """Return an event; runs store their verdicts once it is set."""
     waits, settled = asyncio.Event(), key_claims.KeyedRun.settled
 
     async def settled_when_awaited(run, outcome):
@@ -415,6 +414,13 @@ async def test_resume_while_another_process_does_the_write_anew(service, shared,
         await settled(run, outcome)
 
     monkeypatch.setattr(key_claims.KeyedRun, "settled", settled_when_awaited)
+    return waits
+
+
+async def test_resume_while_another_process_does_the_write_anew(service, shared, monkeypatch):
+    """It waited for a run that was refused, and the key has another intent since."""
+    service.script("webhooks.create", "400")
+    waits = verdicts_wait(monkeypatch)
     async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
@@ -714,14 +720,7 @@ async def test_recover_leaves_what_it_cannot_read(service, shared, caplog):
 
 async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypatch):
     """The one that waited does not send it again."""
-    waits, forgotten = asyncio.Event(), asyncio.Event()
-    settled = key_claims.KeyedRun.settled
-
-    async def settled_when_awaited(run, outcome):
-        await waits.wait()
-        await settled(run, outcome)
-
-    monkeypatch.setattr(key_claims.KeyedRun, "settled", settled_when_awaited)
+    waits, forgotten = verdicts_wait(monkeypatch), asyncio.Event()
     async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
