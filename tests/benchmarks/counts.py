@@ -1,10 +1,9 @@
 """
-What some usual calls cost, counted rather than timed: calls of the package's functions, how often the file
-changes from one call to the next, and bytecode instructions.
+What some usual calls cost in bytecode instructions of the package, counted rather than timed.
 
 The same code gives the same counts on any machine and at any load, for one version of Python. Simulator, aiohttp
 and the interpreter's C code are not counted, so that a count says nothing about time. It says whether the
-package does more than it did.
+package does much more than it did.
 
     python -m tests.benchmarks.counts     print the counts, in the form of counts.toml
 """
@@ -18,12 +17,9 @@ import os
 import sys
 from contextlib import AsyncExitStack, contextmanager
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
-
-import attrs
 
 import invsvc_async
 from benchmarks import bench_events, bench_page, bodies
@@ -40,27 +36,6 @@ _GENERATED = "<"  # how attrs and the decoders name code that they generate
 _TOOL = 4  # of sys.monitoring: no usual number
 _SETTLE = ReconcilePolicy(settle_after_error=0.05, settle_after_loss=0.05)
 _HEADERS = {"X-Key": "value", "Content-Type": "application/json"}
-
-
-@attrs.frozen
-class Counts:
-    """What one call costs inside the package."""
-
-    calls: int
-    changes: int  # of file, from one call to the next
-    instructions: int
-
-
-class _Profile:
-    """A function for ``sys.setprofile`` that notes the file of each call inside the package."""
-
-    def __init__(self):
-        self.files = []
-
-    def __call__(self, frame, event, _):
-        code = frame.f_code
-        if event == "call" and not code.co_filename.startswith(_GENERATED) and _is_counted(code):
-            self.files.append(code.co_filename)
 
 
 class _Instructions:
@@ -123,24 +98,20 @@ async def _nothing():
 
 async def _counted(call, before=_nothing):
     """
-    Count *call* twice, because one way of counting would count the other's, after two to warm up.
+    Return how many instructions *call* takes, after two calls to warm up; *before* runs before each.
 
     The caller keeps the garbage collector from running meanwhile: finalizers of what earlier calls left would
     be counted, too.
     """
-    profile, instructions = _Profile(), _Instructions()
+    instructions = _Instructions()
     gc.collect()
     for _ in range(2):
         await before()
         await call()
     await before()
-    with _instead(sys.getprofile, sys.setprofile, profile):
-        await call()
-    await before()
     with instructions.counted():
         await call()
-    changes = sum(one != other for one, other in pairwise(profile.files))
-    return Counts(len(profile.files), changes, instructions.number)
+    return instructions.number
 
 
 async def _of_client():
@@ -228,7 +199,7 @@ async def _of_file():
 
 
 def measure():
-    """Return the counts of each call by its name."""
+    """Return the instructions of each call by its name."""
     gc.disable()
     try:
         with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
@@ -244,7 +215,5 @@ def measure():
 
 if __name__ == "__main__":
     lines = [f'["{sys.version_info.major}.{sys.version_info.minor}"]']
-    for name, counts in measure().items():
-        row = ", ".join(f"{what} = {number}" for what, number in attrs.asdict(counts).items())
-        lines.append(f'"{name}" = {{ {row} }}')
+    lines += [f'"{name}" = {number}' for name, number in measure().items()]
     sys.stdout.write("\n".join([*lines, ""]))

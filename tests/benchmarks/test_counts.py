@@ -1,4 +1,4 @@
-"""Usual calls do no more work inside the package than counts.toml allows, and its bounds are close."""
+"""Usual calls take no more instructions of the package than counts.toml allows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HERE = Path(__file__).parent
 _ROOT = _HERE.parent.parent
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 _BOUNDS = tomllib.loads((_HERE / "counts.toml").read_text(encoding="utf-8"))
-_SLACK = 1.03  # a bound this far above its count no longer notices what a change adds
+_FAR = 1.6  # a bound this far above its count no longer notices what is twice as slow
 
 
 @pytest.fixture(scope="module")
@@ -27,20 +27,15 @@ def counted():
 
 
 @pytest.mark.skipif(_VERSION not in _BOUNDS, reason="other versions of Python run other instructions")
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [(name, what) for name, bounds in _BOUNDS.get(_VERSION, {}).items() for what in bounds],
-)
-def test_count_of_a_usual_call(counted, name, what):
-    """It is within its bound, and the bound is lowered when the count is."""
-    found, most = counted[name][what], _BOUNDS[_VERSION][name][what]
-    assert found <= most, f"{found} instead of {most} {what}: a bound is raised only with a reason beside it"
-    assert most <= found * _SLACK + 1, f"only {found} {what}: lower the bound of {most} in counts.toml"
+@pytest.mark.parametrize("name", _BOUNDS.get(_VERSION, {}))
+def test_instructions_of_a_usual_call(counted, name):
+    """They are within their bound, and the bound is lowered when their number falls a lot."""
+    found, most = counted[name], _BOUNDS[_VERSION][name]
+    assert found <= most, f"{found} instructions instead of {most}: find out what takes them"
+    assert most <= found * _FAR, f"only {found} instructions: lower the bound of {most} in counts.toml"
 
 
 def test_bounds_of_all_calls(counted):
     """No call is counted without a bound, and none has a bound but is not counted."""
     for bounds in _BOUNDS.values():
-        assert {name: set(each) for name, each in bounds.items()} == {
-            name: set(each) for name, each in counted.items()
-        }
+        assert bounds.keys() == counted.keys()
