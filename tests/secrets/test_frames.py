@@ -237,3 +237,66 @@ def test_search_is_not_blind():
             raise RuntimeError from error
 
     assert SECRET in shown(raised.value)
+
+
+def _receiver_whose_vault(vault, **settings):
+    return events.Receiver(secrets=vault, shared_header=events.SharedHeader("X-Shared", SECRET), **settings)
+
+
+async def test_log_of_a_vault_that_fails(caplog):
+    """The record says which part failed, and its frames hold neither the headers nor the body."""
+
+    async def vault():
+        raise OSError
+
+    receiver = _receiver_whose_vault(vault)
+    receipt = await receiver.receive(BODY, {**HEADERS, "Content-Type": "application/json"})
+
+    assert receipt.status == 503
+    [record] = [each for each in caplog.records if each.exc_info]
+    assert record.getMessage() == "The source of secrets failed: ConfigurationError"
+    told = shown(record.exc_info[1])
+    assert SECRET not in told
+    assert "evt_1" not in told
+
+
+@pytest.mark.parametrize("end", [asyncio.CancelledError, SystemExit])
+@pytest.mark.parametrize("call", ["receive", "answer", "asgi"])
+def test_delivery_that_is_cut_short(call, end):
+    """An application's own timeout, or the end of its process, shows no header and no body in a frame."""
+
+    async def vault():
+        await asyncio.sleep(3600)
+
+    def clock():
+        raise SystemExit  # as a signal's handler may do at any place
+
+    receiver = (
+        _receiver_whose_vault(SECRET, clock=clock) if end is SystemExit else _receiver_whose_vault(vault)
+    )
+    given = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+    given.append((b"content-type", b"application/json"))
+
+    async def arrive():
+        return {"type": "http.request", "body": BODY, "more_body": False}
+
+    async def chunks():
+        yield BODY
+
+    async def deliver():
+        delivering = {
+            "receive": lambda: receiver.receive(BODY, given),
+            "answer": lambda: receiver.answer("POST", given, chunks()),
+            "asgi": lambda: receiver.asgi_app(
+                {"type": "http", "method": "POST", "headers": given}, arrive, arrive
+            ),
+        }[call]()
+        asyncio.get_running_loop().call_later(0.05, asyncio.current_task().cancel)
+        await delivering
+
+    with pytest.raises(end) as raised:
+        asyncio.run(deliver())
+
+    told = shown(raised.value)
+    assert SECRET not in told
+    assert "evt_1" not in told

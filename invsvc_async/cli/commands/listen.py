@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from base64 import b64encode
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,16 +20,17 @@ from invsvc_async.cli.output import Exit, as_json, fail, note, tell
 from invsvc_async.cli.secrets_file import end_line
 from invsvc_async.cli.signals import stopping
 from invsvc_async.codec import envelope
-from invsvc_async.errors import InvsvcError, UnreadableResponseError
+from invsvc_async.errors import EventError, InvsvcError, UnreadableResponseError
 from invsvc_async.events.event import key_of
 from invsvc_async.events.verify import keys_of, signature_of
 from invsvc_async.storage.address import without_login
 from invsvc_async.storage.private_file import open_private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable
 
     from invsvc_async.codec.exact_json import WireObject
+    from invsvc_async.events.receiving.admission import Arrival
 
 FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
 
@@ -105,6 +107,14 @@ class Listener:
                 self._stored.add((key, event.is_test))
         await self.emit(event)
 
+    async def keep_unreadable(self, body: bytes, error: EventError | None) -> None:
+        """Store and print an authentic body that is no event: its sender does not send it again."""
+        record = _unreadable_record(body, error)
+        if self.store is not None:
+            await asyncio.to_thread(_append, self.store, envelope.dumps(record) + b"\n")
+        tell(record, f"{_now()}\tunreadable\t{len(body)} bytes\t{error}")
+        sys.stdout.flush()
+
     async def emit(self, event: events.Event) -> None:
         """Print an event and forward it."""
         family = event.version if isinstance(event, events.ResourceEvent) else "signed"
@@ -143,6 +153,14 @@ async def listening(
     receiver.on("*")(listener.handle)
     receiver.on_test(listener.handle)
 
+    async def keep_if_unreadable(arrival: Arrival, running: Awaitable[events.Receipt]) -> events.Receipt:
+        receipt = await running
+        if receipt.outcome == "dead letter":
+            await listener.keep_unreadable(arrival.body, receipt.error)
+        return receipt
+
+    receiver.on_delivery = keep_if_unreadable
+
     async def respond(request: web.Request) -> web.Response:
         response = await receiver.aiohttp_handler(request)
         if response.status >= 300:
@@ -164,6 +182,8 @@ async def replayed(listener: Listener, path: Path, content: bytes) -> int:
             continue
         try:
             record = envelope.loads(line)
+            if is_object(record) and "unreadable" in record:
+                raise ForwardError("an authentic delivery that could not be read. Look at it")
             if not is_object(record) or not isinstance(record.get("body"), str):
                 raise ForwardError("not a stored event: `body` is missing or not text")
             headers = {"X-Service-Test": "true"} if record.get("test") is True else {}
@@ -180,6 +200,16 @@ def _record(event: events.Event) -> WireObject:
     """Return an event as it is stored.  The body is text, so that it is preserved byte for byte."""
     body = event.raw.decode()
     return {"received_at": _now(), "type": event.type, "id": event.id, "test": event.is_test, "body": body}
+
+
+def _unreadable_record(body: bytes, error: EventError | None) -> WireObject:
+    """Return an authentic body that is no event as it is stored: as text, or in base64 if it is none."""
+    record: WireObject = {"received_at": _now(), "type": "", "id": None, "test": False}
+    record["unreadable"] = str(error)
+    try:
+        return {**record, "body": body.decode()}
+    except UnicodeDecodeError:
+        return {**record, "body_base64": b64encode(body).decode()}
 
 
 def _now() -> str:

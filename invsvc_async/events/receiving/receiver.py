@@ -417,8 +417,8 @@ class Receiver:
 
         It falls behind if an event could have been handled for more than *behind* seconds.  A worker that
         does not run here, a handler that did not end when it was cancelled, a store that does not answer
-        within the deadline, and a store (or a source of secrets) that failed for the last deliveries, are
-        problems too.
+        within the deadline, a store (or a source of secrets) that failed for the last deliveries, and a dead
+        letter that is authentic but could not be read, until it is revived or dropped, are problems too.
         """
         problems = [] if self._worker.is_running else ["no worker runs: use 'async with receiver'"]
         problems += self._tally.problems
@@ -428,8 +428,11 @@ class Receiver:
         try:
             async with asyncio.timeout(self.deadline):
                 backlog = await self.store.backlog()
+                unread = await self._tally.unread.problem(self.store, backlog.dead)
         except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
             problems.append(f"the event store does not answer ({type(error).__name__})")
+        else:
+            problems += [] if unread is None else [unread]
         self._tally.backlog = backlog
         if backlog is not None and backlog.late > behind:
             problems.append(f"{backlog.due} events are due, for up to {backlog.late:.0f} s")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import attrs
 
 from invsvc_async.events.receiving.admission import Receipt, unavailable
+from invsvc_async.events.receiving.unread import Unread
 from invsvc_async.events.verify import Credential, Secret, Trust
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class Tally:
         self._calls = self._failed_calls = 0
         self._ends: Counter[str] = Counter()
         self.uses: defaultdict[Credential, Use] = defaultdict(Use)
+        self.unread: Final = Unread()
         self.failing: dict[str, tuple[int, str]] = {}  # by what failed: how often in a row, and how last
 
     def unavailable(self, what: str, failure: Exception, event: Event | None = None) -> Receipt:
