@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from hmac import compare_digest, digest
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import attrs
 
@@ -35,6 +35,7 @@ from invsvc_async.events.event import (
 )
 
 _SPACE: Final = "has white space at an end, as a file's last line has a line break. Remove it with strip()."
+_NO_PICKLE: Final = "a secret cannot be pickled or copied. Make a new one where it is needed."
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SIGNATURE_FORM: Final = re.compile("sha256=[0-9a-f]{64}")
 
@@ -73,6 +74,9 @@ class SharedHeader:
         if not value.isprintable():
             raise ConfigurationError("value: contains a line break or control character. Set another one.")
         _set(self, label, retires_at, name=name, value=value)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(_NO_PICKLE)
 
     def matches(self, headers: Headers | Head | None) -> bool:
         """Return whether the header came exactly once, with this value."""
@@ -113,6 +117,9 @@ class Secret:
         if raw != raw.strip():
             raise ConfigurationError(f"secrets: one {_SPACE}")
         _set(self, label, retires_at, raw=raw)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(_NO_PICKLE)
 
 
 Credential: TypeAlias = Secret | SharedHeader

@@ -354,3 +354,28 @@ async def test_authentic_body_that_is_no_event(tmp_path, capsys, body, stored):
     assert capsys.readouterr().out.split("\t")[1:3] == ["unreadable", f"{len(body)} bytes"]
     assert await again(listener) == 1
     assert "could not be read" in capsys.readouterr().err
+
+
+async def test_secrets_in_files(service, tmp_path):
+    """They need not be on the command line, where others see them in the list of processes."""
+    (tmp_path / "secrets").write_text("another\ns3cret\n")
+    (tmp_path / "header").write_text(f"{SHARED.name}={SHARED.value}\n")
+    running = child(
+        "listen", "--port", "0", "--secret-file", "secrets", "--shared-header-file", "header", "--json",
+        cwd=tmp_path,
+    )  # fmt: skip
+    url = (await asyncio.to_thread(running.stderr.readline)).split()[2].rstrip(";")
+    resource = await service.deliver("invoice.created", url=url, headers=KEY)
+    signed = await service.deliver("sat.invoice.synced", url=url, secret="s3cret")
+    running.send_signal(signal.SIGINT)
+    await asyncio.to_thread(running.communicate, timeout=60)
+
+    assert (resource.statuses, signed.statuses) == ([200], [200])
+
+
+def test_secrets_file_that_is_no_text(tmp_path, capsys):
+    """Its content is in no error."""
+    (tmp_path / "secrets").write_bytes(b"hush\xff")
+
+    assert run(["listen", "--secret-file", str(tmp_path / "secrets")]) == 2
+    assert "hush" not in capsys.readouterr().err

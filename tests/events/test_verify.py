@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import hmac
 import pickle
@@ -408,6 +409,14 @@ async def test_headers_with_blanks_around_them(blanks) -> None:
     events.verify(body, {name: signed}, SECRET)
     events.verify(body, [(name, signed)], SECRET)
     assert events.read(encoded(v2("invoice.created")), shared, secrets=(), shared_header=HEADER).id == "dlv_1"
+
+
+@pytest.mark.parametrize("secret", [events.Secret("hush"), HEADER])
+@pytest.mark.parametrize("copying", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_secret_that_is_pickled(secret, copying) -> None:
+    """A pickle would show it; like a client's credential, it is made where it is needed."""
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        copying(secret)
 
 
 def test_headers_in_a_repr() -> None:

@@ -14,7 +14,7 @@ import attrs
 
 from invsvc_async import events
 from invsvc_async.api.json_values import is_object
-from invsvc_async.cli.files import check_outputs, content_of, existing_file
+from invsvc_async.cli.files import check_outputs, content_of, existing_file, text_of_secret
 from invsvc_async.cli.options import InsecureHttp, Port, check_url, misuse, option
 from invsvc_async.cli.output import Exit, as_json, fail, note, tell
 from invsvc_async.cli.secrets_file import end_line
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 
 FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
 
-_SECRET = "A webhook's secret, for signed events; repeatable."
-_HEADER = "The secret header of resource events, as set in the dashboard."
+_SECRET = "A webhook's secret; others see it in the list of processes: use --secret-file."
+_SECRETS = "A file with webhooks' secrets, one in a line (- is stdin); or set INVSVC_WEBHOOK_SECRET."
+_HEADER = "The secret header of resource events; others see it: use --shared-header-file."
+_HEADERS = "A file with the shared header, NAME=VALUE; or set INVSVC_SHARED_HEADER."
 _STORE = "Append each event to this file, one per line."
 _REPLAY = "Process the events of a --store file instead; - is standard input."
 _FORWARD = "Forward each event to this URL; if that fails, the answer is 500."
@@ -48,6 +50,8 @@ async def listen(
     secret: Annotated[list[str] | None, option(_SECRET, "SECRET", envvar="INVSVC_WEBHOOK_SECRET")] = None,
     shared_header: Annotated[str | None, option(_HEADER, "NAME=VALUE", envvar="INVSVC_SHARED_HEADER")] = None,
     accept_unsigned: Annotated[bool, option("Accept events that nothing authenticates.")] = False,
+    secret_file: Annotated[Path | None, option(_SECRETS, "FILE", callback=existing_file)] = None,
+    shared_header_file: Annotated[Path | None, option(_HEADERS, "FILE", callback=existing_file)] = None,
     store: Annotated[Path | None, option(_STORE, "FILE", dir_okay=False)] = None,
     forward: Annotated[str | None, option(_FORWARD, "URL")] = None,
     allow_insecure_http: InsecureHttp = False,
@@ -63,8 +67,14 @@ async def listen(
 
     Stop it with Ctrl-C.  Exits with 1 if a replayed event was not accepted.
     """
+    if secret_file is not None:
+        secret = [*(secret or ()), *text_of_secret(secret_file).split()]
+    if shared_header_file is not None:
+        shared_header = text_of_secret(shared_header_file).strip()
     if replay is None and not (secret or shared_header or accept_unsigned):
-        raise misuse("nothing authenticates events. Use --secret, --shared-header or --accept-unsigned")
+        raise misuse(
+            "nothing authenticates events. Use --secret-file, --shared-header-file or --accept-unsigned"
+        )
     if forward is not None:
         check_url(forward, "--forward", insecure=allow_insecure_http)
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
