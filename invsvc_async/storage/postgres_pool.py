@@ -193,7 +193,9 @@ class Pool:
                 # The text of a ValueError may be a stored value, or part of the address with its password.
                 cause = None if isinstance(failed, ValueError) else failed
                 wrong, advice = _UNUSABLE if is_first else _AWAY if is_away else _REFUSED
-                raise self._error(wrong, failed, advice) from cause
+                refusal = self._error(wrong, failed, advice)
+                refusal.is_away = is_away
+                raise refusal from cause
             if not told:
                 told = True
                 log.warning("%s cannot be reached yet (%s); trying on", self._name, _why(failed))

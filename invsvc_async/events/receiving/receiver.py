@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, ov
 
 from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
-from invsvc_async.errors import ConfigurationError, takes_secrets
+from invsvc_async.errors import ConfigurationError, JournalError, takes_secrets
 from invsvc_async.events.event import Event, Head, Headers, head_of
 from invsvc_async.events.receiving.admission import (
     Admitted,
@@ -442,8 +442,11 @@ class Receiver:
         """
         Open the store and start the worker.
 
+        If the database of the store cannot be reached now, the receiver starts without it: it answers 503 and
+        is not healthy until the database is back.
+
         Raises:
-            JournalError: The store cannot be used.
+            JournalError: The store cannot be used, and will not be by waiting.
             ConfigurationError: The receiver is already running, or its secrets cannot be fetched.
         """
         self._refuse_if_running()
@@ -453,7 +456,7 @@ class Receiver:
             await self._source.newer(None)
         try:
             await self._current.open()
-            await self.store.open()
+            await self._open_store()
         except BaseException as error:  # nobody else will close them
             await self._current.close()
             if isinstance(error, asyncio.CancelledError):
@@ -462,6 +465,15 @@ class Receiver:
         self._refuse_if_running()  # somebody else may have entered it meanwhile
         self._worker.start()
         return self
+
+    async def _open_store(self) -> None:
+        """Open the store; if its database is away, each delivery and the worker try again."""
+        try:
+            await self.store.open()
+        except JournalError as error:
+            if not error.is_away:
+                raise
+            _log.error("The receiver starts without its store, and answers 503 until that is back: %s", error)
 
     async def __aexit__(self, *_exc: object) -> None:
         """
