@@ -27,6 +27,7 @@ from invsvc_async.outbox import Outbox
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage.postgres_pool import Pool
 from tests.support.database import database
+from tests.support.database_proxy import database_proxy
 
 pytestmark = pytest.mark.untraced
 
@@ -300,3 +301,45 @@ def test_delivery_that_is_cut_short(call, end):
     told = shown(raised.value)
     assert SECRET not in told
     assert "evt_1" not in told
+
+
+def _opened(kind, address):
+    """Return a context manager that opens a store of a kind at *address*."""
+    match kind:
+        case "event store":
+            return events.Receiver(secrets="s", mode="inbox", store=PostgresStore(address, table="frames"))
+        case "journal":
+            return client(journal=address)
+        case "batch":
+            return Batch.open(address, client())
+        case _:
+            return Outbox.open(address, client())
+
+
+@pytest.mark.parametrize("kind", ["event store", "journal", "batch", "outbox"])
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_opening_that_an_application_gives_up(kind, hangs):
+    """At whatever await its own timeout comes, no frame holds the password of the database."""
+    async with database_proxy() as proxy:
+        address = proxy.address.replace("@", f":{SECRET}@")
+        if hangs:
+            proxy.silence()
+
+        async def use():
+            async with _opened(kind, address) as opened:
+                if kind == "journal":
+                    await opened.recover()
+
+        ended = False
+        for steps in range(0, 400, 7):
+            using = asyncio.ensure_future(use())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            ended = using.done() or not using.cancel()
+            try:
+                await using
+            except (asyncio.CancelledError, InvsvcError) as raised:
+                assert SECRET not in shown(raised), steps  # noqa: PT017 - at most awaits nothing is raised
+            if ended:
+                break
+        assert not (hangs and ended)
