@@ -12,6 +12,7 @@ for its answers.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import logging
 import os
@@ -148,8 +149,8 @@ class SyncReceiver:
 
     The thread starts with the first delivery, or with ``start``: in each process of a server that forks.  It
     opens the store and runs the worker; handlers are async functions as always, and run in that thread.
-    ``with`` and ``stop`` end it; without these, it ends with the process, and what was not handled is handled
-    after the next start.
+    ``with`` and ``stop`` end it, and so does the end of the process, unless that is killed: what was not
+    handled is handled after the next start.
 
     Spec: Events, Delivery behavior.
     """
@@ -158,6 +159,7 @@ class SyncReceiver:
         self._receiver = receiver
         self._lock = threading.Lock()
         self._started_in: int | None = None
+        self._stops_in: int | None = None
         self._thread: threading.Thread | None = None
         self._started = _Started()  # of that thread: done once it receives
         if hasattr(os, "register_at_fork"):  # not on Windows
@@ -184,6 +186,7 @@ class SyncReceiver:
             if self._thread is None or not self._thread.is_alive():
                 self._started = _Started()
                 live = partial(self._live, self._started)
+                self._stop_at_exit()
                 # Stored before its start, for ``stop``, as this may be cut off.
                 self._thread = thread = threading.Thread(target=live, name="invsvc events", daemon=True)
                 try:
@@ -193,8 +196,18 @@ class SyncReceiver:
                     raise
             return self._started  # to wait for without the lock: all that wait for one start share its result
 
+    def _stop_at_exit(self) -> None:
+        """Stop as the process ends, unless somebody has done so: a server that recycles it tells nobody."""
+        if self._stops_in != os.getpid():
+            self._stops_in = os.getpid()
+            atexit.register(self.stop)
+
     def stop(self) -> None:
-        """Wait up to the deadline for running handlers, release what is not handled, close the store."""
+        """
+        Wait up to the deadline for running handlers, release what is not handled, close the store.
+
+        A process that ends of itself, such as a worker that its server recycles, does so as it ends.
+        """
         with self._lock:
             if (thread := self._thread) is None:
                 return
