@@ -193,6 +193,9 @@ class Client:
         ``default_profile``. It may contain ``base_url``, ``team``, ``allow_insecure_http`` and the tables
         ``names`` and ``reconcile``.
 
+        A file in the current directory may be a stranger's.  So it is refused if others can write it, and its
+        default profile does not choose where a token of the environment is sent: name the profile for that.
+
         The environment overrides the file, and *settings* override both.
 
         Raises:
@@ -200,7 +203,9 @@ class Client:
         """
         from invsvc_async.profiles import FILE, from_environment
 
-        found: dict[str, Any] = {**from_environment(os.environ, profile), **settings}
+        has_credential = settings.get("credential") is not None or "base_url" in settings
+        given = from_environment(os.environ, profile, has_credential=has_credential)
+        found: dict[str, Any] = {**given, **settings}
         if "base_url" not in found:
             raise ConfigurationError(
                 f"base_url: is not set. Set INVSVC_BASE_URL, or base_url in a profile of {FILE}."

@@ -121,7 +121,9 @@ class Pool:
         limits = {"min_size": 0, "max_size": self._size, "timeout": min(self.patience, 10.0)}
         ours = {"reset": _no_reset, "init": self.connected, "connection_class": _Connection}
         # It connects when it lends its first connection.
-        self._pool = await create(self._address, server_settings=server_settings, **limits, **ours)
+        self._pool = await _without_frames(
+            create(self._address, server_settings=server_settings, **limits, **ours)
+        )
         try:
             await self.steadily(lambda connection: _in_transaction(connection, prepare), is_first=True)
         except JournalError:
@@ -193,7 +195,9 @@ class Pool:
                 # The text of a ValueError may be a stored value, or part of the address with its password.
                 cause = None if isinstance(failed, ValueError) else failed
                 wrong, advice = _UNUSABLE if is_first else _AWAY if is_away else _REFUSED
-                raise self._error(wrong, failed, advice) from cause
+                refusal = self._error(wrong, failed, advice)
+                refusal.is_away = is_away
+                raise refusal from cause
             if not told:
                 told = True
                 log.warning("%s cannot be reached yet (%s); trying on", self._name, _why(failed))
@@ -234,7 +238,7 @@ class Pool:
             raise JournalError(f"{self._name} is not open. Open it first.")
         self._check_loop()
         pool = self._pool
-        connection = await pool.acquire(timeout=10.0)
+        connection = await _without_frames(pool.acquire(timeout=10.0))
         try:
             yield connection
         except asyncio.CancelledError:
@@ -255,6 +259,22 @@ class Pool:
                 f"{self._name}: belongs to the event loop that opened it. Open it in each process, and for "
                 "each loop."
             )
+
+
+async def _without_frames(connecting: Awaitable[Connection]) -> Connection:
+    """
+    Await *connecting*; raise what ends it without the frames of asyncpg, which hold the password.
+
+    An application's own timeout ends it, too: the traceback of a cancellation has frames like any other.
+    """
+    try:
+        return await connecting
+    except BaseException as error:  # noqa: BLE001 - raised again below
+        ended = without_frames(error)
+    try:
+        raise ended
+    finally:
+        del connecting, ended  # which refer to those frames
 
 
 async def _in_transaction(connection: Connection, act: Callable[[Connection], Awaitable[T]]) -> T:

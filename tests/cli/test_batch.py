@@ -338,6 +338,7 @@ async def test_worker_takes_part_until_interrupted(service, here, number):
     file = write_file(here / "writes.jsonl", *map(line, range(150)))
     options = ("--journal", journal, "--concurrency", "3")
     helping = await child("worker", journal, *options[2:], "--secrets-to", "secrets-theirs.jsonl", "--json")
+    assert b"settings of invsvc.toml, profile 'short'" in await helping.stderr.readline()
     assert b"waiting for work" in await helping.stderr.readline()
     running = await child(file, *options, "--secrets-to", "secrets-ours.jsonl", "--json")
     out, _ = await running.communicate()

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from invsvc_async import events
+from invsvc_async import ConfigurationError, events
 from invsvc_async.events.stores import open_store
 from tests.events.conftest import postgres  # noqa: F401 - pytest finds it by name
 
@@ -212,3 +212,17 @@ def test_words_that_make_no_sense(here, offline, arguments):
     """A change without a choice, or with two, and numbers out of range are refused."""
     asyncio.run(_made("events.db"))
     assert offline("events", *arguments, "--store", "events.db").code == 2
+
+
+def test_table_that_does_not_exist(postgres, offline):  # noqa: F811 - the fixture of that name
+    """A misspelt table is an error in words, and is not created."""
+    for _ in range(2):
+        ran = offline("events", "stats", "--store", postgres, "--table", "typo")
+        assert (ran.code, "table typo: does not exist" in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize("place", [":memory:", "", "."])
+def test_store_that_is_no_file(place):
+    """It is refused in words: SQLite would take it for a database of its own."""
+    with pytest.raises(ConfigurationError, match="is not a file"):
+        open_store(place)

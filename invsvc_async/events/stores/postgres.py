@@ -56,20 +56,25 @@ class _Connected:
 
 class PostgresStore(ScriptedStore):
     """
-    Store deliveries in *table* of the database at *dsn*; the table is created if it does not exist.
+    Store deliveries in *table* of the database at *dsn*.
+
+    The table is created if it does not exist; without *create*, that is an error.
 
     Needs the extra ``postgres``.  Give each receiver a table of its own, because its workers take whatever is
     in it.  *connections* limits the pool of this process.
     """
 
     @takes_secrets
-    def __init__(self, dsn: str, *, table: str = "invsvc_delivery", connections: int = 8) -> None:
+    def __init__(
+        self, dsn: str, *, table: str = "invsvc_delivery", connections: int = 8, create: bool = True
+    ) -> None:
         if not _NAME.fullmatch(table):
             raise ConfigurationError("table: not a valid name. Use lower-case letters, digits and _.")
         self._dsn = dsn
         self._table = table
         self._dialect = PostgresDialect(t=table, **_WORDS)
         self._connections = connections
+        self._creates = create
         self._by_loop: dict[asyncio.AbstractEventLoop, _Connected] = {}
 
     def __repr__(self) -> str:
@@ -128,6 +133,8 @@ class PostgresStore(ScriptedStore):
     async def _prepare(self, connection: Connection) -> None:
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         if await connection.fetchval("SELECT to_regclass($1)", self._table) is None:
+            if not self._creates:
+                raise JournalError(f"table {self._table}: does not exist. Check its name and the database.")
             await self._dialect.run(connection, create())
             await connection.execute(f"COMMENT ON TABLE {self._table} IS '{_MARK}schema {VERSION}'")
             return

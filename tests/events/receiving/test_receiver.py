@@ -809,3 +809,37 @@ async def test_worker_whose_store_cannot_prune(caplog) -> None:
         await eventually(lambda: service.seen)
 
     assert "disk is full" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "days", "expected"),
+    [
+        ({}, 28.4, "handled"),
+        ({}, 28.6, "refused"),  # keys are kept for 30 days
+        ({"inbox": events.InboxPolicy(keep=86400.0)}, 1.0, "refused"),
+        ({"max_age": 3600.0}, 0.05, "refused"),
+        ({"max_age": None}, 1000, "handled"),
+        ({}, -3, "handled"),
+    ],
+)
+async def test_signed_event_that_is_sent_again_late(settings: Any, days: float, expected: str) -> None:
+    """One whose key may be forgotten is refused: somebody may have captured its body."""
+    now = 1_900_000_000.0
+    service = Service(clock=lambda: now, **settings)
+
+    receipt = await service.deliver(
+        signed_body("sat.invoice.synced", created_at=int(now - days * 86400)), signed=True
+    )
+
+    assert (receipt.outcome, len(service.seen)) == (expected, int(expected == "handled"))
+    if expected == "refused":
+        assert (receipt.status, "days ago" in str(receipt.error)) == (401, True)
+
+
+async def test_unsigned_event_of_any_age() -> None:
+    """What is not signed tells no time that could be trusted."""
+    service = Service(max_age=1.0)
+
+    assert (await service.deliver(v2("invoice.created"), shared=True)).outcome == "handled"
+    with pytest.raises(ConfigurationError, match="max_age"):
+        Service(max_age=0)
