@@ -175,8 +175,8 @@ class Keys:
         if not (isinstance(older_than, (int, float)) and abs(older_than) < _OLDEST):  # nor NaN
             raise InvalidRequestError(f"older_than: must be a number of seconds, not {older_than!r:.50}")
         await self.journal.open()
-        before = round((time.time() - older_than) * 1000)
-        return await Entries(self.store).prune(before, unacknowledged=True)
+        entries = Entries(self.store, self.session)
+        return await entries.prune(await entries.ago(older_than), unacknowledged=True)
 
     # --- a run
 

@@ -46,17 +46,22 @@ _OWNERS = """
 SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
 """
 _CREDENTIAL = "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
+# Processes compare when an entry got its verdict, so that is the database's time, not that of a process.
+_SET = SET_SENT.replace(
+    "done_at = given.done_at",
+    "done_at = CASE WHEN given.done_at IS NOT NULL THEN coalesce(e.done_at, CAST({ms} AS bigint)) END",
+)
 # A send changes no column of an index.  An end that was stored, but not answered, is stored again.  Where the
 # database was put back from a copy, a number may be another key's by now.
 _STORE = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}}),
 stored AS (
-    UPDATE {{s}}entries AS e SET {SET_SENT}
+    UPDATE {{s}}entries AS e SET {_SET}
     FROM turn CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {SENT}}}
         JOIN owned ON owned.id = given.lane AND owned.owner = given.token %s
     WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane %s
-        AND (e.done_at IS NULL OR e.done_at = given.done_at AND e.verdict = given.verdict)
+        AND (e.done_at IS NULL OR e.verdict = given.verdict AND e.outcome = given.outcome)
     RETURNING e.seq, e.place, e.done_at, given.taker %s
 ), told AS (
     INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored WHERE done_at IS NOT NULL {{told}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -526,7 +525,7 @@ class Outbox:
         self._check_open()
         if not older_than >= 0:
             raise InvalidRequestError(f"older_than: must be 0 or more seconds, not {older_than!r}")
-        before = time.time_ns() // 1_000_000 - round(1000 * older_than)
+        before = await self._store.ago(older_than)
         return await self._store.prune(before, unacknowledged=unacknowledged)
 
 

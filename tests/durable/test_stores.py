@@ -230,12 +230,31 @@ async def test_pruning(store, lane):
     assert await unheard(store) == []
 
 
+async def test_time_of_a_verdict(store, lane):
+    """In a database it is the server's, whatever the clock of the process says, and it stays as it was first."""
+    (entry,) = await fill(store, "one")
+    entry.state, entry.verdict, entry.outcome, entry.done_at = State.DONE, "refused", "{}", 1000
+    await lane.put(entry)
+    [(first,)] = await store.rows("SELECT done_at FROM {s}entries")
+    await lane.put(entry)  # as if the reply to the first one was lost
+    assert await numbers(store, "SELECT done_at FROM {s}entries") == [first]
+    if isinstance(store, SqliteStore):
+        assert first == 1000
+        return
+    [(now,)] = await store.rows("SELECT {now}")
+    assert 0 <= now * 1000 - first < 600_000
+    other = replace(entry, outcome='{"why":"another"}')
+    with pytest.raises(LostLaneError):
+        await lane.put(other)
+
+
 async def test_pruned_state(store, lane):
     """The state that a deleted write left is emptied, unless a later write has left another."""
     first, second = await fill(store, "one", "two")
     for entry in (first, second):
         entry.state, entry.verdict, entry.done_at = State.DONE, "applied", 1000
         await lane.put(entry, Left("thing", state="{}"))
+        await store.rows("UPDATE {s}entries SET done_at = 1000 WHERE seq = $1", entry.seq)
         await store.run(lambda entry=entry: prune(5000, [entry.seq], unacknowledged=True, gone=set()))
         states = await numbers(store, "SELECT count(*) FROM {s}states WHERE state IS NOT NULL")
         assert states == [0]
