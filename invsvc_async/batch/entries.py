@@ -18,6 +18,7 @@ from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.facts import SET
 from invsvc_async.durable.leases import dead
+from invsvc_async.durable.records import verdict_and_record
 from invsvc_async.durable.scripts import KNOWN, Known, add
 from invsvc_async.durable.store import store_at
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -204,7 +205,7 @@ def result_of(entries: Entries, entry: Entry) -> Result:
         return Result.of(entry)
     found = Result.of(entry, outcome=outcome_in(entry, entries.store.commons))
     result = attrs.evolve(found, key=entries.key_of(entry))
-    if result.secret_lost and entry.heard and '"had":"returned"' in (entry.outcome or ""):
+    if result.secret_lost and entry.heard and verdict_and_record(entry)[1].had == "returned":
         return attrs.evolve(result, secret="not stored")
     return result
 

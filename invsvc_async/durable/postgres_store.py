@@ -482,6 +482,7 @@ def _dialect_in(schema: str, how: Opening) -> PostgresDialect:
         small="",
         ms="floor(extract(epoch FROM clock_timestamp()) * 1000)",
         durably=DURABLY,
+        at="strpos",
         now="extract(epoch FROM clock_timestamp())::float8",
     )
 

@@ -40,6 +40,7 @@ DIALECT = SqliteDialect(
     small="WITHOUT ROWID",  # one tree instead of the table and the index of its key
     ms="CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
     durably="1",
+    at="instr",
     now="((julianday('now') - 2440587.5) * 86400.0)",
 )
 _APPLICATION = 0x1A5C_BA7C  # marks the file as one of this package
