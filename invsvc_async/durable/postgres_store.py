@@ -21,7 +21,7 @@ from invsvc_async.durable.tables import Opening, Put, check, create, flags_in, k
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.dialect import Cell, Connection, PostgresDialect, Script
-from invsvc_async.storage.postgres_pool import AT_ONCE, AWAY, DURABLY, PATIENCE, Pool
+from invsvc_async.storage.postgres_pool import AT_ONCE, AWAY, DURABLY, PATIENCE, READ_ONLY, STANDBY, Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -174,10 +174,8 @@ class PostgresStore(Pool):
         prefix = f"invoicing_{self.how.kind}_{self._called}"
         await connection.execute(_LOCK, prefix)
         if self._create and await connection.fetchval("SHOW transaction_read_only") == "on":
-            raise JournalError(
-                f"{self._name}: the database is read-only, perhaps a standby. Nothing was stored. "
-                "Use the primary's address."
-            )
+            is_standby = await connection.fetchval("SELECT pg_is_in_recovery()")
+            raise JournalError(f"{self._name}: {STANDBY if is_standby else READ_ONLY}")
         facts, mine = dict[str, str](), None
         if session is None:
             self.schema = prefix

@@ -107,9 +107,8 @@ def _has_member(outcome: str, member: str) -> str:
     """
     Return the condition that the text *outcome* has *member* itself, and not in a value or an error in it.
 
-    Before those two it has only numbers, texts and lists of texts, and in a text, quotes are escaped.  Neither
-    database has functions of JSON that can be relied on: SQLite may be built without, and PostgreSQL refuses
-    some texts.
+    Before those two it has only numbers, texts and lists of texts, and in a text, quotes are escaped.  The
+    functions for JSON cannot be relied on: SQLite may be built without, and PostgreSQL refuses some texts.
     """
     at = f"{{at}}({outcome}, '{member}')"
     is_before = " AND ".join(f"{at} < {{at}}({outcome} || '{name}', '{name}')" for name in _NESTED)
