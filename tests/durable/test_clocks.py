@@ -10,6 +10,11 @@ import pytest
 
 from invsvc_async import Outbox, Verdict
 from invsvc_async.batch import Batch
+from invsvc_async.batch.earlier import Earlier
+from invsvc_async.batch.restored import restored_of
+from invsvc_async.client import options_of
+from invsvc_async.durable.entry import Entry, State
+from invsvc_async.durable.restored import mark_restored
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates
 from tests.durable.child import process
@@ -94,6 +99,57 @@ async def test_prune_of_an_outbox(service, client, clock, offset):
         clock.offset = max(offset, 0.0)
         assert await outbox.prune(older_than=30 * DAY, unacknowledged=True) == 0
         assert await outbox.get(key) is not None
+
+
+# --- what is compared otherwise
+
+
+async def test_resumed_batch_on_a_machine_that_is_behind(service, client, batch_place, clock):
+    """What was done before counts as skipped."""
+    async with Batch.open(batch_place, client) as batch:
+        await all_of(batch, creates(client, 3))
+    clock.offset = -100 * DAY
+    async with Batch.open(batch_place, client) as batch:
+        await all_of(batch, creates(client, 4))
+        assert (batch.progress.skipped, batch.progress.done) == (3, 1)
+
+
+@pytest.mark.parametrize("kind", ["PostgreSQL", "SQLite"])
+async def test_write_in_doubt_that_cannot_be_read_on_a_machine_that_is_ahead(
+    service, client, clock, monkeypatch, tmp_path, kind
+):
+    """It is waited for as if the clock were right, or, in a file, from its opening on."""
+    waits = []
+
+    class Clock:
+        def now(self):
+            return 1000.0
+
+        async def sleep(self, seconds):
+            waits.append(seconds)
+
+    place = tmp_path / "app.db" if kind == "SQLite" else database().at(outbox="unreadable", silence=1)
+    monkeypatch.setattr(options_of(client).session, "clock", Clock())
+    async with Outbox.open(place, client) as outbox:
+        [(now,)] = await outbox._store.store.rows("SELECT {now}")
+        unknown = Entry(
+            key="k", thing="webhook wh_1", state=State.DONE, done_at=round(now * 1000), verdict="unknown",
+            operation="webhooks.update", common=1, intent="{}",
+        )  # fmt: skip
+        clock.offset = 11 * 60.0
+        await Earlier(outbox._sending, outbox._store.store)._close_lines([unknown])
+    [waited] = waits
+    assert waited > options_of(client).timeouts.attempt
+
+
+async def test_restored_journal_on_a_machine_that_is_behind(service, client, batch_place, clock):
+    """What may have been sent since the copy was made was not sent later than now."""
+    async with Batch.open(batch_place, client) as batch:
+        await all_of(batch, creates(client, 1))
+        await batch.entries.store.run(mark_restored)
+        clock.offset = -11 * 60.0
+        restored = await restored_of(batch.entries.store, client)
+    assert restored.earliest < service.clock.now_ms() / 1000
 
 
 # --- what a dead process left
