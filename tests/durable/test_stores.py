@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from msgspec.structs import replace
 
 from invsvc_async.client import options_of
-from invsvc_async.durable.entries import NOT_APPLIED
+from invsvc_async.durable.entries import NOT_APPLIED, Entries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import SEEN, Leases, _take
+from invsvc_async.durable.restored import place_of
 from invsvc_async.durable.scripts import FIND_OLD, drop, keep_verdicts, prune, reopen, take_verdicts
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.tables import Opening
@@ -246,6 +248,25 @@ async def test_time_of_a_verdict(store, lane):
     other = replace(entry, outcome='{"why":"another"}')
     with pytest.raises(LostLaneError):
         await lane.put(other)
+
+
+async def test_age_by_the_clock_of_the_store(store, lane, monkeypatch):
+    """A machine that is 100 days ahead prunes nothing of yesterday."""
+    (entry,) = await fill(store, "one")
+    await end(lane, entry)
+    await store.rows("UPDATE {s}entries SET done_at = CAST({now} * 1000 AS bigint)")
+    ahead = time.time() + 100 * 86_400
+    monkeypatch.setattr(time, "time", lambda: ahead)
+    entries = Entries(store)
+    assert await entries.prune(await entries.ago(86_400), unacknowledged=True) == 0
+    assert await entries.prune(await entries.ago(-60), unacknowledged=True) == 1
+
+
+async def test_place(store):
+    """It names all that tells a database that was copied or restored from the original."""
+    if isinstance(store, SqliteStore):
+        pytest.skip("the file beside a file shows it")
+    assert sorted(await store.run(place_of)) == ["database", "entries", "system", "timeline"]
 
 
 async def test_pruned_state(store, lane):
