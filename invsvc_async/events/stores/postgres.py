@@ -21,13 +21,13 @@ import attrs
 
 from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.errors import ConfigurationError, JournalError, takes_secrets
-from invsvc_async.events.stores import Delivery, Entry, made_up_key
+from invsvc_async.events.stores import Delivery, made_up_key
 from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create
 from invsvc_async.storage.dialect import Connection, PostgresDialect, Script
 from invsvc_async.storage.table_version import VERSION, check_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from invsvc_async.storage.postgres_pool import Pool
 
@@ -88,7 +88,7 @@ class PostgresStore(ScriptedStore):
         self._dialect = PostgresDialect(t=table, **_WORDS)
         self._connections = connections
         self._by_loop: dict[asyncio.AbstractEventLoop, _Connected] = {}
-        self._corrected: dict[tuple[str, ...] | None, float] = {}  # by handlers: when (monotonic s)
+        self._corrections: dict[tuple[str, ...] | None, float] = {}  # by handlers: the last (monotonic s)
 
     def __repr__(self) -> str:
         return f"PostgresStore(table={self._table!r})"  # the address may contain a password
@@ -110,20 +110,13 @@ class PostgresStore(ScriptedStore):
         if puts is not None:
             await puts.pool.aclose()
 
-    async def take(
-        self, *, limit: int, lease: float, handlers: Collection[str] | None = None
-    ) -> list[Entry]:
-        await self._correct(lease, None if handlers is None else tuple(sorted(set(handlers))))
-        return await super().take(limit=limit, lease=lease, handlers=handlers)
-
-    async def _correct(self, lease: float, names: tuple[str, ...] | None) -> None:
+    def _corrected(self, lease: float, names: Sequence[str] | None) -> Script[None]:
         """Correct times of before the clock was set back, of what *names* get, or all; now and then."""
+        group = None if names is None else tuple(names)
         now = time.monotonic()
-        if now < self._corrected.get(names, -inf) + _CORRECT_EVERY:
-            return
-        self._corrected[names] = now
-        text, *values = self._dialect.translated(_CORRECT, (lease, None if names is None else [*names]))
-        await (await self._opened()).pool.fetch(text, *values)
+        if now >= self._corrections.get(group, -inf) + _CORRECT_EVERY:
+            self._corrections[group] = now
+            yield _CORRECT, (lease, names)
 
     async def _put(self, delivery: Delivery) -> bool:
         return await (await self._opened()).put(delivery)
