@@ -437,6 +437,9 @@ class Client:
 
         UNKNOWN ones stay. A write that is run again under a deleted key is a new one.
 
+        Ages are by the clock of the journal's database; in a file by that of this machine, but not later than
+        the service's clock, as far as answers in the last ten minutes have shown it.
+
         Raises:
             ConfigurationError: The client has no journal.
             InvalidRequestError: *older_than* is no number of seconds.

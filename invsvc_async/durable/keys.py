@@ -44,7 +44,7 @@ from invsvc_async.durable.intents import as_new, in_doubt
 from invsvc_async.durable.key_claims import ENDED, FREED, Claims, Found, KeyedRun, KeyTakenError
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
 from invsvc_async.durable.last_writes import Left, close_line, learn
-from invsvc_async.durable.records import intent_of, outcome_of
+from invsvc_async.durable.records import intent_of, outcome_of, verdict_and_record
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.writes.driver import AnyDriver, Driver, new_run, run_of
@@ -175,8 +175,8 @@ class Keys:
         if not (isinstance(older_than, (int, float)) and abs(older_than) < _OLDEST):  # nor NaN
             raise InvalidRequestError(f"older_than: must be a number of seconds, not {older_than!r:.50}")
         await self.journal.open()
-        before = round((time.time() - older_than) * 1000)
-        return await Entries(self.store).prune(before, unacknowledged=True)
+        entries = Entries(self.store, self.session)
+        return await entries.prune(await entries.ago(older_than), unacknowledged=True)
 
     # --- a run
 
@@ -464,7 +464,7 @@ class Keys:
         """Return the outcome of an entry that is done."""
         entry = found.entry
         outcome = outcome_of(await self._readable(entry), self.store.commons)
-        if '"had":"returned"' in (entry.outcome or ""):
+        if verdict_and_record(entry)[1].had == "returned":
             # The run that made a webhook notes soon after that it returned its secret.
             latest: Found | None = found
             until = asyncio.get_running_loop().time() + _TO_RETURN

@@ -47,7 +47,12 @@ _outbox_log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
 
 class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The stored part of an outcome.  Names are short, because a journal may contain a million of them."""
+    """
+    The stored part of an outcome.  Names are short, because a journal may contain a million of them.
+
+    Statements look for ``had`` and ``overtaken`` in its text before ``value`` and ``error``, which alone may
+    have members of the service's own.
+    """
 
     why: str = ""  # the one-line reason
     basis: str = ""  # of the evidence

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -519,6 +518,9 @@ class Outbox:
         one. Open writes and UNKNOWN ones stay, and so do verdicts that nobody has acknowledged; with
         *unacknowledged* these are deleted too. It takes many short transactions, and can be stopped.
 
+        Ages are by the clock of the database; in a file by that of this machine, but not later than the
+        service's clock, as far as answers in the last ten minutes have shown it.
+
         Raises:
             InvalidRequestError: *older_than* is negative.
             JournalError: The database stayed away.
@@ -526,7 +528,7 @@ class Outbox:
         self._check_open()
         if not older_than >= 0:
             raise InvalidRequestError(f"older_than: must be 0 or more seconds, not {older_than!r}")
-        before = time.time_ns() // 1_000_000 - round(1000 * older_than)
+        before = await self._store.ago(older_than)
         return await self._store.prune(before, unacknowledged=unacknowledged)
 
 

@@ -50,9 +50,15 @@ _UNUSABLE = "cannot be used", "Check its address, and that the server runs."
 _AWAY = "is away", "Check that its server can be reached."
 _REFUSED = "refused a statement", "The server's log says why."
 _CHANGED = "Somebody has changed or deleted a table. Nothing was stored. Put the schema back as it was."
+STANDBY = "the server is a standby, which is read-only. Nothing was stored. Use the primary's address."
+READ_ONLY = (
+    "transactions are read-only here, by default_transaction_read_only. Nothing was stored. Turn that off "
+    "for the role, the database or the server."
+)
 # What to do about an error of the server, by SQLSTATE.
 _HINTS = {
-    "25006": "The database is read-only, perhaps a standby. Nothing was stored. Use the primary's address.",
+    "25006": "Nothing was stored. If the server is a standby, use the primary's address. Otherwise turn "
+    "default_transaction_read_only off for the role, the database or the server.",
     "22P05": "Its encoding lacks a character. Use a database with ENCODING 'UTF8'.",
     "26000": _NO_STATEMENTS,
     "3F000": "No schema of its search_path exists. Set search_path for the role, or create the schema.",

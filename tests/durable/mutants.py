@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from tests.support.mutation import Mutant
 
 STORIES = [
-    f"tests/durable/test_{name}.py" for name in ("stores", "leases", "counts", "model", "lost_replies")
+    f"tests/durable/test_{name}.py"
+    for name in ("stores", "leases", "counts", "model", "lost_replies", "flags")
 ]
 TESTS = {  # by the list of mutants: workers, and what they run
     "stores": (("0", ["--hypothesis-profile=mutants", *STORIES]), ("4", ["tests/outbox"])),

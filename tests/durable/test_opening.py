@@ -27,7 +27,7 @@ async def test_client_is_cancelled_while_its_large_journal_is_checked(service, t
         await client.recover()
     cut_power(path)
 
-    def check(connection, _name):
+    def check(connection, *_):
         begun.set()
         connection.execute(ENDLESS)
 

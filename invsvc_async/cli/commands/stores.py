@@ -38,7 +38,7 @@ _FAILED = "Write what is not applied here, as lines of a batch's input; - is std
 _RETRIED = "not-applied, refused, superseded or unknown; repeatable."
 _OPENED = "Open the page in a browser, or only print its address."
 _STATE = "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
-_DAY = 86_400_000  # ms
+_DAY = 86_400  # s
 _SCREENS = ("DISPLAY", "WAYLAND_DISPLAY")  # variables of the environment
 _KEPT = {  # why a write was not pruned
     "open": "not finished",
@@ -403,9 +403,8 @@ async def prune(
     """
     from invsvc_async.batch.entries import summary_of
 
-    before = round(time.time() * 1000 - days * _DAY)
     async with at.opened() as entries:
-        pruned = await entries.prune(before, unacknowledged=unacknowledged)
+        pruned = await entries.prune(await entries.ago(days * _DAY), unacknowledged=unacknowledged)
         summary = await summary_of(entries)
     left, done = summary.to_do + summary.sending, summary.done - summary.unknown
     others = max(done - pruned, 0) if at.kind is BATCH else done
