@@ -11,6 +11,7 @@ import re
 from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
+from itertools import repeat
 from math import isfinite
 from typing import TYPE_CHECKING, TypeGuard
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
 
 _NO_TIME = 10**15  # ms: 30,000 years
-_MOST_PARTS = 2_000  # nodes and edges of a graph: what takes longer would hold up all other writes
+_SCALARS = frozenset({str, int, float, Decimal, bool, type(None)})
+# Nodes and edges of a graph.  What takes longer would hold up all other writes.
+MOST_COMPARED = 200_000
+MOST_ROUNDED = 2_000  # that are compared as rounded: this makes copies of all
 _ESCAPE = "%([0-9A-Fa-f]{2})"
 # Characters that mean the same whether they are escaped or not; programs differ in which they escape.
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!'()*")
@@ -35,12 +39,12 @@ def same(one: Wire, other: Wire) -> bool:
 
     This takes time in proportion to the smaller value, for a graph may have 100,000 nodes.
     """
-    if isinstance(one, str):
-        return isinstance(other, str) and one == other
+    if type(one) is type(other) and type(one) in _SCALARS:
+        return bool(one == other)
     if isinstance(one, dict):
         if not isinstance(other, dict) or one.keys() != other.keys():
             return False
-        return all(same(value, other[key]) for key, value in one.items())
+        return all(map(same, one.values(), map(other.__getitem__, one)))
     if isinstance(one, (list, tuple)):
         if not isinstance(other, (list, tuple)) or len(one) != len(other):
             return False
@@ -49,7 +53,7 @@ def same(one: Wire, other: Wire) -> bool:
         return one is other
     if isinstance(one, (int, float, Decimal)) and isinstance(other, (int, float, Decimal)):
         return _exact(one) == _exact(other)
-    return type(one) is type(other) and bool(one == other)
+    return isinstance(one, str) and isinstance(other, str) and one == other
 
 
 def _exact(number: float | Decimal) -> int | Decimal:
@@ -90,11 +94,11 @@ def tidied(value: Wire) -> Wire:
     return value.strip() or None if isinstance(value, str) else rounded(value)
 
 
-def is_large(value: Wire) -> bool:
-    """Return whether *value*, a graph, has so many parts that only its equality is looked for."""
+def parts_of(value: Wire) -> int:
+    """Return the number of nodes and edges in *value*, if it is a graph; otherwise 0."""
     if not isinstance(value, dict):
-        return False
-    return sum(len(each) for each in value.values() if isinstance(each, (list, tuple))) > _MOST_PARTS
+        return 0
+    return sum(len(each) for each in value.values() if isinstance(each, (list, tuple)))
 
 
 # The members of a graph that may be null or absent are empty here; the others have such ones in them.
@@ -108,21 +112,17 @@ def _same_but_for_nulls(one: Wire, other: Wire, nullable: Wire) -> bool:
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         if len(one) != len(other):
             return False
-        return all(_same_but_for_nulls(*pair, nullable) for pair in zip(one, other, strict=True))
+        return all(map(_same_but_for_nulls, one, other, repeat(nullable)))
     if not isinstance(one, dict) or not isinstance(other, dict):
         return same(one, other)
-    # No set of all names is made: nearly always, both have the same ones.
-    names = one if one.keys() == other.keys() else {**one, **other}
-    return all(_same_member(name, one, other, nullable) for name in names)
-
-
-def _same_member(name: str, one: dict[str, Wire], other: dict[str, Wire], nullable: Wire) -> bool:
-    inner = nullable.get(name)
-    if inner == {}:
-        return same(one.get(name), other.get(name))
-    if name not in one or name not in other:
-        return False
-    return _same_but_for_nulls(one[name], other[name], inner)
+    for name in one if one.keys() == other.keys() else {**one, **other}:
+        inner = nullable.get(name)
+        if inner == {}:
+            if not same(one.get(name), other.get(name)):
+                return False
+        elif name not in one or name not in other or not _same_but_for_nulls(one[name], other[name], inner):
+            return False
+    return True
 
 
 @lru_cache(maxsize=4096)

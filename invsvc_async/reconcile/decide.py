@@ -415,8 +415,9 @@ def _due(known: Known) -> float:
     due = latest.ended + READ_PAUSES[min(len(readings), len(READ_PAUSES)) - 1]
     if latest.started >= known.over:
         return due
-    if is_evidence(known, latest) and isinstance(find(known, latest), Holds):
-        due = max(due, known.current_from)
+    # A large state is compared only if it matters.
+    if due < known.current_from and is_evidence(known, latest) and isinstance(find(known, latest), Holds):
+        due = known.current_from
     return min(due, end)
 
 

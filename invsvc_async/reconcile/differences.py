@@ -63,7 +63,6 @@ def differences(
 def _field(kind: Kind, name: str, sent: Wire, baseline: Wire, shown: Wire) -> Field:
     was_known = isinstance(baseline, dict) and (name in baseline or kind.needs_baseline)
     before = baseline.get(name) if was_known else None
-    was_changed = not (was_known and kind.same_field(name, before, sent))
     shows: Shows = "other words"
     if kind.same_field(name, sent, shown):
         shows = "as sent"
@@ -72,6 +71,8 @@ def _field(kind: Kind, name: str, sent: Wire, baseline: Wire, shown: Wire) -> Fi
     # The state before is in the service's own words as well, if an answer has repeated what was sent.
     elif kind.is_foreign(name, sent, shown) and (not was_known or _is_not_of(kind, name, before, shown)):
         shows = "foreign"
+    # What is shown as before, and not as sent, was changed.  A graph may be large: it is not compared again.
+    was_changed = shows == "as before" or not was_known or not kind.same_field(name, before, sent)
     return Field(
         name=name,
         sent=sent,

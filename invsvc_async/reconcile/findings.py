@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from invsvc_async.codec.exact_json import Wire, is_object
-from invsvc_async.reconcile.compare import is_large, is_time, rounded, same
+from invsvc_async.reconcile.compare import MOST_COMPARED, MOST_ROUNDED, is_time, parts_of, rounded, same
 from invsvc_async.reconcile.differences import Field, differences, digest, is_part, told
 from invsvc_async.reconcile.history import (
     Absent,
@@ -111,6 +111,9 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
     if not wanted:
         reason = f"only nulls were sent, for fields that are never null in a {kind.thing}"
         return CannotTell(reason, cause="not visible")
+    if any(parts_of(value) > MOST_COMPARED for value in wanted.values()):
+        reason = f"the {kind.thing} is too large to be compared (more than {MOST_COMPARED} nodes and edges)"
+        return CannotTell(reason, cause="not visible")
     placed = known.when(seen.get("last_updated"), reading)
     if _same(kind, seen, wanted, wanted):
         written = placed == "after" or _is_written(known, reading, wanted, placed)
@@ -132,7 +135,7 @@ def _is_rounded(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) ->
     The state before must have been another one, in such numbers, too.
     """
     kind, baseline = known.kind, known.baseline
-    if baseline is None or any(map(is_large, wanted.values())):
+    if baseline is None or any(parts_of(value) > MOST_ROUNDED for value in wanted.values()):
         return False
     known_before = _known_of(wanted, baseline)
     if not known_before or not _same(kind, rounded(seen), rounded(wanted), wanted):
