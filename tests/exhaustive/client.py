@@ -216,6 +216,7 @@ def take_up(setup: SetUp, node: Node, run: Run, intent: Intent, crash: Crash, no
         doubt=unproven or any(sent.end is None or sent.end.kind in ("short", "long") for sent in intent.sent),
         since=now,
         absent=False,
+        partly=False,
         shown=False,
         read_late=False,
         echo=False,
