@@ -180,7 +180,7 @@ def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
     effects = node.effects(run.number)
     if not isinstance(setup.model, Listing | Team):
         whole = node.whole_effects(setup, run.number)
-        hold(TRUTH, whole or run.shown, "applied, but no state showed it")
+        hold(TRUTH, whole or run.shown or run.told, "applied, but no state showed it")
         already = setup.runs == 1 and not effects and not run.told and node.world.touched == 0
         if already and setup.model.operation_of(run.number) != "webhooks.delete" and setup.baseline:
             hold(WINDOW, run.read_late, "already so, but read before the windows were over")
@@ -241,7 +241,8 @@ def _judge_time(setup: SetUp, run: Run, done: Done) -> None:
 
 def _judge_settled(setup: SetUp, node: Node, run: int, live: Done, settled: Done) -> None:
     """Compare the verdict of settling it once more with the live one."""
-    if node.world.acts < setup.acting or node.touched(setup, run):
+    sent_again = any(isinstance(event, Attempt) for event in node.runs[run].history)
+    if node.world.acts < setup.acting or node.touched(setup, run) or sent_again:
         return
     one, other = _HAPPENED.get(live.verdict), _HAPPENED.get(settled.verdict)
     same = one is None or other is None or one is other

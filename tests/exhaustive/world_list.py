@@ -30,6 +30,7 @@ from tests.exhaustive.models import (
     Team,
     text_of,
 )
+from tests.exhaustive.own_words import OWN_WORDS
 from tests.exhaustive.sequences import ELSEWHERE, LAG, LEFT, ONCE, RESUMED_LAST, SIBLINGS
 from tests.exhaustive.world import OTHER
 from tests.exhaustive.world_setup import START, WIDE, Crash, SetUp
@@ -497,6 +498,6 @@ def _large() -> list[SetUp]:
 
 
 SMALL = [
-    *_reads(), *_sends(), *_kills(), *_acting(), *_changes(), *_of_others(), *_creates(), *_lagging(), *SIBLINGS,
+    *_reads(), *_sends(), *_kills(), *_acting(), *_changes(), *_of_others(), *_creates(), *_lagging(), *OWN_WORDS, *SIBLINGS,
 ]  # fmt: skip
 LARGE = _large()
