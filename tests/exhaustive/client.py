@@ -217,6 +217,8 @@ def take_up(setup: SetUp, node: Node, run: Run, intent: Intent, crash: Crash, no
         since=now,
         absent=False,
         partly=False,
+        saw=None,
+        left=run.saw,
         shown=False,
         read_late=False,
         echo=False,

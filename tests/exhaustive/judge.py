@@ -137,10 +137,11 @@ def _seen(setup: SetUp, node: Node, run: Run, *, whole: bool = False) -> bool:
 
 
 def _judge_completion(setup: SetUp, node: Node, run: Run) -> None:
-    """Check that nobody has changed what was sent since it was stored in part."""
+    """Check that nobody has changed what was sent since the verdict that it was stored in part."""
     model, thing = setup.model, node.world.thing
     assert isinstance(model, Hook | Journey)
     hold(PROOF, model.is_part(thing, run.number), "completed, though it does not show a part of the write")
+    hold(PROOF, thing[0] == run.left, "completed, though somebody has changed it since its verdict")
 
 
 def _may_send(setup: SetUp, run: Run) -> bool:
@@ -193,6 +194,8 @@ def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
     if done.evidence.duplicates is not None:
         named = {one["id"] for one in done.evidence.duplicates}
         hold(TRUTH, named <= ours, "names a thing of somebody else as its duplicate")
+        itself = done.value is not None and done.value["id"] in named
+        hold(TRUTH, not itself, "names itself as its duplicate")
         early = run.resends and isinstance(setup.model, Listing) and run.doubt and not run.read_late
         hold(WINDOW, not early, "duplicates are known before the windows are over")
 

@@ -47,6 +47,11 @@ def stored(before: Any, value: int, way: Way) -> tuple[Any, int]:
             return (value, value), 1
 
 
+def echoed(held: Any) -> Any:
+    """Return what was sent, of what one field holds, or both."""
+    return tuple(each % WORDED for each in held) if isinstance(held, tuple) else held % WORDED
+
+
 def holds(held: Any, value: int) -> bool:
     """Return whether what *held* in one field, or in both, is *value*."""
     return bool(held == (value, value) if isinstance(held, tuple) else held == value)
@@ -92,6 +97,7 @@ class Journey:
     others: float = 0.0
     values: tuple[int, ...] = (WANTED,)  # what each run writes
     ways: tuple[Way, ...] = ("whole",)  # how the service stores it
+    echoes: bool = False  # an answer shows what was sent, not what was stored
     step: Step = NO_STEP
     timed = True
 
@@ -144,7 +150,7 @@ class Journey:
 
     def answer(self, thing: Thing, number: int) -> Any:
         """Answer with the journey."""
-        return _journey(*thing[:3], "draft")
+        return _journey(echoed(thing[0]) if self.echoes else thing[0], *thing[1:3], "draft")
 
     def wanted(self, thing: Thing, run: int) -> bool:
         """Return whether the value is there."""
@@ -179,6 +185,7 @@ class Hook:
     both: bool = False  # two fields are written
     loud: bool = False  # the request has blanks and capitals, which the service trims and folds
     ways: tuple[Way, ...] = ("whole",)  # how the service stores it
+    echoes: bool = False  # an answer shows what was sent, not what was stored
     step: Step = NO_STEP
     timed = False
 
@@ -228,7 +235,7 @@ class Hook:
 
     def answer(self, thing: Thing, number: int) -> Any:
         """Answer with the webhook; a delete has none."""
-        return self.show(thing)
+        return self.show((echoed(thing[0]), *thing[1:]) if self.echoes else thing)
 
     def wanted(self, thing: Thing, run: int) -> bool:
         """Return whether the value is there, or the webhook gone."""

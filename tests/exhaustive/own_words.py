@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
+
 from invsvc_async.settings import ReconcilePolicy
 from tests.exhaustive import answers as a
 from tests.exhaustive.models import BOTH, ELSE, OLD, TAGS, WANTED, Cut, Form, Hook, Journey, Listing, Way
@@ -18,6 +20,7 @@ IN_PART: tuple[Way, ...] = ("whole", "first", "first in words")
 LATER = (Crash("resume", 30.0), Crash("settle", 30.0))
 KILLS = (Crash("settle"), Crash("resume", 20.0), Crash("resume", 20.0, gone=False))
 ONCE = ReconcilePolicy(resend="never")
+MANY = ReconcilePolicy(max_resends=3, deadline=300.0)
 ACTS = {
     "journeys.update": ("equal", "other", "kin", "revert", "side"),
     "webhooks.update": ("equal", "other", "kin", "side"),
@@ -57,6 +60,7 @@ def _updates() -> list[SetUp]:
         *_with_acts("own words, others act, none", words, ONE_FIELD, first=DOUBTS, bounds=None),
         *_each("in part", both, THINGS, first=FEW, again=(a.OK, a.RESET), afterwards=LATER),
         *_each("in part, always", always, THINGS, first=FEW, again=(a.OK, *DOUBTS), afterwards=LATER),
+        *_each("in part, always, allowed to be sent often", always, THINGS, first=(a.ERROR,), again=(a.ERROR,), policy=MANY, afterwards=LATER[:1]),
         *_each("in part, again refused", part, THINGS, first=DOUBTS, again=(a.INVALID, a.CONFLICT, a.FORBIDDEN, a.UNSENT), afterwards=LATER),
         *_each("in part, wide", both, THINGS, first=(a.RESET,), bounds=WIDE, stamped=False, afterwards=LATER[:1]),
         *_each("in part, clocks unknown", both, THINGS, first=(a.RESET,), bounds=None, afterwards=LATER[:1]),
@@ -80,6 +84,8 @@ def _siblings() -> list[SetUp]:
             named = {f"{write}, then {name}": model for write, model in models.items()}
             placed = {f"{write}, then {name}": things[write] for write in models}
             setups += _each(f"{words}, in sequence", named, placed, **facts)
+            echoing = {write: attrs.evolve(model, echoes=True) for write, model in named.items()}
+            setups += _each(f"{words}, in sequence, an answer that echoes", echoing, placed, **facts)
             setups += _each(
                 f"{words}, resumed",
                 named,
@@ -145,7 +151,12 @@ def _creates() -> list[SetUp]:
                 _create(f"times cut {cut}, killed", cuts, first=(a.RESET,), crashes=KILLS),
             ]
         setups.append(_create("another of the host", Listing(tagged=tagged), **few, **THEIRS))
-    return setups
+    longer = Form("mine, and many more words", TAGS[1], worded="mine, and many more words [iv-b")
+    two = Listing(forms=(Form("mine", TAGS[0]), longer))
+    return [
+        *setups,
+        _create("a tag cut off a longer text", two, runs=2, in_turn=False, first=(a.OK, a.RESET)),
+    ]
 
 
 OWN_WORDS = [*_updates(), *_siblings(), *_creates()]

@@ -44,8 +44,8 @@ def judge_reason(setup: SetUp, node: Node, run: Run, done: Done) -> None:
 
 
 def _somebody_acted(setup: SetUp, node: Node, run: Run) -> bool:
-    """Return whether anybody else has changed the thing: a stranger, or, where that is said, a sibling."""
-    return bool(node.touched(setup, run.number)) or any(by != run.number for by, _ in node.world.effects)
+    """Return whether anybody else has changed the thing: a stranger, or a later write of this program."""
+    return bool(node.touched(setup, run.number)) or any(by > run.number for by, _ in node.world.effects)
 
 
 def _attempts(run: Run) -> list[Attempt]:

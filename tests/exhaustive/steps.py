@@ -160,6 +160,7 @@ class Steps:
             and not node.whole_effects(setup, run.number)
             and not node.pending(run.number),
             echo=False,
+            saw=thing[0] if settled and thing else run.saw,
             visible=bool(node.effects(run.number)) and earlier is None,
         )
         begun, claims = run.local(), self._claimed(node, run)

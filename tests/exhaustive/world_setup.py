@@ -164,6 +164,8 @@ class Run(NamedTuple):
     read_late: bool = False  # a good read was started after the windows
     told: bool = False  # the service itself said that it was done
     echo: bool = False  # a later send was answered with 404 or 409, and no good read has followed
+    saw: Any = None  # what the fields that were sent held at its last good read after the windows
+    left: Any = None  # the same, as the process before saw it
     spared: bool = False  # a kill right here was walked already
     steps: int = 0
     live: Done | None = None  # the verdict before it was settled once more
