@@ -15,8 +15,8 @@ from invsvc_async.codec.exact_json import Wire  # noqa: TC001 - cattrs resolves 
 from invsvc_async.reconcile.enums import Bounds, End, Verdict
 
 __all__ = ["FINDINGS", "Absent", "Applied", "Attempt", "Bounds", "CannotTell", "Cause", "Closed", "Decision"]
-__all__ += ["Done", "End", "ErrorFacts", "Event", "Evidence", "Finding", "History", "Holds", "Read"]
-__all__ += ["Reading", "Resumed", "Secret", "Send", "Superseded", "Tick", "Verdict", "Wait"]
+__all__ += ["Done", "End", "ErrorFacts", "Event", "Evidence", "Finding", "History", "Holds", "Partly"]
+__all__ += ["Read", "Reading", "Resumed", "Secret", "Send", "Superseded", "Tick", "Verdict", "Wait"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -135,12 +135,25 @@ class Superseded:
     reason: str
 
 
+@attrs.frozen
+class Partly:
+    """
+    The state shows a part of an update; its other fields are as before.
+
+    ``shown`` is a digest of what the fields that were sent show.  No user-supplied reader returns this.
+    """
+
+    reason: str
+    shown: str
+
+
 # Why a write is not applied, or not known to be, as a code: reports group by it, and choose their advice.
 _NotSent: TypeAlias = Literal["never left", "overtaken", "perhaps overtaken", "only read", "client closed"]
 _NoRead: TypeAlias = Literal["no read", "read refused", "out of time", "list full", "reader"]
 _NoProof: TypeAlias = Literal["may be published", "not visible", "no baseline", "candidates", "too long ago"]
 _Changed: TypeAlias = Literal["changed since", "gone", "perhaps undone"]
-Cause: TypeAlias = Literal["absent", _NotSent, _NoRead, _NoProof, _Changed]
+_Stored: TypeAlias = Literal["other words", "in part"]
+Cause: TypeAlias = Literal["absent", _NotSent, _NoRead, _NoProof, _Changed, _Stored]
 
 
 @attrs.frozen
