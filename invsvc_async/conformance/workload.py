@@ -174,7 +174,7 @@ def from_lines(lines: Iterable[Line]) -> list[Unit]:
     return [tuple(unit) for unit in units.values()]
 
 
-def plan_for(units: Iterable[Unit], *, seed: int, faults: str) -> Plan:
+def plan_for(units: Iterable[Unit], *, seed: int, faults: str, stores: str = "none") -> Plan:
     """Return the initial state that *units* need: every team, webhook and journey that they name."""
     things = {
         (step.operation.partition(".")[0], _target(step), step.arguments.get("team") or HOME)
@@ -186,7 +186,14 @@ def plan_for(units: Iterable[Unit], *, seed: int, faults: str) -> Plan:
         return tuple(sorted((target, team) for kind, target, team in things if kind == resource and target))
 
     teams = tuple(sorted({team for _, _, team in things} - {HOME}))
-    return Plan(seed=seed, faults=faults, teams=teams, webhooks=named("webhooks"), journeys=named("journeys"))
+    return Plan(
+        seed=seed,
+        faults=faults,
+        stores=stores,
+        teams=teams,
+        webhooks=named("webhooks"),
+        journeys=named("journeys"),
+    )
 
 
 def _target(step: Step) -> str | None:
