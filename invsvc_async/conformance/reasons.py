@@ -205,7 +205,8 @@ def _changed(told: Told, happened: Happened) -> str | None:
         return None
     if told.verdict is Verdict.SUPERSEDED:
         return "told as changed by somebody else, and nobody else changed it"
-    if _acted(happened.siblings, told, happened):
+    may_have = any(at <= told.at + TICK for at in happened.newer)
+    if may_have or _acted(happened.siblings, told, happened):
         return None
     return "told as changed by another write, and there was none"
 

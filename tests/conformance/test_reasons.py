@@ -50,6 +50,10 @@ TRUE = {
     "answered with a refusal": (told(REFUSED, "answered", status=409), happened(sent(answered=409))),
     "superseded": (told(SUPERSEDED, "baseline", "changed since"), happened(sent(), others=[5.0])),
     "unknown, as a sibling changed it": (told(MAYBE, "none", "changed since"), happened(sent(), siblings=[5.0])),
+    "unknown, as a newer write may have changed it": (
+        told(MAYBE, "none", "changed since"),
+        happened(sent(), newer=[5.0]),
+    ),
     "gone": (told(MAYBE, "none", "gone"), happened(sent(), states=[{"a": 1}, None])),
     "deleted": (told(YES, "gone"), happened(sent(applied=1.0), states=[{"a": 1}])),
     "in part": (told(MAYBE, "none", "in part"), happened(sent(applied=1.0, stored="in part"))),
