@@ -2,11 +2,13 @@
 Measure what lost answers come to in services of many kinds: how often UNKNOWN, how many requests and seconds.
 
     python -m benchmarks.bench_doubt_worlds               all worlds
-    python -m benchmarks.bench_doubt_worlds old | new     those of services that store letter by letter, or others
+    python -m benchmarks.bench_doubt_worlds old           services that store letter by letter
+    python -m benchmarks.bench_doubt_worlds new           services that store in their own way
     python -m benchmarks.bench_doubt_worlds compare A B   what B, an output of this, has more than A
 
-The first answer to each write is lost, in a way that is drawn from a seed: after the effect, before it, or half a
-second ahead of it.  Times are those of a virtual clock, with the default policy.
+The first answer to each write is lost, in a way that is drawn from a seed: after the effect, before it, or
+half a second ahead of it.  *Twice* counts effects beyond the first of a create.  Times are those of a virtual
+clock, with the default policy.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import asyncio
 import random
 import statistics
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +26,7 @@ import attrs
 from invsvc_async import ApiKey, Client, Verdict
 from invsvc_async.reconcile.history import Attempt, Reading
 from invsvc_async.simulator import Simulator, Stores
-from invsvc_async.simulator.own_words import WORDS
+from invsvc_async.simulator.own_words import WAYS, WORDS
 from tests.support import awkward
 from tests.support.virtual_time import LoopClock, VirtualTimeLoop, service_clock
 
@@ -37,8 +40,20 @@ ROUNDS: Final = 4
 LOSSES: Final = ("apply, then reset", "reset", "late 0.5, then reset")
 EVENTS: Final = ["invoice.failed", "invoice.created"]
 AGO: Final = 10.0  # s before the write, its thing was read: longer than reads may lag
+LETTER_BY_LETTER: Final = Stores()
 OPERATIONS: Final = ("webhooks.create", "webhooks.update", "journeys.update", "webhooks.delete")
-HEAD: Final = ("world", "write", "writes", "unknown", "in s", "requests", "s, mean", "s, most", "verdicts")
+HEAD: Final = (
+    "world",
+    "write",
+    "writes",
+    "unknown",
+    "in s",
+    "requests",
+    "s, mean",
+    "s, most",
+    "twice",
+    "verdicts",
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -46,7 +61,7 @@ class World:
     """A service, and what goes on around the writes."""
 
     name: str
-    stores: Stores = Stores()
+    stores: Stores = LETTER_BY_LETTER
     tagged: bool = False
     plain: bool = False  # values that no service would store in other words
     in_a_row: int = 1  # updates of one thing that are begun at once
@@ -78,8 +93,21 @@ OLD: Final = (
     ),
 )
 _CHANGES: Final = ("webhooks.create", "webhooks.update", "journeys.update")
+
+
+def _that_meet(word: str) -> tuple[str, ...]:
+    """Return the operations whose values are stored in other words by this one."""
+    kinds = set(WAYS[word])
+    fields = {
+        "webhooks.create": {"text", "url", "events", "status"},
+        "webhooks.update": {"text", "events"},
+        "journeys.update": {"text", "graph", "trigger"},
+    }
+    return tuple(operation for operation in _CHANGES if kinds & fields[operation])
+
+
 NEW: Final = (
-    *(World(name=word, stores=Stores(words=(word,)), operations=_CHANGES) for word in WORDS),
+    *(World(name=word, stores=Stores(words=(word,)), operations=_that_meet(word)) for word in WORDS),
     World(name="all words", stores=Stores(words=WORDS), operations=_CHANGES),
     World(name="all words, tagged", stores=Stores(words=WORDS), tagged=True, operations=("webhooks.create",)),
     World(name="half of the words", stores=Stores(words=WORDS, rate=0.5), operations=_CHANGES),
@@ -193,14 +221,16 @@ class Scene:
         self.service.seed_webhook(url=url, description=self._word(), created_at=self.service.clock.now_ms())
 
 
-async def doubts_of(world: World, operation: str, seed: int) -> list[Doubt]:
-    """Return what each write of *operation* took in *world*."""
+async def doubts_of(world: World, operation: str, seed: int) -> tuple[list[Doubt], int]:
+    """Return what each write of *operation* took in *world*, and how many webhooks were made twice."""
     async with (
         Simulator(seed=seed, clock=service_clock(), stores=world.stores) as service,
         Client(service.base_url, ApiKey(service.api_key), clock=LoopClock(), max_concurrency=200) as client,
     ):
         await client.webhooks.list(limit=1)
-        return await Scene(world, operation, seed, service, client).doubts()
+        doubts = await Scene(world, operation, seed, service, client).doubts()
+        made = Counter(str(each.body["url"]) for each in service.ledger.effects("webhooks.create"))
+        return doubts, sum(made.values()) - len(made)
 
 
 @attrs.frozen
@@ -210,7 +240,7 @@ class Figures:
     cells: tuple[str, ...]
 
     @classmethod
-    def of(cls, world: World, operation: str, own: Sequence[Doubt]) -> Figures:
+    def of(cls, world: World, operation: str, own: Sequence[Doubt], twice: int) -> Figures:
         """Return the row of *operation* in *world*, of whose writes *own* tells."""
         unknown = [each.seconds for each in own if each.verdict is Verdict.UNKNOWN]
         counts = {verdict: sum(each.verdict is verdict for each in own) for verdict in Verdict}
@@ -225,6 +255,7 @@ class Figures:
                 f"{statistics.fmean(each.requests for each in own):.2f}",
                 f"{statistics.fmean(seconds):.2f}",
                 f"{max(seconds):.1f}",
+                str(twice),
                 ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count),
             )
         )
@@ -238,24 +269,25 @@ def print_row(cells: Sequence[str]) -> None:
 def main(worlds: Sequence[World]) -> None:
     """Print a row for each world and operation."""
     print_row(HEAD)
-    print_row(["---", "---", *["--:"] * 6, "---"])
+    print_row(["---", "---", *["--:"] * 7, "---"])
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         for world in worlds:
             for operation in world.operations:
-                doubts = [
-                    each for seed in range(ROUNDS) for each in runner.run(doubts_of(world, operation, seed))
-                ]
-                print_row(Figures.of(world, operation, doubts).cells)
+                rounds = [runner.run(doubts_of(world, operation, seed)) for seed in range(ROUNDS)]
+                doubts = [each for found, _ in rounds for each in found]
+                twice = sum(each for _, each in rounds)
+                print_row(Figures.of(world, operation, doubts, twice).cells)
 
 
 def compare(before: Path, after: Path) -> None:
     """Print what *after* has more than *before*: unknown, requests and seconds."""
     old, new = (_rows(each) for each in (before, after))
-    print_row(("world", "write", "unknown before", "after", "requests before", "after", "s before", "after"))
-    print_row(["---", "---", *["--:"] * 6])
+    heads = [word for name in ("unknown", "requests", "s", "twice") for word in (f"{name} before", "after")]
+    print_row(("world", "write", *heads))
+    print_row(["---", "---", *["--:"] * len(heads)])
     for key in old:
         if key in new:
-            pairs = [cell for at in (3, 5, 6) for cell in (old[key][at], new[key][at])]
+            pairs = [cell for at in (3, 5, 6, 8) for cell in (old[key][at], new[key][at])]
             print_row((*key, *pairs))
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
 
+    from invsvc_async.batch.result import Result
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.simulator import Entry
 
@@ -27,6 +28,7 @@ AMBIGUOUS_FROM: Final = 500
 TIMED_OUT: Final = 408
 OVERTAKEN: Final = "a newer write of this program to the same resource was sent"
 SOMEBODY: Final = "somebody else changed"
+MAY_HAVE: Final = "may have changed it"  # whoever says so knows that nothing may have
 
 if TYPE_CHECKING:
     Condition: TypeAlias = Callable[["Told", "Happened"], "str | None"]
@@ -43,7 +45,7 @@ class Told:
 
     ``at`` is when it was heard, and ``read_at`` when the read began on which it rests, in seconds of the
     ledger's clock.  ``status`` is that of the answer by which a write was refused, ``made`` the id of what a
-    create made.
+    create made.  ``overtaken`` says so beside any cause; what was read from a store has no times.
     """
 
     verdict: Verdict
@@ -55,6 +57,8 @@ class Told:
     status: int | None = None
     made: str | None = None
     duplicates: tuple[str, ...] | None = None
+    overtaken: bool = False
+    has_times: bool = True
 
     @classmethod
     def of(
@@ -76,6 +80,23 @@ class Told:
             status=getattr(outcome.error, "status", None),
             made=made if isinstance(made, str) else None,
             duplicates=None if duplicates is None else tuple(map(_id_of, duplicates)),
+            has_times=bool(outcome.history),
+        )
+
+    @classmethod
+    def of_result(cls, result: Result, *, at: float = inf) -> Told:
+        """Return what the *result* of a batch tells.  It has no times."""
+        return cls(
+            verdict=result.verdict,
+            basis=result.basis or None,
+            cause=result.cause,
+            words=result.message,
+            at=at,
+            status=result.status,
+            made=result.thing,
+            duplicates=result.duplicates or None,
+            overtaken=result.overtaken,
+            has_times=False,
         )
 
 
@@ -135,7 +156,7 @@ def contradiction(told: Told, happened: Happened) -> str | None:
 
 def _words(told: Told, happened: Happened) -> str | None:
     """Check what the message says of others."""
-    if OVERTAKEN in told.words:
+    if told.overtaken or OVERTAKEN in told.words:
         return _overtaken(told, happened)
     if SOMEBODY in told.words and not _acted(happened.others, told, happened):
         return "told that somebody else changed it, and nobody else did"
@@ -177,7 +198,7 @@ def _never_sent(told: Told, happened: Happened) -> str | None:
 def _absence(told: Told, happened: Happened) -> str | None:
     """Check that a read after all windows showed none."""
     if told.read_at is None:
-        return "told as absent, and no read is named"
+        return "told as absent, and no read is named" if told.has_times else _none_yet(told, happened)
     doubtful = [each for each in happened.arrived(told.at) if _is_doubtful(each)]
     # It ended for the client after it had arrived.
     over = max((each.received_at + happened.window for each in doubtful), default=-inf)
@@ -186,6 +207,11 @@ def _absence(told: Told, happened: Happened) -> str | None:
     if effects := happened.effects(told.read_at):
         return f"told as absent by a read, and {len(effects)} effects of it had happened"
     return None
+
+
+def _none_yet(told: Told, happened: Happened) -> str | None:
+    effects = happened.effects(told.at)
+    return f"told as absent, and {len(effects)} effects of it had happened" if effects else None
 
 
 def _is_doubtful(entry: Entry) -> bool:
@@ -205,7 +231,7 @@ def _changed(told: Told, happened: Happened) -> str | None:
         return None
     if told.verdict is Verdict.SUPERSEDED:
         return "told as changed by somebody else, and nobody else changed it"
-    may_have = any(at <= told.at + TICK for at in happened.newer)
+    may_have = MAY_HAVE in told.words or any(at <= told.at + TICK for at in happened.newer)
     if may_have or _acted(happened.siblings, told, happened):
         return None
     return "told as changed by another write, and there was none"

@@ -72,6 +72,8 @@ TRUE = {
         told(YES, "match", made="wh_1"),
         happened(sent(applied=1.0), sent(applied=2.0, target="wh_2")),
     ),
+    "absence, from a store": (told(NO, "absence", "absent", has_times=False), happened(sent())),
+    "overtaken, as a flag": (told(NO, overtaken=True), happened(newer=[5.0])),
     "a person has looked": (told(YES, "person"), happened()),
     "nothing is told": (told(NO), happened(sent())),
     "words about somebody else": (
@@ -86,6 +88,11 @@ FALSE = {
     "overtaken by none": (told(NO, "never sent", "overtaken"), happened()),
     "overtaken by one that came later": (told(NO, "never sent", "overtaken"), happened(newer=[21.0])),
     "absence without a read": (told(NO, "absence", "absent"), happened(sent())),
+    "absence, from a store, and it is there": (
+        told(NO, "absence", has_times=False),
+        happened(sent(applied=1.0)),
+    ),
+    "overtaken, as a flag, by none": (told(NO, overtaken=True), happened(sent())),
     "absence within the window": (told(NO, "absence", read_at=15.0), happened(sent(1.0), window=15.0)),
     "absence within the window of a 500": (
         told(NO, None, "absent", read_at=2.0),

@@ -172,7 +172,7 @@ def happened_to(stage: Stage, heard: Heard) -> Happened:
     since = own[0][1].started if own else heard.begun
     history = service.states.get(thing, [])
     return Happened(
-        sends=[_entry(stage, number, sent) for number, sent in own],
+        sends=[entry_of(stage, number, sent) for number, sent in own],
         newer=[
             sent.started for _, sent in sends if sent.thing == thing and _is_newer(stage, sent.writer, heard)
         ],
@@ -192,7 +192,8 @@ def _thing(intent: Intent) -> str:
     return f"/{intent.operation.partition('.')[0]}/{intent.path['id']}"
 
 
-def _entry(stage: Stage, number: int, sent: Sent) -> Entry:
+def entry_of(stage: Stage, number: int, sent: Sent) -> Entry:
+    """Return a send as the ledger of the embedded service would have it."""
     effect = next((each for each in stage.service.effects if each.number == number), None)
     return Entry(
         operation="",
@@ -335,4 +336,4 @@ def _at(moment: float) -> str:
     return f"{moment - START:.3f} s"
 
 
-__all__ = ["broken"]
+__all__ = ["broken", "entry_of"]
