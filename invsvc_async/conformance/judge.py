@@ -210,8 +210,11 @@ class _Own:
                 continue
             asked = Asked(each.operation, each.path_id, each.team, canonical(each.body))
             named = by_sender.get(each.sender or "")
-            for report in by_asked.get(asked, ()) if named is None else (named,):
+            senders = by_asked.get(asked, []) if named is None else [named]
+            for report in senders:
                 self.sends[report.key].append(each)
+            if len(senders) > 1:
+                self.shared.update(report.key for report in senders)
             if each.applied_at is None:
                 continue
             if named is None:
@@ -228,8 +231,6 @@ class _Own:
         if not wanting:
             self.unasked += len(entries)
             return
-        if len(wanting) > 1:
-            self.shared.update(report.key for report in wanting)
         for index, each in enumerate(entries):
             self.effects[wanting[index if index < len(wanting) else 0].key].append(each)
 

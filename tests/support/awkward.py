@@ -18,6 +18,11 @@ def url(number: int, host: str = HOST) -> str:
     return f"https://{host}/In/{number}?z=cafe\u0301\u200b&token=s3cret{number:06d}&a={number}"
 
 
+def longer(url: str) -> str:
+    """Return *url* with an end that each way of storing a URL changes."""
+    return f"{url}/In?z=cafe\u0301\u200b&token=s3cret123456&a=1"
+
+
 def graph(number: int) -> dict[str, Any]:
     """Return a graph that each way of storing one changes."""
     nodes = [
