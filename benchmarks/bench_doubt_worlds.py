@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import statistics
 import sys
 from collections import Counter
@@ -261,15 +262,19 @@ class Figures:
         )
 
 
+WIDTHS: Final = (30, 17, 8, 9, 8, 10, 9, 9, 7)
+
+
 def print_row(cells: Sequence[str]) -> None:
-    """Print one row of a table in Markdown."""
-    print(f"| {' | '.join(cells)} |", flush=True)
+    """Print one row of columns; nothing is a dash."""
+    filled = [cell or "-" for cell in cells]
+    padded = [f"{cell:<{width}}" for cell, width in zip(filled, WIDTHS, strict=False)]
+    print("  ".join([*padded, *filled[len(WIDTHS) :]]).rstrip(), flush=True)
 
 
 def main(worlds: Sequence[World]) -> None:
     """Print a row for each world and operation."""
     print_row(HEAD)
-    print_row(["---", "---", *["--:"] * 7, "---"])
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         for world in worlds:
             for operation in world.operations:
@@ -280,20 +285,25 @@ def main(worlds: Sequence[World]) -> None:
 
 
 def compare(before: Path, after: Path) -> None:
-    """Print what *after* has more than *before*: unknown, requests and seconds."""
-    old, new = (_rows(each) for each in (before, after))
-    heads = [word for name in ("unknown", "requests", "s", "twice") for word in (f"{name} before", "after")]
+    """Print what *after* has more than *before*: unknown, requests, seconds and effects."""
+    old = rows_in(before.read_text())
+    new = rows_in(after.read_text())
+    heads = [word for name in ("unknown", "requests", "s, mean", "twice") for word in (name, "after")]
     print_row(("world", "write", *heads))
-    print_row(["---", "---", *["--:"] * len(heads)])
     for key in old:
-        if key in new:
-            pairs = [cell for at in (3, 5, 6, 8) for cell in (old[key][at], new[key][at])]
-            print_row((*key, *pairs))
+        if key not in new:
+            continue
+        pairs = [
+            row[name] for name in ("unknown", "requests", "s, mean", "twice") for row in (old[key], new[key])
+        ]
+        print_row((*key, *pairs))
 
 
-def _rows(file: Path) -> dict[tuple[str, str], list[str]]:
-    lines = [line.strip("| ").split(" | ") for line in file.read_text().splitlines() if line.startswith("| ")]
-    return {(cells[0], cells[1]): cells for cells in lines[2:] if len(cells) >= len(HEAD) - 1}
+def rows_in(printed: str) -> dict[tuple[str, str], dict[str, str]]:
+    """Return the rows that `main` printed, by world and operation."""
+    lines = [re.split(r"\s{2,}", line.strip()) for line in printed.splitlines()]
+    found = [dict(zip(HEAD, cells, strict=True)) for cells in lines if len(cells) == len(HEAD)]
+    return {(row["world"], row["write"]): row for row in found if row["world"] != HEAD[0]}
 
 
 if __name__ == "__main__":
