@@ -18,8 +18,9 @@ import aiohttp
 import attrs
 
 from invsvc_async.client import Client
-from invsvc_async.conformance.judge import Answer, Asked, Judgement, Report, judge, sender_of
+from invsvc_async.conformance.judge import Judgement, judge
 from invsvc_async.conformance.reasons import Told
+from invsvc_async.conformance.reports import Answer, Asked, Report, sender_of
 from invsvc_async.conformance.workload import Step, Unit, request_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.resources.by_name import called

@@ -12,7 +12,7 @@ from invsvc_async.conformance.states import effect_at
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.conformance.judge import Report
+    from invsvc_async.conformance.reports import Report
     from invsvc_async.conformance.states import States
     from invsvc_async.simulator import Entry
 

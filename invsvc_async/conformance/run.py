@@ -16,8 +16,8 @@ from invsvc_async.api.json_values import is_object
 from invsvc_async.client import Client
 from invsvc_async.codec import envelope
 from invsvc_async.conformance.client_runs import ClientRun
-from invsvc_async.conformance.judge import Asked, Report
 from invsvc_async.conformance.reasons import Told
+from invsvc_async.conformance.reports import Asked, Report
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Unit, made_up, plan_for, request_of
 from invsvc_async.errors import InvsvcError

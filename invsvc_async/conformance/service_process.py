@@ -89,8 +89,11 @@ class Embedded:
 
 def _entry(plain: dict[str, Any]) -> Entry:  # Any: JSON, in which each number with a point is a Decimal
     """Return the entry of the ledger that *plain* describes."""
-    times = {name: None if plain[name] is None else float(plain[name]) for name in _TIMES}
-    return Entry(**plain | times)
+    entry = Entry(**plain)
+    for name in _TIMES:
+        if plain[name] is not None:
+            setattr(entry, name, float(plain[name]))
+    return entry
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ import attrs
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.file_check import BadLine, Line, check_line, read_lines
 from invsvc_async.client import Client
-from invsvc_async.conformance.judge import sender_of
+from invsvc_async.conformance.reports import sender_of
 from invsvc_async.conformance.service_process import Plan
 from invsvc_async.simulator.ledger import SENDER
 from invsvc_async.transport.credentials import ApiKey

@@ -5,8 +5,9 @@ import itertools
 import attrs
 import pytest
 
-from invsvc_async.conformance.judge import Asked, Report, canonical, judge, sender_of
+from invsvc_async.conformance.judge import judge
 from invsvc_async.conformance.reasons import Told
+from invsvc_async.conformance.reports import Asked, Report, canonical, sender_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator import Entry
 

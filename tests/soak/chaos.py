@@ -26,8 +26,8 @@ import attrs
 from invsvc_async import ApiKey, Client, Intent, Outcome, ReconcilePolicy, Timeouts, Verdict
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.conformance.client_runs import ClientRun, send_all
-from invsvc_async.conformance.judge import Asked, Judgement, Report
 from invsvc_async.conformance.reasons import Told
+from invsvc_async.conformance.reports import Asked, Report
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Step, Unit, made_up, plan_for
 from invsvc_async.resources.by_name import as_write
@@ -39,6 +39,8 @@ from tests.support.watching import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from invsvc_async.conformance.judge import Judgement
 
 FAULTS = "rate=0.25,reads=0.1,late=1.0"
 OWN_WAYS = f"words={'+'.join(each.replace(' ', '-') for each in WORDS)},rate=0.15,partly=0.1,twice=0.1"
