@@ -10,6 +10,8 @@ import contextlib
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from invsvc_async.conformance.reasons import Happened, Told, contradiction
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator import Entry
@@ -152,8 +154,10 @@ def _true(stage: Stage, heard: Heard) -> Iterator[str]:
 
 def _reasoned(stage: Stage, heard: Heard) -> Iterator[str]:
     """Rule 22: the reason is true, too."""
-    happened = happened_to(stage, heard)
-    if (why := contradiction(Told.of(heard.outcome, at=heard.at), happened)) is not None:
+    told = Told.of(heard.outcome, at=heard.at)
+    if stage.scene.rivals:  # no client can tell its own webhook from an equal one
+        told = attrs.evolve(told, duplicates=None)
+    if (why := contradiction(told, happened_to(stage, heard))) is not None:
         evidence = heard.outcome.evidence
         yield (
             f"22: {heard.writer} ({heard.how} by {heard.client}, at {_at(heard.at)}) is {heard.verdict}, "
