@@ -112,7 +112,8 @@ class Happened:
     ``sends`` are its own requests; ``newer`` is when newer writes of the program to the same thing arrived,
     or may have; ``others`` when somebody else changed the thing, and ``siblings`` when other writes of the
     program did; ``states`` what the thing was since the first send, and ``wanted`` the fields that were sent.
-    ``window`` is the shortest time after a lost answer in which an effect may still come.
+    ``window`` is the shortest time after a lost answer in which an effect may still come.  A service that
+    *echoes* answers with what was sent, so what is there may be in other words since an earlier write.
     """
 
     sends: Sequence[Entry] = ()
@@ -123,6 +124,7 @@ class Happened:
     wanted: Mapping[str, Any] | None = None
     since: float = -inf
     window: float = 0.0
+    echoes: bool = False
 
     def arrived(self, until: float) -> list[Entry]:
         """Return its requests that had arrived by *until*."""
@@ -264,6 +266,8 @@ def _is_mixed(happened: Happened) -> bool:
 
 
 def _other_words(told: Told, happened: Happened) -> str | None:
+    if happened.echoes:
+        return None
     own = any(each.stored in ("other words", "in part") for each in happened.effects(told.at))
     acted = _acted(happened.others, told, happened) or _acted(happened.siblings, told, happened)
     return None if own or acted else "told as stored in other words, and it never was"

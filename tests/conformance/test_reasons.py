@@ -63,6 +63,7 @@ TRUE = {
     ),
     "other words": (told(MAYBE, "none", "other words"), happened(sent(applied=1.0, stored="other words"))),
     "other words, by others": (told(MAYBE, "none", "other words"), happened(sent(), others=[2.0])),
+    "other words, where answers echo": (told(MAYBE, "none", "other words"), happened(sent(), echoes=True)),
     "further effects": (
         told(YES, "match", made="wh_1", duplicates=("wh_2",)),
         happened(sent(applied=1.0), sent(applied=2.0, target="wh_2")),

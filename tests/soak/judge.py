@@ -65,7 +65,8 @@ class Truth(States):
     What the ledger says, by write and by thing.
 
     *initial* are the states of the things that were there before the first write; *siblings* the writes, whose
-    requests it attributes to runs; *lag* is how far behind, in seconds, a read may be.
+    requests it attributes to runs; *lag* is how far behind, in seconds, a read may be; the service *echoes* if its
+    answers show what was sent, whatever it stored.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class Truth(States):
         siblings: Iterable[Sibling] = (),
         *,
         lag: float = 0.0,
+        echoes: bool = False,
     ) -> None:
         self.lag = lag
+        self.echoes = echoes
         entries = self.entries = list(ledger)
         super().__init__(entries, initial)
         self.requests = {sent.name: sent for sibling in siblings for sent in sibling.sent}
@@ -261,6 +264,7 @@ def _happened(sibling: Sibling, heard: Heard, truth: Truth) -> Happened:
         wanted=sibling.wanted,
         since=since - truth.lag,
         window=SHORTEST_WINDOW,
+        echoes=truth.echoes,
     )
 
 

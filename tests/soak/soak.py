@@ -259,7 +259,7 @@ async def soak(loop: VirtualLoop, world: World, *, seed: int, writes: int, tls: 
             requests, ledger = service.arrivals(), service.ledger.entries
     return Soaked(
         siblings=run.siblings,
-        truth=Truth(ledger, initial, run.siblings, lag=world.lag),
+        truth=Truth(ledger, initial, run.siblings, lag=world.lag, echoes=world.stores.echoes),
         requests=requests,
         most_hooks=around.most_hooks,
         kills=run.kills,
