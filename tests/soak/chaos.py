@@ -18,7 +18,7 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import attrs
@@ -27,10 +27,12 @@ from invsvc_async import ApiKey, Client, Intent, Outcome, ReconcilePolicy, Timeo
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.conformance.client_runs import ClientRun, send_all
 from invsvc_async.conformance.reasons import Told
-from invsvc_async.conformance.reports import Asked, Report
+from invsvc_async.conformance.reports import Asked, Report, sender_of
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Step, Unit, made_up, plan_for
-from invsvc_async.resources.by_name import as_write
+from invsvc_async.resources.by_name import called
+from invsvc_async.settings import CallOptions
+from invsvc_async.simulator.ledger import SENDER
 from invsvc_async.simulator.own_words import WORDS
 from tests.soak.report import without_numbers
 from tests.support import awkward
@@ -40,6 +42,7 @@ from tests.support.watching import Watch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from invsvc_async import Write
     from invsvc_async.conformance.judge import Judgement
 
 FAULTS = "rate=0.25,reads=0.1,late=1.0"
@@ -96,7 +99,8 @@ class Soak:
 
     async def send(self, step: Step) -> Report:
         """Do one write, cancelled or not, to a verdict."""
-        write = as_write(self.client, step.operation, step.arguments)
+        options = CallOptions(headers={SENDER: sender_of(step.key)})  # its intent keeps them
+        write: Write[Any] = called(self.client, step.operation, step.arguments, options=options)
         if self.chance.random() < 0.5:  # the other half of the creates is known by its time alone
             write = write.tagged()
         asked = Asked.of(write.intent, home=self.home)
