@@ -9,12 +9,13 @@ from contextlib import closing
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from unittest.mock import patch
 
 import asyncpg
 
-from invsvc_async.durable.journal import ClientJournal
-from invsvc_async.durable.tables import Opening
+from invsvc_async.durable import sqlite_store
+from invsvc_async.durable.sqlite_store import DIALECT
+from invsvc_async.durable.store import file_at
+from invsvc_async.durable.tables import Opening, create
 from tests.exhaustive.batches.journals import ScriptedFile, ScriptedPostgres, ScriptedWriter, Server
 from tests.walk.signals import no_signal
 
@@ -74,22 +75,47 @@ def with_lost_reply(act: Callable[[Any], Awaitable[T]]) -> Callable[[Any], Await
     return lost
 
 
+@cache
+def _new_file(kind: str) -> bytes:
+    """Return a file with the tables of a store of *kind*, which no process has opened yet: to make it takes long."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "new.db"
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            DIALECT.run(connection, create(opening_of(kind)))
+            connection.execute(f"PRAGMA application_id = {sqlite_store._APPLICATION}")
+        return path.read_bytes()
+
+
+def opening_of(kind: str) -> Opening:
+    """Return how a file of *kind* is opened."""
+    return file_at("run.db", kind).how
+
+
 class WalkFile:
     """A file, which one process at a time opens."""
 
     is_shared = False
 
-    def __init__(self, stage: WalkStage) -> None:
-        self.stage = stage
+    def __init__(self, kind: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="walk")
         self.path = Path(self._folder.name) / "run.db"
+        self.beside = self.path  # the file with the entries
+        if kind != "outbox":
+            self.path.write_bytes(_new_file(kind))
 
-    def store(self, _run: str, how: Opening) -> ScriptedFile:
-        return ScriptedFile(self.path, how)
+    def store(self, _run: str, kind: str) -> ScriptedFile:
+        """Return the store of *kind* that a process opens."""
+        return self.store_at(self.path, kind)
+
+    def store_at(self, path: Path, kind: str, **_: bool) -> ScriptedFile:
+        """Return the store of *kind* in the file at *path*."""
+        self.beside = path
+        return ScriptedFile(path, opening_of(kind))
 
     def fetch(self, text: str) -> list[Any]:
         """Return the rows of a statement; none if there are no tables yet."""
-        with closing(sqlite3.connect(self.path)) as connection:
+        with closing(sqlite3.connect(self.beside)) as connection:
             if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone():
                 return []
             return connection.execute(text.format(s="")).fetchall()
@@ -104,22 +130,16 @@ class WalkDatabase:
     is_shared = True
 
     def __init__(self, stage: WalkStage, kind: str) -> None:
-        self.stage = stage
+        self._stage = stage
         self.ears: list[Callable[[str], None]] = []
         self.server = server(kind)
         self.server.empty()
 
-    def store(self, run: str, _how: Opening) -> WalkPostgres:
-        return WalkPostgres(self.stage, self.ears, run, self.server)
+    def store(self, run: str, _kind: str) -> WalkPostgres:
+        return WalkPostgres(self._stage, self.ears, run, self.server)
 
     def fetch(self, text: str) -> list[Any]:
         return self.server.fetch(text)
 
     def close(self) -> None:
         """Do nothing."""
-
-
-def client_journal(store: Any) -> ClientJournal:
-    """Return the journal of a client, in *store*."""
-    with patch("invsvc_async.durable.journal.store_at", lambda *_: store):
-        return ClientJournal("postgresql://walk?namespace=walk")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED)
 FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
+DONE = 2  # of an entry's states
 OVERTAKEN = ("overtaken", "perhaps overtaken")
 
 
@@ -71,11 +72,12 @@ def _ended(stage: WalkStage) -> Iterator[str]:
 
 
 def _lost(stage: WalkStage) -> Iterator[str]:
-    last = {told.writer for told in stage.heard if told.client == "last"}
+    told = {told.writer for told in stage.told}
     failed = {key for name, key, _ in stage.errors if name == "last"}
     for write in stage.program.writes:
-        if write.key not in last | failed:
-            yield f"lost: {write.key} has no verdict: {stage.states.get(write.key)}"
+        state, verdict = stage.states.get(write.key, (None, None))
+        if write.key not in failed and (write.key not in told or state != DONE):
+            yield f"lost: {write.key} has no verdict, or nobody was told: {state}, {verdict}"
 
 
 def _effects(stage: WalkStage) -> Iterator[str]:
@@ -84,7 +86,7 @@ def _effects(stage: WalkStage) -> Iterator[str]:
         effects = [effect for effect in service.effects if effect.writer == write.key]
         if len(effects) > 1:
             yield f"twice: {write.key} took effect {len(effects)} times"
-        for told in stage.heard:
+        for told in stage.told:
             if told.writer != write.key:
                 continue
             if told.verdict is Verdict.SUPERSEDED:
@@ -108,8 +110,8 @@ def _newer(stage: WalkStage, key: str) -> list[str]:
 
 
 def _reasons(stage: WalkStage) -> Iterator[str]:
-    for told in stage.heard:
-        cause, key = told.outcome.evidence.cause, told.writer
+    for told in stage.told:
+        cause, key = told.cause, told.writer
         if told.verdict is Verdict.NOT_APPLIED and cause in OVERTAKEN:
             newer = _newer(stage, key)
             arrived = {sent.writer for sent in stage.service.sends if sent.started <= told.at}
@@ -154,7 +156,7 @@ def _started(stage: WalkStage) -> Iterator[str]:
 
 def _final(stage: WalkStage) -> Iterator[str]:
     final: dict[str, tuple[Verdict, float]] = {}
-    for told in sorted(stage.heard, key=lambda told: told.at):
+    for told in sorted(stage.told, key=lambda told: told.at):
         verdict, at = final.setdefault(told.writer, (told.verdict, told.at))
         if verdict not in FINAL:
             final[told.writer] = told.verdict, told.at
@@ -173,10 +175,10 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
     sent = {each.writer for each in stage.service.sends}
     for write in stage.program.writes:
         key = write.key
-        told = [told for told in stage.heard if told.writer == key and told.client == "last"]
+        told = [told for told in stage.told if told.writer == key]
         if not told or told[-1].verdict is not Verdict.UNKNOWN:
             continue
         line = _line(stage, key)
         beside = {other for other in sent if other != key and _line(stage, other) == line}
         if not beside:
-            yield f"unknown: {key} stays UNKNOWN, and nothing stood in the way: {told[-1].outcome.message}"
+            yield f"unknown: {key} stays UNKNOWN, and nothing stood in the way: {told[-1].message}"

@@ -66,6 +66,6 @@ def told(stage: WalkStage) -> list[str]:
             lines.append((process.hit, f"{process.name}: {how}"))
         if process.ended is not None:
             lines.append((process.ended, f"{process.name} is gone"))
-    for each in stage.heard:
-        lines.append((each.at, f"{each.client} is told that {each.writer} is {each.verdict}: {each.outcome.message}"))
+    for each in stage.told:
+        lines.append((each.at, f"{each.client} is told that {each.writer} is {each.verdict}: {each.message}"))
     return [f"{at - START:9.3f} {words}" for at, words in sorted(lines, key=lambda line: line[0])]

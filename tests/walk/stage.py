@@ -10,52 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.durable.key_names import key_in
-from invsvc_async.durable.tables import Opening
-from invsvc_async.errors import ConfigurationError, JournalError
-from invsvc_async.reconcile.history import Verdict
-from tests.exhaustive.batches.stage import BatchStage, Told
-from tests.interleavings.execution import Member
+from tests.exhaustive.batches.stage import BatchStage
 from tests.interleavings.loop import START
 from tests.interleavings.scene import Scene
 from tests.interleavings.service import SERVER, Service
-from tests.walk.journals import WalkDatabase, WalkFile, client_journal
+from tests.walk.errors import SILENT_ERRORS
+from tests.walk.journals import WalkDatabase, WalkFile
 from tests.walk.loop import WalkLoop
+from tests.walk.process import Process
 from tests.walk.program import Life, Program, offset
 from tests.walk.signals import Signal, SoftLimitError
-from tests.walk.wire import Fates, WalkWire, hook_id, made_by, seed
+from tests.walk.uses import USES, Told
+from tests.walk.wire import Fates, WalkWire, hook_id, seed
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
+    from invsvc_async.batch.result import Result
     from invsvc_async.reconcile.outcome import Outcome
+    from tests.interleavings.execution import Member
+    from tests.walk.uses import Use
 
 QUICK = (0.0005, 0.004)  # s that a transaction takes at least and at most, before and after its commit
 USUAL = 0.002  # s
 SLOW = 1.2  # s
-AN_HOUR = 3600.0  # s
-ROUNDS = 4  # how often the last process runs what has no final verdict
-SILENT_ERRORS = (ConfigurationError, JournalError)
-_FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
-
-
-@attrs.define(eq=False)
-class Process:
-    """One process of a program."""
-
-    life: Life
-    member: Member
-    store: Any
-    begun: float
-    ended: float | None = None  # when nothing of it runs any more
-    hit: float | None = None  # when its end came from outside
-    main: asyncio.Task[Any] | None = None
-    transactions: int = 0
-    claimed: frozenset[str] | None = None  # the keys in the journal when it was hit
-
-    @property
-    def name(self) -> str:
-        return self.life.name
+SENDING = 1  # of an entry's states
 
 
 @attrs.define(eq=False)
@@ -65,9 +42,9 @@ class WalkStage(BatchStage):
     program: Program = attrs.field(kw_only=True)
     lives: dict[str, Process] = attrs.field(factory=dict)
     asked: list[tuple[float, str, str]] = attrs.field(factory=list)  # when which process began a run of which key
+    told: list[Told] = attrs.field(factory=list)
     errors: list[tuple[str, str, Exception]] = attrs.field(factory=list)  # of which process, in the run of which key
     may_have_sent: set[str] = attrs.field(factory=set)  # keys that were being sent when their process was hit
-    pruned: list[tuple[str, int]] = attrs.field(factory=list)
     _chance: Random = attrs.field(factory=Random)
     _limited: set[asyncio.Task[Any] | None] = attrs.field(factory=set)
 
@@ -88,8 +65,8 @@ class WalkStage(BatchStage):
     # --- its world
 
     def open_journal(self) -> WalkFile | WalkDatabase:
-        kind = {"keys": "journal"}.get(self.program.use, self.program.use)
-        return WalkDatabase(self, kind) if self.program.journal == "database" else WalkFile(self)
+        kind = USES[self.program.use].kind
+        return WalkDatabase(self, kind) if self.program.journal == "database" else WalkFile(kind)
 
     def database_time(self) -> float:
         """Return the time of day of the database (s)."""
@@ -130,25 +107,22 @@ class WalkStage(BatchStage):
         self.loop.call_later(life.gap, self._start, life, context=Context())
 
     def _start(self, life: Life) -> None:
-        run = f"{life.name}/run"
-        how = Opening("journal")
-        store = self.journal.store(run, how)
-        journal = client_journal(store)
-        member = self.client(life.name, program="keys", journal=journal, deadline=life.deadline)  # type: ignore[arg-type]
-        wire = WalkWire(self.service, life.name)
-        wire.stage = self
-        member.wire = wire
-        member.state.transport, member.state.random, member.state.on_secret = wire, _half, _nothing
-        process = self.lives[life.name] = Process(life, member, store, self.loop.now)
+        process = self.lives[life.name] = Process(life, self.loop.now)
+        process.use = USES[self.program.use].of(self, process)
         if life.end is not None and life.end.how == "raise":
             self.loop.signals[life.name] = Signal(life.end.file, life.end.step or 1)
         elif life.end is not None and life.end.step is None:
             self.loop.call_later(life.end.at, self._hit, process, context=Context())
-        process.main = self.start(run, self._live(process))
+        process.main = self.start(f"{life.name}/run", self._live(process))
 
-    def start(self, name: str, run: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a run of a process, in a context of its own."""
-        return super().start(name, run)
+    def member(self, life: Life, **how: Any) -> Member:
+        """Return the client of a process."""
+        member = self.client(life.name, program=self.program.use, deadline=life.deadline, **how)
+        wire = WalkWire(self.service, life.name)
+        wire.stage = self
+        member.wire = wire
+        member.state.transport, member.state.random, member.state.on_secret = wire, _half, _nothing
+        return member
 
     def _before_step(self, name: str, steps: int) -> bool:
         """End a process before its next step, if its program says so."""
@@ -165,79 +139,59 @@ class WalkStage(BatchStage):
 
     async def _live(self, process: Process) -> None:
         try:
-            async with process.member.client:
-                await self._work(process)
+            await process.use.live(process)
         except SoftLimitError:
             self._note_hit(process)
         except asyncio.CancelledError:
             if process.hit is None:
                 raise
         except SILENT_ERRORS as error:
-            self.errors.append((process.name, "", error))
+            self.note_error(process, "", error)
         self._over(process)
 
-    async def _work(self, process: Process) -> None:
-        life = process.life
-        if life.prunes is not None:
-            self.start(f"{life.name}/prune", self._prune(process, life.prunes))
-        keys = list(life.keys)
-        rounds = ROUNDS if life.name == "last" else 1
-        for _ in range(rounds):
-            if not keys:
-                return
-            await self._round(process, keys)
-            told = {told.writer: told.outcome for told in self.heard if told.client == life.name}
-            keys = [key for key in keys if key not in told or not _is_settled(told[key])]
+    def unsettled(self, process: Process) -> list[str]:
+        """Return which of the keys of *process* have no verdict that another run would leave as it is."""
+        last = {told.writer: told for told in self.told}
+        return [key for key in process.life.keys if key not in last or not last[key].is_settled]
 
-    async def _round(self, process: Process, keys: list[str]) -> None:
-        how = process.life.how
-        if how == "one by one":
-            for key in keys:
-                await self._run(process, key)
-            return
-        tasks = []
-        try:
-            for key in keys:
-                tasks.append(asyncio.create_task(self._run(process, key)))
-                if how == "apart":
-                    await asyncio.sleep(0.05)
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                await asyncio.wait(tasks)
-
-    async def _run(self, process: Process, key: str) -> None:
-        """Run the write under *key*, and note what it was told."""
-        task, life = asyncio.current_task(), process.life
-        for cancelled, at in life.cancels:
-            if cancelled == key and task is not None:
+    def limit(self, process: Process, key: str, task: asyncio.Task[Any]) -> None:
+        """Cancel *task*, a run of *key*, as a time limit does, if the program says so."""
+        for limited, at in process.life.cancels:
+            if limited == key:
                 self.loop.call_later(at, self._limit, process, task, context=Context())
-        begun = self.loop.now
-        write = made_by(process.member, self.program.write(key)).keyed(key)
-        self.asked.append((begun, process.name, key))
-        try:
-            outcome: Outcome[Any] = await write.outcome()
-        except SILENT_ERRORS as error:
-            self.errors.append((process.name, key, error))
-            return
-        except asyncio.CancelledError:
-            if task not in self._limited or process.hit is not None:
-                raise
-            return
-        self.heard.append(Told(key, "keyed", process.name, begun, self.loop.now, outcome))  # type: ignore[arg-type]
 
     def _limit(self, process: Process, task: asyncio.Task[Any]) -> None:
-        """Cancel one run of a key, as a time limit does."""
         if process.hit is None and not task.done():
             self._limited.add(task)
             task.cancel()
 
-    async def _prune(self, process: Process, at: float) -> None:
-        await asyncio.sleep(at)
-        with suppress(*SILENT_ERRORS):
-            self.pruned.append((process.name, await process.member.client.prune(AN_HOUR)))
+    def was_limited(self, process: Process, task: asyncio.Task[Any]) -> bool:
+        """Return whether *task* was cancelled by its time limit alone."""
+        return task in self._limited and process.hit is None
+
+    # --- what is noted
+
+    def note_asked(self, process: Process, key: str) -> float:
+        """Note that *process* begins a run of *key*; return when."""
+        self.asked.append((self.loop.now, process.name, key))
+        return self.loop.now
+
+    def note_error(self, process: Process, key: str, error: Exception) -> None:
+        """Note that a run, or all of *process*, failed."""
+        self.errors.append((process.name, key, error))
+
+    def note_outcome(self, process: Process, key: str, begun: float, outcome: Outcome[Any]) -> None:
+        """Note what *process* was told of *key*."""
+        evidence = outcome.evidence
+        told = Told(key, process.name, begun, self.loop.now, outcome.verdict, evidence.cause, evidence.basis, outcome.message)
+        self.told.append(told)
+
+    def note_result(self, process: Process, begun: float, result: Result) -> None:
+        """Note a result of a batch, which *process* was given."""
+        told = Told(
+            result.key, process.name, begun, self.loop.now, result.verdict, result.cause, result.basis or "", result.message
+        )
+        self.told.append(told)
 
     # --- ends from outside
 
@@ -262,12 +216,12 @@ class WalkStage(BatchStage):
     def _note_hit(self, process: Process) -> None:
         process.hit = self.loop.now
         rows = self.journal.fetch("SELECT key, state FROM {s}entries")
-        process.claimed = frozenset(key_in(key) for key, _ in rows)
-        self.may_have_sent |= {key_in(key) for key, state in rows if state == 1}
+        process.claimed = frozenset(self._key_of(name) for name, _ in rows)
+        self.may_have_sent |= {self._key_of(name) for name, state in rows if state == SENDING}
 
     async def _close(self, process: Process) -> None:
         with suppress(*SILENT_ERRORS):
-            await process.member.client.aclose()
+            await process.use.close()
 
     def _drop(self, process: Process) -> None:
         """Cancel all tasks of *process*, as the end of an event loop does; then it is gone."""
@@ -288,7 +242,7 @@ class WalkStage(BatchStage):
             return
         process.ended = self.loop.now
         self.loop.dead |= {run for run, _ in self.loop.tasks if run.startswith(f"{process.name}/")}
-        process.store.drop()
+        process.use.drop()
         for number, sent in enumerate(self.service.sends):
             if sent.client == process.name:
                 self.service.end(number)
@@ -310,20 +264,18 @@ class WalkStage(BatchStage):
                     self._bury(name)
             for process in self.lives.values():
                 if process.ended is None:
-                    process.store.drop()
+                    process.use.drop()
             self.states = self._read()
         finally:
             self.journal.close()
 
     def _read(self) -> dict[str, tuple[str, str | None]]:
         rows = self.journal.fetch("SELECT key, state, verdict, place FROM {s}entries")
-        self.places = {key_in(key): place for key, _, _, place in rows}
-        return {key_in(key): (state, verdict) for key, state, verdict, _ in rows}
+        self.places = {self._key_of(name): place for name, _, _, place in rows}
+        return {self._key_of(name): (state, verdict) for name, state, verdict, _ in rows}
 
-
-def _is_settled(outcome: Outcome[Any]) -> bool:
-    """Return whether another run under the key would change nothing."""
-    return outcome.verdict in _FINAL or outcome.evidence.cause in ("overtaken", "perhaps overtaken")
+    def _key_of(self, name: str) -> str:
+        return USES[self.program.use].key_of(name)
 
 
 def _half() -> float:
@@ -332,6 +284,3 @@ def _half() -> float:
 
 def _nothing(*_: object) -> None:
     """Do nothing."""
-
-
-

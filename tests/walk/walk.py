@@ -96,7 +96,7 @@ def walk(
             stage, wrong = play(program)
             found.histories += 1
             found.worlds.add(world_of(program))
-            found.verdicts.update(str(told.verdict) for told in stage.heard)
+            found.verdicts.update(str(told.verdict) for told in stage.told)
             by_rule = {rule_of(words): words for words in reversed(asked.of(wrong))}
             for rule, words in by_rule.items():
                 found.rules[rule] += 1
