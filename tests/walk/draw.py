@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 from msgspec.structs import replace
 
 from tests.walk.program import End, Life, Program, Write
@@ -33,19 +34,38 @@ def drawn(
     return _reduced(program, without) if without else program
 
 
+@attrs.frozen
+class _Taste:
+    """How much of each kind of event a program has: shares, each of them 0 in half of all programs."""
+
+    ends: float
+    clocks: float
+    replies: float
+    fates: float
+    reads: float
+    cancels: float
+    prunes: float
+    parts: float  # of the processes run only a part of the keys
+    haste: float  # of them have a short deadline
+
+    @classmethod
+    def of(cls, chance: Random) -> _Taste:
+        """Return one that *chance* draws."""
+        return cls(*(chance.choice((0.0, 0.0, 0.0, 0.3, 0.9)) for _ in attrs.fields(cls)))
+
+
 def _drawn(chance: Random, journals: tuple[Journal, ...], uses: tuple[Use, ...]) -> Program:
-    journal, use = chance.choice(journals), chance.choice(uses)
+    journal, use, taste = chance.choice(journals), chance.choice(uses), _Taste.of(chance)
+    taste = attrs.evolve(taste, ends=chance.choice((0.0, 0.5, 0.9, 0.9)))
     writes = _writes(chance)
-    lives = _lives(chance, journal, [write.key for write in writes])
-    steps = _steps(chance, 0.1) if journal == "database" else ()
     return Program(
         journal=journal,
         use=use,
         writes=writes,
-        lives=lives,
-        fates=_fates(chance, writes),
-        reads=_reads(chance),
-        wall=steps,
+        lives=_lives(chance, taste, journal, [write.key for write in writes]),
+        fates=_fates(chance, taste, writes),
+        reads=_reads(chance, taste),
+        wall=_steps(chance, taste.clocks / 2) if journal == "database" else (),
         order=chance.randrange(1, 10**6) if chance.random() < 0.5 else 0,
         jitter=chance.randrange(1, 10**6) if journal == "database" and chance.random() < 0.7 else 0,
     )
@@ -80,7 +100,7 @@ def _reduced(program: Program, without: tuple[str, ...]) -> Program:
 
 def _writes(chance: Random) -> tuple[Write, ...]:
     things = chance.choice((1, 1, 1, 2, 2, 3))
-    many = chance.choice((1, 2, 2, 3, 3, 4, 5, 6))
+    many = chance.choice((1, 2, 2, 2, 3, 3, 4, 6))
     kinds: list[Kind] = chance.choices(("rename", "change"), k=things)
     found: list[Write] = []
     for number in range(many):
@@ -94,93 +114,93 @@ def _writes(chance: Random) -> tuple[Write, ...]:
     return tuple(found)
 
 
-def _lives(chance: Random, journal: Journal, keys: list[str]) -> tuple[Life, ...]:
-    count = chance.choice((1, 1, 2, 2, 3))
+def _lives(chance: Random, taste: _Taste, journal: Journal, keys: list[str]) -> tuple[Life, ...]:
     lives: list[Life] = []
-    for number in range(1, count + 1):
-        name = f"p{number}"
+    for number in range(1, chance.choice((1, 1, 2, 2, 3)) + 1):
         after: tuple[str, ...] = ()
         if lives and (journal == "file" or chance.random() < 0.5):
             after = (lives[-1].name,)
-        lives.append(
-            Life(
-                name,
-                _chosen(chance, keys),
-                how=chance.choice(("one by one", "at once", "at once", "at once", "apart")),
-                after=after,
-                gap=chance.choice((0.0, 0.0, 0.01, 0.1, 0.5, 2.0, 9.0)),
-                end=_end(chance) if chance.random() < 0.7 else None,
-                cancels=_cancels(chance, keys),
-                wall=_steps(chance, 0.2),
-                lost=_numbers(chance, 0.15) if journal == "database" else (),
-                slow=_numbers(chance, 0.15) if journal == "database" else (),
-                deadline=chance.choice((40.0, 40.0, 40.0, 1.0, 5.0)),
-                prunes=chance.uniform(0.0, 9.0) if chance.random() < 0.08 else None,
-            )
-        )
+        lives.append(_life(chance, taste, f"p{number}", journal, keys, after))
     everything = tuple(keys)
     if chance.random() < 0.4:
         everything = tuple(chance.sample(keys, len(keys)))
-    how = chance.choice(("one by one", "at once", "apart"))
-    last = Life("last", everything, how=how, after=tuple(life.name for life in lives), wall=_steps(chance, 0.1))
+    last = Life(
+        "last",
+        everything,
+        how=chance.choice(("one by one", "at once", "apart")),
+        after=tuple(life.name for life in lives),
+        gap=chance.choice((0.0, 0.0, 0.5, 9.0)),
+        wall=_steps(chance, taste.clocks / 2),
+    )
     return (*lives, last)
 
 
-def _chosen(chance: Random, keys: list[str]) -> tuple[str, ...]:
-    match chance.random():
-        case share if share < 0.6:
-            return tuple(keys)
-        case share if share < 0.75:
+def _life(
+    chance: Random, taste: _Taste, name: str, journal: Journal, keys: list[str], after: tuple[str, ...]
+) -> Life:
+    is_shared = journal == "database"
+    return Life(
+        name,
+        _chosen(chance, taste, keys),
+        how=chance.choice(("one by one", "at once", "at once", "at once", "apart")),
+        after=after,
+        gap=chance.choice((0.0, 0.0, 0.01, 0.1, 0.5, 2.0, 9.0)),
+        end=_end(chance) if chance.random() < taste.ends else None,
+        cancels=((chance.choice(keys), _moment(chance)),) if chance.random() < taste.cancels else (),
+        wall=_steps(chance, taste.clocks),
+        lost=_numbers(chance, taste.replies) if is_shared else (),
+        slow=_numbers(chance, taste.replies) if is_shared else (),
+        deadline=chance.choice((1.0, 1.0, 5.0)) if chance.random() < taste.haste else 40.0,
+        prunes=_moment(chance) if chance.random() < taste.prunes / 2 else None,
+    )
+
+
+def _chosen(chance: Random, taste: _Taste, keys: list[str]) -> tuple[str, ...]:
+    if chance.random() < taste.parts:
+        return tuple(chance.sample(keys, chance.randint(1, len(keys))))
+    match chance.randrange(4):
+        case 0:
             return tuple(reversed(keys))
-        case share if share < 0.85:
+        case 1:
             return tuple(chance.sample(keys, len(keys)))
-    return tuple(chance.sample(keys, chance.randint(1, len(keys))))
+    return tuple(keys)
 
 
 def _end(chance: Random) -> End:
     how = chance.choice(("kill", "kill", "cancel", "close", "drop", "raise"))
     if how == "raise":
-        file = chance.choice(FILES)
-        return End(how, step=int(10 ** chance.uniform(0.0, 2.7)), file=file)
+        return End(how, step=int(10 ** chance.uniform(0.0, 2.7)), file=chance.choice(FILES))
     if chance.random() < 0.5:
         return End(how, step=int(10 ** chance.uniform(0.3, 2.3)))
-    return End(how, at=round(10 ** chance.uniform(-2.5, 1.0), 3))
+    return End(how, at=_moment(chance))
 
 
-def _cancels(chance: Random, keys: list[str]) -> tuple[tuple[str, float], ...]:
-    if chance.random() > 0.15:
-        return ()
-    return ((chance.choice(keys), round(10 ** chance.uniform(-2.5, 1.0), 3)),)
+def _moment(chance: Random) -> float:
+    """Return some ms to some seconds."""
+    return round(10 ** chance.uniform(-2.5, 1.0), 3)
 
 
 def _steps(chance: Random, share: float) -> tuple[tuple[float, float], ...]:
-    if chance.random() > share:
+    if chance.random() >= share:
         return ()
-    times = chance.choice((1, 1, 2))
-    moments = sorted(round(10 ** chance.uniform(-1.5, 1.2), 3) for _ in range(times))
+    moments = sorted(_moment(chance) for _ in range(chance.choice((1, 1, 2))))
     if chance.random() < 0.6:
         moments[0] = 0.0
     return tuple((moment, chance.choice(CLOCKS)) for moment in moments)
 
 
 def _numbers(chance: Random, share: float) -> tuple[int, ...]:
-    if chance.random() > share:
+    if chance.random() >= share:
         return ()
     return tuple(sorted({chance.randrange(40) for _ in range(chance.choice((1, 1, 2, 4)))}))
 
 
-def _fates(chance: Random, writes: tuple[Write, ...]) -> dict[str, tuple[str, ...]]:
-    if chance.random() < 0.3:
-        return {}
-    sound = chance.choice((0.3, 0.6, 0.9))
-    fates = {}
-    for write in writes:
-        if chance.random() > sound:
-            fates[write.key] = tuple(chance.choices(FATES, k=chance.choice((1, 1, 2, 3))))
-    return fates
+def _fates(chance: Random, taste: _Taste, writes: tuple[Write, ...]) -> dict[str, tuple[str, ...]]:
+    chosen = [write.key for write in writes if chance.random() < taste.fates]
+    return {key: tuple(chance.choices(FATES, k=chance.choice((1, 1, 2, 3)))) for key in chosen}
 
 
-def _reads(chance: Random) -> dict[str, str]:
-    if chance.random() < 0.75:
+def _reads(chance: Random, taste: _Taste) -> dict[str, str]:
+    if chance.random() >= taste.reads:
         return {}
     return {str(chance.randrange(20)): chance.choice(("failed", "slow")) for _ in range(chance.choice((1, 2, 5)))}
