@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 import attrs
 from msgspec.structs import replace
 
+from invsvc_async.simulator.stores import Stores
 from tests.walk.program import End, Life, Program, Write
+from tests.walk.service import IN_PART
 
 if TYPE_CHECKING:
     from random import Random
+
+    from invsvc_async.simulator.stores import Times
 
     from tests.walk.program import Journal, Kind, Use
 
@@ -20,10 +24,14 @@ FILES = (
     "writes/driver", "writes/results", "durable/keys", "durable/key_claims", "durable/journal",
     "durable/leases", "durable/sqlite_store", "durable/postgres_store", "storage/sqlite_writer", "batch/item",
 )  # fmt: skip
+TEXTS = (
+    "nfc", "no markup", "no emoji", "no zero-width", "trimmed", "folded", "masked", "sorted", "cut", "entities"
+)  # fmt: skip
+TIMES: tuple[Times, ...] = ("exact", "exact", "exact", "seconds", "zero", "minute", "day")
 KEYS = "ABCDEFGHIJ"
 
 
-EVENTS = ("signals", "clocks", "replies", "fates", "reads", "cancels", "ends", "prunes")
+EVENTS = ("signals", "clocks", "replies", "fates", "reads", "cancels", "ends", "prunes", "words")
 
 
 def drawn(
@@ -47,6 +55,7 @@ class _Taste:
     prunes: float
     parts: float  # of the processes run only a part of the keys
     haste: float  # of them have a short deadline
+    words: float  # of the programs meet a service that stores in its own way
 
     @classmethod
     def of(cls, chance: Random) -> _Taste:
@@ -63,7 +72,8 @@ def _drawn(chance: Random, journals: tuple[Journal, ...], uses: tuple[Use, ...])
         use=use,
         writes=writes,
         lives=_lives(chance, taste, journal, [write.key for write in writes]),
-        fates=_fates(chance, taste, writes),
+        fates=_fates(chance, taste, writes, words := _words(chance, taste)),
+        stores=words,
         reads=_reads(chance, taste),
         wall=_steps(chance, taste.clocks / 2) if journal == "database" else (),
         order=chance.randrange(1, 10**6) if chance.random() < 0.5 else 0,
@@ -95,6 +105,7 @@ def _reduced(program: Program, without: tuple[str, ...]) -> Program:
         fates={} if "fates" in without else program.fates,
         reads={} if "reads" in without else program.reads,
         wall=() if "clocks" in without else program.wall,
+        stores="" if "words" in without else program.stores,
     )
 
 
@@ -195,9 +206,26 @@ def _numbers(chance: Random, share: float) -> tuple[int, ...]:
     return tuple(sorted({chance.randrange(40) for _ in range(chance.choice((1, 1, 2, 4)))}))
 
 
-def _fates(chance: Random, taste: _Taste, writes: tuple[Write, ...]) -> dict[str, tuple[str, ...]]:
+def _fates(
+    chance: Random, taste: _Taste, writes: tuple[Write, ...], words: str
+) -> dict[str, tuple[str, ...]]:
     chosen = [write.key for write in writes if chance.random() < taste.fates]
-    return {key: tuple(chance.choices(FATES, k=chance.choice((1, 1, 2, 3)))) for key in chosen}
+    among = (*FATES, IN_PART, IN_PART) if words else FATES
+    return {key: tuple(chance.choices(among, k=chance.choice((1, 1, 2, 3)))) for key in chosen}
+
+
+def _words(chance: Random, taste: _Taste) -> str:
+    """Return how the service stores, in the words of ``Stores.parse``."""
+    if chance.random() >= taste.words / 2:
+        return ""
+    stores = Stores(
+        words=tuple(chance.sample(TEXTS, chance.choice((1, 1, 2, 3)))),
+        echoes=chance.random() < 0.3,
+        twice=chance.choice((0.0, 0.0, 0.0, 1.0)),
+        created_at=chance.choice(TIMES),
+        last_updated=chance.choice(TIMES),
+    )
+    return stores.text()
 
 
 def _reads(chance: Random, taste: _Taste) -> dict[str, str]:

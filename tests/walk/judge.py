@@ -84,14 +84,15 @@ def _effects(stage: WalkStage) -> Iterator[str]:
     service = stage.service
     for write in stage.program.writes:
         effects = [effect for effect in service.effects if effect.writer == write.key]
-        if len(effects) > 1:
-            yield f"twice: {write.key} took effect {len(effects)} times"
+        whole = [effect for effect in effects if effect.number not in service.in_part]
+        if len(whole) > 1:
+            yield f"twice: {write.key} took effect {len(whole)} times"
         for told in stage.told:
             if told.writer != write.key:
                 continue
             if told.verdict is Verdict.SUPERSEDED:
                 yield f"stranger: {told.writer} is superseded, and nobody else was there"
-            if told.verdict is Verdict.APPLIED and not any(effect.at <= told.at for effect in effects):
+            if told.verdict is Verdict.APPLIED and not any(effect.at <= told.at for effect in whole):
                 yield f"false: {write.key} is said to be applied, and is not"
             early = [each for each in effects if service.sends[each.number].started < told.at]
             if told.verdict in NO_EFFECT and early:
@@ -170,7 +171,7 @@ def _final(stage: WalkStage) -> Iterator[str]:
 
 def _unknown(stage: WalkStage) -> Iterator[str]:
     """Yield what is UNKNOWN in the end, though all reads were sound, and no other write to the thing was sent."""
-    if stage.program.reads:
+    if stage.program.reads or stage.program.stores:
         return
     sent = {each.writer for each in stage.service.sends}
     for write in stage.program.writes:

@@ -66,6 +66,7 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     fates: dict[str, tuple[str, ...]] = {}  # by key: of its sends, one after the other; then "ok"
     reads: dict[str, str] = {}  # by number: of the reads that are not quick and sound
     wall: tuple[tuple[float, float], ...] = ()  # steps of the database's clock
+    stores: str = ""  # how the service stores what it is sent, as ``Stores.parse`` reads it; "": as it is
     order: int = 0  # a seed: which of several tasks that could go on does; 0: the first
     jitter: int = 0  # a seed: how long transactions take; 0: always as long
 
@@ -80,7 +81,7 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
         runs = sum(len(life.keys) + len(life.cancels) + len(life.lost) + len(life.slow) for life in self.lives)
         clocks = len(self.wall) + sum(len(life.wall) + (life.prunes is not None) for life in self.lives)
         fates = sum(len(fates) for fates in self.fates.values()) + len(self.reads)
-        seeds = bool(self.order) + bool(self.jitter)
+        seeds = bool(self.order) + bool(self.jitter) + 2 * bool(self.stores)
         return 2 * len(self.writes) + 3 * len(self.lives) + ends + runs + clocks + fates + seeds
 
 

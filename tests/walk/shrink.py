@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from invsvc_async.simulator.own_words import WORDS
 from tests.walk.program import End, Life, Program
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ def _smaller(program: Program) -> Iterator[Program]:
         yield replace(program, order=0)
     if program.jitter:
         yield replace(program, jitter=0)
+    if program.stores:
+        yield replace(program, stores="")
+        for part in (parts := program.stores.split(",")):
+            yield replace(program, stores=",".join(each for each in parts if each != part))
+        yield from (replace(program, stores=f"words={word}") for word in WORDS if word in program.stores)
     if program.wall:
         yield replace(program, wall=())
     for name in program.reads:

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from invsvc_async.simulator.stores import Stores
 from tests.exhaustive.batches.stage import BatchStage
 from tests.interleavings.loop import START
 from tests.interleavings.scene import Scene
-from tests.interleavings.service import SERVER, Service
+from tests.interleavings.service import SERVER
 from tests.walk.errors import SILENT_ERRORS
 from tests.walk.journals import WalkDatabase, WalkFile
 from tests.walk.loop import WalkLoop
 from tests.walk.process import Process
 from tests.walk.program import Life, Program, offset
+from tests.walk.service import RICH, WalkService
 from tests.walk.signals import Signal, SoftLimitError
 from tests.walk.uses import USES, Told
-from tests.walk.wire import Fates, WalkWire, hook_id, seed
+from tests.walk.wire import Fates, WalkWire, hook_id, made_by, seed
 
 if TYPE_CHECKING:
     from invsvc_async.batch.result import Result
@@ -40,6 +42,7 @@ class WalkStage(BatchStage):
     """Where one program is played."""
 
     program: Program = attrs.field(kw_only=True)
+    service: WalkService = attrs.field(init=False)
     lives: dict[str, Process] = attrs.field(factory=dict)
     asked: list[tuple[float, str, str]] = attrs.field(factory=list)  # when which process began a run of which key
     told: list[Told] = attrs.field(factory=list)
@@ -58,7 +61,8 @@ class WalkStage(BatchStage):
     def __attrs_post_init__(self) -> None:
         program = self.program
         self.loop = WalkLoop(self.schedule, program.order, self._before_step)
-        self.service = Service(self.loop, {}, self.scene.reads)
+        stores = Stores.parse(program.stores or "none")
+        self.service = WalkService(self.loop, {}, self.scene.reads, stores=stores, seed=program.order)
         self.by_journal = True
         self._chance = Random(program.jitter)
 
@@ -148,6 +152,11 @@ class WalkStage(BatchStage):
         except SILENT_ERRORS as error:
             self.note_error(process, "", error)
         self._over(process)
+
+    def made(self, process: Process, key: str) -> Any:  # Any: of any operation
+        """Return the write under *key*, as *process* makes it."""
+        more = RICH if self.program.stores else ""
+        return made_by(process.member, self.program.write(key), more).keyed(key)
 
     def unsettled(self, process: Process) -> list[str]:
         """Return which of the keys of *process* have no verdict that another run would leave as it is."""

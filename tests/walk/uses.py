@@ -129,7 +129,7 @@ class Keyed:
         assert task is not None
         stage.limit(process, key, task)
         begun = stage.note_asked(process, key)
-        write = made_by(process.member, stage.program.write(key)).keyed(key)
+        write = stage.made(process, key)
         try:
             outcome = await write.outcome()
         except SILENT_ERRORS as error:
@@ -193,7 +193,7 @@ class InBatch:
         async def writes() -> AsyncIterator[Any]:
             for key in keys:
                 stage.note_asked(process, key)
-                yield made_by(process.member, stage.program.write(key)).keyed(key)
+                yield stage.made(process, key)
                 if process.life.how == "apart":
                     await asyncio.sleep(APART)
 
@@ -255,7 +255,7 @@ class InOutbox:
         stage = self.stage
         for key in process.life.keys:
             begun = stage.note_asked(process, key)
-            spec = self.outbox._accepted(made_by(process.member, stage.program.write(key)).keyed(key))
+            spec = self.outbox._accepted(stage.made(process, key))
             await self.entries.insert(None, self.entries.new(spec))
             if process.life.how == "one by one":
                 await self._wait(key, begun)

@@ -129,6 +129,7 @@ def world_of(program: Program) -> tuple[str, ...]:
         "slow replies": any(life.slow for life in program.lives),
         "time limits": any(life.cancels for life in program.lives),
         "prune": any(life.prunes is not None for life in program.lives),
+        "own words": bool(program.stores),
         "fates": bool(program.fates),
         "reads": bool(program.reads),
         "processes at once": any(not life.after for life in program.lives[1:]),

@@ -52,6 +52,17 @@ class WalkWire(Wire):
 
     stage: WalkStage
 
+    def _answer(self, exchange: Exchange, status: int, data: Any, stamp: int | None = None) -> None:
+        if isinstance(data, list):
+            data = self.stage.service.listed(data)
+        super()._answer(exchange, status, data, stamp)
+
+    def _value(self, number: int) -> Any:
+        value, sent = super()._value(number), self.service.sends[number]
+        if self.stage.service.stores.echoes and sent.method in ("PUT", "POST"):
+            return {**value, **sent.body}
+        return value
+
     async def _write(self, exchange: Exchange) -> None:
         stage, service = self.stage, self.service
         body = json.loads(exchange.content) if exchange.content else None
@@ -86,17 +97,22 @@ def seed(service: Service) -> None:
     service.states.clear()
 
 
-def made_by(member: Member, write: Write) -> Any:  # Any: of any operation
-    """Return *write*, as *member* makes it."""
-    client = member.client
+def made_by(member: Member, write: Write, more: str = "") -> Any:  # Any: of any operation
+    """Return *write*, as *member* makes it; with *more* text, it has several fields."""
+    client, text = member.client, f"{write.key}{more}"
+    fields: dict[str, Any] = {}
     match write.kind:
         case "rename":
-            return client.journeys.update(f"j{write.thing + 1}0", name=write.key)
+            if more:
+                fields = {"description": f"of {text}"}
+            return client.journeys.update(f"j{write.thing + 1}0", name=text, **fields)
         case "change":
-            return client.webhooks.update(hook_id(write.thing), description=write.key)
+            if more:
+                fields = {"url": f"https://a.example/{write.key}?b=1&a=2"}
+            return client.webhooks.update(hook_id(write.thing), description=text, **fields)
         case "create":
             return client.webhooks.create(
-                url=f"https://a.example/{write.thing}", events=EVENTS, description=write.key
+                url=f"https://a.example/{write.thing}", events=EVENTS, description=text
             )
         case "remove":
             return client.webhooks.delete(hook_id(write.thing))
