@@ -53,7 +53,7 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: tuple[int, ...] = ()  # numbers of its transactions whose reply is lost
     slow: tuple[int, ...] = ()  # numbers of its transactions that are slow to answer
     deadline: float = 40.0  # s of its policy
-    prunes: float | None = None  # when it prunes what is older than an hour
+    prunes: float | None = None  # s after its work that it prunes what is older than an hour
 
 
 class Program(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -96,9 +96,10 @@ class Keyed:
     async def live(self, process: Process) -> None:
         life = process.life
         async with process.member.client:
+            await self._round([*life.keys])
             if life.prunes is not None:
-                self.stage.start(f"{life.name}/prune", self._prune(life.prunes))
-            for _ in range(ROUNDS if life.name == "last" else 1):
+                await self._prune(life.prunes)
+            for _ in range(ROUNDS - 1 if life.name == "last" else 0):
                 if keys := self.stage.unsettled(process):
                     await self._round(keys)
 
@@ -140,8 +141,8 @@ class Keyed:
         else:
             stage.note_outcome(process, key, begun, outcome)
 
-    async def _prune(self, at: float) -> None:
-        await asyncio.sleep(at)
+    async def _prune(self, pause: float) -> None:
+        await asyncio.sleep(pause)
         with suppress(*SILENT_ERRORS):
             await self.process.member.client.prune(AN_HOUR)
 
