@@ -28,6 +28,7 @@ TEXTS = (
     "nfc", "no markup", "no emoji", "no zero-width", "trimmed", "folded", "masked", "sorted", "cut", "entities"
 )  # fmt: skip
 TIMES: tuple[Times, ...] = ("exact", "exact", "exact", "seconds", "zero", "minute", "day")
+WILD = 0.35  # of all programs have each kind of event
 KEYS = "ABCDEFGHIJ"
 
 
@@ -44,7 +45,7 @@ def drawn(
 
 @attrs.frozen
 class _Taste:
-    """How much of each kind of event a program has: shares, each of them 0 in half of all programs."""
+    """How much of each kind of event a program has, as shares."""
 
     ends: float
     clocks: float
@@ -59,7 +60,9 @@ class _Taste:
 
     @classmethod
     def of(cls, chance: Random) -> _Taste:
-        """Return one that *chance* draws."""
+        """Return one that *chance* draws: some have something of everything, because faults need several."""
+        if chance.random() < WILD:
+            return cls(*(chance.choice((0.3, 0.6)) for _ in attrs.fields(cls)))
         return cls(*(chance.choice((0.0, 0.0, 0.0, 0.3, 0.9)) for _ in attrs.fields(cls)))
 
 
@@ -195,7 +198,7 @@ def _steps(chance: Random, share: float) -> tuple[tuple[float, float], ...]:
     if chance.random() >= share:
         return ()
     moments = sorted(_moment(chance) for _ in range(chance.choice((1, 1, 2))))
-    if chance.random() < 0.6:
+    if chance.random() < 0.7:
         moments[0] = 0.0
     return tuple((moment, chance.choice(CLOCKS)) for moment in moments)
 

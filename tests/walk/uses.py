@@ -144,7 +144,7 @@ class Keyed:
     async def _prune(self, pause: float) -> None:
         await asyncio.sleep(pause)
         with suppress(*SILENT_ERRORS):
-            await self.process.member.client.prune(AN_HOUR)
+            await self.process.member.client.prune(older_than=AN_HOUR)
 
 
 def _sending(process: Process) -> Sending:
