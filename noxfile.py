@@ -196,12 +196,12 @@ def exhaustive(session: nox.Session) -> None:
 @nox.session
 def walk(session: nox.Session) -> None:
     """
-    Draw programs of keyed writes, batches and outboxes at random for an hour: ``nox -s walk -- --seconds 10800``.
+    Play random programs of keyed writes, batches and outboxes for an hour: ``nox -s walk -- --seconds 10800``.
 
-    They run in virtual time, with kills, lost replies and wrong clocks. Then wrong lines, which must be noticed.
+    They have kills, lost replies and wrong clocks, in virtual time. Then wrong lines, which must be noticed.
     """
     _install(session, "dev")
-    if Path("/dev/shm").is_dir():  # noqa: S108 - each history has a file of its own
+    if Path("/dev/shm").is_dir():  # noqa: S108 - a file for each history
         session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
     session.run("python", "-m", "tests.walk", *(session.posargs or ("--seconds", "3600")))
     if not session.posargs:

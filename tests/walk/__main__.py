@@ -30,7 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--journals", default="file,database")
     parser.add_argument("--uses", default="keys,batch,outbox")
-    parser.add_argument("--without", default="", help="signals, clocks, replies, fates, reads, cancels, ends or prunes")
+    parser.add_argument(
+        "--without", default="", help="signals, clocks, replies, fates, reads, cancels, ends or prunes"
+    )
     parser.add_argument("--rules", default="", help="those that count; default: all")
     parser.add_argument("--stop-at", type=int, default=10**9, help="so many broken histories")
     parser.add_argument("--store", type=Path, default=None, help="a folder for broken programs")
@@ -39,13 +41,19 @@ def main(arguments: list[str] | None = None) -> int:
     quiet()
     if options.replay is not None:
         return replay(options.replay)
-    asked = Asked(**{name: _parts(getattr(options, name)) for name in ("journals", "uses", "without", "rules")})
+    asked = Asked(
+        **{name: _parts(getattr(options, name)) for name in ("journals", "uses", "without", "rules")}
+    )
     found = walk(asked, options.seed * 10**7, seconds=options.seconds, stop_at=options.stop_at)
     _print(str(found))
     for rule in found.rules:
         broken = min((each for each in found.broken if each.rule == rule), key=lambda each: each.program.size)
         program, lines = smallest(broken, within=TO_SHRINK)
-        _print(f"\n{rule}: seed {broken.seed}, {found.rules[rule]:,} times: {broken.words}", as_text(program), *lines)
+        _print(
+            f"\n{rule}: seed {broken.seed}, {found.rules[rule]:,} times: {broken.words}",
+            as_text(program),
+            *lines,
+        )
         if options.store is not None:
             file = options.store / f"{rule}-{broken.seed}.json"
             file.write_text(as_text(program), encoding="utf-8")

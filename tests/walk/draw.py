@@ -15,11 +15,22 @@ if TYPE_CHECKING:
     from random import Random
 
     from invsvc_async.simulator.stores import Times
-
     from tests.walk.program import Journal, Kind, Use
 
 FATES = ("ok", "ok", "ok", "lost", "landed", "soon", "late", "slow", "500", "500 late", "refused", "unsent")
-CLOCKS = (1.0, -1.0, 60.0, 660.0, -660.0, 3_700.0, -3_700.0, 86_400.0, -86_400.0, 8_640_000.0, -8_640_000.0)  # s
+CLOCKS = (
+    1.0,
+    -1.0,
+    60.0,
+    660.0,
+    -660.0,
+    3_700.0,
+    -3_700.0,
+    86_400.0,
+    -86_400.0,
+    8_640_000.0,
+    -8_640_000.0,
+)  # s
 FILES = (
     "writes/driver", "writes/results", "durable/keys", "durable/key_claims", "durable/journal",
     "durable/leases", "durable/sqlite_store", "durable/postgres_store", "storage/sqlite_writer", "batch/item",
@@ -78,7 +89,7 @@ def _drawn(chance: Random, journals: tuple[Journal, ...], uses: tuple[Use, ...])
         fates=_fates(chance, taste, writes, words := _words(chance, taste)),
         stores=words,
         reads=_reads(chance, taste),
-        wall=_steps(chance, taste.clocks / 2) if journal == "database" else (),
+        wall=_steps(chance, taste.clocks / 2, wrong_at_first=0.3) if journal == "database" else (),
         order=chance.randrange(1, 10**6) if chance.random() < 0.5 else 0,
         jitter=chance.randrange(1, 10**6) if journal == "database" and chance.random() < 0.7 else 0,
     )
@@ -194,11 +205,12 @@ def _moment(chance: Random) -> float:
     return round(10 ** chance.uniform(-2.5, 1.0), 3)
 
 
-def _steps(chance: Random, share: float) -> tuple[tuple[float, float], ...]:
+def _steps(chance: Random, share: float, *, wrong_at_first: float = 0.7) -> tuple[tuple[float, float], ...]:
+    """Return the steps of a clock; it is *wrong_at_first* in so many cases."""
     if chance.random() >= share:
         return ()
     moments = sorted(_moment(chance) for _ in range(chance.choice((1, 1, 2))))
-    if chance.random() < 0.7:
+    if chance.random() < wrong_at_first:
         moments[0] = 0.0
     return tuple((moment, chance.choice(CLOCKS)) for moment in moments)
 
@@ -234,4 +246,6 @@ def _words(chance: Random, taste: _Taste) -> str:
 def _reads(chance: Random, taste: _Taste) -> dict[str, str]:
     if chance.random() >= taste.reads:
         return {}
-    return {str(chance.randrange(20)): chance.choice(("failed", "slow")) for _ in range(chance.choice((1, 2, 5)))}
+    return {
+        str(chance.randrange(20)): chance.choice(("failed", "slow")) for _ in range(chance.choice((1, 2, 5)))
+    }

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from tests.exhaustive.batches.loop import FreezingLoop
 from tests.interleavings.loop import START, Stuck, run_of
-from tests.walk.signals import Signal
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
     from tests.interleavings.schedule import Schedule
+    from tests.walk.signals import Signal
 
 MOST_TIME = 600.0  # virtual s: whatever is not over by then is stuck
 MOST_STEPS = 60_000

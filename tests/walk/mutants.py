@@ -25,7 +25,9 @@ MUTANTS = mutants_in(Path(__file__).with_name("mutants.patches"))
 
 def caught(mutant: Mutant, *, seconds: float = SECONDS, most: int = 10**9) -> str | None:
     """Return what was found broken with *mutant*, and in which history, or ``None``."""
-    rules, journals, uses, without = (tuple(part for part in text.split(",") if part) for text in mutant.where)
+    rules, journals, uses, without = (
+        tuple(part for part in text.split(",") if part) for text in mutant.where
+    )
     asked = Asked(journals=journals, uses=uses, without=without, rules=rules)  # type: ignore[arg-type]
     with in_process(mutant):
         found = walk(asked, 1, seconds=seconds, most=most, stop_at=1)

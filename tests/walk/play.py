@@ -54,7 +54,10 @@ def told(stage: WalkStage) -> list[str]:
     """Return what happened, in order."""
     service = stage.service
     lines = [
-        *((sent.started, f"{sent.writer} is sent by {sent.client} ({sent.fate.name})") for sent in service.sends),
+        *(
+            (sent.started, f"{sent.writer} is sent by {sent.client} ({sent.fate.name})")
+            for sent in service.sends
+        ),
         *((effect.at, f"{effect.writer} takes effect on {effect.thing}") for effect in service.effects),
         *((begun, f"{run.partition('/')[0]} reads {what}") for begun, _, run, what in service.looks),
         *((begun, f"{name} begins a run of {key}") for begun, name, key in stage.asked),
@@ -66,6 +69,8 @@ def told(stage: WalkStage) -> list[str]:
             lines.append((process.hit, f"{process.name}: {how}"))
         if process.ended is not None:
             lines.append((process.ended, f"{process.name} is gone"))
-    for each in stage.told:
-        lines.append((each.at, f"{each.client} is told that {each.writer} is {each.verdict}: {each.message}"))
+    lines += [
+        (each.at, f"{each.client} is told that {each.writer} is {each.verdict}: {each.message}")
+        for each in stage.told
+    ]
     return [f"{at - START:9.3f} {words}" for at, words in sorted(lines, key=lambda line: line[0])]

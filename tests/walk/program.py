@@ -7,10 +7,12 @@ stored, shrunk and played again.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Journal = Literal["file", "database"]
 Use = Literal["keys", "batch", "outbox"]
@@ -49,7 +51,9 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     gap: float = 0.0  # s from then, or from the start, until it begins
     end: End | None = None
     cancels: tuple[tuple[str, float], ...] = ()  # keys whose run is cancelled, and when
-    wall: tuple[tuple[float, float], ...] = ()  # steps of its wall clock: from when, by how much it is ahead (s)
+    wall: tuple[
+        tuple[float, float], ...
+    ] = ()  # steps of its wall clock: from when, by how much it is ahead (s)
     lost: tuple[int, ...] = ()  # numbers of its transactions whose reply is lost
     slow: tuple[int, ...] = ()  # numbers of its transactions that are slow to answer
     deadline: float = 40.0  # s of its policy
@@ -78,7 +82,9 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     def size(self) -> int:
         """How much of it there is: what shrinking makes smaller."""
         ends = sum(life.end is not None for life in self.lives)
-        runs = sum(len(life.keys) + len(life.cancels) + len(life.lost) + len(life.slow) for life in self.lives)
+        runs = sum(
+            len(life.keys) + len(life.cancels) + len(life.lost) + len(life.slow) for life in self.lives
+        )
         clocks = len(self.wall) + sum(len(life.wall) + (life.prunes is not None) for life in self.lives)
         fates = sum(len(fates) for fates in self.fates.values()) + len(self.reads)
         seeds = bool(self.order) + bool(self.jitter) + 2 * bool(self.stores)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 IN_PART = "500 in part"  # an update of several fields stores only some of them
 FATES.setdefault(IN_PART, Fate(IN_PART, 500, EFFECT, window=SHORT))
-RICH = " A\u0308rger &amp; <b>co</b> \U0001f600 x\u200by abcd1234efgh5678 "  # what services store in other words
+RICH = (
+    " A\u0308rger &amp; <b>co</b> \U0001f600 x\u200by abcd1234efgh5678 "  # what services store in other words
+)
 
 
 @attrs.define

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LIFE = Life("", ())  # what a plain one has
+PLAIN = {"order": 0, "jitter": 0, "wall": (), "stores": ""}
 
 
 def shrunk(program: Program, is_broken: Callable[[Program], bool], *, within: float = 60.0) -> Program:
@@ -38,17 +39,31 @@ def _smaller(program: Program) -> Iterator[Program]:
     for write in program.writes:
         if len(program.writes) > 1:
             yield _without_key(program, write.key)
-    if program.order:
-        yield replace(program, order=0)
-    if program.jitter:
-        yield replace(program, jitter=0)
-    if program.stores:
-        yield replace(program, stores="")
-        for part in (parts := program.stores.split(",")):
+    yield from _plainer_world(program)
+    yield from _fewer_fates(program)
+    for life in program.lives:
+        for simpler in (*_simpler_end(life), *_simpler(life)):
+            yield replace(program, lives=tuple(simpler if each is life else each for each in program.lives))
+    for number, write in enumerate(program.writes):
+        if write.thing:
+            changed = [*program.writes]
+            changed[number] = replace(write, thing=0)
+            yield replace(program, writes=tuple(changed))
+
+
+def _plainer_world(program: Program) -> Iterator[Program]:
+    for name, plain in PLAIN.items():
+        if getattr(program, name) != plain:
+            yield replace(program, **{name: plain})
+    parts = program.stores.split(",")
+    if len(parts) > 1:
+        for part in parts:
             yield replace(program, stores=",".join(each for each in parts if each != part))
+    if any(f"{word}+" in program.stores or f"+{word}" in program.stores for word in WORDS):
         yield from (replace(program, stores=f"words={word}") for word in WORDS if word in program.stores)
-    if program.wall:
-        yield replace(program, wall=())
+
+
+def _fewer_fates(program: Program) -> Iterator[Program]:
     for name in program.reads:
         yield replace(program, reads={each: way for each, way in program.reads.items() if each != name})
     for key, fates in program.fates.items():
@@ -56,14 +71,6 @@ def _smaller(program: Program) -> Iterator[Program]:
         yield replace(program, fates=rest)
         if len(fates) > 1:
             yield replace(program, fates={**rest, key: fates[:-1]})
-    for life in program.lives:
-        for simpler in _simpler(life):
-            yield replace(program, lives=tuple(simpler if each is life else each for each in program.lives))
-    for number, write in enumerate(program.writes):
-        if write.thing:
-            changed = [*program.writes]
-            changed[number] = replace(write, thing=0)
-            yield replace(program, writes=tuple(changed))
 
 
 def _without_life(program: Program, life: Life) -> Program:
@@ -96,16 +103,20 @@ def _without_key(program: Program, key: str) -> Program:
     )
 
 
+def _simpler_end(life: Life) -> Iterator[Life]:
+    if life.end is None:
+        return
+    yield replace(life, end=None)
+    if life.end.how not in ("kill", "raise"):
+        yield replace(life, end=replace(life.end, how="kill"))
+    if life.end.step is not None and life.end.how != "raise":
+        yield replace(life, end=End(life.end.how, at=0.3))
+
+
 def _simpler(life: Life) -> Iterator[Life]:
-    if life.end is not None:
-        yield replace(life, end=None)
-        if life.end.how not in ("kill", "raise"):
-            yield replace(life, end=replace(life.end, how="kill"))
-        if life.end.step is not None and life.end.how != "raise":
-            yield replace(life, end=End(life.end.how, at=0.3))
     for name in ("cancels", "wall", "lost", "slow"):
-        for number in range(len(getattr(life, name))):
-            values = getattr(life, name)
+        values = getattr(life, name)
+        for number in range(len(values)):
             yield replace(life, **{name: values[:number] + values[number + 1 :]})
     for name in ("prunes", "deadline", "gap"):
         if getattr(life, name) != getattr(LIFE, name):

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from invsvc_async.batch.result import Result
     from invsvc_async.reconcile.outcome import Outcome
     from tests.interleavings.execution import Member
-    from tests.walk.uses import Use
 
 QUICK = (0.0005, 0.004)  # s that a transaction takes at least and at most, before and after its commit
 USUAL = 0.002  # s
@@ -44,9 +43,13 @@ class WalkStage(BatchStage):
     program: Program = attrs.field(kw_only=True)
     service: WalkService = attrs.field(init=False)
     lives: dict[str, Process] = attrs.field(factory=dict)
-    asked: list[tuple[float, str, str]] = attrs.field(factory=list)  # when which process began a run of which key
+    asked: list[tuple[float, str, str]] = attrs.field(
+        factory=list
+    )  # when which process began a run of which key
     told: list[Told] = attrs.field(factory=list)
-    errors: list[tuple[str, str, Exception]] = attrs.field(factory=list)  # of which process, in the run of which key
+    errors: list[tuple[str, str, Exception]] = attrs.field(
+        factory=list
+    )  # of which process, in the run of which key
     may_have_sent: set[str] = attrs.field(factory=set)  # keys that were being sent when their process was hit
     _chance: Random = attrs.field(factory=Random)
     _limited: set[asyncio.Task[Any] | None] = attrs.field(factory=set)
@@ -192,13 +195,29 @@ class WalkStage(BatchStage):
     def note_outcome(self, process: Process, key: str, begun: float, outcome: Outcome[Any]) -> None:
         """Note what *process* was told of *key*."""
         evidence = outcome.evidence
-        told = Told(key, process.name, begun, self.loop.now, outcome.verdict, evidence.cause, evidence.basis, outcome.message)
+        told = Told(
+            key,
+            process.name,
+            begun,
+            self.loop.now,
+            outcome.verdict,
+            evidence.cause,
+            evidence.basis,
+            outcome.message,
+        )
         self.told.append(told)
 
     def note_result(self, process: Process, begun: float, result: Result) -> None:
         """Note a result of a batch, which *process* was given."""
         told = Told(
-            result.key, process.name, begun, self.loop.now, result.verdict, result.cause, result.basis or "", result.message
+            result.key,
+            process.name,
+            begun,
+            self.loop.now,
+            result.verdict,
+            result.cause,
+            result.basis or "",
+            result.message,
         )
         self.told.append(told)
 

@@ -48,8 +48,13 @@ def test_same_history(journal, tmp_path):
 def test_smaller():
     """Shrinking leaves what breaks the rule, and nothing else."""
     writes = tuple(Write(key, "rename") for key in "ABC")
-    lives = (Life("p1", ("A", "B", "C"), end=End("cancel", at=0.2)), Life("last", ("C", "B", "A"), after=("p1",)))
-    program = Program("file", "keys", writes, lives, fates={"A": ("lost", "ok")}, reads={"1": "slow"}, order=5)
+    lives = (
+        Life("p1", ("A", "B", "C"), end=End("cancel", at=0.2)),
+        Life("last", ("C", "B", "A"), after=("p1",)),
+    )
+    program = Program(
+        "file", "keys", writes, lives, fates={"A": ("lost", "ok")}, reads={"1": "slow"}, order=5
+    )
 
     def writes_b(smaller: Program) -> bool:
         return any(write.key == "B" for write in smaller.writes)

@@ -20,7 +20,6 @@ from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.reconcile.history import Verdict
 from tests.support.inline_writer import InlineWriter
 from tests.walk.errors import SILENT_ERRORS
-from tests.walk.wire import made_by
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -149,7 +148,9 @@ class Keyed:
 
 def _sending(process: Process) -> Sending:
     concurrency = 1 if process.life.how == "one by one" else 4
-    return Sending(client=process.member.client, concurrency=concurrency, rate=None, on_secret=lambda *_: None)
+    return Sending(
+        client=process.member.client, concurrency=concurrency, rate=None, on_secret=lambda *_: None
+    )
 
 
 @attrs.define(eq=False)

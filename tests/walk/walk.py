@@ -40,17 +40,18 @@ class Found:
 
     histories: int = 0
     seconds: float = 0.0
+    busy: float = 0.0  # s of this process
     worlds: set[tuple[str, ...]] = attrs.field(factory=set)
     verdicts: Counter[str] = attrs.field(factory=Counter)
     rules: Counter[str] = attrs.field(factory=Counter)
     broken: list[Broken] = attrs.field(factory=list)
 
     def __str__(self) -> str:
-        rate = self.histories / max(self.seconds, 0.001)
+        rate = self.histories / max(self.busy, 0.001)
         said = ", ".join(f"{many:,} {verdict}" for verdict, many in self.verdicts.most_common())
         wrong = ", ".join(f"{rule} in {many:,}" for rule, many in self.rules.most_common()) or "nothing"
         return (
-            f"{self.histories:,} histories in {self.seconds:.0f} s ({rate:.0f} a second), "
+            f"{self.histories:,} histories in {self.seconds:.0f} s ({rate:.0f} in each second of this process), "
             f"{len(self.worlds):,} worlds; told: {said}; broken: {wrong}"
         )
 
@@ -78,15 +79,15 @@ def rule_of(words: str) -> str:
     return words.partition(":")[0]
 
 
-def walk(
-    asked: Asked, first: int, *, seconds: float = 1e9, most: int = 10**9, stop_at: int = 10**9
-) -> Found:
+def walk(asked: Asked, first: int, *, seconds: float = 1e9, most: int = 10**9, stop_at: int = 10**9) -> Found:
     """
     Play the programs of the seeds from *first*, for so many *seconds* or histories.
 
     Stop once *stop_at* of them were broken.
     """
-    found, begun = Found(), time.monotonic()
+    found = Found()
+    begun = time.monotonic()
+    before = time.process_time()
     with _little_garbage():
         for seed in range(first, first + most):
             found.seconds = time.monotonic() - begun
@@ -105,6 +106,7 @@ def walk(
             if found.histories % 100 == 0:
                 gc.collect()
     found.seconds = time.monotonic() - begun
+    found.busy = time.process_time() - before
     return found
 
 
