@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from invsvc_async.simulator.stores import Times
-    from tests.walk.program import Journal, Kind, Use
+    from tests.walk.program import How, Journal, Kind, Use
 
 FATES = ("ok", "ok", "ok", "lost", "landed", "soon", "late", "slow", "500", "500 late", "refused", "unsent")
 CLOCKS = (
@@ -39,6 +39,8 @@ TEXTS = (
     "nfc", "no markup", "no emoji", "no zero-width", "trimmed", "folded", "masked", "sorted", "cut", "entities"
 )  # fmt: skip
 TIMES: tuple[Times, ...] = ("exact", "exact", "exact", "seconds", "zero", "minute", "day")
+RECOVERS = 0.2  # of the processes
+FROZEN = 0.1  # of the ends are none, but a freeze
 WILD = 0.35  # of all programs have each kind of event
 KEYS = "ABCDEFGHIJ"
 
@@ -170,12 +172,13 @@ def _life(
         how=chance.choice(("one by one", "at once", "at once", "at once", "apart")),
         after=after,
         gap=chance.choice((0.0, 0.0, 0.01, 0.1, 0.5, 2.0, 9.0)),
-        end=_end(chance) if chance.random() < taste.ends else None,
+        end=_end(chance, is_shared=is_shared) if chance.random() < taste.ends else None,
         cancels=((chance.choice(keys), _moment(chance)),) if chance.random() < taste.cancels else (),
         wall=_steps(chance, taste.clocks),
         lost=_numbers(chance, taste.replies) if is_shared else (),
         slow=_numbers(chance, taste.replies) if is_shared else (),
         deadline=chance.choice((1.0, 1.0, 5.0)) if chance.random() < taste.haste else 40.0,
+        recovers=chance.random() < RECOVERS,
         prunes=_moment(chance) if chance.random() < taste.prunes / 2 else None,
     )
 
@@ -191,8 +194,10 @@ def _chosen(chance: Random, taste: _Taste, keys: list[str]) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _end(chance: Random) -> End:
-    how = chance.choice(("kill", "kill", "cancel", "close", "drop", "raise"))
+def _end(chance: Random, *, is_shared: bool) -> End:
+    how: How = chance.choice(("kill", "kill", "cancel", "close", "drop", "raise"))
+    if is_shared and chance.random() < FROZEN:
+        how = "freeze"
     if how == "raise":
         return End(how, step=int(10 ** chance.uniform(0.0, 2.7)), file=chance.choice(FILES))
     if chance.random() < 0.5:

@@ -48,6 +48,8 @@ class WalkLoop(FreezingLoop):
 
     def _step(self) -> bool:
         ready = self._ready = [each for each in self._ready if not each.cancelled() and self._lives(each)]
+        if self._frozen:
+            ready = self._thawed()
         if not ready:
             return self._jump()
         place = 0
@@ -62,6 +64,14 @@ class WalkLoop(FreezingLoop):
         del ready[place]
         self._do(handle, process)
         return self.made < MOST_STEPS
+
+    def _thawed(self) -> list[asyncio.Handle]:
+        """Put aside the steps of frozen runs; return the others."""
+        ready = []
+        for handle in self._ready:
+            self._frozen.get(run_of(handle), ready).append(handle)
+        self._ready = ready
+        return ready
 
     def _do(self, handle: asyncio.Handle, process: str) -> None:
         signal = self.signals.get(process) if self.signals else None

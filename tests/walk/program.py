@@ -18,6 +18,8 @@ Journal = Literal["file", "database"]
 Use = Literal["keys", "batch", "outbox"]
 Kind = Literal["rename", "change", "create", "remove"]
 
+How = Literal["kill", "cancel", "close", "drop", "raise", "freeze"]
+
 
 class Write(msgspec.Struct, frozen=True, omit_defaults=True):
     """One write of the program: its key, and what it does to which thing."""
@@ -32,10 +34,11 @@ class End(msgspec.Struct, frozen=True, omit_defaults=True):
     How a process ends before its work is done.
 
     It does so *at* so many seconds after its beginning, or, if *step* is set, just before that step of its own.
+    ``freeze`` is no end: it takes no step for longer than it counts as living, and then goes on.
     ``raise`` raises an exception at the line number *step* that it runs in *file* of the package.
     """
 
-    how: Literal["kill", "cancel", "close", "drop", "raise"]
+    how: How
     at: float = 0.0
     step: int | None = None
     file: str = ""
@@ -57,6 +60,7 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: tuple[int, ...] = ()  # numbers of its transactions whose reply is lost
     slow: tuple[int, ...] = ()  # numbers of its transactions that are slow to answer
     deadline: float = 40.0  # s of its policy
+    recovers: bool = False  # before its work, it takes over what others have left
     prunes: float | None = None  # s after its work that it prunes what is older than an hour
 
 
@@ -85,7 +89,9 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
         runs = sum(
             len(life.keys) + len(life.cancels) + len(life.lost) + len(life.slow) for life in self.lives
         )
-        clocks = len(self.wall) + sum(len(life.wall) + (life.prunes is not None) for life in self.lives)
+        clocks = len(self.wall) + sum(
+            len(life.wall) + (life.prunes is not None) + life.recovers for life in self.lives
+        )
         fates = sum(len(fates) for fates in self.fates.values()) + len(self.reads)
         seeds = bool(self.order) + bool(self.jitter) + 2 * bool(self.stores)
         return 2 * len(self.writes) + 3 * len(self.lives) + ends + runs + clocks + fates + seeds

@@ -118,7 +118,7 @@ def _simpler(life: Life) -> Iterator[Life]:
         values = getattr(life, name)
         for number in range(len(values)):
             yield replace(life, **{name: values[:number] + values[number + 1 :]})
-    for name in ("prunes", "deadline", "gap"):
+    for name in ("prunes", "recovers", "deadline", "gap"):
         if getattr(life, name) != getattr(LIFE, name):
             yield replace(life, **{name: getattr(LIFE, name)})
     if life.name != "last":

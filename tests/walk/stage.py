@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.simulator.stores import Stores
-from tests.exhaustive.batches.stage import BatchStage
+from tests.exhaustive.batches.stage import FROZEN, BatchStage
 from tests.interleavings.loop import START
 from tests.interleavings.scene import Scene
 from tests.interleavings.service import SERVER
@@ -240,6 +240,10 @@ class WalkStage(BatchStage):
                 self.start(f"{process.name}/close", self._close(process))
             case "drop":
                 self._drop(process)
+            case "freeze":
+                run = f"{process.name}/run"
+                self.loop.freeze(run)
+                self.loop.call_later(FROZEN, self.loop.thaw, run, context=Context())
 
     def _note_hit(self, process: Process) -> None:
         process.hit = self.loop.now

@@ -95,6 +95,8 @@ class Keyed:
     async def live(self, process: Process) -> None:
         life = process.life
         async with process.member.client:
+            if life.recovers:
+                await self._recover()
             await self._round([*life.keys])
             if life.prunes is not None:
                 await self._prune(life.prunes)
@@ -139,6 +141,12 @@ class Keyed:
                 raise
         else:
             stage.note_outcome(process, key, begun, outcome)
+
+    async def _recover(self) -> None:
+        begun = self.stage.loop.now
+        with suppress(*SILENT_ERRORS):
+            for outcome in await self.process.member.client.recover(same_mode=True):
+                self.stage.note_outcome(self.process, outcome.started_as.key, begun, outcome)
 
     async def _prune(self, pause: float) -> None:
         await asyncio.sleep(pause)
