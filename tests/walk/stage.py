@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,8 @@ from tests.walk.uses import USES, Told
 from tests.walk.wire import Fates, WalkWire, hook_id, made_by, seed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from invsvc_async.batch.result import Result
     from invsvc_async.reconcile.outcome import Outcome
     from tests.interleavings.execution import Member
@@ -166,20 +168,28 @@ class WalkStage(BatchStage):
         last = {told.writer: told for told in self.told}
         return [key for key in process.life.keys if key not in last or not last[key].is_settled]
 
-    def limit(self, process: Process, key: str, task: asyncio.Task[Any]) -> None:
-        """Cancel *task*, a run of *key*, as a time limit does, if the program says so."""
-        for limited, at in process.life.cancels:
-            if limited == key:
-                self.loop.call_later(at, self._limit, process, task, context=Context())
+    @contextmanager
+    def limited(self, process: Process, key: str) -> Iterator[None]:
+        """Cancel the block, which is a run of *key*, as a time limit does, if the program says so."""
+        task = asyncio.current_task()
+        assert task is not None
+        limits = [at for limited, at in process.life.cancels if limited == key]
+        timers = [self.loop.call_later(at, self._limit, process, task, context=Context()) for at in limits]
+        try:
+            yield
+        except asyncio.CancelledError:
+            if task not in self._limited or process.hit is not None:
+                raise
+            task.uncancel()
+        finally:
+            self._limited.discard(task)
+            for timer in timers:
+                timer.cancel()
 
     def _limit(self, process: Process, task: asyncio.Task[Any]) -> None:
         if process.hit is None and not task.done():
             self._limited.add(task)
             task.cancel()
-
-    def was_limited(self, process: Process, task: asyncio.Task[Any]) -> bool:
-        """Return whether *task* was cancelled by its time limit alone."""
-        return task in self._limited and process.hit is None
 
     # --- what is noted
 

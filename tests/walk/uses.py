@@ -127,20 +127,16 @@ class Keyed:
                 await asyncio.wait(tasks)
 
     async def _run(self, key: str) -> None:
-        stage, process, task = self.stage, self.process, asyncio.current_task()
-        assert task is not None
-        stage.limit(process, key, task)
+        stage, process = self.stage, self.process
         begun = stage.note_asked(process, key)
         write = stage.made(process, key)
-        try:
-            outcome = await write.outcome()
-        except SILENT_ERRORS as error:
-            stage.note_error(process, key, error)
-        except asyncio.CancelledError:
-            if not stage.was_limited(process, task):
-                raise
-        else:
-            stage.note_outcome(process, key, begun, outcome)
+        with stage.limited(process, key):
+            try:
+                outcome = await write.outcome()
+            except SILENT_ERRORS as error:
+                stage.note_error(process, key, error)
+            else:
+                stage.note_outcome(process, key, begun, outcome)
 
     async def _recover(self) -> None:
         begun = self.stage.loop.now
