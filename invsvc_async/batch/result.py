@@ -125,7 +125,7 @@ def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the oper
         outcome: OutcomeBase[Any] = OutcomeBase(
             verdict=verdict,
             message=record.why,
-            evidence=Evidence(basis=cast("Basis", record.basis or "none")),
+            evidence=Evidence(basis=cast("Basis", record.basis or "none"), person=record.person),
             attempts=record.tries,
             resends=record.again,
             secret=record.secret,

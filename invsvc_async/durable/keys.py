@@ -45,8 +45,10 @@ from invsvc_async.durable.key_claims import ENDED, FREED, Claims, Found, KeyedRu
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
 from invsvc_async.durable.last_writes import Left, close_line, learn
 from invsvc_async.durable.records import intent_of, outcome_of
+from invsvc_async.durable.resolve import is_being_done, note, resolve
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.reconcile.intent import Intent
 from invsvc_async.writes.driver import AnyDriver, Driver, new_run, run_of
 from invsvc_async.writes.new_intent import (
     intent_of as new_intent,
@@ -60,9 +62,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
 
     from invsvc_async.durable.journal import ClientJournal
+    from invsvc_async.durable.resolve import Resolution
     from invsvc_async.durable.store import Store
     from invsvc_async.models.webhooks import Webhook
-    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.session import ClientOptions, ClientState
     from invsvc_async.writes.spec import WriteSpec
@@ -169,6 +171,36 @@ class Keys:
                 f"{', because it is being done' if found.lives else ''}. Await it, then forget it."
             )
         return False
+
+    async def resolve(self, key: str | Intent, team: str | None, finding: Resolution) -> AnyOutcome:
+        """
+        Store what a person has found out about the write under *key*, or of an intent; return its outcome.
+
+        Raises:
+            InvalidRequestError: *key* is neither; or as :func:`resolve`.
+            JournalError: A run of it lives, here or elsewhere; or as :func:`resolve`.
+        """
+        if isinstance(key, str):
+            return await self._resolve(key, team, finding, None)
+        if not isinstance(key, Intent):
+            raise InvalidRequestError(f"key: must be a key or an Intent, not a {type(key).__name__}")
+        if key.nonce is None:  # without a key of the user's own
+            return await self.journal.resolve(key, finding)
+        return await self._resolve(key.key, key.scope.team, finding, key.identity)
+
+    async def _resolve(
+        self, key: str, team: str | None, finding: Resolution, identity: str | None
+    ) -> AnyOutcome:
+        name = await self._name(key, team)
+        if name in self._turns:
+            raise is_being_done(key)
+        with self._turn_of(name) as turn:
+            async with turn.lock:  # a run that begins here waits
+                await self.claims.until_left(name)
+                mine = (await self.journal.own_lane()).token
+                resolved = await resolve(self.store, name, finding, key=key, identity=identity, mine=mine)
+        note(self.session, resolved)
+        return resolved.outcome
 
     async def prune(self, older_than: float) -> int:
         """Delete what was done more than *older_than* seconds ago, but for UNKNOWN ones; return how many."""

@@ -29,7 +29,7 @@ from invsvc_async.errors import (
     without_secrets,
 )
 from invsvc_async.reconcile.facts import start_of, time_of
-from invsvc_async.reconcile.history import Evidence, Reading, Resumed, Secret, Verdict
+from invsvc_async.reconcile.history import Evidence, PersonFinding, Reading, Resumed, Secret, Verdict
 from invsvc_async.reconcile.intent import SentEnd
 from invsvc_async.reconcile.json_form import error_of, plain_error
 from invsvc_async.reconcile.outcome import OutcomeBase, read_back
@@ -65,6 +65,7 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     candidates: tuple[str, ...] = ()  # tuples, because a list would be made for each record
     duplicates: tuple[str, ...] | None = ()  # None: not known; not in a batch
     story: str | None = None  # unless the verdict is APPLIED
+    person: PersonFinding | None = None  # whose finding the verdict is
     # Not in a batch, and instead of `failed`, `status`, `code` and `story`:
     value: Any = None  # wire form
     error: dict[str, Any] | None = None  # plain form
@@ -103,6 +104,7 @@ def record_of(outcome: AnyOutcome) -> Record:
         status=error.status if isinstance(error, ServiceError) else None,
         code=error.code if isinstance(error, ServiceError) else None,
         cause=evidence.cause,
+        person=evidence.person,
         candidates=_ids(evidence.candidates),
         duplicates=_ids(evidence.duplicates or ()),
         story=None if plain else outcome.explain()[:4000],
@@ -211,6 +213,7 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
             candidates=_by_id(record.candidates),
             duplicates=None if record.duplicates is None else _by_id(record.duplicates),
             cause=cast("Cause | None", record.cause),
+            person=record.person,
         ),
         value=value,
         error=error,

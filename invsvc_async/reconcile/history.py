@@ -15,8 +15,19 @@ from invsvc_async.codec.exact_json import Wire  # noqa: TC001 - cattrs resolves 
 from invsvc_async.reconcile.enums import Bounds, End, Verdict
 
 __all__ = ["FINDINGS", "Absent", "Applied", "Attempt", "Bounds", "CannotTell", "Cause", "Closed", "Decision"]
-__all__ += ["Done", "End", "ErrorFacts", "Event", "Evidence", "Finding", "History", "Holds", "Read"]
-__all__ += ["Reading", "Resumed", "Secret", "Send", "Superseded", "Tick", "Verdict", "Wait"]
+__all__ += ["Done", "End", "ErrorFacts", "Event", "Evidence", "Finding", "History", "Holds"]
+__all__ += [
+    "PersonFinding",
+    "Read",
+    "Reading",
+    "Resumed",
+    "Secret",
+    "Send",
+    "Superseded",
+    "Tick",
+    "Verdict",
+    "Wait",
+]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -140,7 +151,7 @@ _NotSent: TypeAlias = Literal["never left", "overtaken", "perhaps overtaken", "o
 _NoRead: TypeAlias = Literal["no read", "read refused", "out of time", "list full", "reader"]
 _NoProof: TypeAlias = Literal["may be published", "not visible", "no baseline", "candidates", "too long ago"]
 _Changed: TypeAlias = Literal["changed since", "gone", "perhaps undone"]
-Cause: TypeAlias = Literal["absent", _NotSent, _NoRead, _NoProof, _Changed]
+Cause: TypeAlias = Literal["absent", "person", _NotSent, _NoRead, _NoProof, _Changed]
 
 
 @attrs.frozen
@@ -158,12 +169,32 @@ FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)
 Secret: TypeAlias = Literal["returned", "delivered", "not stored", "lost"]  # who has a webhook's
 
 _ByRead: TypeAlias = Literal["tag", "match", "equal", "last_updated", "baseline", "absence", "gone", "reader"]
-Basis: TypeAlias = Literal["answered", "never sent", "none", _ByRead]
+Basis: TypeAlias = Literal["answered", "never sent", "none", "person", _ByRead]
+
+
+@attrs.frozen(kw_only=True)
+class PersonFinding:
+    """
+    What a person has found out about a write.
+
+    - ``by``: who it was.
+    - ``at``: when it was stored, in epoch ms, by the clock of the store.
+    - ``because``: how that person knows.
+    """
+
+    by: str
+    at: int
+    because: str
 
 
 @attrs.frozen(kw_only=True)
 class Evidence:
-    """The evidence for a verdict.  ``cause`` is a code for the reason why it is not APPLIED or REFUSED."""
+    """
+    The evidence for a verdict.
+
+    ``cause`` is a code for the reason why it is not APPLIED or REFUSED. ``person`` has who found it out, when
+    and how, if the basis is ``"person"``.
+    """
 
     basis: Basis
     read_at: float | None = None  # start of the read that showed it, local s
@@ -171,6 +202,7 @@ class Evidence:
     candidates: tuple[Wire, ...] = ()
     duplicates: tuple[Wire, ...] | None = ()  # None: not known
     cause: Cause | None = None
+    person: PersonFinding | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -557,3 +557,49 @@ async def _check_beside(invsvc, kind, place, state):
         code, _, told = await invsvc(kind, *command)
         assert code not in (0, 2)
         assert "process" in " ".join(told.split())
+
+
+async def test_resolve(service, stored, invsvc):
+    """What a person found is the verdict, shown with who and why; what did not happen is done anew."""
+    why = ("--because", "seen in the dashboard", "--by", "ann")
+    code, out, _ = await invsvc(
+        stored.kind, "resolve", stored.place, "unknown", "--applied", "-", *why, "--json"
+    )
+    told = json.loads(out)
+    assert (code, told["key"], told["verdict"], told["by"]) == (0, "unknown", "applied", "ann")
+    assert told["because"] == "seen in the dashboard"
+    code, out, _ = await invsvc(stored.kind, "show", stored.place, "unknown", "--json")
+    shown = json.loads(out)
+    assert (code, shown["verdict"], shown["basis"]) == (0, "applied", "person")
+    assert shown["message"] == "ann found that it was applied: seen in the dashboard"
+    for key, words in (("unknown", "is final"), ("waiting", "was never sent"), ("none", "is not there")):
+        code, _, err = await invsvc(stored.kind, "resolve", stored.place, key, "--not-applied", *why)
+        assert (code, words in err) == (1, True), err
+    assert service.ledger.effects("sheets.save_mapping") == []
+
+
+async def test_resolve_as_not_applied(service, stored, invsvc):
+    """Then the next run sends it."""
+    code, out, _ = await invsvc(
+        stored.kind, "resolve", stored.place, "unknown", "--not-applied", "--because", "looked"
+    )
+    assert (code, "unknown: not applied: " in out) == (0, True)
+    code, out, _ = await invsvc(stored.kind, "report", stored.place, "--json")
+    groups = json.loads(out)["not_applied"]
+    assert {(each["verdict"], each["cause"]) for each in groups} >= {("not applied", "person")}
+    assert not any(each["verdict"] == "unknown" for each in groups)
+    if stored.kind != "journal":
+        assert (await invsvc(stored.kind, "retry", stored.place, "unknown"))[0] == 0
+    async with stored.client_of(service) as client:
+        await stored.write(client, client.sheets.save_mapping({"a": "private"}).keyed("unknown"))
+    assert len(service.ledger.effects("sheets.save_mapping")) == 1
+
+
+@pytest.mark.parametrize("given", [(), ("--applied", "x", "--not-applied")])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_resolve_without_a_clear_finding(invsvc, kind, given):
+    """It is misuse, and nothing is opened."""
+    code, _, err = await invsvc(kind, "resolve", "app.db", "k", "--because", "x", *given)
+    assert (code, "give either --applied or --not-applied" in err) == (2, True)
+    code, _, err = await invsvc(kind, "resolve", "app.db", "k", "--applied", "x")
+    assert (code, "--because" in err) == (2, True)

@@ -56,6 +56,7 @@ _ADVICE = {
     "candidates": "Compare the candidates with the request, and delete the surplus ones.",
     "list full": LIST_FULL,
     "too long ago": "It is too late for absence to prove anything: check the state, then retry or leave it.",
+    "person": "A person found that it did not happen. Retry to send it.",
     "perhaps undone": "The journal was restored, and the resource is as an earlier write left it. Unless "
     "somebody has undone these since, retry: that sends them.",
     "reader": "The user-supplied reader is needed, or could not tell: run it again with the reader.",
