@@ -75,8 +75,8 @@ class AmbiguousWriteError(WriteError):
     )
     without_read: ClassVar[str] = (
         "Do not just send it again: the specification has no read for it. Look at the state, and store what "
-        "you find with client.resolve(…); or keep .intent, and call client.settle(intent, reader=…) with your "
-        "own reader."
+        "you find with client.resolve(…); or keep .intent, and call client.settle(intent, reader=…) with a "
+        "reader of your own."
     )
 
 
@@ -107,7 +107,7 @@ LIST_FULL = (
 _HINTS: dict[Cause | None, str] = {  # of NOT_APPLIED, if the hint of the error's class does not fit
     "never left": "Nothing was sent. Check the address and the network, then write again.",
     "overtaken": "Nothing was changed. Write again only to replace the newer write.",
-    "person": "A person found that nothing was changed. Write it again to send it: under its key, or by a retry.",
+    "person": "A person found that nothing was changed. Run it again under its key, or retry it, to send it.",
     "perhaps overtaken": "Nothing was changed. Read the current state, then write again or leave it.",
     "only read": (
         "Nothing was changed. It is safe to write again. client.resume(intent) and invsvc resume do so, too; "
