@@ -214,6 +214,7 @@ class Keys:
 
     async def _in_turn(self, spec: WriteSpec) -> Driver[Any]:
         """Run the write, or return the outcome of a run in this process that ended meanwhile."""
+        called = self.session.clock.now()
         name = await self._name(spec.key or "", spec.team)
         with self._turn_of(name) as turn:
             before = turn.last
@@ -228,7 +229,7 @@ class Keys:
                         check_same(spec, turn.digest, digests_of(spec))
                     if spec.resumes is None or spec.resumes.identity == outcome.started_as.identity:
                         return _replayed(spec, outcome)
-                turn.last = await self._run(spec, name, turn)
+                turn.last = await self._run(spec, name, turn, called)
                 return turn.last
             finally:
                 turn.lock.release()
@@ -244,7 +245,7 @@ class Keys:
             if not turn.users:
                 del self._turns[name]
 
-    async def _run(self, spec: WriteSpec, name: str, turn: _Turn) -> Driver[Any]:
+    async def _run(self, spec: WriteSpec, name: str, turn: _Turn, called: float) -> Driver[Any]:
         """Claim the key, and do what its entry says; see the top of this file."""
         if spec.creates_webhook and spec.tag is None:
             spec = replace(spec, tag=new_tag())
@@ -254,7 +255,7 @@ class Keys:
         while True:
             if spec.resumes is not None and found is not None:
                 digest = found.entry.digest  # its body has a tag by now
-            run = KeyedRun.of(spec, self.claims, await self.journal.own_lane(), name, digest)
+            run = KeyedRun.of(spec, self.claims, await self.journal.own_lane(), name, digest, called)
             try:
                 if found is not None:
                     check_same(spec, found.entry.digest, digest)
@@ -380,6 +381,8 @@ class Keys:
         return await self._driven(run, Driver(spec, intent))  # the body has its tag already
 
     async def _driven(self, run: KeyedRun, driver: Driver[Any]) -> Driver[Any]:
+        if run.called is not None:
+            driver.result.begin(run.called, run.waited)
         try:
             await driver.drive()
         except KeyTakenError:
@@ -400,7 +403,9 @@ class Keys:
 
         Return whether a later one may have had an effect.
         """
-        thing, after = run.thing or "", 0
+        thing = run.thing or ""
+        after = 0
+        begun = self.session.clock.now()
         since = time.time_ns() // 1_000_000 - _RECENT
         while True:
             [(key, earlier, later, unknown, *left)] = await self.store.rows(
@@ -428,6 +433,7 @@ class Keys:
         for entry in await self.store.entries(_UNKNOWN, thing, run.seq, since) if unknown else ():
             close_line(self.session, thing, await self._intent(entry))
         run.is_next = True
+        run.waited += self.session.clock.now() - begun
         return bool(later)
 
     # --- what processes have left

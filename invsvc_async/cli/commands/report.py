@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entries import Entries
 
 INPUT_INCOMPLETE = "incomplete: run it again to its end"
-_ADVICE = (
-    "The journal has seen no answer with the secret. If a kill came just after the answer, or the journal "
-    "is a restored copy, the file of --secrets-to has it. Otherwise delete the webhook, and create it again "
-    "with another key."
-)
 _DISCARDED = "are not stored: --no-secrets was given, or the results of the run had them"
 _SHOWN = 20  # writes of one group, or without arguments, that are listed
 
@@ -110,7 +105,9 @@ def show(report: Report) -> None:
     show_groups(report.groups, report.kind)
     if not report.secrets_lost:
         return
-    print_hanging(f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {_ADVICE}")
+    from invsvc_async.batch.reports.not_applied import LOST_SECRETS
+
+    print_hanging(f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {LOST_SECRETS}")
     for result in report.secrets_lost[:_SHOWN]:
         say(f"  - {result.key} ({result.operation}): {result.thing}")
     if (more := report.summary.secrets_lost - _SHOWN) > 0:
