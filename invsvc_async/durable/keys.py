@@ -166,9 +166,10 @@ class Keys:
         if await Entries(self.store).drop(name):
             return True
         if (found := await self.claims.look(name)) is not None:
+            why = ", because it is being done" if found.lives else ""
             raise JournalError(
-                f"forget: the write under the key {key!r} may have been sent, and has no verdict"
-                f"{', because it is being done' if found.lives else ''}. Await it, then forget it."
+                f"forget: the write under the key {key!r} may have been sent, and has no verdict{why}. Await "
+                "it, or resolve it."
             )
         return False
 

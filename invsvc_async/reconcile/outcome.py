@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, cast
 
 import attrs
@@ -243,7 +244,7 @@ class OutcomeBase(Portable, Generic[T_co]):
         For NOT_APPLIED, SUPERSEDED and UNKNOWN they end with why it was not sent again and what to do next.
         """
         head, _, story = tell(self.started_as, self.history, self.verdict, self.message).partition("\n")
-        lines = [head, *self._times(), story]
+        lines = [head, *self._times(), *self._found_by(), story]
         if self.verdict is Verdict.UNKNOWN:
             lines.append("  not sent again, because it may have been applied")
         if self.verdict not in (Verdict.APPLIED, Verdict.REFUSED):
@@ -258,6 +259,14 @@ class OutcomeBase(Portable, Generic[T_co]):
         if self.waited:
             words += f"; {self.waited:.3f} s of that it waited for earlier writes to the same resource"
         return [words]
+
+    def _found_by(self) -> list[str]:
+        """Return a line on who found it out and when, if that was a person."""
+        person = self.evidence.person
+        if person is None:
+            return []
+        at = datetime.fromtimestamp(person.at / 1000, UTC)
+        return [f"  found by {person.by}, stored at {at:%Y-%m-%d %H:%M:%S} UTC"]
 
     def __class_getitem__(cls, item: Any) -> Any:  # Any: as in typing
         return keep_arguments(cls, super().__class_getitem__(item))  # type: ignore[misc]  # Generic has it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import socket
+from datetime import UTC, datetime
 from functools import partial
 
 import attrs
@@ -27,6 +28,7 @@ from invsvc_async import (
 )
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.key_claims import FREED
+from invsvc_async.durable.restored import mark_restored
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
 from tests.durable.test_key_claims import claims_of, journal_of, rows_of, under_way
@@ -62,6 +64,11 @@ def found_by(outcome):
     return outcome.evidence.basis, person.by, person.because
 
 
+def day_of(outcome):
+    """Return the day on which a person's finding was stored."""
+    return datetime.fromtimestamp(outcome.evidence.person.at / 1000, UTC).strftime("%Y-%m-%d")
+
+
 # --- what a finding does
 
 
@@ -89,6 +96,7 @@ async def test_applied_is_replayed(service, address):
         assert found_by(outcome) == ("person", "ann", "seen in the dashboard")
         assert outcome.evidence.person == resolved.evidence.person
         assert "ann found that it was applied: seen in the dashboard" in outcome.explain()
+        assert f"  found by ann, stored at {day_of(outcome)}" in outcome.explain()
         back = Outcome.from_json(outcome.to_json())
         assert back.evidence.person == outcome.evidence.person
 
@@ -243,6 +251,21 @@ async def test_write_of_which_nothing_was_sent(service, address):
                 await client.resolve("k", applied=applied, **BY)
         assert (await create(client).outcome()).applied
     assert effects(service, "webhooks.create") == 1
+
+
+async def test_write_of_an_older_copy(service, address):
+    """It may have been sent since the copy was made, though the copy says that it was not."""
+    async with client_of(service, journal=address) as client:
+        service.script("webhooks.create", "403")
+        await create(client).outcome()
+        [(name,)] = await rows_of(client, "SELECT key FROM {s}entries")
+        store = journal_of(client)._store
+        await store.run(partial(JournalEntries._reopen, [name], ["refused"], set(), newest=False))
+        await store.run(mark_restored)
+        await client.resolve("k", applied="wh_1", **BY)
+        sends = service.arrivals()
+        assert (await create(client).outcome()).value.id == "wh_1"
+        assert service.arrivals() == sends
 
 
 async def test_write_that_never_left(service, address):

@@ -249,9 +249,7 @@ def _lost(report: Report) -> _Html:
         "lost",
         advice=LOST_SECRETS,
         writes=[_fill("secret", key=each.key, thing=each.thing or "") for each in report.secrets_lost],
-        more=f"And {more:,} more: invsvc {report.kind} report --jsonl FILE lists them all."
-        if more > 0
-        else "",
+        more=more if rest > 0 else "",
     )
 
 

@@ -52,16 +52,20 @@ _ADVICE = {
     "client closed": "The run ended first. Retry, which reads before it sends what may have been sent.",
     "changed since": "Somebody else changed the resource. Compare its state with the request; if yours is to "
     "win, retry.",
-    "no read": "The specification has no read for this: check the dashboard, then retry or leave it.",
+    "no read": "The specification has no read for this: check the dashboard, then resolve each with what you "
+    "find.",
     "read refused": "The credential may not read the state: use one that may, then retry, which reads first.",
     "out of time": "The state could not be read in time: retry, which reads first.",
-    "may be published": "Compare the draft with the request in the dashboard, then retry or leave it.",
-    "not visible": "No read shows these fields: check the dashboard, then retry or leave it.",
-    "no baseline": "Compare the state with the request; if it differs, write again.",
+    "may be published": "Compare the draft with the request in the dashboard, then resolve each with what "
+    "you find.",
+    "not visible": "No read shows these fields: check the dashboard, then resolve each with what you find.",
+    "no baseline": "Compare the state with the request, then resolve each with what you find.",
     "gone": "The resource no longer exists. Leave it, or make a new one.",
-    "candidates": "Compare the candidates with the request, and delete the surplus ones.",
+    "candidates": "Compare the candidates with the request, then resolve each with the id that is its own, "
+    "or as not applied. Delete surplus ones.",
     "list full": LIST_FULL,
-    "too long ago": "It is too late for absence to prove anything: check the state, then retry or leave it.",
+    "too long ago": "It is too late for absence to prove anything: check the state, then resolve each with "
+    "what you find.",
     "person": "A person found that it did not happen. Retry to send it.",
     "perhaps undone": "The journal was restored, and the resource is as an earlier write left it. Unless "
     "somebody has undone these since, retry: that sends them.",
@@ -70,7 +74,7 @@ _ADVICE = {
 _OTHERWISE = {
     Verdict.NOT_APPLIED: "It provably did not happen. Retry.",
     Verdict.SUPERSEDED: "Compare the state with the request; if yours is to win, retry.",
-    Verdict.UNKNOWN: "Check the state, then retry (which reads first) or leave it.",
+    Verdict.UNKNOWN: "Check the state, then resolve each with what you find, or retry, which reads first.",
 }
 
 
@@ -190,6 +194,9 @@ def command_for(group: Group, groups: list[Group], place: str, kind: str) -> str
     the changes of others, are named by key.
     """
     advice, by_key = group.advice.lower(), kind == "journal"
+    if "resolve each" in advice:  # what was found has to be added, and is asked for otherwise
+        key = _named(group.results[0].key) if group.count == 1 else "KEY"
+        return f"invsvc {kind} resolve {place} --because TEXT {key}"
     if "retry" not in advice:
         is_to_correct = "correct the" in advice and not by_key
         return f"invsvc {kind} report {place} --failed out.jsonl" if is_to_correct else None
@@ -200,8 +207,13 @@ def command_for(group: Group, groups: list[Group], place: str, kind: str) -> str
         return f"{retry} --verdict {str(group.verdict).replace(' ', '-')}"
     if group.count > _KEYS_NAMED:
         return None
-    keys = [quote(each.key) for each in group.results]
-    return " ".join([retry, *(["--"] if any(each.startswith("-") for each in keys) else []), *keys])
+    return f"{retry} {_named(*(each.key for each in group.results))}"
+
+
+def _named(*keys: str) -> str:
+    """Return *keys* as arguments of a command."""
+    quoted = [quote(key) for key in keys]
+    return " ".join(["--", *quoted] if any(key.startswith("-") for key in quoted) else quoted)
 
 
 async def failed_writes(entries: Entries) -> AsyncIterator[tuple[str, WireObject | None, str]]:

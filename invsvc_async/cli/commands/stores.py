@@ -402,7 +402,8 @@ async def drop(
     Delete writes that were not sent yet: `invsvc KIND drop PLACE row-17`.
 
     They are not sent then.  Of a batch, take them out of its input, too: it may add them again.  Of an outbox
-    or a journal, finished writes can be deleted, too.  Asks before on a terminal.
+    or a journal, finished writes can be deleted, too: a write under such a key is then a new one, so resolve
+    what is unknown instead.  Asks before on a terminal.
 
     Exits with 1 if one was not deleted: it is not there, or it may have been sent and has no verdict yet.
     """

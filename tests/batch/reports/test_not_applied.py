@@ -191,6 +191,12 @@ def group(verdict, advice, *keys, count=0):
              group(Verdict.SUPERSEDED, "Retry.", "d")],
             [None, "retry J d"],
         ),
+        (  # what was found has to be added, so that it does nothing as it is
+            "batch",
+            [group(Verdict.UNKNOWN, "Check, then resolve each with what you find, or retry.", "-a"),
+             group(Verdict.UNKNOWN, "Compare them, then resolve each with what you find.", "b", "c")],
+            ["resolve J --because TEXT -- -a", "resolve J --because TEXT KEY"],
+        ),
         (  # a journal's writes are not run by verdict
             "journal",
             [group(Verdict.SUPERSEDED, "Retry.", "a b", "c d"),
@@ -218,7 +224,7 @@ def test_advice_names_no_option_that_is_not_there(kind):
         )
     for each in groups.sorted("J", kind.name):
         told = re.findall("--([a-z]+)", f"{each.advice} {each.command or ''}")
-        assert {*told} <= {"verdict", "force", "failed"} - {*kind.lacks.split()}, each.advice
+        assert {*told} <= {"verdict", "force", "failed", "because"} - {*kind.lacks.split()}, each.advice
 
 
 def test_command_quotes_the_journal():
