@@ -157,6 +157,21 @@ def test_page_of_lost_secrets():
     assert "Secrets lost</h2>" not in page_of(Report(name="run.db", summary=Summary()))
 
 
+def test_report_of_duplicates(capsys):
+    """The page, the terminal and JSON name them, and not only how many they are."""
+    twice = Result(
+        key="row-1", operation="webhooks.create", verdict=Verdict.APPLIED, thing="wh_1",
+        duplicates=("wh_2", "wh_3"),
+    )  # fmt: skip
+    report = Report(name="run.db", summary=Summary(), duplicates=3, second_effects=[twice])
+    page = page_of(report)
+    assert "<td>row-1</td><td>wh_2, wh_3</td>" in page
+    assert "And 1 more: invsvc batch report --jsonl FILE lists them all." in page
+    batch_report.show(report)
+    assert "  - row-1 (webhooks.create): wh_2, wh_3" in capsys.readouterr().out
+    assert batch_report.plain(report)["duplicates"] == [{"key": "row-1", "webhooks": ["wh_2", "wh_3"]}]
+
+
 @pytest.mark.parametrize(
     ("status", "error", "told"),
     [

@@ -29,6 +29,7 @@ LOST_SECRETS = (
     "is a restored copy, the file of --secrets-to has it. Otherwise delete the webhook, and create it again "
     "with another key."
 )
+SECOND_EFFECTS = "These webhooks were made by the same writes as others. Delete those that nobody needs."
 SHOWN = 200  # writes of one group that a report lists
 _MOST_GROUPS = 100  # more, of codes that only the service knows, are one group
 _KEYS_NAMED = 5  # in a command, at most

@@ -53,6 +53,7 @@ class Report:
     secrets_discarded: int = 0
     groups: list[Group] = attrs.field(factory=list)  # of the writes that are not applied
     secrets_lost: list[Result] = attrs.field(factory=list)  # the first of them
+    second_effects: list[Result] = attrs.field(factory=list)  # the first writes that had more than one
 
     def quantile(self, part: float) -> float:
         """Return the time, in seconds, within which *part* of the writes had their verdict."""
@@ -136,6 +137,8 @@ def _count(report: Report, result: Result) -> None:
     report.resends += result.resends
     report.reads += result.reads
     report.duplicates += len(result.duplicates)
+    if result.duplicates and len(report.second_effects) < SHOWN:
+        report.second_effects.append(result)
     report.times[ceil(log10(max(result.seconds, 0.0001)) * _STEPS)] += 1
     if result.secret_lost and len(report.secrets_lost) < SHOWN:
         report.secrets_lost.append(result)
