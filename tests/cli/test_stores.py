@@ -603,3 +603,18 @@ async def test_resolve_without_a_clear_finding(invsvc, kind, given):
     assert (code, "give either --applied or --not-applied" in err) == (2, True)
     code, _, err = await invsvc(kind, "resolve", "app.db", "k", "--applied", "x")
     assert (code, "--because" in err) == (2, True)
+
+
+async def test_explain_of_a_finding(service, tmp_path, invsvc):
+    """The outcome of a person's finding has no history to replay, which is no other verdict of the rules."""
+    service.script("sheets.save_mapping", "reset")
+    async with client_of(service, journal=tmp_path / "calls.db") as client:
+        await client.sheets.save_mapping({"a": "b"}).keyed("k").outcome()
+        resolved = await client.resolve("k", applied=True, because="looked", by="ann")
+    story = tmp_path / "story.json"
+    story.write_text(resolved.to_json())
+    code, out, err = await invsvc("explain", story)
+    assert (code, "verdict: applied - ann found that it was applied: looked" in out) == (0, True)
+    assert "it has no history" in err
+    code, out, _ = await invsvc("explain", story, "--json")
+    assert (code, json.loads(out)["same"]) == (0, True)

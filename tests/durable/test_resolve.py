@@ -28,6 +28,7 @@ from invsvc_async import (
 )
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.key_claims import FREED
+from invsvc_async.durable.resolve import resolution, resolve
 from invsvc_async.durable.restored import mark_restored
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
@@ -494,6 +495,28 @@ async def test_write_without_a_key_of_a_killed_process(service, address):
         assert found_by(resolved) == ("person", "ann", "seen in the dashboard")
     async with client_of(service, journal=address) as client:
         assert await client.recover() == []
+    assert effects(service) == 1
+
+
+async def test_write_without_a_key_that_is_resolved_beside_its_application(service, tmp_path):
+    """The application gets the finding when it recovers, as each verdict that it has not had; then no more."""
+    path = tmp_path / "calls.db"
+    async with client_of(service, journal=path) as client:
+        outcome = await unknown(service, client, None)
+    entries = JournalEntries(str(path), None)
+    await entries.open()
+    try:
+        name = await entries.named(outcome.intent.key)
+        await resolve(entries.store, name, resolution(True, "seen in the dashboard", "ann"))
+    finally:
+        await entries.aclose()
+    for expected in (1, 0):
+        async with client_of(service, journal=path) as client:
+            found = await client.recover()
+            assert [found_by(each) for each in found] == [
+                ("person", "ann", "seen in the dashboard")
+            ] * expected
+            await asyncio.sleep(0)
     assert effects(service) == 1
 
 
