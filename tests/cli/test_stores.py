@@ -297,7 +297,8 @@ async def test_report(stored, invsvc, tmp_path):
     for group in groups.values():
         if group["command"] is not None:
             assert f"  $ {group['command']}\n" in out
-            assert group["command"].startswith(f"invsvc {stored.kind} retry ")
+            step = "resolve" if group["verdict"] == "unknown" else "retry"
+        assert group["command"].startswith(f"invsvc {stored.kind} {step} ")
 
 
 async def test_watch(service, stored, tmp_path):
