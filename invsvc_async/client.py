@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     import aiohttp
 
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.codec.exact_json import Wire, WireObject
     from invsvc_async.durable.keys import Keys
+    from invsvc_async.models.common import Model
     from invsvc_async.models.webhooks import Webhook
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
@@ -418,12 +419,46 @@ class Client:
         """
         return await self._keys("outcome_of").outcome_of(key, self._view.team)
 
+    async def resolve(
+        self,
+        key: str | Intent,
+        *,
+        applied: bool | str | Model | WireObject,
+        because: str,
+        by: str | None = None,
+    ) -> Outcome[Any]:  # Any: the operation says what its value is
+        """
+        Store what you have found out about a write in the journal as its verdict, and return the outcome.
+
+        That is the way on for a write that is UNKNOWN and that no read can settle any more: look, for example
+        in the dashboard, and say what happened. *key* is that of a keyed write, or the intent of any write.
+
+        *applied* is False, True, or what the write made or changed: its id, or the model that you have read.
+        The outcome has that as its value; of an id, an object with no other field. Nothing is read.
+        *because* says how you know it, and *by* who you are (by default, login and host of this process).
+        They are in ``outcome.evidence.person``, with the time, and in its message.
+
+        APPLIED is final: every later run under the key returns that outcome. After NOT_APPLIED, the next run
+        under the key sends the write.
+
+        Raises:
+            ConfigurationError: As :meth:`outcome_of`.
+            InvalidRequestError: The arguments do not say what was found, or name another thing.
+            JournalError: The write is not there, a run of it lives, its verdict is final, nothing of it was
+                sent, or the journal cannot be used. Nothing was stored.
+        """
+        from invsvc_async.durable.resolve import resolution
+
+        finding = resolution(applied, because, by)
+        return await self._keys("resolve").resolve(key, self._view.team, finding)
+
     async def forget(self, key: str) -> bool:
         """
         Delete *key* from the journal, with its outcome; return whether it was there.
 
-        The next write under it is a new one. That is the only way on for a write that is UNKNOWN and that no
-        read can settle any more: first find out yourself what became of it.
+        The next write under it is a new one. So forget only a write of which you know that it did nothing,
+        or whose second effect you want. If it is UNKNOWN, and had happened, its next run makes a second one:
+        store what you find with :meth:`resolve` instead.
 
         Raises:
             ConfigurationError: As :meth:`outcome_of`.

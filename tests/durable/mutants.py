@@ -1,11 +1,12 @@
 """
 Wrong lines of the durable store, of outboxes and of keyed writes, each of which a test must notice.
 
-    python -m tests.durable.mutants [stores | keys [PART OF A NAME …]]
+    python -m tests.durable.mutants [stores | keys | resolve [PART OF A NAME …]]
 
 Each runs on a copy of the package.  Those of stores run against the stories of one store, then against those
 of outboxes.  For keys there is one or more for each guard: the claim, the fence, the waits, reading before a
-second send, conflicts, namespaces, forgotten keys, replays, secrets, and a store that is away.
+second send, conflicts, namespaces, forgotten keys, replays, secrets, and a store that is away.  Those of
+``resolve`` take back what refuses a person's finding, or what follows from it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ STORIES = [
 TESTS = {  # by the list of mutants: workers, and what they run
     "stores": (("0", ["--hypothesis-profile=mutants", *STORIES]), ("4", ["tests/outbox"])),
     "keys": (("0", ["tests/durable/test_key_claims.py", "tests/durable/test_keys.py"]),),
+    "resolve": (("0", [f"tests/{name}/test_resolve.py" for name in ("durable", "batch", "outbox")]),),
 }
 
 
