@@ -28,6 +28,7 @@ from invsvc_async.errors import (
 )
 from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.history import Attempt, End, Reading, Resumed, Verdict
+from invsvc_async.transport.send_gate import TOO_LATE
 from invsvc_async.transport.session import NO_TOKEN, ClientOptions, Request
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s before a probe; doubled until a writ
 IN_A_ROW = 5  # writes that end in a 5xx or without an answer, one after the other, before the batch pauses
 _PROBE_TIME = 10.0  # s for one probe, or for a new token
 _MOST_AWAY = 10  # how often one write is put back because the service was away
+_MOST_LATE = 100  # how often because its lease ended before it left: this machine was slow, or slept
 _MOST_REFUSED = 3  # how often because its credential was refused, though the probe then succeeded
 _REFUSED = (401, 403)
 _FAULTS = {  # by the class of aiohttp's error, which is all that is kept of it
@@ -69,6 +71,7 @@ class Cause(NamedTuple):
     at_once: bool = False  # the first probe needs no pause
     stops: bool = False  # a pause does not help: the run ends
     began: float = inf  # of the client's clock: when the request began that failed, if it matters
+    pauses: bool = True  # the other writes wait, too
 
 
 def cause_of(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
@@ -87,6 +90,8 @@ def cause_of(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
                 return Cause(f"the plan lacks a feature (HTTP {error.status}: {error.message})", stops=True)
         case Verdict.NOT_APPLIED if getattr(_last(outcome, Resumed), "newest", None) is not False:
             if sent is not None and sent.end is End.NOT_SENT:
+                if TOO_LATE in str(error):
+                    return Cause(TOO_LATE, _MOST_LATE, pauses=False)
                 return Cause(_unreachable(error), began=sent.started)
             if outcome.evidence.basis == "absence" and intent.policy.resend != "never":
                 return outage  # which left no time to send it again
@@ -220,8 +225,8 @@ class CircuitBreaker:
                 "Run again once the plan has it, or run the other writes with another journal."
             )
             self._on_stop(BatchStoppedError(reason))
-        elif cause is not outage and not self._is_outdated(cause.began):  # an outage is known, and perhaps over
-            self._open(cause)
+        elif cause.pauses and cause is not outage and not self._is_outdated(cause.began):
+            self._open(cause)  # an outage is known already, and perhaps over
         return True
 
     def stop_closed(self) -> None:
@@ -238,7 +243,7 @@ class CircuitBreaker:
         self._answered_from = max(self._answered_from, exchange.started)
 
     def _is_outdated(self, began: float) -> bool:
-        """Return whether a request that began at *began* and failed says nothing: a later one was answered."""
+        """Return whether a failure of a request that began at *began* says nothing: a later one was answered."""
         return began < self._answered_from
 
     def _answered(self) -> None:

@@ -11,7 +11,7 @@ import attrs
 import pytest
 from yarl import URL
 
-from invsvc_async import ApiKey, BatchStoppedError, Timeouts, TokenProvider, Verdict
+from invsvc_async import ApiKey, BatchStoppedError, NotSentError, Timeouts, TokenProvider, Verdict
 from invsvc_async.batch import Batch, Progress, circuit_breaker
 from invsvc_async.batch.circuit_breaker import CircuitBreaker
 from invsvc_async.cli import progress as bar
@@ -296,7 +296,9 @@ ANSWER = {"end": End.ANSWERED, "status": 200}
     ],
 )
 @pytest.mark.parametrize("how", [{}, {"end": End.ANSWERED, "status": 503}])
-async def test_only_failures_of_requests_begun_after_the_last_answered_one_pause(service, failures, pauses, how):
+async def test_only_failures_of_requests_begun_after_the_last_answered_one_pause(
+    service, failures, pauses, how
+):
     """Five in a row pause, of which none began before a request that was answered; whatever ended first."""
     async with breaking(service) as (breaker, learn):
         learn(10.0, **ANSWER)
@@ -332,6 +334,19 @@ async def test_connection_that_fails_while_later_requests_are_answered(service, 
         learn(attempt.started + (1.0 if answered_after else -1.0), **ANSWER)
         assert breaker.holds_back(outcome, 0)
         assert (breaker.why is None) is answered_after
+
+
+async def test_write_that_left_too_late(service):
+    """Its lease had ended, as on a machine that is slow: that says nothing of the service, and it is put back often."""
+    async with behind_door(service) as (client, door):
+        await door.shut()
+        outcome = await client.webhooks.delete("wh_none").outcome()
+    words = "webhooks.delete: the request was not sent: the time until which it may be sent had passed."
+    late = attrs.evolve(outcome, error=NotSentError(words))
+    async with breaking(service) as (breaker, _):
+        assert breaker.holds_back(late, 50)
+        assert breaker.why is None
+        assert not breaker.holds_back(outcome, 50)
 
 
 @pytest.mark.parametrize(
