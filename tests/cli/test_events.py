@@ -145,6 +145,27 @@ def test_replay_to_one_handler(stored):
     assert listed(stored, "--state", "open") == [("open", "waits")]
 
 
+async def _kept_after_no_event(path):
+    """Store a body that is no event, and then an event; both were handled, and their bodies are kept."""
+    store = open_store(path)
+    for key, kind in (("first", "invoice.created"), (None, ""), ("last", "invoice.created")):
+        await store.put(events.Delivery(key=key, type=kind, body=b"{}"))
+        (entry,) = await store.take(limit=1, lease=10)
+        await store.handled(entry, body=b"{}")
+    await store.close()
+
+
+def test_replay_to_one_handler_with_no_event_in_between(here, offline):
+    """A body that is no event is passed over, and those after it are replayed."""
+    asyncio.run(_kept_after_no_event("events.db"))
+
+    def run(command, *arguments):
+        return offline("events", command, "--store", "events.db", *arguments)
+
+    assert replayed(run, "--all", "--handler", "audit") == (2, 0, 0)
+    assert [key for _, key in listed(run, "--state", "open")] == ["first", "last"]
+
+
 def test_stats(stored):
     """Each state is counted."""
     found = json.loads(stored("stats", "--json").out)

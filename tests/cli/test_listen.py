@@ -252,7 +252,7 @@ async def test_application_that_answers_byte_by_byte(stored, tmp_path, monkeypat
     """Each event has its time, the whole answer included."""
     monkeypatch.setattr("invsvc_async.cli.commands.listen.FORWARD_TIMEOUT", 0.2)
     async with RawServer(endless(b"HTTP/1.1 200 OK\r\nX: ", b"y", 0.05)) as application:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             failed = await again(listener_of(tmp_path, str(application.url)))
 
     assert failed == 3
@@ -305,7 +305,7 @@ def test_command_until_ctrl_c(tmp_path):
     running = child("listen", "--port", "0", "--shared-header", "X-K=v", cwd=tmp_path)
     said = running.stderr.readline()
     running.send_signal(signal.SIGINT)
-    _, rest = running.communicate(timeout=60)
+    _, rest = running.communicate(timeout=300)
 
     assert said.startswith("Listening on http://127.0.0.1:")
     assert (running.returncode, rest) == (0, "")

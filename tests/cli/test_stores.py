@@ -311,7 +311,7 @@ async def test_watch(service, stored, tmp_path):
     async with aiohttp.ClientSession() as browser, browser.get(urls["data_url"]) as answer:
         told = await answer.json()
     watching.send_signal(signal.SIGINT)
-    await asyncio.to_thread(watching.communicate, timeout=60)
+    await asyncio.to_thread(watching.communicate, timeout=300)
     assert (told["kind"], told["done"], told["total"]) == (stored.kind, 3, 4)
     assert told["verdicts"] == {"applied": 1, "refused": 1, "unknown": 1}
     assert sorted(group["verdict"] for group in told["groups"]) == ["refused", "unknown"]
@@ -474,7 +474,7 @@ async def test_retry_beside_the_process_that_did_it(service, empty, invsvc):
     async with client_of(service, journal=empty.place) as client:
         assert (await client.webhooks.update(hook, description="x").keyed("k").outcome()).applied is False
         assert (await invsvc("journal", "retry", empty.place, "k"))[0] == 0
-        async with client_of(service, journal=empty.place) as other, asyncio.timeout(60):
+        async with client_of(service, journal=empty.place) as other, asyncio.timeout(300):
             assert (await other.webhooks.update(hook, description="x").keyed("k").outcome()).applied
 
 

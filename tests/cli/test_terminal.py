@@ -387,7 +387,7 @@ def test_ctrl_c_while_a_pipe_is_silent(here, words):
     with (here / "pipe").open("wb"):  # once it is open at both ends, it is being read
         running.send_signal(signal.SIGINT)
         try:
-            running.communicate(timeout=60)
+            running.communicate(timeout=300)
         finally:
             running.kill()
 

@@ -26,7 +26,7 @@ async def test_command_line_until_a_signal(number):
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "invsvc_async.cli", "serve", *options, stdout=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(30), plain_session() as session:
+    async with asyncio.timeout(300), plain_session() as session:
         about = json.loads(await program.stdout.readline())
         headers = {"Authorization": f"Bearer {about['api_key']}"}
         async with session.get(f"{about['base_url']}/webhooks", headers=headers) as response:

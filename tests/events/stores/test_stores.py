@@ -557,7 +557,7 @@ async def test_postgres_store_that_is_closed_in_use(postgres: str) -> None:
         await store.close()
         await connection.fetch("SELECT 1")
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         with pytest.raises(JournalError):
             await pool.ask(act)
 
