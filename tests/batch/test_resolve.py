@@ -57,7 +57,7 @@ async def counted(batch):
 async def test_finding_is_the_verdict(service, client, journal):
     """It is counted, given by the next run, and shown with who and why; what is applied is not sent again."""
     async with Batch.open(journal, client) as batch:
-        await in_doubt(service, batch, "done", "not done", "open")
+        await in_doubt(service, batch, "done", "open", "not done")
         done = await batch.resolve("done", applied=True, **BY)
         not_done = await batch.resolve("not done", applied=False, **BY)
         summary = await batch.summary()
