@@ -17,19 +17,22 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from invsvc_async import Outbox
 from invsvc_async.batch import Batch
 from invsvc_async.cli.app import run
-from invsvc_async.simulator.ledger import Entry
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
 from tests.cli.conftest import Terminal
 from tests.outbox.conftest import enqueue
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from invsvc_async.simulator.ledger import Entry
 
 # Commands that run until they are interrupted, and what they print once they do what they are for.
 LASTING = {
