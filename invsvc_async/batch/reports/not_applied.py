@@ -52,11 +52,14 @@ _ADVICE = {
     "may be published": "Compare the draft with the request in the dashboard, then retry or leave it.",
     "not visible": "No read shows these fields: check the dashboard, then retry or leave it.",
     "no baseline": "Compare the state with the request; if it differs, write again.",
+    "other words": "The service may have stored it in its own words. Compare the state with the request; if it "
+    "is what you want, leave it.",
+    "in part": "Only a part was stored. Retry: that sends it again if nothing has changed since.",
     "gone": "The resource no longer exists. Leave it, or make a new one.",
     "candidates": "Compare the candidates with the request, and delete the surplus ones.",
     "list full": LIST_FULL,
     "too long ago": "It is too late for absence to prove anything: check the state, then retry or leave it.",
-    "perhaps undone": "The journal was restored, and the resource is as an earlier write left it. Unless "
+    "perhaps undone": "The resource is as it was before the write, as after a restore of the journal. Unless "
     "somebody has undone these since, retry: that sends them.",
     "reader": "The user-supplied reader is needed, or could not tell: run it again with the reader.",
 }
