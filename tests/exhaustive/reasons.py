@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Verdict
 from tests.exhaustive.broken import hold
 from tests.exhaustive.models import Hook, Journey, Listing, Team
-from tests.exhaustive.world import EPSILON, OTHER, stamp
+from tests.exhaustive.world import EPSILON, NO_STEP, OTHER, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,7 +198,8 @@ def _candidates(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
         if candidate not in seen or (by not in (OTHER, run.number) and _is_explained(node, run, number)):
             return False
         honest = model.show(((number, 0, created, by),))[0]["created_at"] == stamp(created)
-        if honest and setup.bounds is not None and created < run.first - _WIDEST:
+        honest = honest and setup.bounds is not None and model.step == NO_STEP
+        if honest and created < run.first - _WIDEST:
             return False
     return True
 

@@ -61,6 +61,9 @@ _ADVICE = {
     "you find.",
     "not visible": "No read shows these fields: check the dashboard, then resolve each with what you find.",
     "no baseline": "Compare the state with the request, then resolve each with what you find.",
+    "other words": "The service may have stored it in its own words. Compare the state with the request; if it "
+    "is what you want, leave it.",
+    "in part": "Only a part was stored. Retry: that sends it again if nothing has changed since.",
     "gone": "The resource no longer exists. Leave it, or make a new one.",
     "candidates": "Compare the candidates with the request, then resolve each with the id that is its own, "
     "or as not applied. Delete surplus ones.",
@@ -68,7 +71,7 @@ _ADVICE = {
     "too long ago": "It is too late for absence to prove anything: check the state, then resolve each with "
     "what you find.",
     "person": "A person found that it did not happen. Retry to send it.",
-    "perhaps undone": "The journal was restored, and the resource is as an earlier write left it. Unless "
+    "perhaps undone": "The resource is as it was before the write, as after a restore of the journal. Unless "
     "somebody has undone these since, retry: that sends them.",
     "reader": "The user-supplied reader is needed, or could not tell: run it again with the reader.",
 }
