@@ -255,12 +255,13 @@ def kills(session: nox.Session) -> None:
     """
     Kill batches of 20,000 writes a hundred times on each journal, amid outages, dead tokens and retries.
 
-    Then kill clients, receivers, outboxes and the workers of a web application.
+    Then kill clients, receivers, outboxes, the workers of a web application, and programs whose writes wait.
     """
     _install(session, "dev")
     session.run("python", "-m", "tests.batch.killing", *session.posargs)
     session.run("python", "-m", "tests.soak.kills")
     session.run("python", "-m", "tests.soak.outboxes")
+    session.run("python", "-m", "tests.soak.queued", "100")
     session.run("python", "-m", "tests.examples.killing")
 
 

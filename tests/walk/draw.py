@@ -41,6 +41,7 @@ TEXTS = (
 TIMES: tuple[Times, ...] = ("exact", "exact", "exact", "seconds", "zero", "minute", "day")
 RECOVERS = 0.2  # of the processes
 FROZEN = 0.1  # of the ends are none, but a freeze
+SUCCESSIONS = 0.2  # of all programs: processes follow each other, and leave writes that are not known
 WILD = 0.35  # of all programs have each kind of event
 KEYS = "ABCDEFGHIJ"
 
@@ -70,13 +71,16 @@ class _Taste:
     parts: float  # of the processes run only a part of the keys
     haste: float  # of them have a short deadline
     words: float  # of the programs meet a service that stores in its own way
+    succession: float = 0.0  # of the processes run one key, each another one
 
     @classmethod
     def of(cls, chance: Random) -> _Taste:
         """Return one that *chance* draws: some have something of everything, because faults need several."""
-        if chance.random() < WILD:
-            return cls(*(chance.choice((0.3, 0.6)) for _ in attrs.fields(cls)))
-        return cls(*(chance.choice((0.0, 0.0, 0.0, 0.3, 0.9)) for _ in attrs.fields(cls)))
+        shares = [0.3, 0.6] if chance.random() < WILD else [0.0, 0.0, 0.0, 0.3, 0.9]
+        taste = cls(*(chance.choice(shares) for _ in attrs.fields(cls)[:-1]))
+        if chance.random() < SUCCESSIONS:
+            return attrs.evolve(taste, fates=0.7, haste=0.7, succession=0.9)
+        return taste
 
 
 def _drawn(chance: Random, journals: tuple[Journal, ...], uses: tuple[Use, ...]) -> Program:
@@ -147,7 +151,10 @@ def _lives(chance: Random, taste: _Taste, journal: Journal, keys: list[str]) -> 
         after: tuple[str, ...] = ()
         if lives and (journal == "file" or chance.random() < 0.5):
             after = (lives[-1].name,)
-        lives.append(_life(chance, taste, f"p{number}", journal, keys, after))
+        life = _life(chance, taste, f"p{number}", journal, keys, after)
+        if chance.random() < taste.succession:
+            life = replace(life, keys=(keys[(number - 1) % len(keys)],), end=None)
+        lives.append(life)
     everything = tuple(keys)
     if chance.random() < 0.4:
         everything = tuple(chance.sample(keys, len(keys)))

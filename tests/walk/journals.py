@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
+import time
 from contextlib import closing
 from functools import cache, partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.sqlite_store import DIALECT
 from invsvc_async.durable.store import file_at
 from invsvc_async.durable.tables import Opening, create
+from invsvc_async.storage.file_lock import LockedConnection
 from tests.exhaustive.batches.journals import ScriptedFile, ScriptedPostgres, ScriptedWriter, Server
 from tests.walk.signals import no_signal
 
@@ -38,6 +40,18 @@ class WalkWriter(ScriptedWriter):
     def _commit(self, connection: sqlite3.Connection, jobs: list[Any]) -> bool:
         with no_signal():
             return super()._commit(connection, jobs)
+
+
+class WalkConnection(LockedConnection):
+    """A connection to a file, whose statements have the time of day of the process that runs them."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.create_function("julianday", 1, _julian_day)
+
+
+def _julian_day(_now: str) -> float:
+    return time.time() / 86_400.0 + 2_440_587.5
 
 
 class WalkPostgres(ScriptedPostgres):

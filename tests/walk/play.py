@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from tests.interleavings.loop import RUN, START, Stuck
-from tests.walk.journals import WalkWriter
+from tests.walk.journals import WalkConnection, WalkWriter
 from tests.walk.judge import broken
 from tests.walk.stage import WalkStage
 
@@ -31,6 +31,7 @@ def _world(stage: WalkStage) -> Iterator[None]:
         for name, value in (
             ("invsvc_async.durable.sqlite_store.Writer", WalkWriter),
             ("invsvc_async.outbox.sqlite.Writer", WalkWriter),
+            ("invsvc_async.durable.sqlite_store.LockedConnection", WalkConnection),
             (f"{_STORAGE}.postgres_pool._PAUSE", 0.0),
         ):
             stack.enter_context(patch(name, value))

@@ -166,6 +166,7 @@ class Server:
         self.dialect._known.clear()
         now = f"(SELECT last_value / 1e6 FROM {first.schema}.walk_clock)::float8"
         self.dialect._names["now"] = now
+        self.dialect._names["ms"] = f"floor({now} * 1000)"
         self._tables = [name for (name,) in names if name != "lanes" or kind == "journal"]
 
     def empty(self) -> None:
