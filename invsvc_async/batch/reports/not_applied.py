@@ -61,8 +61,8 @@ _ADVICE = {
     "you find.",
     "not visible": "No read shows these fields: check the dashboard, then resolve each with what you find.",
     "no baseline": "Compare the state with the request, then resolve each with what you find.",
-    "other words": "The service may have stored it in its own words. Compare the state with the request; if it "
-    "is what you want, leave it.",
+    "other words": "The service may have stored it in its own words. Compare the state with the request, then "
+    "resolve each with what you find.",
     "in part": "Only a part was stored. Retry: that sends it again if nothing has changed since.",
     "gone": "The resource no longer exists. Leave it, or make a new one.",
     "candidates": "Compare the candidates with the request, then resolve each with the id that is its own, "
