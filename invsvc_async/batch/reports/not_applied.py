@@ -61,7 +61,7 @@ _ADVICE = {
     "you find.",
     "not visible": "No read shows these fields: check the dashboard, then resolve each with what you find.",
     "no baseline": "Compare the state with the request, then resolve each with what you find.",
-    "other words": "The service may have stored it in its own words. Compare the state with the request, then "
+    "other words": "The service may have stored it in its own words. Compare the state, then "
     "resolve each with what you find.",
     "in part": "Only a part was stored. Retry: that sends it again if nothing has changed since.",
     "gone": "The resource no longer exists. Leave it, or make a new one.",
