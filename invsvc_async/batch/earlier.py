@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
@@ -47,6 +47,7 @@ class Earlier:
         self._sending, self._store = sending, store
         self._known: set[str] = set()  # things that were looked up
         self._clock_reading: Reading | None = None  # shows the service's clock
+        self._begun = sending.session.clock.now()  # local s; a file was opened before
         self.any: bool = True
 
     def forget(self) -> None:
@@ -116,11 +117,22 @@ class Earlier:
         if not last:
             return
         options = self._sending.options
-        policy, since = options.reconcile, time.time() - last / 1000
+        policy, since = options.reconcile, await self._since(last / 1000)
         longest = options.timeouts.attempt + policy.settle_after_loss
         longest += 2 * policy.clock_slack + policy.clock_band
         if since < longest:
             await options.session.clock.sleep(min(longest - since, longest))
+
+    async def _since(self, done: float) -> float:
+        """
+        Return how many s ago a time of the store's clock was, at least.
+
+        The clock of a file is that of this machine, and may have been set since the file was used before.
+        """
+        since = float((await self._store.rows("SELECT {now}"))[0][0]) - done
+        if self._store.silence < inf:
+            return since
+        return min(since, self._sending.session.clock.now() - self._begun)
 
     async def _close_line(self, entry: Entry) -> None:
         """Close one line, with a read that shows the service's clock."""

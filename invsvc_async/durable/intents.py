@@ -152,7 +152,9 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
 
 def as_new(intent: Intent, sent: tuple[Sent, ...] = ()) -> Intent:
     """Return *intent* as that of a new write; *sent* are sends that provably had no effect."""
-    return attrs.evolve(intent, sent=sent, bounds=None, baseline=None, newest=None, nonce=token_hex(8))
+    return attrs.evolve(
+        intent, sent=sent, bounds=None, baseline=None, newest=None, mixture=None, nonce=token_hex(8)
+    )
 
 
 def without_lost_sends(intent: Intent) -> Intent:

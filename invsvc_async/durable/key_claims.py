@@ -187,14 +187,18 @@ class KeyedRun:
     over: bool = False
     overtaken: bool = False  # a later write to its thing may have had an effect
     outcome: AnyOutcome | None = None
+    called: float | None = None  # when it was awaited, local s
+    waited: float = 0.0  # s since then, for earlier writes to its thing
 
     @classmethod
-    def of(cls, spec: WriteSpec, claims: Claims, lane: Lane, name: str, digest: str) -> KeyedRun:
-        """Return a run of *spec*."""
+    def of(
+        cls, spec: WriteSpec, claims: Claims, lane: Lane, name: str, digest: str, called: float
+    ) -> KeyedRun:
+        """Return a run of *spec*, which was *called* then (local s)."""
         thing = None if spec.creates_webhook else line_of(spec.request, spec.team, spec.tag)
         asks = spec.creates_webhook and spec.options.session.on_secret is None
         taker = lane.token if asks else None
-        return cls(claims, lane, name, thing, digest, spec.options, taker=taker)
+        return cls(claims, lane, name, thing, digest, spec.options, taker=taker, called=called)
 
     def bound(self) -> ClientOptions:
         """Return its options with this as the journal."""

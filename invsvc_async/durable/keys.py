@@ -44,9 +44,11 @@ from invsvc_async.durable.intents import as_new, in_doubt
 from invsvc_async.durable.key_claims import ENDED, FREED, Claims, Found, KeyedRun, KeyTakenError
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
 from invsvc_async.durable.last_writes import Left, close_line, learn
-from invsvc_async.durable.records import intent_of, outcome_of
+from invsvc_async.durable.records import intent_of, outcome_of, verdict_and_record
+from invsvc_async.durable.resolve import is_being_done, note, resolve
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.reconcile.intent import Intent
 from invsvc_async.writes.driver import AnyDriver, Driver, new_run, run_of
 from invsvc_async.writes.new_intent import (
     intent_of as new_intent,
@@ -60,9 +62,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
 
     from invsvc_async.durable.journal import ClientJournal
+    from invsvc_async.durable.resolve import Resolution
     from invsvc_async.durable.store import Store
     from invsvc_async.models.webhooks import Webhook
-    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.session import ClientOptions, ClientState
     from invsvc_async.writes.spec import WriteSpec
@@ -164,24 +166,56 @@ class Keys:
         if await Entries(self.store).drop(name):
             return True
         if (found := await self.claims.look(name)) is not None:
+            why = ", because it is being done" if found.lives else ""
             raise JournalError(
-                f"forget: the write under the key {key!r} may have been sent, and has no verdict"
-                f"{', because it is being done' if found.lives else ''}. Await it, then forget it."
+                f"forget: the write under the key {key!r} may have been sent, and has no verdict{why}. Await "
+                "it, or resolve it."
             )
         return False
+
+    async def resolve(self, key: str | Intent, team: str | None, finding: Resolution) -> AnyOutcome:
+        """
+        Store what a person has found out about the write under *key*, or of an intent; return its outcome.
+
+        Raises:
+            InvalidRequestError: *key* is neither; or as :func:`resolve`.
+            JournalError: A run of it lives, here or elsewhere; or as :func:`resolve`.
+        """
+        if isinstance(key, str):
+            return await self._resolve(key, team, finding, None)
+        if not isinstance(key, Intent):
+            raise InvalidRequestError(f"key: must be a key or an Intent, not a {type(key).__name__}")
+        if key.nonce is None:  # without a key of the user's own
+            return await self.journal.resolve(key, finding)
+        return await self._resolve(key.key, key.scope.team, finding, key.identity)
+
+    async def _resolve(
+        self, key: str, team: str | None, finding: Resolution, identity: str | None
+    ) -> AnyOutcome:
+        name = await self._name(key, team)
+        if name in self._turns:
+            raise is_being_done(key)
+        with self._turn_of(name) as turn:
+            async with turn.lock:  # a run that begins here waits
+                await self.claims.until_left(name)
+                mine = (await self.journal.own_lane()).token
+                resolved = await resolve(self.store, name, finding, key=key, identity=identity, mine=mine)
+        note(self.session, resolved)
+        return resolved.outcome
 
     async def prune(self, older_than: float) -> int:
         """Delete what was done more than *older_than* seconds ago, but for UNKNOWN ones; return how many."""
         if not (isinstance(older_than, (int, float)) and abs(older_than) < _OLDEST):  # nor NaN
             raise InvalidRequestError(f"older_than: must be a number of seconds, not {older_than!r:.50}")
         await self.journal.open()
-        before = round((time.time() - older_than) * 1000)
-        return await Entries(self.store).prune(before, unacknowledged=True)
+        entries = Entries(self.store, self.session)
+        return await entries.prune(await entries.ago(older_than), unacknowledged=True)
 
     # --- a run
 
     async def _in_turn(self, spec: WriteSpec) -> Driver[Any]:
         """Run the write, or return the outcome of a run in this process that ended meanwhile."""
+        called = self.session.clock.now()
         name = await self._name(spec.key or "", spec.team)
         with self._turn_of(name) as turn:
             before = turn.last
@@ -196,7 +230,7 @@ class Keys:
                         check_same(spec, turn.digest, digests_of(spec))
                     if spec.resumes is None or spec.resumes.identity == outcome.started_as.identity:
                         return _replayed(spec, outcome)
-                turn.last = await self._run(spec, name, turn)
+                turn.last = await self._run(spec, name, turn, called)
                 return turn.last
             finally:
                 turn.lock.release()
@@ -212,7 +246,7 @@ class Keys:
             if not turn.users:
                 del self._turns[name]
 
-    async def _run(self, spec: WriteSpec, name: str, turn: _Turn) -> Driver[Any]:
+    async def _run(self, spec: WriteSpec, name: str, turn: _Turn, called: float) -> Driver[Any]:
         """Claim the key, and do what its entry says; see the top of this file."""
         if spec.creates_webhook and spec.tag is None:
             spec = replace(spec, tag=new_tag())
@@ -222,7 +256,7 @@ class Keys:
         while True:
             if spec.resumes is not None and found is not None:
                 digest = found.entry.digest  # its body has a tag by now
-            run = KeyedRun.of(spec, self.claims, await self.journal.own_lane(), name, digest)
+            run = KeyedRun.of(spec, self.claims, await self.journal.own_lane(), name, digest, called)
             try:
                 if found is not None:
                     check_same(spec, found.entry.digest, digest)
@@ -348,6 +382,8 @@ class Keys:
         return await self._driven(run, Driver(spec, intent))  # the body has its tag already
 
     async def _driven(self, run: KeyedRun, driver: Driver[Any]) -> Driver[Any]:
+        if run.called is not None:
+            driver.result.begin(run.called, run.waited)
         try:
             await driver.drive()
         except KeyTakenError:
@@ -368,7 +404,9 @@ class Keys:
 
         Return whether a later one may have had an effect.
         """
-        thing, after = run.thing or "", 0
+        thing = run.thing or ""
+        after = 0
+        begun = self.session.clock.now()
         since = time.time_ns() // 1_000_000 - _RECENT
         while True:
             [(key, earlier, later, unknown, *left)] = await self.store.rows(
@@ -396,6 +434,7 @@ class Keys:
         for entry in await self.store.entries(_UNKNOWN, thing, run.seq, since) if unknown else ():
             close_line(self.session, thing, await self._intent(entry))
         run.is_next = True
+        run.waited += self.session.clock.now() - begun
         return bool(later)
 
     # --- what processes have left
@@ -464,7 +503,7 @@ class Keys:
         """Return the outcome of an entry that is done."""
         entry = found.entry
         outcome = outcome_of(await self._readable(entry), self.store.commons)
-        if '"had":"returned"' in (entry.outcome or ""):
+        if verdict_and_record(entry)[1].had == "returned":
             # The run that made a webhook notes soon after that it returned its secret.
             latest: Found | None = found
             until = asyncio.get_running_loop().time() + _TO_RETURN

@@ -23,6 +23,10 @@ shows absence. The proof lasts ``PROOF_LASTS`` seconds, because the longer ago t
 have happened since. So two sends can both take effect only if a request arrives later than any window,
 and that is what the windows are for; ``policy`` sets them.
 
+An update that the service stored in part is in between. Live, it is UNKNOWN. A resumed one is sent again,
+once, if a read after all windows shows the very mixture that the read before its verdict showed: nothing has
+changed since, so to repeat the update only completes it.
+
 What conflicts: after a re-send, the answer "404" or "409" may be the echo of the first send, so it is
 read again (``known.refusal``). A create that was sent twice needs one more read for duplicates, even if
 it was answered (``_needs_audit``). A resumed write must not be sent if a newer write to the same thing
@@ -46,6 +50,7 @@ from invsvc_async.reconcile.history import (
     End,
     Evidence,
     Holds,
+    Partly,
     Read,
     Reading,
     Send,
@@ -94,13 +99,21 @@ def decide(known: Known) -> Decision:
         if known.in_doubt:
             return unknown(known, "the client was closed before the outcome was known", "client closed")
         reason = "the client was closed before the write could be sent; no earlier send had an effect"
-        return done(known, Verdict.NOT_APPLIED, reason, "never sent", cause="client closed")
+        return done(known, Verdict.NOT_APPLIED, reason, _basis_without_doubt(known), cause="client closed")
     if isinstance(decision, Send) and (held := _held_back(known)) is not None:
-        basis: Basis = "absence" if known.in_doubt else "never sent"
+        basis: Basis = "absence" if known.in_doubt else _basis_without_doubt(known)
         reading = history[-1] if history and isinstance(history[-1], Reading) else None
         reason = f"not sent again, because {_HELD_BACK[held]}"
         return done(known, Verdict.NOT_APPLIED, reason, basis, reading, cause=held)
     return decision
+
+
+def _basis_without_doubt(known: Known) -> Basis:
+    """Return why it is certain that nothing of a write happened, of which no attempt is in doubt."""
+    if not known.never_left:
+        return "answered"  # with a definite no
+    # How a send of another process ended without an effect is not stored.
+    return "none" if known.intent.sent else "never sent"
 
 
 def _held_back(known: Known) -> Cause | None:
@@ -178,7 +191,7 @@ def _never_left(known: Known) -> Decision:
     out_of_time = known.attempts[0].started + known.intent.timeouts.call - spent
     if tries > NOT_SENT_TRIES:
         reason = f"the request never left this machine, in {tries} attempts"
-        return done(known, Verdict.NOT_APPLIED, reason, "never sent", cause="never left")
+        return done(known, Verdict.NOT_APPLIED, reason, _basis_without_doubt(known), cause="never left")
     usual = _send(known).attempt_timeout
     least = min(SHORTEST_TRY, usual / 2)
     again = _after_pause(known, NOT_SENT_PAUSES[tries - 1], out_of_time - least)
@@ -188,7 +201,7 @@ def _never_left(known: Known) -> Decision:
     if again is not None and left >= least:
         return Send(attempt_timeout=min(usual, left))
     reason = "the request never left this machine before the call's timeout"
-    return done(known, Verdict.NOT_APPLIED, reason, "never sent", cause="never left")
+    return done(known, Verdict.NOT_APPLIED, reason, _basis_without_doubt(known), cause="never left")
 
 
 def _after_pause(known: Known, pause: float, deadline: float) -> Wait | Send | None:
@@ -237,9 +250,18 @@ def _answered(known: Known) -> Decision | None:
     last, kind = known.attempts[-1], known.kinds[-1]
     if kind == "applied" and not _needs_audit(known):
         return done(known, Verdict.APPLIED, _ANSWERED_AGAIN, "answered", value=last.value)
-    if kind == "not applied" and last.end is End.ANSWERED:
+    if kind == "not applied" and last.end is End.ANSWERED and not _completes(known):
         return refused(known, last)
     return None
+
+
+def _completes(known: Known) -> bool:
+    """Return whether the last send was to complete an update that was stored in part: it has an effect."""
+    sent_at = max(at for at, event in enumerate(known.history) if isinstance(event, Attempt))
+    proof = known.history[sent_at - 1]
+    if not isinstance(proof, Reading) or not is_evidence(known, proof):
+        return False
+    return isinstance(find(known, proof), Partly)
 
 
 def _judged(known: Known, last: object) -> Decision | None:
@@ -270,7 +292,7 @@ def _judged(known: Known, last: object) -> Decision | None:
 
 
 def _by_state(
-    known: Known, finding: Holds[Wire] | Absent | Superseded | CannotTell, reading: Reading
+    known: Known, finding: Holds[Wire] | Absent | Superseded | CannotTell | Partly, reading: Reading
 ) -> Decision:
     """Return the decision after a read that started after all settle windows."""
     match finding:
@@ -281,6 +303,11 @@ def _by_state(
             return done(known, Verdict.SUPERSEDED, reason, "baseline", reading, cause="changed since")
         case CannotTell(reason, candidates, cause):
             return unknown(known, reason, cause, reading, candidates=candidates)
+        case Partly():
+            again = _completing_send(known, finding, reading)
+            if isinstance(again, Send):
+                return again
+            return unknown(known, f"{finding.reason}; {again}", "in part", reading)
         case Absent():
             if known.refusal is not None:
                 return refused(known, known.refusal, reading)
@@ -312,6 +339,19 @@ def _resend(known: Known, reading: Reading) -> Send | str:
     if timeout < min(SHORTEST_RESEND, configured):
         return f"too little of the deadline of {policy.deadline:g} s is left for another attempt"
     return Send(not_after=reading.ended + PROOF_LASTS, attempt_timeout=timeout)
+
+
+def _completing_send(known: Known, finding: Partly, reading: Reading) -> Send | str:
+    """Return a send that completes an update of which a part is stored, or why there is none."""
+    resumed = known.resumed
+    if resumed is None or resumed.reads_only or known.intent.mixture is None:
+        return "client.resume, or the same key again, sends it again if it still shows the same then"
+    if known.intent.mixture != finding.shown:
+        return "not sent again, because it showed something else before"
+    if known.resends or known.refusal is not None:
+        return "not sent again, because that was tried"
+    again = _resend(known, reading)
+    return again if isinstance(again, Send) else f"not sent again, because {again}"
 
 
 def _needs_audit(known: Known) -> bool:
@@ -383,8 +423,9 @@ def _due(known: Known) -> float:
     due = latest.ended + READ_PAUSES[min(len(readings), len(READ_PAUSES)) - 1]
     if latest.started >= known.over:
         return due
-    if is_evidence(known, latest) and isinstance(find(known, latest), Holds):
-        due = max(due, known.current_from)
+    # A large state is compared only if it matters.
+    if due < known.current_from and is_evidence(known, latest) and isinstance(find(known, latest), Holds):
+        due = known.current_from
     return min(due, end)
 
 

@@ -29,20 +29,23 @@ from propcache.api import cached_property
 from invsvc_async.codec.fields import maker_of
 from invsvc_async.reconcile.attempts import AttemptKind, kind_of, refusal_of
 from invsvc_async.reconcile.compare import is_time
+from invsvc_async.reconcile.differences import differences, digest, is_part
 from invsvc_async.reconcile.history import Attempt, Bounds, Closed, End, Reading, Resumed, Tick
 from invsvc_async.reconcile.intent import Intent, Sent, SentEnd, revised
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
-from invsvc_async.reconcile.server_clock import WHOLE_MS, WHOLE_SECOND, agree, bounds_of
+from invsvc_async.reconcile.server_clock import WHOLE_MS, agree, bounds_of, cut_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import ErrorFacts, Event, History, Send
+    from invsvc_async.reconcile.history import ErrorFacts, Event, Finding, History, Partly, Send
     from invsvc_async.settings import ReconcilePolicy
 
 _make_sent = maker_of(Sent)
+# A time below this part of the present one, some months after 1970, is none, or one in seconds.
+_OF_ANOTHER_SCALE = 0.01
 
 
 def start_of(event: Event) -> float:
@@ -81,6 +84,11 @@ class Known:
     operation: Operation
     intent: Intent
     history: History
+
+    @cached_property
+    def found(self) -> dict[int, Finding | Partly]:
+        """What readings have shown, by their ``id``: a large state is compared once."""
+        return {}
 
     @cached_property
     def kind(self) -> Kind:
@@ -190,7 +198,7 @@ class Known:
 
     @cached_property
     def strangers(self) -> frozenset[str]:
-        """Ids of what is alike, known before a send, so not the effect of this create."""
+        """Ids of what may be mistaken for it, known before a send, so not the effect of this create."""
         shown = set(self.intent.strangers)
         for before, after in pairwise(self.history):
             if isinstance(before, Reading) and isinstance(after, Attempt):
@@ -210,8 +218,9 @@ class Known:
 
     def shown_by(self, reading: Reading) -> set[str]:
         """Return the ids of what could be mistaken for the effect of this create, in a list."""
-        alike = self.kind.alike(self.intent.body) if self.shows_list(reading) else None
-        return set() if alike is None else self.kind.ids_alike(reading.seen).get(alike, set())
+        if not self.shows_list(reading):
+            return set()
+        return self.kind.near(self.kind.ids_near(reading.seen), self.intent.body)
 
     @cached_property
     def in_doubt(self) -> bool:
@@ -326,10 +335,12 @@ class Known:
         Compare a server time (ms) that *reading* showed with the start of the first send.
 
         "band" is so near to it that the clocks do not show which was first, in a narrow band; "unsure" is any
-        other time that cannot be compared.
+        other time that cannot be compared, such as 0, one in seconds, or one that may be cut to its minute.
         """
         first = self.sends[0]
         if not is_time(milliseconds) or first.earliest is None:
+            return "unsure"
+        if float(milliseconds) / 1000 < first.earliest * _OF_ANOTHER_SCALE:
             return "unsure"
         slack = self.policy.clock_slack
         low = first.earliest - slack
@@ -341,8 +352,7 @@ class Known:
         if now is None or at > now + slack or now < low:  # the service's clock has stepped back
             return "unsure"
         if at + WHOLE_MS < low:
-            truncated = milliseconds % 1000 == 0 and at + WHOLE_SECOND >= low
-            return "unsure" if truncated else "before"
+            return "unsure" if at + cut_by(milliseconds) >= low else "before"
         if first.latest is None:  # of a restored journal
             return "unsure"
         high = first.latest + slack
@@ -372,6 +382,20 @@ class Known:
             return False  # the service's clock has stepped back
         closed = [send.ended_from + send.window for send in self.carried if send.ended_from is not None]
         return len(closed) == len(self.carried) and at <= max(closed) + slack + self.policy.clock_band
+
+    @property
+    def mixture(self) -> str | None:
+        """A digest of what the last event showed, if it was a read of an update that is stored in part."""
+        last = self.history[-1] if self.history else None
+        if not isinstance(last, Reading) or not self.in_doubt or last.started < self.over:
+            return None
+        is_state = last.own_envelope and isinstance(last.seen, dict)
+        wanted = (
+            self.kind.visible(self.intent.body) if is_state and isinstance(self.intent.body, dict) else {}
+        )
+        if not is_part(differences(self.kind, wanted, self.baseline, last.seen)):
+            return None
+        return digest(wanted, last.seen)
 
     @property
     def is_overtaken(self) -> bool:
@@ -444,6 +468,7 @@ def stored(
         about_to = _about_to(send, at, intent.bounds)
         return revised(intent, scope=scope, sent=(*intent.sent, about_to), newest=newest)
     bounds, strangers, forgotten_until = known.bounds, known.strangers, known.forgotten_until
+    mixture = known.mixture or intent.mixture
     sent = [_sent(attempt, bounds) for attempt in known.attempts]
     if send is not None:
         sent.append(_about_to(send, at, bounds))
@@ -462,6 +487,7 @@ def stored(
         strangers=tuple(sorted(strangers)),
         forgotten_until=forgotten_until,
         newest=newest if known.history or send is not None else intent.newest,
+        mixture=mixture,
     )
 
 

@@ -14,8 +14,18 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from invsvc_async.codec.exact_json import Wire, is_object
-from invsvc_async.reconcile.compare import is_time, reworded, rounded, same, url_key
-from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Finding, Holds, Reading, Superseded
+from invsvc_async.reconcile.compare import MOST_COMPARED, MOST_ROUNDED, is_time, parts_of, rounded, same
+from invsvc_async.reconcile.differences import Field, differences, digest, is_part, told
+from invsvc_async.reconcile.history import (
+    Absent,
+    Applied,
+    CannotTell,
+    Finding,
+    Holds,
+    Partly,
+    Reading,
+    Superseded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,10 +46,6 @@ def is_unique(tag: str | None) -> bool:
 _NOT_THERE = (404, 405, 501)
 
 
-def _changed(reason: str) -> CannotTell:
-    return CannotTell(reason, cause="changed since")
-
-
 def _too_long_ago(known: Known) -> CannotTell:
     least = f"the write was sent more than {known.policy.absence_within:g} s ago"
     return CannotTell(f"{least}, or at an unknown time: its absence proves nothing", cause="too long ago")
@@ -56,30 +62,22 @@ def is_evidence(known: Known, reading: Reading) -> bool:
     return reading.status == 200 and isinstance(reading.seen, list if known.kind.creates else dict)
 
 
-def find(known: Known, reading: Reading) -> Finding:
+def find(known: Known, reading: Reading) -> Finding | Partly:
     """Return what *reading* shows about the write.  It must be evidence."""
+    found = known.found.get(id(reading))
+    if found is None:
+        found = known.found[id(reading)] = _find(known, reading)
+    return found
+
+
+def _find(known: Known, reading: Reading) -> Finding | Partly:
     if reading.finding is not None:
         if isinstance(reading.finding, Absent) and known.method != "POST" and not known.is_newest(reading):
-            return _changed("the write does not show, but a later write of this program may have undone it")
+            reason = "the write does not show, but a later write of this program may have undone it"
+            return CannotTell(reason, cause="perhaps overtaken")
         return _with_decay(known, reading, reading.finding)
     assert known.kind.shown_by is not None
-    finding = _FINDERS[known.kind.shown_by](known, reading)
-    blames = isinstance(finding, Superseded) or getattr(finding, "cause", None) == "changed since"
-    return _in_other_words(known, reading.seen) or finding if blames and reading.seen else finding
-
-
-def _in_other_words(known: Known, seen: dict[str, Wire]) -> CannotTell | None:
-    """Return CannotTell if *seen* may be what was sent, in words that the service itself has changed."""
-    differing: list[str] = []
-    for name, sent in known.kind.visible(known.intent.body).items():
-        shown = seen.get(name)
-        if known.kind.same_field(name, sent, shown):
-            continue
-        if not reworded(*(url_key(str(each)) if name == "url" else each for each in (sent, shown))):
-            return None
-        differing.append(name)
-    reason = f"the state is as sent, but for {' and '.join(differing)}: trimmed, cut or spelled otherwise"
-    return _changed(f"{reason}, by the service or by somebody else")
+    return _FINDERS[known.kind.shown_by](known, reading)
 
 
 def _with_decay(known: Known, reading: Reading, finding: Finding) -> Finding:
@@ -103,7 +101,7 @@ def no_such_read(known: Known, reading: Reading) -> bool:
 # --- An update of what shows the time of its last change
 
 
-def _by_time_of_change(known: Known, reading: Reading) -> Finding:
+def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
     """Judge an update by the fields that were sent, and by ``last_updated``."""
     seen, baseline, kind = reading.seen, known.baseline, known.kind
     if kind.hides is not None and kind.hides(known.policy, seen):
@@ -113,29 +111,83 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding:
     if not wanted:
         reason = f"only nulls were sent, for fields that are never null in a {kind.thing}"
         return CannotTell(reason, cause="not visible")
+    if any(parts_of(value) > MOST_COMPARED for value in wanted.values()):
+        reason = f"the {kind.thing} is too large to be compared (more than {MOST_COMPARED} nodes and edges)"
+        return CannotTell(reason, cause="not visible")
     placed = known.when(seen.get("last_updated"), reading)
     if _same(kind, seen, wanted, wanted):
         written = placed == "after" or _is_written(known, reading, wanted, placed)
         return Applied(seen) if written else Holds(seen)
     if placed == "before" or (baseline is not None and _is_unchanged(kind, seen, baseline, wanted)):
         return Absent()
-    if _same(kind, rounded(seen), rounded(wanted), wanted):
-        known_before = baseline is not None and _known_of(wanted, baseline)
-        if known_before and not _same(kind, rounded(baseline), rounded(wanted), known_before):
-            return Holds(seen)
-    if not known.is_newest(reading):
-        return _changed(
-            f"somebody else or a later write of this program changed the {kind.thing}; whether this write "
-            "was applied first is unknown"
-        )
-    if placed == "after" or any(
+    if _is_rounded(known, seen, wanted):
+        return Holds(seen)
+    changed_since = placed == "after" or any(
         _is_changed(kind, before.seen, seen, wanted) for before in known.earlier(reading)
-    ):
-        return Superseded(f"somebody else changed the {kind.thing} after the write was sent")
-    return _changed(
-        f"somebody else changed the {kind.thing} at about the time of the write; whether the write was "
-        "applied first is unknown"
     )
+    return _differing(known, reading, differences(kind, wanted, baseline, seen), changed_since=changed_since)
+
+
+def _is_rounded(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+    """
+    Return whether *seen* shows the write as a service keeps it whose numbers are doubles.
+
+    The state before must have been another one, in such numbers, too.
+    """
+    kind, baseline = known.kind, known.baseline
+    if baseline is None or any(parts_of(value) > MOST_ROUNDED for value in wanted.values()):
+        return False
+    known_before = _known_of(wanted, baseline)
+    if not known_before or not _same(kind, rounded(seen), rounded(wanted), wanted):
+        return False
+    return not _same(kind, rounded(baseline), rounded(wanted), known_before)
+
+
+def _differing(
+    known: Known, reading: Reading, fields: tuple[Field, ...], *, changed_since: bool
+) -> Superseded | CannotTell | Partly:
+    """
+    Return what an update means whose thing shows neither all that was sent nor all that was there before.
+
+    *changed_since*: it was certainly changed after the write could have arrived, by whomever.
+    """
+    thing = known.kind.thing
+    differing = [field for field in fields if field.shows != "as sent"]
+    is_known = changed_since or any(field.was_known for field in differing)
+    if is_known and any(field.shows == "foreign" for field in differing):
+        return _foreign(known, reading, fields, changed_since=changed_since)
+    if not known.is_newest(reading):
+        reason = f"the {thing} does not match the write; a later write of this program may have changed it"
+        return CannotTell(f"{reason} ({told(fields)})", cause="perhaps overtaken")
+    if not is_known:
+        reason = f"the {thing} does not match the write, and its state before the write is not known"
+        return CannotTell(f"{reason} ({told(fields)})", cause="no baseline")
+    if is_part(fields):
+        return Partly(
+            f"the {thing} shows a part of the write ({told(fields)})",
+            shown=digest([field.name for field in fields], reading.seen),
+        )
+    if all(field.shows == "as before" for field in differing):
+        since = "was" if changed_since else "may have been"
+        reason = f"the {thing} {since} changed after the write was sent, but shows what was there before"
+        return CannotTell(f"{reason} ({told(fields)})", cause="perhaps undone")
+    reason = f"the {thing} shows other words than the write, which the service may have made of it"
+    return CannotTell(f"{reason} ({told(fields)})", cause="other words")
+
+
+def _foreign(
+    known: Known, reading: Reading, fields: tuple[Field, ...], *, changed_since: bool
+) -> Superseded | CannotTell:
+    """Return what an update means whose thing shows a value that is certainly another writer's."""
+    thing = known.kind.thing
+    unknown = f"whether the write was applied first is unknown ({told(fields)})"
+    if not known.is_newest(reading):
+        reason = f"somebody else or a later write of this program changed the {thing}; {unknown}"
+        return CannotTell(reason, cause="changed since")
+    if changed_since:
+        return Superseded(f"somebody else changed the {thing} after the write was sent")
+    reason = f"somebody else changed the {thing} at about the time of the write; {unknown}"
+    return CannotTell(reason, cause="changed since")
 
 
 def _same(kind: Kind, one: dict[str, Wire], other: dict[str, Wire], names: Iterable[str]) -> bool:
@@ -184,20 +236,14 @@ def _is_changed(kind: Kind, before: Wire, seen: dict[str, Wire], wanted: dict[st
 
 def _by_list(known: Known, reading: Reading) -> Finding:
     """Judge a create by its tag, or by what is equal in the list and was made at the time of the send."""
-    tagged = [hook for hook in reading.seen if is_object(hook) and _bears_our_tag(known, hook)]
+    items = _each_once(known, reading.seen)
+    tagged = [hook for hook in items if is_object(hook) and _bears_our_tag(known, hook)]
     if tagged and is_unique(known.intent.tag):
         return Applied(tagged[0], duplicates=tuple(tagged[1:]))
-    candidates = [hook for hook in reading.seen if _may_be_ours(known, reading, hook)]
-    equal = [hook for hook in candidates if is_object(hook) and _is_exact(known, hook)]
-    # Not the sends that a restored journal assumes: at an unknown time, a webhook of anybody would fit.
-    timed = [send for send in known.sends if send.latest is not None]
-    exact = [
-        hook for hook in equal if _is_in_time(known, timed, hook) and hook.get("id") not in reading.guessed
-    ]
-    if 1 <= len(exact) <= len(known.sends) and all(_surely_after(known, reading, hook) for hook in exact):
-        first, *others = sorted(exact, key=lambda hook: hook["created_at"])
-        all_told = len(exact) == len(equal) or len(exact) == len(known.sends)
-        return Applied(first, duplicates=tuple(others) if all_told else None)
+    candidates = [hook for hook in items if _may_be_ours(known, reading, hook)]
+    matched = _matched(known, reading, [hook for hook in candidates if is_object(hook)])
+    if matched is not None:
+        return matched
     if candidates:
         return CannotTell(
             f"{len(candidates)} {known.kind.thing}(s) could be this write's or another's",
@@ -207,7 +253,52 @@ def _by_list(known: Known, reading: Reading) -> Finding:
     if reading.full or reading.raw_count >= 100:
         reason = "the list is full and has no cursor, so it may be incomplete"
         return CannotTell(reason, cause="list full")
+    if _may_be_hidden(known, items):
+        wanted = _wanted_hook(known)[str(known.kind.hidden_by)]
+        reason = f"the list shows no {known.kind.thing} that is {wanted}, so it may leave those out"
+        return CannotTell(reason, cause="not visible")
     return _with_decay(known, reading, Absent())
+
+
+def _each_once(known: Known, items: list[Wire]) -> list[Wire]:
+    """Return the *items* of a list, each once: an id that is shown twice is one thing."""
+    kept: dict[str, Wire] = {}
+    others: list[Wire] = []
+    for item in items:
+        known_as = item.get("id") if is_object(item) else None
+        if not isinstance(known_as, str):
+            others.append(item)
+        elif known_as not in kept or _bears_our_tag(known, item):
+            kept[known_as] = item
+    return [*kept.values(), *others]
+
+
+def _matched(known: Known, reading: Reading, candidates: list[dict[str, Wire]]) -> Applied[Wire] | None:
+    """Return Applied if those of *candidates* that equal the create are as many as it may have made."""
+    equal = [hook for hook in candidates if _is_exact(known, hook)]
+    # Not the sends that a restored journal assumes: at an unknown time, a webhook of anybody would fit.
+    timed = [send for send in known.sends if send.latest is not None]
+    exact = [
+        hook for hook in equal if _is_in_time(known, timed, hook) and hook.get("id") not in reading.guessed
+    ]
+    if not 1 <= len(exact) <= len(known.sends):
+        return None
+    if not all(_surely_after(known, reading, hook) for hook in exact):
+        return None
+    first, *others = sorted(exact, key=lambda hook: hook["created_at"])
+    all_told = len(exact) == len(equal) or len(exact) == len(known.sends)
+    return Applied(first, duplicates=tuple(others) if all_told else None)
+
+
+def _may_be_hidden(known: Known, items: list[Wire]) -> bool:
+    """Return whether the list may leave out what this create made, because it shows nothing of its status."""
+    hidden_by = known.kind.hidden_by
+    if hidden_by is None:
+        return False
+    wanted = _wanted_hook(known).get(hidden_by)
+    if wanted == known.kind.defaults[hidden_by]:
+        return False
+    return not any(is_object(item) and item.get(hidden_by) == wanted for item in items)
 
 
 def _wanted_hook(known: Known) -> dict[str, Wire]:
@@ -237,25 +328,63 @@ def _bears_our_tag(known: Known, hook: dict[str, Wire]) -> bool:
 
 
 def _may_be_ours(known: Known, reading: Reading, hook: Wire) -> bool:
-    """Return whether *hook* is a candidate.  It is one unless a readable field excludes it."""
+    """
+    Return whether *hook* is a candidate: it may be new, and nothing explains it.
+
+    Its other fields say nothing, because the service may have stored the create in its own words.  One that
+    was made later than this write can have had an effect is a candidate only if it is equal.
+    """
     if not is_object(hook):
         return True
-    known_as = hook.get("id")
-    if isinstance(known_as, str) and (known_as in reading.claimed_by_others or known_as in known.strangers):
-        return False
-    # Tags in the requested description are not those of another write.
-    own = TAG.findall(str(known.intent.body.get("description") or ""))
-    if any(tag != known.intent.tag and tag not in own for tag in TAG.findall(_description(hook))):
+    if _is_known_from_elsewhere(known, reading, hook):
         return False
     if known.when(hook.get("created_at"), reading) == "before":
         return False
     in_time = _is_in_time(known, known.sends, hook)
     if _is_alike(known, hook) or _bears_our_tag(known, hook):
         return in_time or _is_exact(known, hook)
-    # The service may store our URL in other words, unless another write explains the webhook.
-    url = str(known.kind.found_by)
-    but_for_url = known.kind.same({**_wanted_hook(known), url: hook[url]}, hook)
-    return in_time and but_for_url and known_as not in reading.guessed
+    if hook.get("id") in reading.guessed:  # of the URL of another write that is under way or in doubt
+        return False
+    return in_time and _may_be_at_our_place(known, hook)
+
+
+def _may_be_at_our_place(known: Known, hook: dict[str, Wire]) -> bool:
+    """Return whether *hook* may have our URL in other words: of the same host, or with all else equal."""
+    kind = known.kind
+    if kind.place_of(hook) in (None, kind.place_of(known.intent.body)):
+        return True
+    url = str(kind.found_by)
+    return kind.same({**_wanted_hook(known), url: hook[url]}, hook)
+
+
+def _is_known_from_elsewhere(known: Known, reading: Reading, hook: dict[str, Wire]) -> bool:
+    """Return whether *hook* is certainly not an effect of this write: another's, or known before."""
+    known_as = hook.get("id")
+    if isinstance(known_as, str) and (known_as in reading.claimed_by_others or known_as in known.strangers):
+        return True
+    # Tags in the requested description are not those of another write.
+    own = TAG.findall(_description(known.intent.body))
+    if any(tag != known.intent.tag and tag not in own for tag in TAG.findall(_description(hook))):
+        return True
+    return _keeps_tags(known, reading) and not _bears_our_tag(known, hook)
+
+
+def _keeps_tags(known: Known, reading: Reading) -> bool:
+    """
+    Return whether this write has a unique tag, and the service provably keeps such a tag and lists it.
+
+    That is so if a list showed one, in a description at least as long: a shorter one would not have been cut.
+    A description with a "<" may lose all that follows, if the service removes markup.
+    """
+    if not is_unique(known.intent.tag):
+        return False
+    sent = _description(known.intent.body)
+    if "<" in sent:
+        return False
+    lists = [event for event in known.history if isinstance(event, Reading) and known.shows_list(event)]
+    hooks = (hook for each in (*lists, reading) for hook in each.seen if is_object(hook))
+    shown = map(_description, hooks)
+    return any(len(text) >= len(sent) and TAG.search(text) for text in shown)
 
 
 def _is_in_time(known: Known, sends: list[Sending], hook: dict[str, Wire]) -> bool:
@@ -284,7 +413,7 @@ def _surely_after(known: Known, reading: Reading, hook: dict[str, Wire]) -> bool
 # --- An update of what shows no such time
 
 
-def _by_baseline(known: Known, reading: Reading) -> Finding:
+def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
     """Judge an update by the state before it."""
     baseline, kind = known.baseline, known.kind
     if reading.status == 404:
@@ -296,25 +425,20 @@ def _by_baseline(known: Known, reading: Reading) -> Finding:
     if _same(kind, reading.seen, body, sent):
         differed = baseline is not None and not _same(kind, baseline, body, sent)
         return Applied(reading.seen) if differed and _is_current(known, reading) else Holds(reading.seen)
-    if not known.is_newest(reading):
-        reason = f"the {thing} does not match the write"
-        return _changed(f"{reason}; a later write of this program may have changed it")
-    if baseline is None:
-        reason = f"the {thing} does not match the write, and its state before the write is not known"
-        return CannotTell(reason, cause="no baseline")
     seen_before = [before.seen for before in known.earlier(reading) if isinstance(before.seen, dict)]
-    if not _same(kind, reading.seen, baseline, sent):
-        if any(_same(kind, before, baseline, sent) for before in seen_before):
-            return Superseded(f"somebody else changed the {thing} after the write was sent")
-        return _changed(
-            f"the {thing} matches neither the write nor its state before the write: somebody else changed "
-            "it; whether the write was applied first is unknown"
+    as_before = baseline is not None and _same(kind, reading.seen, baseline, sent)
+    if not as_before or not known.is_newest(reading):
+        was_as_before = baseline is not None and any(
+            _same(kind, before, baseline, sent) for before in seen_before
         )
+        fields = differences(kind, sent, baseline, reading.seen)
+        return _differing(known, reading, fields, changed_since=was_as_before and not as_before)
     if any(not _same(kind, before, baseline, sent) for before in seen_before):
-        return _changed(
+        reason = (
             f"the {thing} is as before the write, but an earlier read showed another state; whether the "
             "write was applied first is unknown"
         )
+        return CannotTell(reason, cause="perhaps undone")
     if known.decayed(reading):
         return _too_long_ago(known)
     return Absent()
@@ -345,7 +469,7 @@ def _by_absence(known: Known, reading: Reading) -> Finding:
     return Absent()
 
 
-_FINDERS: dict[ShownBy, Callable[[Known, Reading], Finding]] = {
+_FINDERS: dict[ShownBy, Callable[[Known, Reading], Finding | Partly]] = {
     "time of change": _by_time_of_change,
     "baseline": _by_baseline,
     "list": _by_list,

@@ -81,10 +81,12 @@ class Intent:
     - ``baseline_at``: the latest server time (s) at which ``baseline`` was so; ``None`` if not known.
     - ``bounds``: the clock bounds of the sending process before the first send.
     - ``sent``: every send so far.
-    - ``strangers``: ids of webhooks of the same URL that were known before a send, so not its effect.
+    - ``strangers``: ids of webhooks of the same host that were known before a send, so not its effect.
     - ``forgotten_until``: webhooks created up to this server time (ms) may be missing in ``strangers``.
     - ``newest``: whether no later write of this program to the same resource had been sent when this was
       stored; ``None`` if not known.
+    - ``mixture``: a digest of what the fields sent have shown, if the last read after the settle windows
+      showed that they were stored in part.  If they still show the same when it is resumed, it is sent again.
     - ``headers``: those of its ``CallOptions``, which settling and resuming it send, too.
     - ``nonce``: distinguishes writes with the same user-supplied key.
     - ``trace``: the W3C trace context (``traceparent``) in which it was made, if the client is traced.
@@ -105,6 +107,7 @@ class Intent:
     strangers: tuple[str, ...] = ()
     forgotten_until: int | None = None
     newest: bool | None = None
+    mixture: str | None = None
     nonce: str | None = None
     policy: ReconcilePolicy = attrs.field(factory=ReconcilePolicy)
     timeouts: Timeouts = attrs.field(factory=Timeouts)

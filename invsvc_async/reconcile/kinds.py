@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from invsvc_async.api.operations import BY_NAME, TABLE, Operation
+from invsvc_async.reconcile import foreign
 from invsvc_async.reconcile.compare import HOOK_FIELDS, same, same_hook_field, same_journey_field, url_key
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Kind:
     - ``thing``: its name, in reasons.
     - ``fields``: those that its read shows; ``None``: all that can be sent.
     - ``same_field``: whether one of them is equal in two states, given its name.
+    - ``foreign_in``: for each of them, whether no service can have made a value of the one sent; a field that
+      is not named has no such values, so nobody else is ever blamed for it.
     - ``never_null``: those for which a null that was sent cannot be found.
     - ``defaults``: the values of fields that a create leaves out.
     - ``hides``: whether a state may not be the one that was written, as a published snapshot.
@@ -70,6 +73,9 @@ class Kind:
     - ``shown_by``: what of the state that is read shows it; ``None`` if there is no read.
     - ``found_by``: of a create, the field that is equal in all things that it could be mistaken for, compared
       in the form of ``normal``.
+    - ``place``: the part of that field that a service does not put in other words; ``None`` if it is not
+      known. A thing with another one is not the effect of the create.
+    - ``hidden_by``: of a create, the field for whose unusual values the list may leave a thing out.
     - ``may_lack_read``: whether the specification does not list the read, so that a deployment may lack it.
     - ``answer_shows_thing``: whether each answer to the write holds the whole thing.
     """
@@ -79,6 +85,7 @@ class Kind:
     same_field: Callable[[str, Wire, Wire], bool] = attrs.field(
         default=lambda _name, one, other: same(one, other)
     )
+    foreign_in: Mapping[str, foreign.Foreign] = attrs.field(factory=dict)
     never_null: tuple[str, ...] = ()
     defaults: Mapping[str, Wire] = attrs.field(factory=dict)
     hides: Callable[[ReconcilePolicy, Wire], bool] | None = None
@@ -90,6 +97,8 @@ class Kind:
     shown_by: ShownBy | None = None
     found_by: str | None = None
     normal: Callable[[str], str] = str
+    place: Callable[[Wire], str | None] = attrs.field(default=lambda _value: None)
+    hidden_by: str | None = None
     may_lack_read: bool = False
     answer_shows_thing: bool = True
 
@@ -120,19 +129,40 @@ class Kind:
         text = fields.get(self.found_by) if isinstance(fields, dict) else None
         return f"{self.found_by} {self.normal(text)}" if isinstance(text, str) else None
 
-    def ids_alike(self, items: Iterable[Wire]) -> dict[str, set[str]]:
-        """Return the ids of the *items* of a list (wire form), by what ``alike`` returns for them."""
-        found: dict[str, set[str]] = {}
+    def is_foreign(self, name: str, sent: Wire, shown: Wire) -> bool:
+        """Return whether the field *name* shows what no service can have made of *sent*."""
+        return self.foreign_in.get(name, foreign.never)(sent, shown)
+
+    def place_of(self, fields: Wire) -> str | None:
+        """Return the part of ``found_by`` in *fields* that a service leaves as it is, if it is known."""
+        return self.place(fields.get(self.found_by)) if isinstance(fields, dict) else None
+
+    def ids_near(self, items: Iterable[Wire]) -> dict[str | None, set[str]]:
+        """Return the ids of the *items* of a list (wire form), by what ``place_of`` returns for them."""
+        found: dict[str | None, set[str]] = {}
         for item in items:
             if isinstance(item, dict) and isinstance(item.get("id"), str):
-                found.setdefault(self.alike(item) or "", set()).add(item["id"])
+                found.setdefault(self.place_of(item), set()).add(item["id"])
         return found
+
+    def near(self, ids: Mapping[str | None, set[str]], fields: Wire) -> set[str]:
+        """Return those of *ids*, by place, that a create with *fields* may have made."""
+        place = self.place_of(fields)
+        if place is None:
+            return set().union(*ids.values())
+        return ids.get(place, set()) | ids.get(None, set())
 
 
 _NEVER_NULL = ("graph", "triggerType", "replacesDefaults")
 _JOURNEY = Kind(
     thing="journey",
     same_field=same_journey_field,
+    foreign_in={  # not the trigger's type: its values are not closed, so a name may be an alias
+        "name": foreign.text,
+        "description": foreign.text,
+        "graph": foreign.graph,
+        "replacesDefaults": foreign.switch,
+    },
     never_null=_NEVER_NULL,
     hides=lambda policy, journey: (  # a read may have shown the published snapshot, not the draft
         not (isinstance(journey, dict) and journey.get("status") == "draft")
@@ -145,6 +175,12 @@ _WEBHOOK = Kind(
     thing="webhook",
     fields=HOOK_FIELDS,
     same_field=same_hook_field,
+    foreign_in={
+        "url": foreign.url,
+        "events": foreign.names,
+        "description": foreign.text,
+        "status": foreign.status,
+    },
     defaults={"status": "active"},
     stored=("id", *HOOK_FIELDS),
     always=("url", "events", "status"),  # the description may be left out if there is none
@@ -154,7 +190,13 @@ KINDS: dict[str, Kind] = {
     "write without a read": Kind(),
     "update of a journey": attrs.evolve(_JOURNEY, shown_by="time of change", may_lack_read=True),
     "create of a webhook": attrs.evolve(
-        _WEBHOOK, shown_by="list", found_by="url", normal=url_key, has_secret=True
+        _WEBHOOK,
+        shown_by="list",
+        found_by="url",
+        normal=url_key,
+        place=foreign.host_of,
+        hidden_by="status",
+        has_secret=True,
     ),
     "update of a webhook": attrs.evolve(_WEBHOOK, shown_by="baseline", answer_shows_thing=False),
     "delete of a webhook": attrs.evolve(_WEBHOOK, shown_by="absence"),

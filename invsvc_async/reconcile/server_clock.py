@@ -8,15 +8,33 @@ difference between the two clocks lies in an interval, which more answers narrow
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from invsvc_async.reconcile.enums import Bounds
 
+if TYPE_CHECKING:
+    from decimal import Decimal
+
 KEPT = 600.0  # s: how long an answer's bounds are used (a quartz clock drifts by tens of ms in that time)
 _BUCKET = 60.0
 WHOLE_MS = 0.001  # timestamps are truncated to whole milliseconds
 WHOLE_SECOND = 1.0  # a time of a resource that is a whole second may be truncated to it
+
+_CUTS = (  # ms of which a time is a multiple, and by how many seconds it may have been cut
+    (900_000, 90_000.0),  # to a day, of some time zone, which may have 25 hours
+    (60_000, 60.0),
+    (1_000, WHOLE_SECOND),
+)
+
+
+def cut_by(milliseconds: float | Decimal) -> float:
+    """Return by how much the time of a resource may have been cut, in seconds."""
+    for multiple, seconds in _CUTS:
+        if milliseconds % multiple == 0:
+            return seconds
+    return 0.0
 
 
 def bounds_of(stamp: int, started: float, ended: float) -> tuple[float, float]:

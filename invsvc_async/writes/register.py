@@ -133,14 +133,13 @@ class Listed(Struct):
 
     many: int
     _items: list[Wire]  # until the ids are asked for
-    _ids: dict[str, set[str]] | None = None
+    _ids: dict[str | None, set[str]] | None = None
 
     def ids(self, kind: Kind, body: Wire) -> set[str]:
         """Return the ids of what could be mistaken for the effect of a create of *kind* with *body*."""
         if self._ids is None:
-            self._ids, self._items = kind.ids_alike(self._items), []
-        alike = kind.alike(body)
-        return set() if alike is None else self._ids.get(alike, set())
+            self._ids, self._items = kind.ids_near(self._items), []
+        return kind.near(self._ids, body)
 
 
 class Thing(Struct, eq=False):

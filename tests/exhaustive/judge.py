@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Send, Verdict
 from tests.exhaustive.broken import Broken, hold
-from tests.exhaustive.models import Journey, Listing, Team
+from tests.exhaustive.models import Hook, Journey, Listing, Team
+from tests.exhaustive.reasons import judge_reason
 from tests.exhaustive.siblings import AGREEING, OWN, SOMEBODY, judge_absence, judge_order, judge_turn
 from tests.exhaustive.world import EPSILON
 
@@ -31,7 +32,7 @@ def judge_send(setup: SetUp, node: Node, run: Run, send: Send) -> None:
         return
     hold(PROOF, run.mode != "settle", "sent by a mere settle")
     judge_turn(setup, node, run)
-    hold(ONCE, not _seen(setup, node, run), "sent again after it took effect")
+    hold(ONCE, not _seen(setup, node, run, whole=True), "sent again after it took effect")
     hold(ONCE, setup.lenient or not node.pending(run.number), "sent again while it may still take effect")
     hold(
         PROOF, 0 < send.attempt_timeout <= setup.timeouts.attempt, "the attempt is given more than configured"
@@ -43,12 +44,17 @@ def judge_send(setup: SetUp, node: Node, run: Run, send: Send) -> None:
     is_first = not any(isinstance(each, Attempt) for each in run.history)
     left = run.intent.sent[-1].end if is_first and run.intent.sent else None
     hold(PROOF, left is None or left.refusal is None, "sent again after a refusal")
+    # An update of which a part is stored may be repeated, once, when it is resumed: it writes the same state.
+    completes = run.partly and run.mode == "resume" and run.intent.mixture is not None and not run.resends
     hold(
         PROOF,
-        isinstance(last, Reading) and run.absent,
+        isinstance(last, Reading) and (run.absent or completes),
         "sent in doubt without a proof of absence just before",
     )
-    _judge_age(setup, run)
+    if completes:
+        _judge_completion(setup, node, run)
+    else:
+        _judge_age(setup, run)
     judge_absence(setup, node, run)
     hold(
         PROOF,
@@ -74,13 +80,14 @@ def judge_send(setup: SetUp, node: Node, run: Run, send: Send) -> None:
 
 def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
     """Compare a verdict with the truth."""
-    effects, pending = node.effects(run.number), node.pending(run.number)
+    pending = node.pending(run.number)
     if setup.tolerant:
         _judge_duplicates(node, run, done)
         return
-    hold(ONCE, setup.lenient or len(effects) + pending <= 1, "two effects")
+    whole = node.whole_effects(setup, run.number)
+    hold(ONCE, setup.lenient or len(whole) + pending <= 1, "two effects")
     judge_order(setup, node)
-    hold(ENDING, done.reason, "a verdict without a reason")
+    judge_reason(setup, node, run, done)
     match done.verdict:
         case Verdict.APPLIED:
             _judge_applied(setup, node, run, done)
@@ -119,11 +126,22 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
         _judge_settled(setup, node, run.number, run.live, done)
 
 
-def _seen(setup: SetUp, node: Node, run: Run) -> bool:
+def _seen(setup: SetUp, node: Node, run: Run, *, whole: bool = False) -> bool:
     """
     Return whether it has taken effect and, where commits may come late, whether the last read showed that.
+
+    *whole*: an effect of which only a part was stored does not count.
     """
-    return bool(node.effects(run.number)) and (run.visible or not setup.lenient)
+    effects = node.whole_effects(setup, run.number) if whole else node.effects(run.number)
+    return bool(effects) and (run.visible or not setup.lenient)
+
+
+def _judge_completion(setup: SetUp, node: Node, run: Run) -> None:
+    """Check that nobody has changed what was sent since the verdict that it was stored in part."""
+    model, thing = setup.model, node.world.thing
+    assert isinstance(model, Hook | Journey)
+    hold(PROOF, model.is_part(thing, run.number), "completed, though it does not show a part of the write")
+    hold(PROOF, thing[0] == run.left, "completed, though somebody has changed it since its verdict")
 
 
 def _may_send(setup: SetUp, run: Run) -> bool:
@@ -162,7 +180,8 @@ def _judge_tries(setup: SetUp, run: Run) -> None:
 def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
     effects = node.effects(run.number)
     if not isinstance(setup.model, Listing | Team):
-        hold(TRUTH, effects or run.shown, "applied, but no state showed it")
+        whole = node.whole_effects(setup, run.number)
+        hold(TRUTH, whole or run.shown or run.told, "applied, but no state showed it")
         already = setup.runs == 1 and not effects and not run.told and node.world.touched == 0
         if already and setup.model.operation_of(run.number) != "webhooks.delete" and setup.baseline:
             hold(WINDOW, run.read_late, "already so, but read before the windows were over")
@@ -175,6 +194,8 @@ def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
     if done.evidence.duplicates is not None:
         named = {one["id"] for one in done.evidence.duplicates}
         hold(TRUTH, named <= ours, "names a thing of somebody else as its duplicate")
+        itself = done.value is not None and done.value["id"] in named
+        hold(TRUTH, not itself, "names itself as its duplicate")
         early = run.resends and isinstance(setup.model, Listing) and run.doubt and not run.read_late
         hold(WINDOW, not early, "duplicates are known before the windows are over")
 
@@ -223,7 +244,8 @@ def _judge_time(setup: SetUp, run: Run, done: Done) -> None:
 
 def _judge_settled(setup: SetUp, node: Node, run: int, live: Done, settled: Done) -> None:
     """Compare the verdict of settling it once more with the live one."""
-    if node.world.acts < setup.acting or node.touched(setup, run):
+    sent_again = any(isinstance(event, Attempt) for event in node.runs[run].history)
+    if node.world.acts < setup.acting or node.touched(setup, run) or sent_again:
         return
     one, other = _HAPPENED.get(live.verdict), _HAPPENED.get(settled.verdict)
     same = one is None or other is None or one is other

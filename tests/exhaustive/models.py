@@ -5,19 +5,70 @@ The things that writes are about, as tuples of numbers and as wire data.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import attrs
 
 from invsvc_async.reconcile.history import Absent, Applied
-from tests.exhaustive.world import NO_STEP, OTHER, Step, Thing, dated, stamp
+from tests.exhaustive.world import NO_STEP, OTHER, PART, Step, Thing, dated, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.reconcile.history import Finding
 
-OLD, WANTED, ELSE, THIRD = 0, 1, 2, 3  # what the field that is written holds
+OLD, WANTED, ELSE, THIRD, KIN = 0, 1, 2, 3, 4  # what the field that is written holds
+WORDED = 10  # more than that: the same in the service's own words
+# None shares much with another, but the last one with what is wanted.
+TEXTS = ("alpha & co", "bravo & co", "quebec & co", "zulu & co", "bravo & company")
+BOTH = (OLD, OLD)  # what two fields hold, of a write of both
+Way = Literal["whole", "words", "first", "second", "first in words"]  # how the service stores a write
+
+
+def text_of(value: int) -> str:
+    """Return the text that a field shows which holds *value*."""
+    return TEXTS[value] if value < WORDED else f"{TEXTS[value - WORDED].title().replace('&', '&amp;')}!"
+
+
+def stored(before: Any, value: int, way: Way) -> tuple[Any, int]:
+    """Return what holds after *value* is written *way* over *before*, and the id of the effect."""
+    if not isinstance(before, tuple):
+        return (value + WORDED if way == "words" else value), 1
+    match way:
+        case "first":
+            return (value, before[1]), PART
+        case "second":
+            return (before[0], value), PART
+        case "first in words":
+            return (value + WORDED, before[1]), PART
+        case "words":
+            return (value + WORDED, value), 1
+        case _:
+            return (value, value), 1
+
+
+def echoed(held: Any) -> Any:
+    """Return what was sent, of what one field holds, or both."""
+    return tuple(each % WORDED for each in held) if isinstance(held, tuple) else held % WORDED
+
+
+def holds(held: Any, value: int) -> bool:
+    """Return whether what *held* in one field, or in both, is *value*."""
+    return bool(held == (value, value) if isinstance(held, tuple) else held == value)
+
+
+def is_part_of(held: Any, value: int) -> bool:
+    """Return whether one of two fields holds *value*, or what shares much with it, and the other the oldest one."""
+    if not isinstance(held, tuple) or OLD not in held:
+        return False
+    return bool({each % WORDED for each in held} & {value, KIN})
+
+
+def written(value: int, before: Any) -> Any:
+    """Return what holds after somebody else wrote *value*; of two fields, to the first one."""
+    return (value, before[1]) if isinstance(before, tuple) else value
+
+
 NULL = -1.0  # of a time
 REMOVED, PUBLISHED = 1, 2  # in what state a journey is; 0: a draft
 
@@ -31,18 +82,22 @@ class Journey:
     """
     A journey: (value, another field, time of the last change, state).  ``dated``: whether changes are dated.
 
-    Of one that is published, reads show the snapshot, which no update touches, until somebody takes it back.
+    The value is what one field holds that is written, or what two of them hold.  Of a journey that is published, reads
+    show the snapshot, which no update touches, until somebody takes it back.
     """
 
     operation = "journeys.update"
     path: ClassVar[dict[str, str]] = {"id": "jrn_1"}
-    body: Any = attrs.field(factory=lambda: {"name": "name 1"})
+    body: Any = None  # where it is not the value
+    both: bool = False  # two fields are written
     dated: bool = True
     published: bool = False  # the read shows the published snapshot, which no update touches
     hidden: bool = False  # what was sent leaves no trace but the time of the change
     ours: float = 0.0  # s that the host which dates our change is ahead
     others: float = 0.0
     values: tuple[int, ...] = (WANTED,)  # what each run writes
+    ways: tuple[Way, ...] = ("whole",)  # how the service stores it
+    echoes: bool = False  # an answer shows what was sent, not what was stored
     step: Step = NO_STEP
     timed = True
 
@@ -50,14 +105,22 @@ class Journey:
         """Name the operation of *run*."""
         return self.operation
 
+    def _value(self, run: int) -> int:
+        return self.values[run % len(self.values)]
+
     def body_of(self, run: int) -> Any:
         """Return the body of *run*."""
-        return self.body if len(self.values) == 1 else {"name": f"name {self.values[run]}"}
+        if self.body is not None:
+            return self.body
+        text = text_of(self._value(run))
+        return {"name": text, "description": text} if self.both else {"name": text}
 
-    def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
+    def land(self, thing: Thing, at: float, run: int) -> list[tuple[Thing, int]]:
         """Write the wanted value."""
-        value = self.values[run % len(self.values)]
-        return None if thing[3] == REMOVED else ((value, thing[1], self._date(at + self.ours), thing[3]), 1)
+        if thing[3] == REMOVED:
+            return []
+        lands = [stored(thing[0], self._value(run), way) for way in self.ways]
+        return [((value, thing[1], self._date(at + self.ours), thing[3]), number) for value, number in lands]
 
     def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
         """Write some value, touch another field, or delete."""
@@ -68,8 +131,8 @@ class Journey:
             return (value, side, dated_at, 0), False
         now = self._date(at + self.others)
         match act:
-            case "equal" | "other" | "revert":
-                return ({"equal": WANTED, "other": ELSE, "revert": OLD}[act], side, now, 0), True
+            case "equal" | "other" | "revert" | "kin":
+                return (written(_WRITES[act], value), side, now, 0), True
             case "side":
                 return (value, side + 1, now, 0), True
             case _:
@@ -87,30 +150,42 @@ class Journey:
 
     def answer(self, thing: Thing, number: int) -> Any:
         """Answer with the journey."""
-        return _journey(*thing[:3], "draft")
+        return _journey(echoed(thing[0]) if self.echoes else thing[0], *thing[1:3], "draft")
 
     def wanted(self, thing: Thing, run: int) -> bool:
         """Return whether the value is there."""
-        return thing[0] == self.values[run % len(self.values)] and not thing[3]
+        return holds(thing[0], self._value(run)) and not thing[3]
+
+    def is_part(self, thing: Thing, run: int) -> bool:
+        """Return whether one of two fields holds the value, in whatever words, and the other what it held before."""
+        return is_part_of(thing[0], self._value(run))
+
+
+_WRITES = {"equal": WANTED, "other": ELSE, "revert": OLD, "kin": KIN}
 
 
 @cache
-def _journey(value: int, side: int, at: float, status: str) -> Any:
+def _journey(value: Any, side: int, at: float, status: str) -> Any:
+    name, description = value if isinstance(value, tuple) else (value, None)
     return {
-        "id": "jrn_1", "name": f"name {value}", "description": f"side {side}", "status": status, "version": 1,
+        "id": "jrn_1", "name": text_of(name), "description": None if description is None else text_of(description),
+        "triggerType": f"side {side}", "status": status, "version": 1,
         "created_at": stamp(0.0), "last_updated": None if at == NULL else stamp(at),
     }  # fmt: skip
 
 
 @attrs.frozen
 class Hook:
-    """A webhook that is changed or removed: (value, another field, gone)."""
+    """A webhook that is changed or removed: (value, another field, gone).  The value is of one field, or of two."""
 
     operation: str = "webhooks.update"
     path: ClassVar[dict[str, str]] = {"id": "wh_1"}
     undone: bool = False  # whether others may bring the old value back, which nothing can detect
     values: tuple[int | None, ...] = (WANTED,)  # what each run writes; None: it removes the webhook
-    words: str = "text {}"  # how the request says it; the service trims it and folds its case
+    both: bool = False  # two fields are written
+    loud: bool = False  # the request has blanks and capitals, which the service trims and folds
+    ways: tuple[Way, ...] = ("whole",)  # how the service stores it
+    echoes: bool = False  # an answer shows what was sent, not what was stored
     step: Step = NO_STEP
     timed = False
 
@@ -126,14 +201,20 @@ class Hook:
     def body_of(self, run: int) -> Any:
         """Return the body of *run*."""
         value = self._value(run)
-        return None if value is None else {"description": self.words.format(value)}
+        if value is None:
+            return None
+        text = f"  {text_of(value).upper()}" if self.loud else text_of(value)
+        return {"description": text, "url": _url_of(value)} if self.both else {"description": text}
 
-    def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
+    def land(self, thing: Thing, at: float, run: int) -> list[tuple[Thing, int]]:
         """Write the wanted value, or remove it."""
         if thing[2]:
-            return None
+            return []
         value = self._value(run)
-        return ((thing[0], thing[1], 1) if value is None else (value, thing[1], 0)), 1
+        if value is None:
+            return [((thing[0], thing[1], 1), 1)]
+        lands = [stored(thing[0], value, way) for way in self.ways]
+        return [((held, thing[1], 0), number) for held, number in lands]
 
     def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
         """Write some value, touch another field, or delete."""
@@ -141,8 +222,8 @@ class Hook:
         if gone or (act == "revert" and not self.undone):
             return None
         match act:
-            case "equal" | "other" | "revert":
-                return ({"equal": WANTED, "other": ELSE, "revert": OLD}[act], side, 0), True
+            case "equal" | "other" | "revert" | "kin":
+                return (written(_WRITES[act], value), side, 0), True
             case "side":
                 return (value, side + 1, 0), False
             case _:
@@ -154,28 +235,43 @@ class Hook:
 
     def answer(self, thing: Thing, number: int) -> Any:
         """Answer with the webhook; a delete has none."""
-        return self.show(thing)
+        return self.show((echoed(thing[0]), *thing[1:]) if self.echoes else thing)
 
     def wanted(self, thing: Thing, run: int) -> bool:
         """Return whether the value is there, or the webhook gone."""
         value = self._value(run)
-        return bool(thing[2]) if value is None else thing[0] == value and not thing[2]
+        return bool(thing[2]) if value is None else holds(thing[0], value) and not thing[2]
+
+    def is_part(self, thing: Thing, run: int) -> bool:
+        """Return whether one of two fields holds the value, in whatever words, and the other what it held before."""
+        value = self._value(run)
+        return value is not None and is_part_of(thing[0], value)
 
 
 @cache
-def _changed(value: int, side: int) -> Any:
-    return {"id": "wh_1", "url": URL, "events": EVENTS, "status": "active" if side % 2 else "inactive",
-            "description": f"text {value}", "owner": "usr_1", "created_at": stamp(-9000.0)}  # fmt: skip
+def _changed(value: Any, side: int) -> Any:
+    description, url = value if isinstance(value, tuple) else (value, None)
+    return {"id": "wh_1", "url": URL if url is None else _url_of(url), "events": EVENTS,
+            "status": "active" if side % 2 else "inactive",
+            "description": text_of(description), "owner": "usr_1", "created_at": stamp(-9000.0)}  # fmt: skip
+
+
+def _url_of(value: int) -> str:
+    """Return the URL that holds *value*; in the service's own words, its token is masked."""
+    masked = value >= WORDED
+    return f"https://{TEXTS[value % WORDED].split()[0]}.example/in?token={'***' if masked else value}"
 
 
 MUCH_LATER = 200.0  # from here on an equal webhook of somebody else is not "at the same time"
-SAME, NEAR, AWAY, GONE, BLURRED = (
-    0,
-    1,
-    2,
-    3,
-    4,
-)  # how a webhook of a list looks, beside the one that was asked for
+SAME, NEAR, AWAY, GONE, BLURRED, HOST = range(6)  # how a webhook looks, beside the one that was asked for
+Cut = Literal["", "to 0", "to seconds", "to the minute", "to the day"]  # how the service shows times
+_CUTS: dict[Cut, Callable[[int], int]] = {
+    "": lambda at: at,
+    "to 0": lambda _at: 0,
+    "to seconds": lambda at: at // 1000,
+    "to the minute": lambda at: at // 60_000 * 60_000,
+    "to the day": lambda at: at // 86_400_000 * 86_400_000,
+}
 
 
 class Form(NamedTuple):
@@ -185,7 +281,10 @@ class Form(NamedTuple):
     tag: str | None = None
     url: str = URL
     team: str | None = None
+    status: str | None = None
     stored: str | None = None  # how the service stores the URL, if not as it was sent
+    worded: str | None = None  # how it stores the description, with the tag, if not as it was sent
+    forced: str | None = None  # the status that it stores, if not the one sent
 
 
 @attrs.frozen
@@ -201,6 +300,9 @@ class Listing:
     borrowed: bool = False  # what others make bears the mark of the first run
     ours: float = 0.0  # s that the host which dates our creation is ahead
     others: float = 0.0
+    twice: bool = False  # the list shows each id twice
+    hides: bool = False  # the list leaves out what is inactive
+    cut: Cut = ""
     step: Step = NO_STEP
     timed = True
 
@@ -223,28 +325,40 @@ class Listing:
         """Return the body of *run*, with its tag if it has one."""
         form = self.form(run)
         text = " ".join(part for part in (form.description, form.tag) if part)
-        return {"url": form.url, "events": EVENTS, **({"description": text} if text else {})}
+        body = {"url": form.url, "events": EVENTS, **({"description": text} if text else {})}
+        return body if form.status is None else {**body, "status": form.status}
 
     def _list(self, hook: tuple[int, int, float, int]) -> Any:
-        body = self.body_of(0 if hook[3] == OTHER else hook[3])
-        theirs = "mine" if hook[3] == OTHER and not self.borrowed else body.get("description")
-        stored = self.form(hook[3]).stored if hook[3] != OTHER else None
-        return _listed(hook[0], hook[1], hook[2], theirs, stored or body["url"])
+        number, look, created, by = hook
+        body = self.body_of(0 if by == OTHER else by)
+        if by == OTHER:
+            text = body.get("description") if self.borrowed else "mine"
+            return _listed(number, look, created, text, body["url"], "active", self.cut)
+        form = self.form(by)
+        text, url = form.worded or body.get("description"), form.stored or body["url"]
+        return _listed(number, look, created, text, url, form.forced or form.status or "active", self.cut)
 
-    def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
+    def land(self, thing: Thing, at: float, run: int) -> list[tuple[Thing, int]]:
         """Make one more webhook."""
-        return (*thing, (len(thing), SAME, dated(at + self.ours, self.step), run)), len(thing)
+        return [((*thing, (len(thing), SAME, dated(at + self.ours, self.step), run)), len(thing))]
 
     def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
         """Make one that looks the same, nearly so or not at all, or spoil the newest of ours."""
-        looks = {"identical": SAME, "later": SAME, "near": NEAR, "away": AWAY, "blurred": BLURRED}
+        looks = {
+            "identical": SAME,
+            "later": SAME,
+            "near": NEAR,
+            "away": AWAY,
+            "blurred": BLURRED,
+            "host": HOST,
+        }
         if act == "later" and at < MUCH_LATER:
             return None
         if act in looks:
             return (
                 *thing,
                 (len(thing), looks[act], dated(at + self.others, self.step), OTHER),
-            ), act != "away"
+            ), act not in ("away", "host")
         ours = [place for place, hook in enumerate(thing) if hook[3] != OTHER and hook[1] == SAME]
         if not ours:
             return None
@@ -254,7 +368,10 @@ class Listing:
 
     def show(self, thing: Thing) -> Any:
         """Show the list, newest first."""
-        return [self._list(hook) for hook in reversed(thing) if hook[1] != GONE]
+        shown = [self._list(hook) for hook in reversed(thing) if hook[1] != GONE]
+        if self.hides:
+            shown = [hook for hook in shown if hook["status"] == "active"]
+        return [hook for hook in shown for _ in range(1 + self.twice)]
 
     def answer(self, thing: Thing, number: int) -> Any:
         """Answer with the new webhook."""
@@ -266,10 +383,11 @@ class Listing:
 
 
 @cache
-def _listed(number: int, look: int, created: float, text: str | None, url: str) -> Any:
-    return {"id": f"wh_{number}", "url": "https://else.example/in" if look == AWAY else url, "events": EVENTS[::-1],
-            "status": "active", "description": "near" if look == NEAR else text, "owner": "usr_1",
-            "created_at": "soon" if look == BLURRED else stamp(created)}  # fmt: skip
+def _listed(number: int, look: int, created: float, text: str | None, url: str, status: str, cut: Cut) -> Any:
+    url = {AWAY: "https://else.example/in", HOST: "https://me.example/theirs"}.get(look, url)
+    return {"id": f"wh_{number}", "url": url, "events": EVENTS[::-1], "status": status,
+            "description": {NEAR: "near", HOST: "theirs"}.get(look, text), "owner": "usr_1",
+            "created_at": "soon" if look == BLURRED else _CUTS[cut](stamp(created))}  # fmt: skip
 
 
 @attrs.frozen
@@ -296,9 +414,9 @@ class Team:
         """Return the id of team *number*."""
         return f"team_{number}"
 
-    def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
+    def land(self, thing: Thing, at: float, run: int) -> list[tuple[Thing, int]]:
         """Make one more."""
-        return (thing[0] + 1,), thing[0]
+        return [((thing[0] + 1,), thing[0])]
 
     def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
         """Nobody else makes this team."""
@@ -335,9 +453,9 @@ class Put:
         """Return the body of *run*."""
         return {"fields": {"value": self.values[run]}}
 
-    def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
+    def land(self, thing: Thing, at: float, run: int) -> list[tuple[Thing, int]]:
         """Write the wanted value."""
-        return (self.values[run],), 1
+        return [((self.values[run],), 1)]
 
     def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
         """Nobody else changes it."""

@@ -75,7 +75,9 @@ class Steps:
             yield from self._killed(node, run)
             run = run._replace(spared=True)
         if self.setup.closing and run.history and not isinstance(decision, Done):
-            closed = run._replace(history=(*run.history, Closed(run.local())), closed=True, absent=False)
+            closed = run._replace(
+                history=(*run.history, Closed(run.local())), closed=True, absent=False, partly=False
+            )
             yield node.with_run(closed, sign=hash((node.sign, run.number, run.now, True)))
         match decision:
             case Done():
@@ -113,7 +115,7 @@ class Steps:
 
     def _waited(self, node: Node, run: Run, seconds: float) -> Node:
         history = (*run.history, Tick(run.local() + seconds))
-        later = run._replace(now=run.now + seconds, history=history, absent=False)
+        later = run._replace(now=run.now + seconds, history=history, absent=False, partly=False)
         return node.with_run(later, sign=hash((node.sign, run.number, later.now)))
 
     # --- reads
@@ -129,7 +131,9 @@ class Steps:
         if node.fails:
             for miss in setup.misses:
                 reading = miss.reading(run.local())
-                later = run._replace(now=run.now + miss.took, history=(*run.history, reading), absent=False)
+                later = run._replace(
+                    now=run.now + miss.took, history=(*run.history, reading), absent=False, partly=False
+                )
                 sign = hash((node.sign, run.number, miss.code, run.now))
                 yield node.with_run(later, fails=node.fails - 1, sign=sign, heard=node.hearing(run, reading))
 
@@ -151,7 +155,12 @@ class Steps:
             absent=settled
             and not node.effects(run.number)
             and (setup.lenient or not node.pending(run.number)),
+            partly=settled
+            and bool(node.effects(run.number))
+            and not node.whole_effects(setup, run.number)
+            and not node.pending(run.number),
             echo=False,
+            saw=thing[0] if settled and thing else run.saw,
             visible=bool(node.effects(run.number)) and earlier is None,
         )
         begun, claims = run.local(), self._claimed(node, run)
@@ -242,16 +251,15 @@ class Steps:
         setup = self.setup
         ended = run.now + ending.lasts(send.attempt_timeout) + setup.nap
         over = ended + WINDOWS[ending.window] if ending.window else run.over
-        worlds: list[World | None] = [node.world]
+        worlds = [node.world]
         if ending.effect == "yes":
             alone = setup.in_turn and (setup.runs == 1 or not setup.crashes)
             moments = (run.now, ended) if setup.model.timed and alone else (run.now,)
-            worlds = [landed(node.world, at, run.number, setup.model) for at in moments]
+            worlds = [world for at in moments for world in landed(node.world, at, run.number, setup.model)]
         elif ending.effect == "maybe":
             worlds = [_in_flight(node.world, run.number, run.now, over + setup.late)]
         for world in worlds:
-            if world is not None:
-                yield self._attempted(node._replace(world=world), run, send, ending, over)
+            yield self._attempted(node._replace(world=world), run, send, ending, over)
 
     def _attempted(self, node: Node, run: Run, send: Send, ending: Ending, over: float) -> Node:
         setup, world = self.setup, node.world
@@ -272,6 +280,7 @@ class Steps:
             touched=node.touched(setup, run.number) if run.first is None else run.touched,
             since=ended if run.since is None and unsure else run.since,
             absent=False,
+            partly=False,
             told=run.told or told,
             shown=run.shown or told,
             read_late=False,

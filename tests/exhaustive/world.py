@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-SERVER = 1_700_000_000.0
+SERVER = 1_700_000_017.0  # no whole minute after START, which a service may have cut a time to
 EPSILON = 1e-6
+PART = 2  # the id of an update's effect of which only a part was stored
 OTHER = -1  # who did it, where it was not one of our runs
 
 Thing = Any  # a tuple of numbers, its shape is the model's
@@ -57,8 +58,12 @@ class Model(Protocol):
     def body_of(self, run: int) -> Any:
         """Return the body of *run*."""
 
-    def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
-        """Apply the write: the new thing and its id, or ``None`` where nothing is there to change."""
+    def land(self, thing: Thing, at: float, run: int) -> list[tuple[Thing, int]]:
+        """
+        Apply the write, in each way in which the service may store it: the new thing and its id.
+
+        Nothing where nothing is there to change.  The id ``PART`` stands for a write of which only a part is stored.
+        """
 
     def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
         """Change the thing as somebody else; return it, and whether that touches what the write is about."""
@@ -85,8 +90,7 @@ def _evolve(world: World, until: float, model: Model, acts: tuple[str, ...], way
     for place, pending in enumerate(world.pending):
         rest = world.pending[:place] + world.pending[place + 1 :]
         for at in _moments(max(world.clock, pending.earliest), min(until, pending.latest), model):
-            after = landed(world._replace(pending=rest), at, pending.run, model)
-            if after is not None:
+            for after in landed(world._replace(pending=rest), at, pending.run, model):
                 _evolve(after, until, model, acts, ways)
     if world.acts:
         for at in _moments(world.clock, until, model):
@@ -112,14 +116,13 @@ def _moments(low: float, high: float, model: Model) -> tuple[float, ...]:
     return (low, high) if model.timed and high > low + EPSILON else (high,)
 
 
-def landed(world: World, at: float, run: int, model: Model) -> World | None:
-    """Apply the effect of the write of *run* at *at*; return ``None`` if there is nothing to change."""
-    change = model.land(world.thing, at, run)
-    if change is None:
-        return None
-    thing, number = change
+def landed(world: World, at: float, run: int, model: Model) -> list[World]:
+    """Apply the effect of the write of *run* at *at*; return each world that may follow, or none."""
     clock = max(at, world.clock)
-    return world.changed(thing, at, clock=clock, effects=(*world.effects, (run, number)))
+    return [
+        world.changed(thing, at, clock=clock, effects=(*world.effects, (run, number)))
+        for thing, number in model.land(world.thing, at, run)
+    ]
 
 
 def stamp(at: float, jitter: float = 0.0) -> int:

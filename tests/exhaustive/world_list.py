@@ -28,7 +28,9 @@ from tests.exhaustive.models import (
     Listing,
     Put,
     Team,
+    text_of,
 )
+from tests.exhaustive.own_words import OWN_WORDS
 from tests.exhaustive.sequences import ELSEWHERE, LAG, LEFT, ONCE, RESUMED_LAST, SIBLINGS
 from tests.exhaustive.world import OTHER
 from tests.exhaustive.world_setup import START, WIDE, Crash, SetUp
@@ -287,7 +289,7 @@ def _changes() -> list[SetUp]:
         *each(
             "a null beside",
             JOURNEY,
-            model=Journey(body={"name": "name 1", "graph": None}),
+            model=Journey(body={"name": text_of(WANTED), "graph": None}),
             first=FEW,
             calm=True,
         ),
@@ -324,7 +326,7 @@ def _of_others() -> list[SetUp]:
     elsewhere = Form(stored="https://stored.example/else")
     stored = Listing(forms=(elsewhere,))
     apart = Listing(forms=(Form(), Form(url="https://me.example/other")))
-    worded = Journey(body={"name": " NAME  1"})
+    worded = Journey(body={"name": f"  {text_of(WANTED).upper()}"})
     puts: dict[str, Any] = {"thing": (OLD,), "reader": "own"}
     both = {"model": Put(values=(WANTED, ELSE)), "runs": 2, "first": (a.OK, a.RESET), **puts}
     return [
@@ -350,7 +352,7 @@ def _of_others() -> list[SetUp]:
         *each("two of two URLs", CREATE, model=apart, runs=2, first=(a.OK, *DOUBTS), calm=True),
         *each("two of two URLs, one stored in other words", CREATE, model=attrs.evolve(apart, forms=(elsewhere, apart.forms[1])), runs=2, first=(a.OK, *DOUBTS)),
         *each("in other words", JOURNEY, model=worded, first=FEW, acts=("side",), acting=1),
-        *each("in other words", ("webhooks.update",), model=Hook(words=" TEXT  {}"), first=FEW, acts=("side",), acting=1),
+        *each("in other words", ("webhooks.update",), model=Hook(loud=True), first=FEW, acts=("side",), acting=1),
         SetUp(name="sheets.save_mapping: killed", model=Put(), first=FEW, crashes=CRASHES, **puts),
         SetUp(name="sheets.save_mapping, then another: left", **both, crashes=LEFT, policy=ONCE),
         SetUp(name="sheets.save_mapping, then another: resumed", **both, crashes=(*RESUMED_LAST, *ELSEWHERE)),
@@ -496,6 +498,6 @@ def _large() -> list[SetUp]:
 
 
 SMALL = [
-    *_reads(), *_sends(), *_kills(), *_acting(), *_changes(), *_of_others(), *_creates(), *_lagging(), *SIBLINGS,
+    *_reads(), *_sends(), *_kills(), *_acting(), *_changes(), *_of_others(), *_creates(), *_lagging(), *OWN_WORDS, *SIBLINGS,
 ]  # fmt: skip
 LARGE = _large()

@@ -14,8 +14,8 @@ from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 from invsvc_async.writes.new_intent import line_of, request_of
 from tests.exhaustive.answers import OK, Ending, Miss
-from tests.exhaustive.models import Listing
-from tests.exhaustive.world import SERVER, Model, Thing, World
+from tests.exhaustive.models import Listing, Team
+from tests.exhaustive.world import PART, SERVER, Model, Thing, World
 
 NEVER = float("inf")
 NOBODY = -1
@@ -159,10 +159,13 @@ class Run(NamedTuple):
     first: float | None = None  # when the first send began
     since: float | None = None  # from when its deadline counts
     absent: bool = False  # the last event is a good read, after the windows, of a state without our effect
+    partly: bool = False  # the last event is a good read, after the windows, of a state with a part of it
     shown: bool = False  # a read showed the state as wanted, or the service said so
     read_late: bool = False  # a good read was started after the windows
     told: bool = False  # the service itself said that it was done
     echo: bool = False  # a later send was answered with 404 or 409, and no good read has followed
+    saw: Any = None  # what the fields that were sent held at its last good read after the windows
+    left: Any = None  # the same, as the process before saw it
     spared: bool = False  # a kill right here was walked already
     steps: int = 0
     live: Done | None = None  # the verdict before it was settled once more
@@ -211,8 +214,13 @@ class Node(NamedTuple):
         return self._replace(runs=runs, **changes)
 
     def effects(self, run: int) -> list[int]:
-        """List what *run* has made or changed."""
+        """List what *run* has made or changed, by ids; of an update, an id says whether it was stored whole."""
         return [number for by, number in self.world.effects if by == run]
+
+    def whole_effects(self, setup: SetUp, run: int) -> list[int]:
+        """List what *run* has made or changed, without those effects of which only a part was stored."""
+        makes = isinstance(setup.model, Listing | Team)
+        return [number for number in self.effects(run) if makes or number != PART]
 
     def touched(self, setup: SetUp, run: int) -> int:
         """Return how often anybody but the client of *run* has changed what the writes are about."""

@@ -9,7 +9,6 @@ import pytest
 from invsvc_async.reconcile.compare import (
     names_another,
     normal_url,
-    reworded,
     rounded,
     same,
     same_hook_field,
@@ -236,27 +235,6 @@ def test_url_key(one, other):
 def test_url_key_of_another_url(one, other):
     """Another host, port, path or query is another URL."""
     assert url_key(one) != url_key(other)
-
-
-@pytest.mark.parametrize(
-    ("sent", "shown"),
-    [
-        (" A  b\n", "a B"), ("Dunning, May", "dunning,"), ({"a": ["X ", {"b": ""}]}, {"a": ["x", None]}),
-        ("straße", "STRASSE"), (12345678901234567890, 12345678901234567000), (None, ""),
-    ],
-)  # fmt: skip
-def test_reworded(sent, shown):
-    """A service may trim, fold or cut texts, leave out what is empty, and round numbers."""
-    assert reworded(sent, shown)
-
-
-@pytest.mark.parametrize(
-    ("sent", "shown"),
-    [("a", "b"), ("a", "ab"), ("a", None), ("a", ""), (1, 2), (["a"], ["a", "b"]), ({"a": 1}, {"b": 1}), ("1", 1), (True, 1)],
-)  # fmt: skip
-def test_not_reworded(sent, shown):
-    """Anything else is another value."""
-    assert not reworded(sent, shown)
 
 
 @pytest.mark.parametrize(

@@ -235,9 +235,9 @@ VERDICTS = {
     "update in another case, after": (attrs.evolve(UPDATE, body={"description": "Mine"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "description": "MINE"})], Verdict.UNKNOWN, "none"),
     "update cut, after": (attrs.evolve(UPDATE, body={"description": "mine, and more"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "description": "mine, and"})], Verdict.UNKNOWN, "none"),
     "update of the URL, respelled, after": (attrs.evolve(UPDATE, body={"url": "https://x.example/in"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "url": "https://X.example/in/"})], Verdict.UNKNOWN, "none"),
-    "update cut, and another field changed, after": (attrs.evolve(UPDATE, body={"description": "mine, and more", "status": "inactive"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "description": "mine, and"})], Verdict.SUPERSEDED, "baseline"),
+    "update cut, and another field as before, after": (attrs.evolve(UPDATE, body={"description": "mine, and more", "status": "inactive"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "description": "mine, and"})], Verdict.UNKNOWN, "none"),
     "update trimmed, with a field that is not shown, after": (attrs.evolve(UPDATE, body={"description": " mine ", "colour": "red"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "description": "mine"})], Verdict.UNKNOWN, "none"),
-    "update emptied, after": (attrs.evolve(UPDATE, body={"description": "mine"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "description": ""})], Verdict.SUPERSEDED, "baseline"),
+    "update emptied, after": (attrs.evolve(UPDATE, body={"description": "mine"}), [lost(), read(5.1, HOOK), read(AFTER, {**HOOK, "description": ""})], Verdict.UNKNOWN, "none"),
     "update gone, after": (UPDATE, [lost(), read(AFTER, status=404)], Verdict.UNKNOWN, "none"),
     "update gone, and the read before showed it": (UPDATE, [lost(), read(5.1, HOOK), read(AFTER, status=404)], Verdict.SUPERSEDED, "baseline"),
     "update gone before and after": (attrs.evolve(UPDATE, baseline={}), [lost(), read(AFTER, status=404)], Verdict.NOT_APPLIED, "absence"),
@@ -259,10 +259,10 @@ VERDICTS = {
     "journey's name, trimmed": (attrs.evolve(DRAFT, body={"name": " mine "}), [lost(), read(AFTER, journey(name="mine", last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
     "journey's name, in another case": (attrs.evolve(DRAFT, body={"name": "Mine  too"}), [lost(), read(AFTER, journey(name="mine too", last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
     "journey's name, cut": (attrs.evolve(DRAFT, body={"name": "mine, and more"}), [lost(), read(AFTER, journey(name="mine, and", last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
-    "journey's name, longer": (attrs.evolve(DRAFT, body={"name": "mine"}), [lost(), read(AFTER, journey(name="mine, and", last_updated=stamp(5)))], Verdict.SUPERSEDED, "baseline"),
+    "journey's name, longer": (attrs.evolve(DRAFT, body={"name": "mine"}), [lost(), read(AFTER, journey(name="mine, and", last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
     "journey's graph, with an empty config": (attrs.evolve(DRAFT, body={"graph": {**GRAPH, "nodes": [{"data": {}}]}}), [lost(), read(AFTER, journey(graph={**GRAPH, "nodes": [{"data": {"config": {}}}]}, last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
     "journey's empty description, as null": (attrs.evolve(DRAFT, body={"description": ""}), [lost(), read(AFTER, journey(description=None, last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
-    "journey's name trimmed, its description changed": (attrs.evolve(DRAFT, body={"name": " mine ", "description": ""}), [lost(), read(AFTER, journey(name="mine", description="x", last_updated=stamp(5)))], Verdict.SUPERSEDED, "baseline"),
+    "journey's name trimmed, its description changed": (attrs.evolve(DRAFT, body={"name": " mine ", "description": ""}), [lost(), read(AFTER, journey(name="mine", description="x", last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
     "journey placed by nothing, no baseline": (attrs.evolve(PLACED_BY_NOTHING, baseline=None), [lost(), read(AFTER, journey(last_updated=5000), stamp=None)], Verdict.UNKNOWN, "none"),
     "journey placed by nothing, another time": (PLACED_BY_NOTHING, [lost(), read(AFTER, journey(last_updated=5001), stamp=None)], Verdict.UNKNOWN, "none"),
     "journey placed by nothing, no times": (attrs.evolve(PLACED_BY_NOTHING, baseline={"status": "draft"}), [lost(), read(AFTER, {"status": "draft"}, stamp=None)], Verdict.UNKNOWN, "none"),
@@ -344,6 +344,9 @@ VERDICTS = {
     # the client is closed
     "closed in doubt": (CREATE, [lost(), Closed(1.0)], Verdict.UNKNOWN, "none"),
     "closed before it left": (CREATE, [not_sent(), Closed(0.05)], Verdict.NOT_APPLIED, "never sent"),
+    "closed while a limit is waited out": (PATIENT, [limited(retry_after=3.0), Closed(1.0)], Verdict.NOT_APPLIED, "answered"),
+    "limited, then never left": (PATIENT, [limited(retry_after=0.1), not_sent(0.3), not_sent(0.5), not_sent(1.1), not_sent(3.2)], Verdict.NOT_APPLIED, "answered"),
+    "limited, then never left, out of time": (PATIENT, [limited(retry_after=0.1), not_sent(0.3), not_sent(61)], Verdict.NOT_APPLIED, "answered"),
     "closed after the answer": (CREATE, [ok(), Closed(1.0)], Verdict.APPLIED, "answered"),
     "closed after a refusal": (CREATE, [answered(400), Closed(1.0)], Verdict.REFUSED, "answered"),
     # deadline
@@ -554,6 +557,14 @@ TAKEN_UP = {
     "sender gone since before, window not over": (UNDATED, [Resumed(at=100.0, sender_gone=True, since=90.0), read(104.9, [hook(-1, events=[])])], Wait),
     "deadline counts from here": (ABANDONED, [Resumed(at=100.0), failed(190.1)], Verdict.UNKNOWN),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(("sends", "basis"), [((), "never sent"), ((NO,), "none")])
+def test_basis_of_what_is_overtaken_before_this_run_sends_it(sends, basis):
+    """An earlier process may have sent it without an effect: then it is not told as never sent."""
+    of = attrs.evolve(DRAFT, sent=sends)
+    decision = next_of(of, Resumed(at=100.0, journaled=True, newest=False), read(100.1, JOURNEY))
+    assert (decision.verdict, decision.evidence.basis) == (Verdict.NOT_APPLIED, basis)
 
 
 @pytest.mark.parametrize(("of", "history", "expected"), TAKEN_UP.values(), ids=TAKEN_UP)

@@ -13,6 +13,7 @@ rules of writes. Judged is what each process was told, and the ledger of the ser
 13 Each run that lives gets a verdict; after a cancellation of another one at once.
 14 A key has one final verdict.
 15 Nothing is sent under a key after a final verdict was told.
+22 Reasons are true, too.
 0  Nothing fails, and nothing is stuck.
 """
 
@@ -31,7 +32,7 @@ from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.reconcile.history import Verdict
 from tests.exhaustive.batches.journals import ScriptedPostgres, Server
-from tests.exhaustive.batches.judge import ended, in_order
+from tests.exhaustive.batches.judge import ended, in_order, reasoned
 from tests.exhaustive.batches.stage import FROZEN, KINDS, BatchStage, BatchWire, Process, Told, keys_of, seed
 from tests.interleavings.scene import Scene
 
@@ -119,7 +120,15 @@ class KeyStage(BatchStage):
         return {key_in(key): (state, verdict) for key, state, verdict, _ in rows}
 
     def broken(self) -> list[str]:
-        return [*self.wrong, *ended(self), *in_order(self), *self._told(), *self._waited(), *self._effects()]
+        return [
+            *self.wrong,
+            *ended(self),
+            *in_order(self),
+            *self._told(),
+            *self._waited(),
+            *self._effects(),
+            *reasoned(self),
+        ]
 
     def _told(self) -> Iterator[str]:
         final: dict[str, tuple[Verdict, float]] = {}

@@ -1,0 +1,139 @@
+"""
+How the state that a read showed differs from a write, field by field, and the words for it.
+
+Each field that was sent shows one of four things: what was sent, what was there before, a *foreign* value
+(``foreign``), or anything else, which the service may have made of what was sent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.kinds import Kind
+
+_MOST_FIELDS: Final = 5  # that are told
+_LONGEST_VALUE: Final = 60  # characters of a value that is told
+_LOGIN: Final = re.compile(r"//[^/@\s]*@")  # user and password in a URL
+_QUERY: Final = re.compile(r"([?&][^=&#\s]*=)[^&#\s]*")  # one member of the query of a URL, often a token
+
+Shows: TypeAlias = Literal["as sent", "as before", "foreign", "other words"]
+
+
+class Field(NamedTuple):
+    """One field that was sent.  ``before`` is its value before the write, if ``was_known``."""
+
+    name: str
+    sent: Wire
+    before: Wire
+    was_known: bool
+    shown: Wire
+    shows: Shows
+    was_changed: bool  # by the write, as far as it is known: its value before was another one
+
+
+def differences(
+    kind: Kind, wanted: Mapping[str, Wire], baseline: Wire, seen: Mapping[str, Wire]
+) -> tuple[Field, ...]:
+    """
+    Compare each field of *wanted* with its value before the write and with that in *seen*.
+
+    A field whose value before the write is not known, and that does not show what was sent, may show that
+    value, because the service may have stored the write in part.  So it is foreign only if nothing of the
+    write shows.
+    """
+    fields = [_field(kind, name, sent, baseline, seen.get(name)) for name, sent in wanted.items()]
+    shows_something = any(
+        field.shows == "other words" or (field.shows == "as sent" and field.was_changed) for field in fields
+    )
+    if not shows_something:
+        return tuple(fields)
+    return tuple(
+        field._replace(shows="other words") if field.shows == "foreign" and not field.was_known else field
+        for field in fields
+    )
+
+
+def _field(kind: Kind, name: str, sent: Wire, baseline: Wire, shown: Wire) -> Field:
+    was_known = isinstance(baseline, dict) and (name in baseline or kind.needs_baseline)
+    before = baseline.get(name) if was_known else None
+    shows: Shows = "other words"
+    if kind.same_field(name, sent, shown):
+        shows = "as sent"
+    elif was_known and kind.same_field(name, before, shown):
+        shows = "as before"
+    # The state before is in the service's own words as well, if an answer has repeated what was sent.
+    elif kind.is_foreign(name, sent, shown) and (not was_known or _is_not_of(kind, name, before, shown)):
+        shows = "foreign"
+    # What is shown as before, and not as sent, was changed.  A graph may be large: it is not compared again.
+    was_changed = shows == "as before" or not was_known or not kind.same_field(name, before, sent)
+    return Field(
+        name=name,
+        sent=sent,
+        before=before,
+        was_known=was_known,
+        shown=shown,
+        shows=shows,
+        was_changed=was_changed,
+    )
+
+
+def _is_not_of(kind: Kind, name: str, before: Wire, shown: Wire) -> bool:
+    return before is None or before == "" or kind.is_foreign(name, before, shown)
+
+
+def is_part(fields: Iterable[Field]) -> bool:
+    """Return whether some fields show the write, in whatever words, and others what was there before it."""
+    changed = [field for field in fields if field.was_changed]
+    shows_write = any(field.shows in ("as sent", "other words") for field in changed)
+    return shows_write and any(field.shows == "as before" for field in changed)
+
+
+def digest(wanted: Iterable[str], seen: Mapping[str, Wire]) -> str:
+    """Return a text that is the same for two states if each field of *wanted* shows the same in both."""
+    shown = {name: seen.get(name) for name in sorted(wanted)}
+    return blake2b(_json(shown).encode(), digest_size=16).hexdigest()
+
+
+def _json(value: Wire) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+
+
+def told(fields: Iterable[Field]) -> str:
+    """Format each field that does not show what was sent: what was sent, what was there, what is there."""
+    differing = [field for field in fields if field.shows != "as sent"]
+    texts = [_told(field) for field in differing[:_MOST_FIELDS]]
+    if len(differing) > _MOST_FIELDS:
+        texts.append(f"and {len(differing) - _MOST_FIELDS} more fields")
+    same = [field.name for field in fields if field.shows == "as sent"][:_MOST_FIELDS]
+    if same:
+        texts.append(f"{', '.join(same)} as sent")
+    return "; ".join(texts)
+
+
+def _told(field: Field) -> str:
+    before = f"before {_short(field.before)}, " if field.was_known else ""
+    return f"{field.name}: sent {_short(field.sent)}, {before}now {_short(field.shown)}"
+
+
+def _short(value: Wire) -> str:
+    """Format *value* in a few characters, without what may be a secret in a URL."""
+    if isinstance(value, dict):
+        return _counts(value)
+    if isinstance(value, (list, tuple)):
+        value = list(value[:_LONGEST_VALUE])
+    if isinstance(value, str) and "://" in value:
+        value = _QUERY.sub(r"\1…", _LOGIN.sub("//***@", value))
+    text = _json(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _counts(value: dict[str, Wire]) -> str:
+    sizes = [f"{len(each)} {name}" for name, each in value.items() if isinstance(each, (list, tuple))]
+    return f"{{{', '.join(sizes) or f'{len(value)} members'}}}"

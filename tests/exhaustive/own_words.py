@@ -1,0 +1,162 @@
+"""
+List small worlds whose service stores what it is sent in its own words, or in part, or shows it otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from invsvc_async.settings import ReconcilePolicy
+from tests.exhaustive import answers as a
+from tests.exhaustive.models import BOTH, ELSE, OLD, TAGS, WANTED, Cut, Form, Hook, Journey, Listing, Way
+from tests.exhaustive.world_setup import WIDE, Crash, SetUp
+
+FEW = (a.OK, a.ERROR, a.RESET, a.HUNG)
+DOUBTS = (a.ERROR, a.RESET)
+EVERY_WAY: tuple[Way, ...] = ("whole", "words", "first", "second", "first in words")
+IN_PART: tuple[Way, ...] = ("whole", "first", "first in words")
+LATER = (Crash("resume", 30.0), Crash("settle", 30.0))
+KILLS = (Crash("settle"), Crash("resume", 20.0), Crash("resume", 20.0, gone=False))
+ONCE = ReconcilePolicy(resend="never")
+MANY = ReconcilePolicy(max_resends=3, deadline=300.0)
+ACTS = {
+    "journeys.update": ("equal", "other", "kin", "revert", "side"),
+    "webhooks.update": ("equal", "other", "kin", "side"),
+}
+THINGS: dict[str, Any] = {"journeys.update": (BOTH, 0, 0.0, 0), "webhooks.update": (BOTH, 0, 0)}
+ONE_FIELD: dict[str, Any] = {"journeys.update": (OLD, 0, 0.0, 0), "webhooks.update": (OLD, 0, 0)}
+
+
+def _models(**facts: Any) -> dict[str, Any]:
+    return {"journeys.update": Journey(**facts), "webhooks.update": Hook(**facts)}
+
+
+def _each(name: str, models: dict[str, Any], things: dict[str, Any], **facts: Any) -> list[SetUp]:
+    return [
+        SetUp(name=f"{write}: {name}", **{"model": model, "thing": things[write], **facts})
+        for write, model in models.items()
+    ]
+
+
+def _with_acts(name: str, models: dict[str, Any], things: dict[str, Any], **facts: Any) -> list[SetUp]:
+    return [
+        setup
+        for write in models
+        for setup in _each(name, {write: models[write]}, things, acts=ACTS[write], acting=1, **facts)
+    ]
+
+
+def _updates() -> list[SetUp]:
+    words = _models(ways=("words",))
+    both, part = _models(both=True, ways=EVERY_WAY), _models(both=True, ways=IN_PART)
+    always = _models(both=True, ways=("first",))
+    unread: dict[str, Any] = {"baseline": False, "misses": (a.UNREAD,), "fails": 1}
+    return [
+        *_each("own words", words, ONE_FIELD, first=FEW, again=(a.OK, a.RESET), afterwards=LATER),
+        *_each("own words, killed", words, ONE_FIELD, first=(a.OK, *DOUBTS), crashes=KILLS),
+        *_with_acts("own words, others act", words, ONE_FIELD, first=DOUBTS),
+        *_with_acts("own words, others act, none", words, ONE_FIELD, first=DOUBTS, bounds=None),
+        *_each("in part", both, THINGS, first=FEW, again=(a.OK, a.RESET), afterwards=LATER),
+        *_each("in part, always", always, THINGS, first=FEW, again=(a.OK, *DOUBTS), afterwards=LATER),
+        *_each("in part, always, allowed to be sent often", always, THINGS, first=(a.ERROR,), again=(a.ERROR,), policy=MANY, afterwards=LATER[:1]),
+        *_each("in part, again refused", part, THINGS, first=DOUBTS, again=(a.INVALID, a.CONFLICT, a.FORBIDDEN, a.UNSENT), afterwards=LATER),
+        *_each("in part, wide", both, THINGS, first=(a.RESET,), bounds=WIDE, stamped=False, afterwards=LATER[:1]),
+        *_each("in part, clocks unknown", both, THINGS, first=(a.RESET,), bounds=None, afterwards=LATER[:1]),
+        *_each("in part, no baseline", part, THINGS, first=DOUBTS, **unread, afterwards=LATER[:1]),
+        *_each("in part, killed", part, THINGS, first=(a.RESET,), again=(a.OK, a.RESET), crashes=KILLS, afterwards=LATER[:1]),
+        *_each("in part, failing reads", part, THINGS, first=(a.RESET,), misses=(a.UNREAD, a.DENIED), fails=1, afterwards=LATER[:1]),
+        *_each("in part, never again", part, THINGS, first=DOUBTS, policy=ONCE, afterwards=LATER),
+        *_with_acts("in part, others act", part, THINGS, first=(a.RESET,), again=(a.OK,), afterwards=LATER[:1]),
+    ]  # fmt: skip
+
+
+def _siblings() -> list[SetUp]:
+    """List worlds of two writes to one thing, of which each may be stored in part or in other words."""
+    setups: list[SetUp] = []
+    for name, values in {"another": (WANTED, ELSE), "back": (WANTED, OLD)}.items():
+        for ways in (("words",), IN_PART):
+            models = _models(both=ways is IN_PART, ways=ways, values=values)
+            things = THINGS if ways is IN_PART else ONE_FIELD
+            words = "own words" if ways is not IN_PART else "in part"
+            facts: dict[str, Any] = {"runs": 2, "first": (a.OK, a.RESET)}
+            named = {f"{write}, then {name}": model for write, model in models.items()}
+            placed = {f"{write}, then {name}": things[write] for write in models}
+            setups += _each(f"{words}, in sequence", named, placed, **facts)
+            echoing = {write: attrs.evolve(model, echoes=True) for write, model in named.items()}
+            setups += _each(f"{words}, in sequence, an answer that echoes", echoing, placed, **facts)
+            setups += _each(
+                f"{words}, resumed",
+                named,
+                placed,
+                **facts,
+                afterwards=(Crash("resume", 30.0, client="same"),),
+            )
+    return setups  # fmt: skip
+
+
+URL = "https://me.example/in?token=1"
+OTHERWISE = {
+    "URL and description": Form("mine ", url=URL, stored="https://me.example/in?token=***", worded="mine"),
+    "URL and status": Form(stored="https://me.example/else", forced="inactive"),
+    "all but the URL": Form("mine ", worded="MINE", forced="inactive"),
+}
+TAGGED_OTHERWISE = {
+    "tag cut": Form("mine", TAGS[0], worded="mine [iv-aaaa"),
+    "tag and URL": Form("mine", TAGS[0], url=URL, stored="https://me.example/in?token=***", worded="mine"),
+}
+CUTS: tuple[Cut, ...] = ("to 0", "to seconds", "to the minute", "to the day")
+THEIRS: dict[str, Any] = {"acts": ("near", "host"), "acting": 1}
+
+
+def _create(name: str, model: Listing, *, thing: Any = (), **facts: Any) -> SetUp:
+    tagged = model.tagged or any(form.tag for form in model.forms)
+    return SetUp(
+        name=f"webhooks.create{', tagged' if tagged else ''}: {name}", model=model, thing=thing, **facts
+    )
+
+
+def _creates() -> list[SetUp]:
+    setups: list[SetUp] = []
+    few: dict[str, Any] = {"first": FEW, "again": (a.OK, a.RESET)}
+    read_first: dict[str, Any] = {"bounds": None, "first": DOUBTS}
+    for name, form in {**OTHERWISE, **TAGGED_OTHERWISE}.items():
+        model = Listing(forms=(form,))
+        setups += [
+            _create(f"own words, {name}", model, **few),
+            _create(f"own words, {name}, killed", model, first=(a.RESET,), crashes=KILLS),
+            _create(f"own words, {name}, others act", model, first=DOUBTS, **THEIRS),
+            _create(f"own words, {name}, read first", model, **read_first, **THEIRS),
+        ]
+    for tagged in (False, True):
+        twice, hides = Listing(tagged=tagged, twice=True), Listing(tagged=tagged, hides=True)
+        tag = TAGS[0] if tagged else None
+        inactive = Listing(hides=True, forms=(Form("mine", tag, status="inactive"),))
+        shown = Listing(forms=(Form("mine", tag, status="inactive"),))
+        setups += [
+            _create("a list that shows an id twice", twice, **few, calm=True),
+            _create("a list that shows an id twice, others act", twice, first=DOUBTS, **THEIRS),
+            _create("a list that hides inactive ones", hides, **few, calm=True),
+            _create("a list that hides it", inactive, **few),
+            _create("a list that may hide it", shown, **few),
+            _create("a list that hides it, killed", inactive, first=(a.RESET,), crashes=KILLS),
+        ]
+        for cut in CUTS:
+            cuts = Listing(tagged=tagged, cut=cut)
+            setups += [
+                _create(f"times cut {cut}", cuts, **few),
+                _create(f"times cut {cut}, others act", cuts, first=DOUBTS, **THEIRS),
+                _create(f"times cut {cut}, read first", cuts, **read_first, **THEIRS),
+                _create(f"times cut {cut}, killed", cuts, first=(a.RESET,), crashes=KILLS),
+            ]
+        setups.append(_create("another of the host", Listing(tagged=tagged), **few, **THEIRS))
+    longer = Form("mine, and many more words", TAGS[1], worded="mine, and many more words [iv-b")
+    two = Listing(forms=(Form("mine", TAGS[0]), longer))
+    return [
+        *setups,
+        _create("a tag cut off a longer text", two, runs=2, in_turn=False, first=(a.OK, a.RESET)),
+    ]
+
+
+OWN_WORDS = [*_updates(), *_siblings(), *_creates()]

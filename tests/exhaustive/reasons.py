@@ -1,0 +1,263 @@
+"""
+Compare the reason of a verdict with the truth: each basis and each cause says something that the world must bear out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Verdict
+from tests.exhaustive.broken import hold
+from tests.exhaustive.models import Hook, Journey, Listing, Team
+from tests.exhaustive.world import EPSILON, NO_STEP, OTHER, stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.exhaustive.world_setup import Node, Run, SetUp
+
+REASON = 22
+_REFUSALS = range(400, 500)
+
+
+def judge_reason(setup: SetUp, node: Node, run: Run, done: Done) -> None:
+    """Check what a verdict says of why it is so."""
+    basis, cause = done.evidence.basis, done.evidence.cause
+    hold(REASON, done.reason, "a verdict without a reason")
+    is_open = done.verdict not in (Verdict.APPLIED, Verdict.REFUSED)
+    hold(REASON, (cause is not None) is is_open, f"{done.verdict} with the cause {cause}")
+    hold(REASON, basis in _BASES, f"the basis {basis}")
+    hold(
+        REASON, _BASES[basis](setup, node, run, done), f"{done.verdict} on the basis {basis}, which is false"
+    )
+    if cause is not None:
+        hold(REASON, cause in _CAUSES, f"the cause {cause}")
+        hold(
+            REASON,
+            _CAUSES[cause](setup, node, run, done),
+            f"{done.verdict} with the cause {cause}, which is false",
+        )
+    names_somebody = "somebody else changed" in done.reason or cause == "changed since"
+    hold(
+        REASON, not names_somebody or _somebody_acted(setup, node, run), "somebody is named, but nobody acted"
+    )
+
+
+def _somebody_acted(setup: SetUp, node: Node, run: Run) -> bool:
+    """Return whether anybody else has changed the thing: a stranger, or a later write of this program."""
+    return bool(node.touched(setup, run.number)) or any(by > run.number for by, _ in node.world.effects)
+
+
+def _attempts(run: Run) -> list[Attempt]:
+    return [event for event in run.history if isinstance(event, Attempt)]
+
+
+def _last_reading(run: Run) -> Reading | None:
+    last = run.history[-1] if run.history else None
+    return last if isinstance(last, Reading) else None
+
+
+def _seen(run: Run) -> Any:
+    reading = _last_reading(run)
+    return None if reading is None else reading.seen
+
+
+# --- bases
+
+
+def _answered(_setup: SetUp, _node: Node, run: Run, done: Done) -> bool:
+    if done.verdict is Verdict.APPLIED:
+        return run.told
+    stored = any(sent.end is not None and sent.end.refusal is not None for sent in run.intent.sent)
+    return stored or any(attempt.status in _REFUSALS for attempt in _attempts(run))
+
+
+def _never_sent(_setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
+    return not run.doubt and not node.effects(run.number)
+
+
+def _absence(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    return run.absent
+
+
+def _by_state(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    return _last_reading(run) is not None
+
+
+def _equal(setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    return run.shown or isinstance(setup.model, Team)
+
+
+def _gone(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    reading = _last_reading(run)
+    return reading is not None and reading.status == 404
+
+
+def _superseded(_setup: SetUp, _node: Node, _run: Run, done: Done) -> bool:
+    return done.verdict is Verdict.SUPERSEDED  # what it needs is in `judge`
+
+
+def _none(_setup: SetUp, _node: Node, _run: Run, done: Done) -> bool:
+    return done.verdict is Verdict.UNKNOWN
+
+
+_BASES: dict[str, Callable[[SetUp, Node, Run, Done], bool]] = {
+    "answered": _answered,
+    "never sent": _never_sent,
+    "absence": _absence,
+    "match": _by_state,
+    "tag": _by_state,
+    "reader": _by_state,
+    "equal": _equal,
+    "gone": _gone,
+    "baseline": _superseded,
+    "none": _none,
+}
+
+
+# --- causes
+
+
+def _never_left(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    attempts = _attempts(run)
+    return bool(attempts) and all(attempt.end is End.NOT_SENT for attempt in attempts)
+
+
+def _overtaken(_setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
+    """Return whether a newer write to the same thing has arrived, or may have."""
+    return any(each.number > run.number and each.line == run.line and each.sends for each in node.runs)
+
+
+def _perhaps_overtaken(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    return run.mode != "live"
+
+
+def _only_read(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    return run.mode == "settle"
+
+
+def _closed(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    return run.closed
+
+
+def _no_read(setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    reading = _last_reading(run)
+    lacks = reading is not None and reading.status in (404, 405, 501)
+    off = isinstance(setup.model, Journey) and setup.policy.journey_reader is None
+    return lacks or off or (isinstance(setup.model, Team) and setup.reader is None)
+
+
+def _read_refused(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    reading = _last_reading(run)
+    if reading is None or reading.status is None:
+        return False
+    return reading.status in (401, 403) or any(attempt.status == reading.status for attempt in _attempts(run))
+
+
+def _out_of_time(setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    return run.since is not None and run.now >= run.since + setup.policy.deadline - EPSILON
+
+
+def _list_full(setup: SetUp, _node: Node, _run: Run, _done: Done) -> bool:
+    return setup.crowd is not None
+
+
+def _by_reader(setup: SetUp, _node: Node, _run: Run, _done: Done) -> bool:
+    return setup.reader is not None
+
+
+def _published(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    seen = _seen(run)
+    return isinstance(seen, dict) and seen["status"] != "draft"
+
+
+def _not_visible(setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    if isinstance(setup.model, Listing):
+        status = setup.model.form(run.number).status
+        return status == "inactive" and all(hook["status"] != status for hook in _seen(run))
+    return isinstance(setup.model, Journey) and setup.model.hidden
+
+
+def _no_baseline(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    """Return whether the state before was neither passed nor read."""
+    known = isinstance(run.intent.baseline, dict) and run.intent.baseline.get("status") != "published"
+    first = next((at for at, event in enumerate(run.history) if isinstance(event, Attempt)), 0)
+    read = any(isinstance(event, Reading) and event.status == 200 for event in run.history[:first])
+    return not (known and run.intent.baseline) and not read
+
+
+def _candidates(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
+    """Return whether each is in the list, unexplained, and, by an honest time, was not made long before."""
+    model, seen = setup.model, _seen(run)
+    if not isinstance(model, Listing) or not isinstance(seen, list) or not done.evidence.candidates:
+        return False
+    assert run.first is not None
+    for candidate in done.evidence.candidates:
+        number = int(candidate["id"].removeprefix("wh_"))
+        _, _, created, by = node.world.thing[number]
+        if candidate not in seen or (by not in (OTHER, run.number) and _is_explained(node, run, number)):
+            return False
+        honest = model.show(((number, 0, created, by),))[0]["created_at"] == stamp(created)
+        honest = honest and setup.bounds is not None and model.step == NO_STEP
+        if honest and created < run.first - _WIDEST:
+            return False
+    return True
+
+
+def _is_explained(node: Node, run: Run, number: int) -> bool:
+    """Return whether an answer gave the webhook to another run of this client."""
+    return any(claim[0] == f"wh_{number}" and claim[2] and claim[3] == run.client for claim in node.claims)
+
+
+_WIDEST = 12.0  # s by which the clocks may seem to be apart
+
+
+def _too_long_ago(setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    unknown = any(sent.earliest is None for sent in run.intent.sent) or not run.intent.sent
+    late = run.first is not None and run.now + _WIDEST >= run.first + setup.policy.absence_within
+    return late or (run.mode != "live" and (unknown or not setup.stamped or setup.bounds is None))
+
+
+def _changed_since(setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
+    return _somebody_acted(setup, node, run)
+
+
+def _was_removed(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    reading = _last_reading(run)
+    return reading is not None and reading.status == 404
+
+
+def _perhaps_undone(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
+    """Return whether the thing was changed, if the reason says so."""
+    changed = node.touched(setup, run.number) or node.world.effects
+    return isinstance(setup.model, Hook | Journey) and ("was changed" not in done.reason or bool(changed))
+
+
+def _stored_otherwise(setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
+    """Return whether the write took effect, in whatever words, or somebody else wrote."""
+    return bool(node.world.effects) or bool(node.touched(setup, run.number))
+
+
+_CAUSES: dict[str, Callable[[SetUp, Node, Run, Done], bool]] = {
+    "absent": _absence,
+    "never left": _never_left,
+    "overtaken": _overtaken,
+    "perhaps overtaken": _perhaps_overtaken,
+    "only read": _only_read,
+    "client closed": _closed,
+    "no read": _no_read,
+    "read refused": _read_refused,
+    "out of time": _out_of_time,
+    "list full": _list_full,
+    "reader": _by_reader,
+    "may be published": _published,
+    "not visible": _not_visible,
+    "no baseline": _no_baseline,
+    "candidates": _candidates,
+    "too long ago": _too_long_ago,
+    "gone": _was_removed,
+    "changed since": _changed_since,
+    "perhaps undone": _perhaps_undone,
+    "other words": _stored_otherwise,
+    "in part": _stored_otherwise,
+}
