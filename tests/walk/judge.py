@@ -6,6 +6,7 @@ twice      Nothing is done twice.
 false      Verdicts are true.
 stranger   No write is superseded, because nobody else writes.
 reason     What is told as overtaken was overtaken by a newer write that was sent, or may have been.
+waiting    What a process begins at once is not overtaken by what it began with it.
 order      Writes to one thing take effect in the order of their first claims.
 start      Writes to one thing that one process begins in an order are claimed in that order.
 overlap    Nothing is sent while an earlier send of it, or another write to the same thing, may still land.
@@ -43,6 +44,7 @@ def broken(stage: WalkStage) -> list[str]:
         *_lost(stage),
         *_effects(stage),
         *_reasons(stage),
+        *_waiting(stage),
         *_in_order(stage),
         *_started(stage),
         *_final(stage),
@@ -122,6 +124,22 @@ def _reasons(stage: WalkStage) -> Iterator[str]:
             sent.writer == key and told.begun <= sent.started <= told.at for sent in stage.service.sends
         ):
             yield f"reason: {key} is said never to have left, and it has"
+
+
+def _waiting(stage: WalkStage) -> Iterator[str]:
+    if stage.program.lives[-1].how != "at once":
+        return
+    seen: set[str] = set()
+    for told in sorted(stage.told, key=lambda told: told.at):
+        is_first = told.writer not in seen  # what is done anew has waited for nothing
+        seen.add(told.writer)
+        if told.client != "last" or not is_first:
+            continue
+        newer = {*_newer(stage, told.writer)}
+        sends = [sent for sent in stage.service.sends if sent.writer in newer and sent.started <= told.at]
+        before = [sent for sent in sends if sent.client != "last" or sent.started < told.begun]
+        if told.cause in OVERTAKEN and sends and not before and not newer & stage.may_have_sent:
+            yield f"waiting: {told.writer} is overtaken by {sends[0].writer}, which was begun with it"
 
 
 def _in_order(stage: WalkStage) -> Iterator[str]:
