@@ -22,8 +22,7 @@ def another_day(monkeypatch, ahead):
     day = SimpleNamespace(
         time=lambda: time.time() + ahead, time_ns=lambda: time.time_ns() + round(ahead * 1e9)
     )
-    for name in ("keys", "key_claims"):
-        monkeypatch.setattr(f"invsvc_async.durable.{name}.time", day)
+    monkeypatch.setattr("invsvc_async.durable.key_claims.time", day)
 
 
 @pytest.mark.parametrize(
