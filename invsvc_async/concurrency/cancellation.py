@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -44,6 +45,24 @@ async def until_ended(tasks: Collection[asyncio.Task[Any]], hurry: Callable[[], 
             hurry()
     if cancelled:
         raise asyncio.CancelledError
+
+
+async def finished(task: asyncio.Task[T], *, within: float = 10.0) -> T:
+    """
+    Return the result of *task*, which goes on if this is cancelled, however often.
+
+    ``CancelledError`` is then raised once it has ended, or *within* so many seconds.
+    """
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        until = asyncio.get_running_loop().time() + within
+        while not task.done() and (left := until - asyncio.get_running_loop().time()) > 0:
+            with suppress(asyncio.CancelledError):  # it is raised below
+                await asyncio.wait([task], timeout=left)
+        if task.done() and not task.cancelled():
+            task.exception()  # mark it as retrieved, so that asyncio does not log it
+        raise
 
 
 def settle(future: asyncio.Future[T], result: T, error: BaseException | None) -> None:

@@ -39,12 +39,17 @@ class Deadline:
             self._timer = None if self.deadline == inf else self._loop.call_at(self.deadline, self.expire)
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, _trace: object) -> None:
-        task, self.task = self.task, None
+    def end(self) -> None:
+        """Let it expire no more.  The block's end does so, unless a signal handler has raised just then."""
+        self.task = None
         if self._shared is not None:
             self._shared.open.discard(self)
         elif self._timer is not None:
             self._timer.cancel()
+
+    def __exit__(self, kind: object, error: BaseException | None, _trace: object) -> None:
+        task = self.task
+        self.end()
         if self._expired and task is not None:
             alone = task.uncancel() <= self._before
             if alone and kind is asyncio.CancelledError:

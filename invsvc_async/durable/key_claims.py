@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+import weakref
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
@@ -321,6 +322,10 @@ class Claims:
                 except Exception as error:  # noqa: BLE001 - raised where it is awaited
                     for _, _, future in asked.values():
                         settle(future, None, error)
+                except BaseException:  # a signal handler's, which this task ends with
+                    for _, _, future in asked.values():
+                        future.cancel()
+                    raise
                 for name, (run, _, future) in asked.items():
                     if made is not None and not future.done():
                         result = made.get(name)
@@ -410,7 +415,10 @@ class Claims:
     async def wait(self, found: Found) -> None:
         """Wait until an entry is done, released, or its owner is silent."""
         if self._hearing is None and self._journal.is_shared:
-            self._hearing = asyncio.get_running_loop().create_task(self.store.hear(self._woken))
+            # Weakly: a client that is dropped without being closed is to be collected.
+            woken = weakref.WeakMethod(self._woken)
+            hearing = self.store.hear(lambda what: (wake := woken()) and wake(what))
+            self._hearing = asyncio.get_running_loop().create_task(hearing)
         lane, pause, event = found.entry.lane, _FIRST, asyncio.Event()
         self._waiting[event] = lane
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from random import randrange
@@ -330,6 +331,15 @@ class PostgresStore(Pool):
             self._flushing.cancel()
             await self.idle()
         await super().aclose()
+
+    def abandon(self) -> None:
+        """Drop the connections soon, without waiting, from any thread: nobody will close this."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            self.give_up()
+            return
+        with suppress(RuntimeError):  # it is closed just now
+            loop.call_soon_threadsafe(self.give_up)
 
     # --- statements
 

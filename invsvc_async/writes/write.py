@@ -147,13 +147,24 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
                         self._driver = driver
                 await driver.drive()
             finally:
-                self._running = False
-                while self._waiting:
-                    if not (waiter := self._waiting.pop(0)).done():
-                        waiter.set_result(None)
+                try:
+                    self._wake()
+                except BaseException:  # a signal handler's: the others would wait for ever
+                    self._wake()
+                    raise
         if driver.journal is not None:  # in the next round of the loop, the awaiter has the verdict
             asyncio.get_running_loop().call_soon(driver.journal.heard, driver.intent.identity)
         return driver
+
+    def _wake(self) -> None:
+        """End a run, and let the tasks go on that wait for it."""
+        self._running = False
+        while self._waiting:
+            waiter = self._waiting[0]
+            if not waiter.done():
+                waiter.set_result(None)
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
 
     def with_policy(  # noqa: PLR0913 - each is a setting of its own
         self,
