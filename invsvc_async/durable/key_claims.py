@@ -322,9 +322,9 @@ class Claims:
                 except Exception as error:  # noqa: BLE001 - raised where it is awaited
                     for _, _, future in asked.values():
                         settle(future, None, error)
-                except BaseException:  # a signal handler's, which this task ends with
+                except BaseException as error:  # a signal handler's, which this task ends with
                     for _, _, future in asked.values():
-                        future.cancel()
+                        settle(future, None, _interrupted(error))
                     raise
                 for name, (run, _, future) in asked.items():
                     if made is not None and not future.done():
@@ -528,6 +528,11 @@ class Claims:
 def _found_in(row: Sequence[Cell]) -> Found:
     *entry, owner, lives, untold = row
     return Found(entry_in(entry), owner, bool(lives), untold)
+
+
+def _interrupted(error: BaseException) -> JournalError:
+    what = f"the claim of the key was interrupted by {type(error).__name__}"
+    return JournalError(f"journal: {what}. Nothing was sent. Run it again under the same key.")
 
 
 def _lost() -> LostLaneError:

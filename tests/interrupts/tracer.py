@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Self
 import invsvc_async
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from types import CodeType, FrameType, TracebackType
 
 PACKAGE = Path(invsvc_async.__file__).parent
@@ -28,15 +27,17 @@ class Interrupter:
     """
     Raise an exception of *kind* at the place with the number *at*, counted from 1; by default count them only.
 
-    ``where`` says then where that was.
+    With *within*, only the places in the function of that name count, such as ``Driver._send``.  ``where`` says
+    where the exception was raised.
     """
 
     def __init__(
-        self, kind: type[BaseException] = BaseException, at: int = 0, parts: Iterable[str] = BOOKKEEPING
+        self, kind: type[BaseException] = BaseException, at: int = 0, *, within: str | None = None
     ) -> None:
         self._kind = kind
         self._at = at
-        self._prefixes = tuple(str(PACKAGE / part) for part in parts)
+        self._within = within
+        self._prefixes = tuple(str(PACKAGE / part) for part in BOOKKEEPING)
         self.count = 0
         self.where = ""
 
@@ -52,6 +53,8 @@ class Interrupter:
     def _called(self, frame: FrameType, _event: str, _argument: object) -> Any:
         code = frame.f_code
         if code.co_name == "__del__" or not code.co_filename.startswith(self._prefixes):
+            return None
+        if self._within is not None and code.co_qualname != self._within:
             return None
         if frame.f_lasti in _places(code):
             self._pass(frame)

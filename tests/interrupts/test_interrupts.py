@@ -1,0 +1,70 @@
+"""
+Exceptions of signal handlers in the bookkeeping of keyed writes.
+
+``python -m tests.interrupts`` raises one at every place; here are some of each function that others wait for.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+import pytest
+
+from tests.interrupts.program import World
+from tests.interrupts.trial import KINDS, Trials, watched
+from tests.support.database import database
+
+pytestmark = pytest.mark.one_python
+
+MOST = 4  # places of one function
+FUNCTIONS = (
+    "Driver._take_turn", "Driver._send", "Driver._record", "Driver._conclude", "Driver._end_turn",
+    "WriteRegister.leave", "Transport.send", "Transport._conclude", "Limiter.leave", "Result.attempt",
+    "Writer._put", "Writer._hand_over", "Writer._committed", "_Job.resolve", "Writer.end",
+    "ClientJournal._open", "ClientJournal._close", "Claims._claim_all", "KeyedRun.sending", "KeyedRun.settled",
+    "KeyedRun.let_go", "Claims.leave", "Write._driven", "Write._wake",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def file_world():
+    world = World()
+    with watched():
+        yield world
+    world.close()
+
+
+@pytest.fixture(scope="module")
+def database_world():
+    world = World(in_real_time=True)
+    yield world
+    world.close()
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_function(file_world, tmp_path, function):
+    """At most one effect, no wait for ever, a true verdict: in the next process, or in the same client."""
+    number = FUNCTIONS.index(function)
+    kind, goes_on = ("create", "update")[number % 2], number % 4 < 2
+    trials = Trials(file_world, lambda number: tmp_path / f"{number}.db", kind, goes_on=goes_on)
+    places = trials.places(function)
+    step = max(places // MOST, 1)
+
+    wrong = []
+    for place, error in zip(range(1 + number % step, places + 1, step), cycle(KINDS), strict=False):
+        wrong += trials.at(place, error, function)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("kind", ["create", "update"])
+@pytest.mark.parametrize("function", ["Driver._send", "KeyedRun.settled", "PostgresStore._flush"])
+def test_function_with_a_database(database_world, kind, function):
+    """The same, where the journal is shared."""
+    name = f"interrupts_{kind}_{function.rpartition('.')[2].strip('_')}"
+    trials = Trials(database_world, lambda _: database().at(journal=name, silence=1), kind)
+    places = trials.places(function)
+
+    wrong = []
+    for place, error in zip((1, places // 2, places), KINDS, strict=True):
+        wrong += trials.at(place, error, function)
+    assert wrong == []
