@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 
 T = TypeVar("T")
+TO_FINISH: Final = 10.0  # s that a cancelled wait for something that must end may still take
 
 
 def cancellations() -> int:
@@ -47,16 +48,16 @@ async def until_ended(tasks: Collection[asyncio.Task[Any]], hurry: Callable[[], 
         raise asyncio.CancelledError
 
 
-async def finished(task: asyncio.Task[T], *, within: float = 10.0) -> T:
+async def finished(task: asyncio.Task[T]) -> T:
     """
     Return the result of *task*, which goes on if this is cancelled, however often.
 
-    ``CancelledError`` is then raised once it has ended, or *within* so many seconds.
+    ``CancelledError`` is then raised once it has ended, or after 10 s: a disk may hang.
     """
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        until = asyncio.get_running_loop().time() + within
+        until = asyncio.get_running_loop().time() + TO_FINISH
         while not task.done() and (left := until - asyncio.get_running_loop().time()) > 0:
             with suppress(asyncio.CancelledError):  # it is raised below
                 await asyncio.wait([task], timeout=left)

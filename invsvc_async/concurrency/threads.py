@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-JOIN: Final = " join"  # at the end of the name of a thread that waits for the end of another
+JOIN: Final = "invsvc join "  # the name of a thread that waits for another's end, with that one's number
 
 
 def called(function: Callable[[], T], name: str) -> asyncio.Future[T]:
@@ -41,4 +41,4 @@ def called(function: Callable[[], T], name: str) -> asyncio.Future[T]:
 async def joined(thread: threading.Thread) -> None:
     """Wait until *thread*, which was started, has ended."""
     if thread.is_alive():
-        await called(thread.join, f"{thread.name}{JOIN}")
+        await called(thread.join, f"{JOIN}{thread.ident}")

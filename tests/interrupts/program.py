@@ -79,9 +79,10 @@ class WatchedQueue:
 def _threads_work() -> bool:
     """Return whether a thread of the package does something, or is about to."""
     ours = [each for each in threading.enumerate() if each.name.startswith("invsvc ")]
-    resting = {each.name for each in ours if any(queue.waits_in(each) for queue in WatchedQueue.all)}
+    resting = {each for each in ours if any(queue.waits_in(each) for queue in WatchedQueue.all)}
     # Who joins a thread that rests will not hear of its end.
-    return any(each.name.removesuffix(JOIN) not in resting for each in ours)
+    joining = {f"{JOIN}{each.ident}" for each in resting}
+    return any(each not in resting and each.name not in joining for each in ours)
 
 
 def _waiting() -> str:

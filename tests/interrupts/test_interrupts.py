@@ -14,7 +14,13 @@ from tests.interrupts.program import World
 from tests.interrupts.trial import KINDS, Trials, watched
 from tests.support.database import database
 
-pytestmark = pytest.mark.one_python
+pytestmark = [
+    pytest.mark.one_python,
+    # What is interrupted leaves coroutines that were not awaited, and clients that were not closed.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 MOST = 4  # places of one function
 FUNCTIONS = (
