@@ -302,7 +302,7 @@ class ClientJournal:
 
     def _remove(self, identity: str) -> None:
         self._heard.add(identity)
-        if self._remover is None:
+        if self._remover is None or self._remover.done():
             self._remover = asyncio.get_running_loop().create_task(self._remove_heard())
 
     async def _remove_heard(self) -> None:

@@ -135,10 +135,10 @@ class SqliteStore:
         self._given_up.set()
         if (writer := self._writer) is not None:
             self._ending = writer
-            self._writer = None
             if not self.how.reading:
                 writer.act(lambda connection: connection.execute("DELETE FROM facts WHERE name = 'open'"))
             writer.end()
+            self._writer = None
         if self._ending is not None:
             await finished(asyncio.ensure_future(self._ending.stop()))
             self._ending = None
@@ -146,8 +146,9 @@ class SqliteStore:
     def abandon(self) -> None:
         """Release the file soon, without waiting, from any thread: nobody will close this."""
         self._given_up.set()
-        if self._writer is not None:
-            self._writer.end()
+        for writer in (self._writer, self._ending):
+            if writer is not None:
+                writer.end()
 
     async def run(self, script: Callable[[], Script[T]]) -> T:
         """Run a new *script* in a transaction, after all earlier requests."""
