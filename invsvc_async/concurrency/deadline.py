@@ -55,6 +55,11 @@ class Deadline:
             if alone and kind is asyncio.CancelledError:
                 raise TimeoutError from error
 
+    @property
+    def has_expired(self) -> bool:
+        """Whether it has ended its block, or is about to."""
+        return self._expired
+
     def expire(self) -> None:
         """End the block now, as if the deadline had passed."""
         if self.task is not None and not self._expired:
@@ -85,6 +90,14 @@ class Deadlines:
             self._timer.cancel()
         self.timer_at = when
         self._timer = None if when == inf else self.loop.call_at(when, self._expire_due)
+
+    def end_within(self, seconds: float) -> None:
+        """Let all blocks that are open now expire within *seconds*, or at their deadlines."""
+        until = self.loop.time() + seconds
+        for block in self.open:
+            block.deadline = min(block.deadline, until)
+        if self.open:
+            self.set_timer(min(until, self.timer_at))
 
     def _expire_due(self) -> None:
         now, self._timer = self.loop.time(), None

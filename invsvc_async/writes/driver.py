@@ -49,6 +49,7 @@ from invsvc_async.reconcile.history import (
 )
 from invsvc_async.transport.session import ClientOptions, ClientState, DecisionReport
 from invsvc_async.transport.transport import CLOSED, Exchange
+from invsvc_async.writes.late_modules import load_for
 from invsvc_async.writes.new_intent import (
     close_lines_of_leftovers,
     intent_of,
@@ -328,6 +329,7 @@ class Driver(Generic[T]):
         if self._call_ends is not None and self._known().never_left:
             deadline = min(deadline, self._call_ends)
         try:
+            load_for(spec.request.operation)
             if session.credential.ready is None and spec.request.operation.credentials:
                 with session.until_closed():
                     await options.fetch_token(spec.request, deadline)

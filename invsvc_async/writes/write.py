@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import attrs
 from msgspec.structs import replace
 
+from invsvc_async.concurrency.uncopied import Uncopied
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.models.common import UNSET, Unset
 from invsvc_async.reconcile.enums import Verdict
@@ -32,7 +33,7 @@ T_co = TypeVar("T_co", covariant=True)
 _APPLIED = Verdict.APPLIED  # on 3.11, access through the class takes as long as a call
 
 
-class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its event loop is the loop's
+class Write(Uncopied, Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its event loop is the loop's
     """
     A write that is sent when it is first awaited, and only then.
 
@@ -45,6 +46,10 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     writes that wait for the same resource come before it. A write that is dropped without being awaited,
     closed or handed to a batch warns.
     """
+
+    _why_uncopied = (
+        "Both would be sent. Call the method again for another write; for another process, use to_line()."
+    )
 
     __slots__ = (
         "_driver",

@@ -6,12 +6,15 @@ Exceptions of signal handlers in the bookkeeping of keyed writes.
 
 from __future__ import annotations
 
+import asyncio
 from itertools import cycle
 
 import pytest
 
+from invsvc_async.writes.register import WriteRegister
 from tests.interrupts.program import World
-from tests.interrupts.trial import KINDS, Trials, watched
+from tests.interrupts.tracer import Interrupter
+from tests.interrupts.trial import KINDS, TimeLimit, Trials, watched
 from tests.support.database import database
 
 pytestmark = [
@@ -74,3 +77,32 @@ def test_function_with_a_database(database_world, kind, function):
     for place, error in zip((1, places // 2, places), KINDS, strict=True):
         wrong += trials.at(place, error, function)
     assert wrong == []
+
+
+async def test_line_that_is_handed_over():
+    """Wherever that is interrupted, once it is done again the line is the next one's, and nobody else's."""
+    place = 0
+    while True:
+        place += 1
+        register = WriteRegister(is_of_one_mode=True)
+        thing = register.thing("a")
+        assert thing.enter(1)
+        waiting = [asyncio.create_task(register.turn(thing, None, asyncio.sleep, run)) for run in (2, 3)]
+        await asyncio.sleep(0)
+        interrupter = Interrupter(TimeLimit, place, within="WriteRegister.leave")
+        try:
+            with interrupter:
+                register.leave(thing, 1)
+        except TimeLimit:
+            register.leave(thing, 1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [task.done() for task in waiting] == [True, False]
+        assert thing.held == 2
+        register.leave(thing, 2)
+        await asyncio.wait(waiting)
+        register.leave(thing, 3)
+        assert register.things() == {}
+        if not interrupter.where:
+            break
+    assert place > 5

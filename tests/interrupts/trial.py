@@ -96,6 +96,8 @@ class Trials:
             wrong.append(f"the program that was interrupted is stuck: {stuck}")
         except JournalError:  # which says that something was interrupted
             pass
+        except (Exception, asyncio.CancelledError) as error:
+            wrong.append(f"the program that was interrupted: {error!r}")
         gc.enable()
         for _ in range(2):
             try:
@@ -107,6 +109,8 @@ class Trials:
                 if "in use by" not in str(error) or _:
                     return [*wrong, f"the next program: {error}"]
                 gc.collect()
+            except (Exception, asyncio.CancelledError) as error:
+                return [*wrong, f"the next program: {error!r}"]
         return [*wrong, *self._judged()]
 
     def _judged(self) -> list[str]:
