@@ -477,7 +477,7 @@ class ClientJournal:
 
 
 def _note_failure(opening: asyncio.Task[None]) -> None:
-    """Mark an error as seen: whoever asked for the opening may have been cancelled. The next one tries anew."""
+    """Mark an error as seen: whoever asked may have been cancelled. The next one opens anew."""
     if not opening.cancelled():
         opening.exception()
 

@@ -546,7 +546,8 @@ def _interrupted(task: asyncio.Task[None]) -> JournalError:
     error = None if task.cancelled() else task.exception()
     why = "" if error is None else f" by {type(error).__name__}"
     return JournalError(
-        f"journal: the claim of the key was interrupted{why}. Nothing was sent. Run it again under the same key."
+        f"journal: the claim of the key was interrupted{why}. Nothing was sent. Run it again under the "
+        "same key."
     )
 
 

@@ -440,7 +440,7 @@ class PostgresStore(Pool):
             self._pending_now = []
 
     def _fail_puts(self, flushing: asyncio.Task[None]) -> None:
-        """Fail what a task has not answered that was cancelled, or that a signal handler's exception has ended."""
+        """Fail what a task left unanswered that was cancelled, or ended by a signal handler's exception."""
         unanswered = self._pending_now
         self._pending_now = []
         if self._flushing is flushing:

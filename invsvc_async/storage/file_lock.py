@@ -224,8 +224,8 @@ class FileLock:
         except OSError as error:
             if self.is_ours():
                 raise JournalError(
-                    f"{self._name}: it is in use by this process itself ({os.getpid()}): something else has it "
-                    "open, or was never closed. Close that first (use it with `async with`, or await its "
+                    f"{self._name}: it is in use by this process itself ({os.getpid()}): something else has "
+                    "it open, or was never closed. Close that first (use it with `async with`, or await its "
                     "aclose()), or use another path."
                 ) from error
             host, pid = owner_of(self._path) or (None, None)

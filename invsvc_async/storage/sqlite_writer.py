@@ -153,7 +153,7 @@ class Writer:
         await joined(self._thread)
 
     def end(self) -> None:
-        """Let the thread commit what was requested, close and end, without waiting; also from another thread."""
+        """Let the thread commit what was requested, close and end; from any thread, without waiting."""
         if self._ended is None and self._waiting:
             self._groups.put(self._waiting)  # if this is called again, the thread ignores it
         self._groups.put(None)

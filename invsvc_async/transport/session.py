@@ -177,7 +177,7 @@ class ClientState(msgspec.Struct, eq=False, weakref=True):
         return Deadline(loop, inf, self.waits)
 
     def until_hooks_end(self) -> Deadline:
-        """Limit the wait for a user's hook: once the client is closed, to ``TO_KEEP_SECRETS`` more seconds."""
+        """Limit the wait for a user's hook to ``TO_KEEP_SECRETS`` seconds after the client is closed."""
         loop = asyncio.get_running_loop()
         if self.hooks is None or self.hooks.loop is not loop:
             self.hooks = Deadlines(loop)

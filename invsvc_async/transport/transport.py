@@ -146,9 +146,7 @@ class Transport:
                 try:
                     _hear(gate, response)
                     answer = body_at_hand(response, cap=self._cap)
-                    exchange.answer = (
-                        await whole_body(response, cap=self._cap) if answer is None else answer
-                    )
+                    exchange.answer = await whole_body(response, cap=self._cap) if answer is None else answer
                     exchange.end = _ANSWERED
                 finally:
                     if not response.closed:

@@ -148,7 +148,9 @@ class Driver(Generic[T]):
         finally:
             try:
                 self._end_turn()
-            except BaseException:  # a signal handler's: the line, or the close of the client, would wait for ever
+            except (
+                BaseException
+            ):  # a signal handler's: the line, or the close of the client, would wait for ever
                 self._end_turn()
                 raise
 

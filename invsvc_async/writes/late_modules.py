@@ -42,8 +42,8 @@ def load_for(operation: Operation) -> None:
         getattr(models, operation.result, None)  # which imports the module of the model
     except (OSError, ImportError) as error:
         raise NotSentError(
-            f"{operation.name}: the modules that settle a write cannot be imported ({error}). Nothing was sent. "
-            "If this process has too many files open, close some, or raise its limit (ulimit -n).",
+            f"{operation.name}: the modules that settle a write cannot be imported ({error}). Nothing was "
+            "sent. If this process has too many files open, close some, or raise its limit (ulimit -n).",
             operation=operation.name,
         ) from error
     _ready.add(operation.name)

@@ -162,7 +162,7 @@ class Thing(Struct, eq=False):
     open: dict[str, None] | None = None  # by identity, oldest first
 
     def enter(self, run: object = True) -> bool:  # noqa: FBT002 - any token will do
-        """Begin *run* unless another write runs, waits or has closed the line. Return whether it has begun."""
+        """Begin *run* unless another write runs, waits or has closed the line. Return whether it did."""
         if self.held or self.closed_until:
             return False
         self.held = run
@@ -311,7 +311,7 @@ class WriteRegister(Struct, eq=False):
         """
         End the turn of *run*. The next is the one that has waited longest.
 
-        A second call finishes what the first one did not: a signal handler may have raised an exception in it.
+        A second call does what the first one did not, because a signal handler raised in it.
         """
         if thing.held is run:
             thing.held = thing.heir()

@@ -256,8 +256,8 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             self.had = "returned" if options.gives_values else "lost"
             who = "only who awaits the write has it" if options.gives_values else "it is lost"
             log.error(
-                "%s %s: on_secret did not end within %g s after the client was closed, and was cancelled. It may "
-                "not have kept the secret of the webhook %s: %s.",
+                "%s %s: on_secret did not end within %g s after the client was closed, and was cancelled. It "
+                "may not have kept the secret of the webhook %s: %s.",
                 self.spec.operation.name, key, sessions.TO_KEEP_SECRETS, getattr(made, "id", ""), who,
             )  # fmt: skip
         else:

@@ -33,7 +33,9 @@ T_co = TypeVar("T_co", covariant=True)
 _APPLIED = Verdict.APPLIED  # on 3.11, access through the class takes as long as a call
 
 
-class Write(Uncopied, Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its event loop is the loop's
+class Write(
+    Uncopied, Coroutine[Any, Any, T_co]
+):  # Any: what a coroutine yields to its event loop is the loop's
     """
     A write that is sent when it is first awaited, and only then.
 

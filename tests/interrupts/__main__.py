@@ -39,9 +39,13 @@ def _walk(journal: str, kind: str, asked: argparse.Namespace, *, goes_on: bool) 
         if journal == "database":
             from tests.support.database import database
 
-            address = lambda _: database().at(journal=f"interrupts_{kind}", silence=1)
+            def address(_):
+                return database().at(journal=f"interrupts_{kind}", silence=1)
         else:
-            address = lambda number: Path(folder) / f"{number}.db"
+
+            def address(number):
+                return Path(folder) / f"{number}.db"
+
         trials = Trials(world, address, kind, goes_on=goes_on)
         places = trials.places()
         for place in range(asked.first, min(places, asked.most) + 1, asked.step):
@@ -51,7 +55,9 @@ def _walk(journal: str, kind: str, asked: argparse.Namespace, *, goes_on: bool) 
                     sys.stdout.write(f"{wrong}\n")
                     sys.stdout.flush()
     world.close()
-    sys.stdout.write(f"{journal} {kind} {goes_on=}: {places} places, {found} wrong, {time.monotonic() - begun:.0f} s\n")
+    sys.stdout.write(
+        f"{journal} {kind} {goes_on=}: {places} places, {found} wrong, {time.monotonic() - begun:.0f} s\n"
+    )
     sys.stdout.flush()
     return found
 

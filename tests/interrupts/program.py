@@ -14,7 +14,7 @@ import threading
 from asyncio import events
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from invsvc_async.concurrency.threads import JOIN
 from invsvc_async.simulator import Simulator
@@ -38,7 +38,7 @@ class Stuck(BaseException):
 class WatchedQueue:
     """What stands in for the queue of a writer's thread: it knows whether the thread works."""
 
-    all: deque[WatchedQueue] = deque(maxlen=64)
+    all: ClassVar[deque[WatchedQueue]] = deque(maxlen=64)
 
     def __init__(self) -> None:
         self._items: deque[Any] = deque()

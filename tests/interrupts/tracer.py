@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(invsvc_async.__file__).parent
 BOOKKEEPING = ("writes", "durable", "transport", "storage", "concurrency", "client.py")
-_STARTS = 2  # a coroutine that goes on after an await looks for no signal: its RESUME has this argument, or more
+_STARTS = (
+    2  # a coroutine that goes on after an await looks for no signal: its RESUME has this argument, or more
+)
 
 
 class Interrupter:
@@ -88,12 +90,11 @@ def _places(code: CodeType) -> frozenset[int]:
     before: dis.Instruction | None = None
     for instruction in dis.get_instructions(code):
         name, offset = instruction.opname, instruction.offset
-        if name == "RESUME" and (instruction.arg or 0) < _STARTS:
-            found.add(offset)
-        elif name.startswith("JUMP_BACKWARD") and "NO_INTERRUPT" not in name:
-            found.add(offset)
-        # The call has the error.  Where the next instruction is handled otherwise, that cannot be shown here.
-        elif before is not None and handled_at(before.offset) == handled_at(offset):
+        if (
+            (name == "RESUME" and (instruction.arg or 0) < _STARTS)
+            or (name.startswith("JUMP_BACKWARD") and "NO_INTERRUPT" not in name)
+            or (before is not None and handled_at(before.offset) == handled_at(offset))
+        ):
             found.add(offset)
         before = instruction if name.startswith("CALL") else None
     return frozenset(found)

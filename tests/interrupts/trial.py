@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +96,7 @@ class Trials:
             wrong.append(f"the program that was interrupted is stuck: {stuck}")
         except JournalError:  # which says that something was interrupted
             pass
-        except (Exception, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - any is wrong
             wrong.append(f"the program that was interrupted: {error!r}")
         gc.enable()
         for _ in range(2):
@@ -109,17 +109,15 @@ class Trials:
                 if "in use by" not in str(error) or _:
                     return [*wrong, f"the next program: {error}"]
                 gc.collect()
-            except (Exception, asyncio.CancelledError) as error:
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - any is wrong
                 return [*wrong, f"the next program: {error!r}"]
         return [*wrong, *self._judged()]
 
     def _judged(self) -> list[str]:
         effects = [each for each in self.world.service.ledger.effects() if self._is_ours(each)]
         wrong = [] if len(effects) == 1 else [f"{len(effects)} effects"]
-        for outcome in self.heard:
-            if outcome.verdict is not Verdict.APPLIED:
-                wrong.append(f"{outcome.verdict}: {outcome.message}")
-        return wrong
+        not_applied = [each for each in self.heard if each.verdict is not Verdict.APPLIED]
+        return wrong + [f"{outcome.verdict}: {outcome.message}" for outcome in not_applied]
 
     def _is_ours(self, effect: Any) -> bool:
         mark = f"n{self._number}"
@@ -156,10 +154,8 @@ class Trials:
 
     async def _going_on(self) -> None:
         async with self._client() as client:
-            try:
+            with suppress(TimeLimit, Failed):
                 await self._write(client).outcome()
-            except (TimeLimit, Failed):
-                pass
             self.heard.append(await self._write(client).outcome())
             await self._write(client, "-next").outcome()
 

@@ -70,9 +70,8 @@ async def test_hook_that_begins_once_the_client_is_closed(service, bound):
 
     async with asyncio.timeout(60):
         options.session.closed = True
-        with pytest.raises(TimeoutError):
-            with options.session.until_hooks_end() as waiting:
-                await hook("k", None)
+        with pytest.raises(TimeoutError), options.session.until_hooks_end() as waiting:
+            await hook("k", None)
     assert waiting.has_expired
     options.session.closed = False
     await client.aclose()
@@ -104,7 +103,9 @@ async def test_close_of_the_client_of_a_batch(service, tmp_path, bound):
 
     async def run():
         async with Batch.open(tmp_path / "run.db", client, on_secret=hook) as batch:
-            results.extend([result async for result in batch.run([client.webhooks.create(**HOOK).keyed("a")])])
+            results.extend(
+                [result async for result in batch.run([client.webhooks.create(**HOOK).keyed("a")])]
+            )
 
     running = asyncio.create_task(run())
     await hook.begun.wait()

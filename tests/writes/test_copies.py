@@ -24,7 +24,9 @@ MADE = {
 async def test_copy_is_refused(service, client, tmp_path, kind, way):
     """In words that say what to do; the object can still be used."""
     made = MADE[kind](client, tmp_path)
-    with pytest.raises(TypeError, match=r"cannot be copied or pickled\. Both would (be sent|send its writes)\. "):
+    with pytest.raises(
+        TypeError, match=r"cannot be copied or pickled\. Both would (be sent|send its writes)\. "
+    ):
         way(made)
 
     if kind == "write":
