@@ -50,7 +50,8 @@ class Write(
     """
 
     _why_uncopied = (
-        "Both would be sent. Call the method again for another write; for another process, use to_line()."
+        "Both would be sent. Call the method again for another write. For another process, use to_line(), and "
+        "client.write_from(line) there."
     )
 
     __slots__ = (
