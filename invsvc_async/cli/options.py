@@ -243,4 +243,18 @@ def _fault_plan(text: str) -> str:
 
 FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
 _PLAN = "A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4."
+_STORES = "How it stores what it is sent, such as words=nfc+trimmed,partly=0.1."
+
+
+def _stores_plan(text: str) -> str:
+    from invsvc_async.simulator import Stores
+
+    try:
+        Stores.parse(text)
+    except ValueError as error:
+        raise misuse(str(error)) from error
+    return text
+
+
+StoresPlan = Annotated[str, option(_STORES, "PLAN", callback=_stores_plan)]
 FaultPlan = Annotated[str, option(_PLAN, "PLAN", callback=_fault_plan)]

@@ -20,7 +20,7 @@ import attrs
 
 from invsvc_async.codec import envelope
 from invsvc_async.concurrency.event_loop import until_done
-from invsvc_async.simulator import Entry, Faults, Simulator
+from invsvc_async.simulator import Entry, Faults, Simulator, Stores
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -31,13 +31,14 @@ _LONGEST_LINE = 2**28  # bytes
 @attrs.frozen(kw_only=True)
 class Plan:
     """
-    Initial state of the service: seed, fault plan, teams of the account, things in them.
+    Initial state of the service: seed, fault plan, how it stores, teams of the account, things in them.
 
     Each thing is its id and its team.
     """
 
     seed: int
     faults: str
+    stores: str = "none"
     teams: tuple[str, ...] = ()
     webhooks: tuple[tuple[str, str], ...] = ()
     journeys: tuple[tuple[str, str], ...] = ()
@@ -113,7 +114,9 @@ def seeded(plan: dict[str, Any]) -> Simulator:
     if plan["certificate"] is not None:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(plan["certificate"])
-    service = Simulator(seed=plan["seed"], faults=Faults.parse(plan["faults"]), ssl=tls)
+    faults = Faults.parse(plan["faults"])
+    stores = Stores.parse(plan["stores"])
+    service = Simulator(seed=plan["seed"], faults=faults, stores=stores, ssl=tls)
     for team in plan["teams"]:
         service.seed_team(id=team)
     for webhook, team in plan["webhooks"]:

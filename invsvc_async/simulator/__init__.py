@@ -11,5 +11,6 @@ from invsvc_async.simulator.json_records import Record
 from invsvc_async.simulator.ledger import Entry, Ledger
 from invsvc_async.simulator.operations import routes
 from invsvc_async.simulator.service import Simulator
+from invsvc_async.simulator.stores import Stores
 
-__all__ = ["Entry", "Faults", "Ledger", "Record", "Simulator", "routes"]
+__all__ = ["Entry", "Faults", "Ledger", "Record", "Simulator", "Stores", "routes"]

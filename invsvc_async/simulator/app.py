@@ -2,7 +2,7 @@
 The HTTP application of the simulator: records each arrival, then executes it with the faults of its step.
 
 The ledger names every fault.  A request that has arrived takes effect even if its client disconnects, and a
-write gets a 2xx only after its effect.
+write gets a 2xx only after its whole effect.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async.simulator import replies
 from invsvc_async.simulator.auth import Caller, Credential, Keyring, Refusal
 from invsvc_async.simulator.calls import Answer, Call, error_body
-from invsvc_async.simulator.faults import TRUTHFUL, Plan, Step, check_seconds, digits, parse_step
+from invsvc_async.simulator.faults import TRUTHFUL, Plan, Step, parse_step
 from invsvc_async.simulator.json_records import read_json
 from invsvc_async.simulator.ledger import SENDER, Entry, Ledger
 from invsvc_async.simulator.operations import BY_OPERATION, UNKNOWN, Route
+from invsvc_async.simulator.plan_checks import check_seconds, digits
 from invsvc_async.simulator.state import Book, Clock, seeded
 
 if TYPE_CHECKING:
@@ -174,6 +175,9 @@ class Application:
             return refused
         if route.write:
             entry.applied_at, entry.target = self._state.clock.steady(), answer.target
+            if answer.kept is not None:
+                entry.stored = answer.kept.how
+                entry.fields = answer.kept.stored
             if self.on_effect is not None:
                 self.on_effect(route.operation, exchange.call.book, answer)
         return answer

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from invsvc_async.simulator.state import Book, Clock, Shelf, State
+    from invsvc_async.simulator.stores import Kept
     from invsvc_async.simulator.validate import Check, Query
 
     Details = str | Sequence[str] | None
@@ -23,11 +24,16 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class Answer:
-    """A 2xx: the body as JSON, or bytes without an envelope."""
+    """
+    The answer of an operation that was not refused: the body as JSON, or bytes without an envelope.
+
+    It is a 2xx, except for a write that the service stored only in part.
+    """
 
     body: dict[str, Json] | bytes
     status: int = 200
     target: str | None = None  # the id of the resource that was created or changed
+    kept: Kept | None = None  # what became of the fields of a write
 
 
 @dataclass(slots=True)
@@ -58,6 +64,19 @@ class Call:
         if message is not None:
             body["message"] = message
         return Answer({**body, "timestamp": self.state.clock.now_ms()}, status, target)
+
+    def kept(
+        self, record: Record, kept: Kept, message: str | None = None, *, status: int = 200, **more: Json
+    ) -> Answer:
+        """Answer a write with its *record* and *more*, or with a 500 if only a part of it was stored."""
+        target = str(record["id"])
+        if kept.in_part:
+            body = error_body(self.state.clock, "internal_server_error", "The operation failed halfway")
+            return Answer(body, 500, target, kept)
+        echo = kept.sent if self.state.stores.echoes else {}
+        answer = self.success(record | echo | more, message, status=status, target=target)
+        answer.kept = kept
+        return answer
 
     def refusal(self, status: int, code: str, message: str, details: Details = None) -> Refusal:
         """Make a refusal in the standard error envelope."""

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from invsvc_async.simulator import samples
-from invsvc_async.simulator.faults import Plan, check_seconds
 from invsvc_async.simulator.json_records import Json, Record, is_array, is_object, json_text
+from invsvc_async.simulator.plan_checks import check_seconds
 from invsvc_async.simulator.state import Book, State, Version, seeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from invsvc_async.simulator.calls import Answer
+    from invsvc_async.simulator.faults import Plan
 
 ATTEMPTS = 16  # of a resource event, in total
 LONGEST_BACKOFF = 16  # times the first one

@@ -6,15 +6,21 @@ The application and `replies` execute a step.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from invsvc_async.simulator.operations import BY_OPERATION
+from invsvc_async.simulator.plan_checks import (
+    check_known,
+    check_probability,
+    check_seconds,
+    digits,
+    listed,
+    parts_of,
+)
 
 if TYPE_CHECKING:
     import random
@@ -115,28 +121,6 @@ def parse_for(operation: str, words: str, *, write: bool) -> Step:
     return step
 
 
-def digits(seconds: float) -> str:
-    """Format *seconds* for steps and headers: all digits, without an exponent."""
-    return f"{Decimal(repr(float(seconds))).normalize():f}"
-
-
-def check_seconds(name: str, value: object, *, or_none: bool = False) -> None:
-    """Raise ValueError if *value* is not a finite number of seconds, 0 or more."""
-    if not (value is None and or_none) and not _is_number_up_to(value, math.inf):
-        raise ValueError(f"{name} must be seconds, 0 or more{', or None' * or_none}, not {value!r}")
-
-
-def _is_number_up_to(value: object, high: float) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= high
-
-
-def _check_known(name: str, chosen: Iterable[str], known: Iterable[str]) -> None:
-    if isinstance(chosen, str):
-        raise ValueError(f"{name} takes several, such as {(chosen,)!r}, not one text")  # noqa: TRY004 - what is promised
-    if unknown := sorted(set(chosen) - set(known)) if chosen else ["nothing"]:
-        raise ValueError(f"{name}: {', '.join(unknown)} is not among {', '.join(known)}")
-
-
 Plan = Callable[[], "Faults"]  # the current one
 
 
@@ -174,14 +158,14 @@ class Faults:
     def __post_init__(self) -> None:
         for name in ("rate", "reads", "duplicate_deliveries", "reorder_deliveries"):
             value = getattr(self, name)
-            if not (name == "reads" and value is None) and not _is_number_up_to(value, 1):
-                raise ValueError(f"{name} must be a probability, 0 to 1, not {value!r}")
+            if not (name == "reads" and value is None):
+                check_probability(name, value)
         check_seconds("late_up_to", self.late_up_to)
         check_seconds("hang", self.hang, or_none=True)
-        _check_known("kinds", self.kinds, KINDS)
-        _check_known("phases", self.phases, PHASES)
+        check_known("kinds", self.kinds, KINDS)
+        check_known("phases", self.phases, PHASES)
         if self.operations is not None:
-            _check_known("operations", self.operations, sorted(BY_OPERATION))
+            check_known("operations", self.operations, sorted(BY_OPERATION))
 
     @classmethod
     def none(cls) -> Faults:
@@ -198,14 +182,13 @@ class Faults:
         """
         found: dict[str, float | tuple[str, ...]] = {}
         known = {field.name for field in fields(cls)}
-        for part in text.split(",") if text not in ("", "none") else ():
-            name, _, value = part.strip().partition("=")
-            name = "late_up_to" if name == "late" else name
+        for part, value in parts_of(text):
+            name = "late_up_to" if part == "late" else part
             if name not in known:
                 raise ValueError(f"faults: {name!r} is not among {', '.join(sorted(known | {'late'}))}")
             is_list = name in ("kinds", "phases", "operations")
             try:
-                found[name] = tuple(filter(None, value.split("+"))) if is_list else float(value)
+                found[name] = listed(value) if is_list else float(value)
             except ValueError:
                 raise ValueError(f"faults: {name} takes a number, not {value!r}") from None
         return cls(**found)  # type: ignore[arg-type] # each value was made for its field above

@@ -14,10 +14,11 @@ from heapq import merge
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator.faults import Faults, digits
+from invsvc_async.simulator.faults import Faults
 from invsvc_async.simulator.json_records import Json, json_text, read_json
 from invsvc_async.simulator.loopback_page import answering, local, mount_page
 from invsvc_async.simulator.operations import BY_OPERATION, UNKNOWN
+from invsvc_async.simulator.plan_checks import digits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.simulator.json_records import Json
+    from invsvc_async.simulator.stores import How
 
 
 SENDER = "X-Write-Id"  # a header by which tests attribute requests; the service itself ignores it
@@ -46,11 +47,13 @@ class Entry:
     target: str | None = None  # the id of the resource that was created or changed
     refused: bool = False  # the service answered with a definite 4xx, without an effect
     ended_at: float | None = None  # the answer was sent, or the connection was closed without one
+    stored: How | None = None  # of a journey or webhook, once applied: "as sent", in "other words", "in part"
+    fields: dict[str, Json] | None = None  # of it, what was stored, as it was stored
     sender: str | None = None  # the header `SENDER` of the request: which write of the client sent it
 
     @property
     def applied(self) -> bool:
-        """Whether the effect has happened."""
+        """Whether the effect has happened, whole or in part."""
         return self.applied_at is not None
 
 

@@ -2,7 +2,7 @@
 The operations of the service, each with its route.
 
 Reads do not change the state, so they can be repeated or show a past state.  A write either raises a refusal
-before it changes anything, or is applied completely.
+before it changes anything, or is applied: completely, unless `Stores.partly` says otherwise.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from invsvc_async.simulator import samples, validate
 from invsvc_async.simulator.calls import Answer, Call
 from invsvc_async.simulator.json_records import Json, Record, json_text
 from invsvc_async.simulator.state import Receiver
+from invsvc_async.simulator.stores import Kept, kept_of_new, kept_of_update, listed_hooks, time_of
 from invsvc_async.simulator.validate import Query
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     Run = Callable[[Call], Answer]
 
 NAME = r"[A-Za-z0-9_-]"
+LAST_UPDATED_TOO = 0.5  # probability that a journey that is changed in part shows the time of it
 UUID4 = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 
 
@@ -70,10 +72,18 @@ def update_journey(call: Call) -> Answer:
     journey = call.found(call.rows(call.book.journeys), call.path["id"], "Journey")
     if journey["status"] == "archived":
         raise call.refusal(409, "resource_conflict", "An archived journey cannot be changed")
-    changes = {name: value for name, value in body.items() if value is not None or name == "description"}
-    changes["last_updated"] = call.state.clock.now_ms()
+    sent = {name: value for name, value in body.items() if value is not None or name == "description"}
+    kept = _kept(call, sent)
+    changes = dict(kept.stored)
+    if not kept.in_part or call.state.chance.random() < LAST_UPDATED_TOO:
+        changes["last_updated"] = time_of(call.state.stores.last_updated, call.state.clock.now_ms())
     journey = call.book.journeys.change(journey["id"], changes)
-    return call.success(journey, target=journey["id"])
+    return call.kept(journey, kept)
+
+
+def _kept(call: Call, sent: dict[str, Json]) -> Kept:
+    state = call.state
+    return kept_of_update(state.stores, sent, state.seeded, state.chance)
 
 
 @_route("journeys.get", "GET", "/journeys/{id}")
@@ -337,7 +347,8 @@ def webhooks(call: Call) -> Answer:
     newest = reversed(call.rows(call.book.webhooks).values())
     hooks = [hook for hook in newest if status is None or hook["status"] == status]
     hooks.sort(key=lambda hook: hook["created_at"], reverse=True)
-    return call.success(hooks[:limit])
+    shown = listed_hooks(call.state.stores, hooks, call.state.seeded, status=status)
+    return call.success(shown[:limit])
 
 
 @_route("webhooks.get", "GET", "/webhooks/{id}")
@@ -350,14 +361,16 @@ def webhook(call: Call) -> Answer:
 def create_webhook(call: Call) -> Answer:
     """Make a webhook.  Only this answer shows its secret."""
     body, state = call.checked(validate.WEBHOOK_CREATE), call.state
-    fields = {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
-    made = {"owner": call.caller.credential.user, "created_at": state.clock.now_ms()}
-    hook = Record({"id": state.new_id("wh_"), "status": "active", **fields, **made})
+    sent = {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
+    kept = kept_of_new(state.stores, {"status": "active"} | sent, state.seeded)
+    created_at = time_of(state.stores.created_at, state.clock.now_ms())
+    made = {"owner": call.caller.credential.user, "created_at": created_at}
+    hook = Record({"id": state.new_id("wh_"), **kept.stored, **made})
     call.book.webhooks.put(hook.id, hook)
     secret = state.new_id("whsec_")
     call.book.receivers[hook.id] = Receiver(secret)
     message = "Webhook created. Store the secret now: it is not shown again."
-    return call.success({**hook, "secret": secret}, message, status=201, target=hook.id)
+    return call.kept(hook, kept, message, status=201, secret=secret)
 
 
 @_route("webhooks.update", "PUT", "/webhooks/{id}")
@@ -365,9 +378,9 @@ def update_webhook(call: Call) -> Answer:
     """Change fields of a webhook.  The specification leaves the answer open; this one shows the webhook."""
     body = call.checked(validate.WEBHOOK_UPDATE)
     hook = call.found(call.rows(call.book.webhooks), call.path["id"], "Webhook")
-    changes = {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
-    hook = call.book.webhooks.change(hook.id, changes)
-    return call.success(hook, "Webhook updated", target=hook.id)
+    kept = _kept(call, {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body})
+    hook = call.book.webhooks.change(hook.id, kept.stored)
+    return call.kept(hook, kept, "Webhook updated")
 
 
 @_route("webhooks.delete", "DELETE", "/webhooks/{id}")

@@ -22,6 +22,7 @@ from invsvc_async.simulator.loopback_page import serving
 from invsvc_async.simulator.operations import BY_OPERATION
 from invsvc_async.simulator.seed_methods import Seeding, seed_all
 from invsvc_async.simulator.state import Clock, JourneyReads, State, Version
+from invsvc_async.simulator.stores import Stores
 from invsvc_async.simulator.validate import EVENTS
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Simulator(Seeding):
     Args:
         seed: Seed of records, ids and faults (faults also depend on the order of arrival).
         faults: A plan of random faults; `script` decides single arrivals.
+        stores: How it stores journeys and webhooks; by default letter by letter.
         journey_reads: What ``GET /journeys/{id}`` shows of a journey not a draft; "off" makes it a 404.
         names: Other names for the query parameters that the specification does not name, by those of `NAMES`.
         latency: Processing time of each request, in seconds.
@@ -67,6 +69,7 @@ class Simulator(Seeding):
         *,
         seed: int = 7,
         faults: Faults | None = None,
+        stores: Stores | None = None,
         journey_reads: JourneyReads = "draft",
         names: Mapping[str, str] | None = None,
         latency: float = 0.0,
@@ -90,7 +93,13 @@ class Simulator(Seeding):
         """The current plan; assign another one to start or end an outage."""
         self.ledger: Ledger = Ledger(self.clock.steady)
         self.team: str = "team_1"
-        self._state = State(seed=seed, names=names or {}, journey_reads=journey_reads, clock=self.clock)
+        self._state = State(
+            seed=seed,
+            names=names or {},
+            journey_reads=journey_reads,
+            clock=self.clock,
+            stores=stores or Stores(),
+        )
         self._keyring = Keyring(self._state)
         self._app = Application(
             self._keyring, self.ledger, lambda: self.faults, seed=seed, latency=latency, at_once=at_once
@@ -139,6 +148,15 @@ class Simulator(Seeding):
         await self._post.settled()
 
     # Faults and deliveries
+
+    @property
+    def stores(self) -> Stores:
+        """How it stores journeys and webhooks; assign another plan to change that for later writes."""
+        return self._state.stores
+
+    @stores.setter
+    def stores(self, stores: Stores) -> None:
+        self._state.stores = stores
 
     def script(self, operation: str, *steps: str) -> None:
         """

@@ -18,6 +18,8 @@ from invsvc_async.simulator.json_records import Json, Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from invsvc_async.simulator.stores import Stores
+
 
 Version = Literal["v1", "v1.1", "v2"]
 JourneyReads = Literal["draft", "published", "off"]
@@ -146,7 +148,13 @@ class State:
     """The whole state of the service, in memory."""
 
     def __init__(
-        self, *, seed: int, names: Mapping[str, str], journey_reads: JourneyReads, clock: Clock
+        self,
+        *,
+        seed: int,
+        names: Mapping[str, str],
+        journey_reads: JourneyReads,
+        clock: Clock,
+        stores: Stores,
     ) -> None:
         if unknown := set(names) - set(NAMES):
             raise ValueError(f"names: {', '.join(sorted(unknown))} is not among {', '.join(sorted(NAMES))}")
@@ -156,6 +164,9 @@ class State:
         self.names: dict[str, str] = {**NAMES, **names}
         self.journey_reads = journey_reads
         self.random: random.Random = seeded(seed, "state")
+        self.stores = stores
+        self.chance: random.Random = seeded(seed, "stores")
+        self._seed = seed
         self.teams: Shelf = Shelf(self.clock.steady)
         self.accounts: dict[str, Account] = {}
         self.users: Shelf = Shelf(self.clock.steady)
@@ -176,6 +187,10 @@ class State:
             if webhook_id in book.webhooks.items:
                 return book.receivers[webhook_id]
         raise ValueError(f"no webhook {webhook_id!r}")
+
+    def seeded(self, part: str) -> random.Random:
+        """Return a random generator for one *part*, the same at each call."""
+        return seeded(self._seed, part)
 
     def new_id(self, prefix: str) -> str:
         """Make a unique id."""

@@ -12,7 +12,7 @@ import attrs
 import typer
 
 from invsvc_async.cli.commands.trigger import Credentials, PayloadVersion
-from invsvc_async.cli.options import FaultPlan, Port, check_url, misuse, number, option
+from invsvc_async.cli.options import FaultPlan, Port, StoresPlan, check_url, misuse, number, option
 from invsvc_async.cli.output import as_json, note
 from invsvc_async.cli.signals import stopping
 
@@ -30,15 +30,17 @@ class _Service:
     host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1"
     seed: Annotated[int, number(int, "Seed of records, ids and faults.")] = 7
     faults: FaultPlan = "none"
+    stores: StoresPlan = "none"
     latency: Annotated[float, number(float, _LATENCY, least=0, metavar="SECONDS")] = 0.0
     at_once: Annotated[int | None, number(int, "Maximum requests processed at once.", least=1)] = None
     admin: Annotated[bool, option("Enable /_simulator/: ledger, scripts, faults.")] = False
     inspect: Annotated[bool, option(_INSPECT)] = False
 
     def made(self, **settings: Any) -> Simulator:  # Any: more arguments of Simulator
-        from invsvc_async.simulator import Faults, Simulator
+        from invsvc_async.simulator import Faults, Simulator, Stores
 
-        given = attrs.asdict(self) | {"faults": Faults.parse(self.faults)}
+        plans = {"faults": Faults.parse(self.faults), "stores": Stores.parse(self.stores)}
+        given = attrs.asdict(self) | plans
         try:
             return Simulator(**given, **settings)
         except ValueError as error:
@@ -101,7 +103,8 @@ async def _serve(service: Simulator, every: float | None, missing: list[str]) ->
             if missing:
                 note(f"not set: {', '.join(missing)}. A receiver that expects it refuses the deliveries")
             names = ("base_url", "api_key", "test_key", "oauth_token", "person_token", "teams")
-            facts = {name: getattr(service, name) for name in names} | {"faults": plan_text(service.faults)}
+            facts = {name: getattr(service, name) for name in names}
+            facts |= {"faults": plan_text(service.faults), "stores": service.stores.text()}
             facts |= service.pages
             typer.echo(json.dumps(facts) if as_json.get() else _shown(facts))
             for event in itertools.cycle(EVENTS):
