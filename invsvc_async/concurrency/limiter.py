@@ -88,7 +88,7 @@ class Limiter:
 
     def _hand_out(self) -> None:
         while self.in_use < self.total:
-            due = [
+            due: list[tuple[tuple[asyncio.Future[None], tuple[int, object]], Lane]] = [
                 (next(iter(queue.items())), lane)
                 for lane, queue in self._queues.items()
                 if queue and (lane == "settle" or self.calls < self._for_calls)

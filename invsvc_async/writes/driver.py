@@ -367,8 +367,13 @@ class Driver(Generic[T]):
 
     def _leave_others_standing(self) -> None:
         """Keep the writes that a send would have overtaken as they were, if no byte of it left."""
-        if self._overtook and self._under_way() is None and not self._known().sends:
+        if not self._overtook or self._under_way() is not None:
+            return
+        known = self._known()
+        has_left = known.sends or any(attempt.end is not End.NOT_SENT for attempt in known.attempts)
+        if not has_left:
             self.session.writes.revise(*self._overtook)
+            self._overtook = ()
 
     async def _store_send(
         self, journal: WriteJournal, send: Send, started: float, exchange: Exchange
