@@ -176,6 +176,11 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
         """That of the batch or outbox."""
         return self.item.engine.sending.on_secret
 
+    @property
+    def gives_values(self) -> bool:
+        """False: results have no secrets."""
+        return False
+
     async def send(self, request: Request, exchange: Exchange) -> Exchange:
         """Send *exchange* as the base class does. A write takes a slot meanwhile, and its lease bounds it."""
         if not exchange.write:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+import weakref
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -322,6 +323,7 @@ class Claims:
         self._leaving: dict[str, asyncio.Task[Any]] = {}  # of them, those that end runs, by key
         # By key: what is to be claimed in the next statement.
         self._asked: dict[str, _Asked] = {}
+        self._asked_now: dict[str, _Asked] = {}  # in the current one
         self._claiming: asyncio.Task[None] | None = None
         self._waiting: dict[asyncio.Event, int] = {}  # for something in a lane
         self._hearing: asyncio.Task[None] | None = None
@@ -345,8 +347,9 @@ class Claims:
         while True:
             future: asyncio.Future[Found | _Made | None] = asyncio.get_running_loop().create_future()
             self._asked[run.name] = run, entry, future
-            if self._claiming is None:
+            if self._claiming is None or self._claiming.done():
                 self._claiming = asyncio.get_running_loop().create_task(self._claim_all())
+                self._claiming.add_done_callback(self._fail_claims)
             made = await future
             if isinstance(made, Found):
                 raise KeyTakenError(made)
@@ -358,32 +361,46 @@ class Claims:
                 raise lost_lane()
 
     async def _claim_all(self) -> None:
-        try:
-            while self._asked:
-                # One for each thing: the next one has to see it.
-                firsts: dict[str, str] = {}
-                for name, (run, _, _) in self._asked.items():
-                    firsts.setdefault(run.thing or name, name)
-                asked = {name: self._asked.pop(name) for name in sorted([*firsts.values()][:_AT_ONCE])}
-                made, lane = None, next(iter(asked.values()))[0].lane
-                try:
-                    made = await self._inserted(lane, [*asked.values()])
-                except Exception as error:  # noqa: BLE001 - raised where it is awaited
-                    for _, _, future in asked.values():
-                        settle(future, None, error)
-                for name, (run, _, future) in asked.items():
-                    if made is not None and not future.done():
-                        result = made.get(name)
-                        if isinstance(result, tuple) and not isinstance(result, Found):
-                            # Now: its run may be cancelled before it goes on.
-                            run.lane = lane
-                            run.seq = run.place = result[0]
-                            run.is_next = result[1]
-                        future.set_result(result)
-                    elif name not in self._asked:  # it may have been inserted, and its run goes no further
-                        self.leave(name, lane)
-        finally:
-            self._claiming = None
+        while self._asked:
+            # One for each thing: the next one has to see it.
+            firsts: dict[str, str] = {}
+            for name, (run, _, _) in self._asked.items():
+                firsts.setdefault(run.thing or name, name)
+            for name in sorted([*firsts.values()][:_AT_ONCE]):
+                self._asked_now[name] = self._asked[name]
+                del self._asked[name]
+            asked = self._asked_now
+            made, lane = None, next(iter(asked.values()))[0].lane
+            try:
+                made = await self._inserted(lane, [*asked.values()])
+            except Exception as error:  # noqa: BLE001 - raised where it is awaited
+                for _, _, future in asked.values():
+                    settle(future, None, error)
+            for name, (run, _, future) in asked.items():
+                if made is not None and not future.done():
+                    result = made.get(name)
+                    if isinstance(result, tuple) and not isinstance(result, Found):
+                        # Now: its run may be cancelled before it goes on.
+                        run.lane = lane
+                        run.seq = run.place = result[0]
+                        run.is_next = result[1]
+                    future.set_result(result)
+                elif name not in self._asked:  # it may have been inserted, and its run goes no further
+                    self.leave(name, lane)
+            self._asked_now = {}
+
+    def _fail_claims(self, claiming: asyncio.Task[None]) -> None:
+        """Fail what a task has not answered that a signal handler's exception has ended."""
+        if self._claiming is not claiming:
+            return
+        unanswered = {**self._asked_now, **self._asked}
+        self._asked_now = {}
+        self._asked = {}
+        self._claiming = None
+        for name, (run, _, future) in unanswered.items():
+            if not future.done():
+                settle(future, None, _interrupted(claiming))
+                self.leave(name, run.lane)  # it may have been inserted
 
     async def _inserted(self, lane: Lane, given: Sequence[_Asked]) -> dict[str, Found | _Made]:
         """Insert entries; return by key what was made of each, or the entry that was there."""
@@ -479,7 +496,10 @@ class Claims:
     async def wait(self, found: Found) -> None:
         """Wait until an entry is done, released, or its owner is silent."""
         if self._hearing is None and self._journal.is_shared:
-            self._hearing = asyncio.get_running_loop().create_task(self.store.hear(self._woken))
+            # Weakly: a client that is dropped without being closed is to be collected.
+            woken = weakref.WeakMethod(self._woken)
+            hearing = self.store.hear(lambda what: (wake := woken()) and wake(what))
+            self._hearing = asyncio.get_running_loop().create_task(hearing)
         lane, pause, event = found.entry.lane, _FIRST, asyncio.Event()
         self._waiting[event] = lane
         try:
@@ -506,7 +526,7 @@ class Claims:
             self._woken(str(lane))
         if self._journal.has_company:
             self._told.add(lane)
-            if self._telling is None:
+            if self._telling is None or self._telling.done():
                 self._telling = asyncio.get_running_loop().create_task(self._tell())
 
     async def _tell(self) -> None:
@@ -600,6 +620,15 @@ def changed_by(spec: WriteSpec) -> str | None:
 def _found_in(row: Sequence[Cell]) -> Found:
     *entry, owner, lives, untold = row
     return Found(entry_in(entry), owner, bool(lives), untold)
+
+
+def _interrupted(task: asyncio.Task[None]) -> JournalError:
+    error = None if task.cancelled() else task.exception()
+    why = "" if error is None else f" by {type(error).__name__}"
+    return JournalError(
+        f"journal: the claim of the key was interrupted{why}. Nothing was sent. Run it again under the "
+        "same key."
+    )
 
 
 def _insert(
