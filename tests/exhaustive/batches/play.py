@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from invsvc_async.storage.file_lock import LockedConnection
 from tests.exhaustive.batches.journals import inline_writers
 from tests.exhaustive.batches.key_scenes import KeyStage
 from tests.exhaustive.batches.stage import BatchStage
@@ -33,8 +34,16 @@ def one_clock(loop: FreezingLoop) -> Iterator[None]:
     def now() -> float:
         return loop.now + SERVER
 
+    class Connection(LockedConnection):
+        """A connection to a file, whose statements have that time, too."""
+
+        def __init__(self, *arguments: Any, **named: Any) -> None:  # Any: as of sqlite3
+            super().__init__(*arguments, **named)
+            self.create_function("julianday", 1, lambda _: now() / 86_400.0 + 2_440_587.5)
+
     day = SimpleNamespace(time=now, time_ns=lambda: int(now() * 1e9))
     with ExitStack() as stack:
+        stack.enter_context(patch("invsvc_async.durable.sqlite_store.LockedConnection", Connection))
         for module in MODULES:
             stack.enter_context(patch(f"{module}.time", day))
         yield
