@@ -191,7 +191,7 @@ def _candidates(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
     model, seen = setup.model, _seen(run)
     if not isinstance(model, Listing) or not isinstance(seen, list) or not done.evidence.candidates:
         return False
-    assert run.first is not None
+    first = run.first  # None, where only an intent of before the first send was kept
     for candidate in done.evidence.candidates:
         number = int(candidate["id"].removeprefix("wh_"))
         _, _, created, by = node.world.thing[number]
@@ -199,7 +199,7 @@ def _candidates(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
             return False
         honest = model.show(((number, 0, created, by),))[0]["created_at"] == stamp(created)
         honest = honest and setup.bounds is not None and model.step == NO_STEP
-        if honest and created < run.first - _WIDEST:
+        if honest and first is not None and created < first - _WIDEST:
             return False
     return True
 

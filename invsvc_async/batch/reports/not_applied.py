@@ -52,8 +52,8 @@ _ADVICE = {
     "may be published": "Compare the draft with the request in the dashboard, then retry or leave it.",
     "not visible": "No read shows these fields: check the dashboard, then retry or leave it.",
     "no baseline": "Compare the state with the request; if it differs, write again.",
-    "other words": "The service may have stored it in its own words. Compare the state with the request; if it "
-    "is what you want, leave it.",
+    "other words": "The service may have stored it in its own words. Compare the state with the request, "
+    "then leave it or write again.",
     "in part": "Only a part was stored. Retry: that sends it again if nothing has changed since.",
     "gone": "The resource no longer exists. Leave it, or make a new one.",
     "candidates": "Compare the candidates with the request, and delete the surplus ones.",
