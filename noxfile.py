@@ -194,6 +194,21 @@ def exhaustive(session: nox.Session) -> None:
 
 
 @nox.session
+def walk(session: nox.Session) -> None:
+    """
+    Play random programs of keyed writes, batches and outboxes for an hour: ``nox -s walk -- --seconds 60``.
+
+    They have kills, lost replies and wrong clocks, in virtual time. Then wrong lines, which must be noticed.
+    """
+    _install(session, "dev")
+    if Path("/dev/shm").is_dir():  # noqa: S108 - a file for each history
+        session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
+    session.run("python", "-m", "tests.walk", *(session.posargs or ("--seconds", "3600")))
+    if not session.posargs:
+        session.run("python", "-m", "tests.walk.mutants")
+
+
+@nox.session
 def chaos(session: nox.Session) -> None:
     """Run 100,000 writes with faults and cancellations, plain and over TLS, and compare with the ledger."""
     _install(session, "dev")
@@ -240,12 +255,13 @@ def kills(session: nox.Session) -> None:
     """
     Kill batches of 20,000 writes a hundred times on each journal, amid outages, dead tokens and retries.
 
-    Then kill clients, receivers, outboxes and the workers of a web application.
+    Then kill clients, receivers, outboxes, the workers of a web application, and programs whose writes wait.
     """
     _install(session, "dev")
     session.run("python", "-m", "tests.batch.killing", *session.posargs)
     session.run("python", "-m", "tests.soak.kills")
     session.run("python", "-m", "tests.soak.outboxes")
+    session.run("python", "-m", "tests.soak.queued", "100")
     session.run("python", "-m", "tests.examples.killing")
 
 
@@ -300,6 +316,7 @@ def mutants(session: nox.Session) -> None:
     walks = ("tests/exhaustive/test_mutants.py", "tests/exhaustive/test_exhaustive.py")
     session.run("python", "-m", "pytest", "-q", "-n", "2", *walks, *session.posargs)
     session.run("python", "-m", "tests.exhaustive.batches.mutants")
+    session.run("python", "-m", "tests.durable.mutants", "others")
     session.run("python", "-m", "tests.mutants")
 
 

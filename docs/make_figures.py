@@ -30,6 +30,7 @@ COMMANDS = {
     "postgres": "benchmarks.bench_journal postgres",
     "large_postgres": "benchmarks.bench_large_postgres",
     "doubt": "benchmarks.bench_doubt",
+    "doubt_worlds": "benchmarks.bench_doubt_worlds new",
     "doubt_batch": "benchmarks.bench_doubt batch",
     "flight": "benchmarks.bench_scale flight",
     "day": "benchmarks.bench_scale day",
@@ -55,7 +56,8 @@ COMMANDS = {
 }
 WORDS = {
     "at_once": "in flight at once", "cancelled_in_doubt": "cancelled with bytes sent",
-    "duplicates": "duplicate effects", "resident": "growth of the process, bytes",
+    "duplicates": "duplicate effects", "false_reasons": "true verdicts for a false reason",
+    "resident": "growth of the process, bytes",
     "sends": "requests that arrived", "traced": "growth of Python objects, bytes",
     "unasked": "effects without a write", "unknown_reasons": "unknown, and why",
     "unknown_with_reader": "unknown, with a reader", "with_reader": "writes with a reader",

@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     import aiohttp
 
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.codec.exact_json import Wire, WireObject
     from invsvc_async.durable.keys import Keys
+    from invsvc_async.models.common import Model
     from invsvc_async.models.webhooks import Webhook
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
@@ -193,6 +194,9 @@ class Client:
         ``default_profile``. It may contain ``base_url``, ``team``, ``allow_insecure_http`` and the tables
         ``names`` and ``reconcile``.
 
+        A file in the current directory may be a stranger's.  So it is refused if others can write it, and its
+        default profile does not choose where a token of the environment is sent: name the profile for that.
+
         The environment overrides the file, and *settings* override both.
 
         Raises:
@@ -200,7 +204,9 @@ class Client:
         """
         from invsvc_async.profiles import FILE, from_environment
 
-        found: dict[str, Any] = {**from_environment(os.environ, profile), **settings}
+        has_credential = settings.get("credential") is not None or "base_url" in settings
+        given = from_environment(os.environ, profile, has_credential=has_credential)
+        found: dict[str, Any] = {**given, **settings}
         if "base_url" not in found:
             raise ConfigurationError(
                 f"base_url: is not set. Set INVSVC_BASE_URL, or base_url in a profile of {FILE}."
@@ -413,12 +419,46 @@ class Client:
         """
         return await self._keys("outcome_of").outcome_of(key, self._view.team)
 
+    async def resolve(
+        self,
+        key: str | Intent,
+        *,
+        applied: bool | str | Model | WireObject,
+        because: str,
+        by: str | None = None,
+    ) -> Outcome[Any]:  # Any: the operation says what its value is
+        """
+        Store what you have found out about a write in the journal as its verdict, and return the outcome.
+
+        That is the way on for a write that is UNKNOWN and that no read can settle any more: look, for example
+        in the dashboard, and say what happened. *key* is that of a keyed write, or the intent of any write.
+
+        *applied* is False, True, or what the write made or changed: its id, or the model that you have read.
+        The outcome has that as its value; of an id, an object with no other field. Nothing is read.
+        *because* says how you know it, and *by* who you are (by default, login and host of this process).
+        They are in ``outcome.evidence.person``, with the time, and in its message.
+
+        APPLIED is final: every later run under the key returns that outcome. After NOT_APPLIED, the next run
+        under the key sends the write.
+
+        Raises:
+            ConfigurationError: As :meth:`outcome_of`.
+            InvalidRequestError: The arguments do not say what was found, or name another thing.
+            JournalError: The write is not there, a run of it lives, its verdict is final, nothing of it was
+                sent, or the journal cannot be used. Nothing was stored.
+        """
+        from invsvc_async.durable.resolve import resolution
+
+        finding = resolution(applied, because, by)
+        return await self._keys("resolve").resolve(key, self._view.team, finding)
+
     async def forget(self, key: str) -> bool:
         """
         Delete *key* from the journal, with its outcome; return whether it was there.
 
-        The next write under it is a new one. That is the only way on for a write that is UNKNOWN and that no
-        read can settle any more: first find out yourself what became of it.
+        The next write under it is a new one. So forget only a write of which you know that it did nothing,
+        or whose second effect you want. If it is UNKNOWN, and had happened, its next run makes a second one:
+        store what you find with :meth:`resolve` instead.
 
         Raises:
             ConfigurationError: As :meth:`outcome_of`.
@@ -431,6 +471,9 @@ class Client:
         Delete keys whose writes were done more than *older_than* seconds ago; return how many.
 
         UNKNOWN ones stay. A write that is run again under a deleted key is a new one.
+
+        Ages are by the clock of the journal's database; in a file by that of this machine, but not later than
+        the service's clock, as far as answers in the last ten minutes have shown it.
 
         Raises:
             ConfigurationError: The client has no journal.

@@ -348,7 +348,11 @@ class BatchStoppedError(InvsvcError):
 class JournalError(InvsvcError):
     """
     A journal or store cannot be used: it is owned by another process, damaged, full, or of a newer version.
+
+    ``is_away`` is true if its database cannot be reached now, so that the same call may succeed later.
     """
+
+    is_away: bool = False
 
 
 def __getattr__(name: str) -> Any:  # Any: the classes are above this module, which cannot name their types

@@ -1,15 +1,19 @@
 """
 Client settings from the environment and from ``invsvc.toml``, and profiles that are written there.
 
-Tokens are only ever read from the environment.
+Tokens are only ever read from the environment.  A file in the current directory may be a stranger's, as in a
+downloaded checkout: it is refused if others can write it, it does not choose by itself where a token of the
+environment is sent, and what is taken from it is said.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
+import stat
 import tomllib
 from functools import reduce
 from pathlib import Path
@@ -23,30 +27,103 @@ from invsvc_async.settings import ParameterNames, ReconcilePolicy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+_log = logging.getLogger("invsvc_async.settings")
+
 FILE = "invsvc.toml"
 _TYPE_NAMES = {str: "a string", bool: "true or false", dict: "a table"}
 _BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key without quotes
 _CLASSES: dict[str, type[Any]] = {"names": ParameterNames, "reconcile": ReconcilePolicy}
+# Settings of a policy that promise less than the defaults if they are less, or if they are more.
+_LESS = ("settle_after_error", "settle_after_loss", "reads_lag", "clock_slack")
+_MORE = ("absence_within", "clock_band")
 _KEYS = {"base_url": str, "team": str, "allow_insecure_http": bool, "names": dict, "reconcile": dict}
 
 
+@attrs.frozen(kw_only=True)
+class Profile:
+    """
+    A profile of the file at *path*, with its settings as arguments of ``Client``.
+
+    ``is_chosen``: somebody named the profile, or the file, so that both are trusted.
+    """
+
+    path: Path
+    name: str
+    is_chosen: bool
+    settings: dict[str, Any]  # Any: Client's settings
+
+    def __str__(self) -> str:
+        return f"{self.path}, profile {self.name!r}"
+
+
 def from_environment(
-    environment: Mapping[str, str], profile: str | None
+    environment: Mapping[str, str], profile: str | None, *, has_credential: bool = False
 ) -> dict[str, Any]:  # Any: Client's settings
     """
     Return the arguments of ``Client``; the environment takes precedence over the file.
 
+    *has_credential* is whether the program has a credential that is not from the environment.
+
     Raises:
-        ConfigurationError: The profile does not exist, or the file has an invalid setting.
+        ConfigurationError: The profile does not exist; the file has an invalid setting, or others can write
+            it; or a token of the environment would go to an address that only the file has chosen.
     """
-    found = _from_file(environment, profile or environment.get("INVSVC_PROFILE"))
+    taken = profile_of(environment, profile)
+    found = {} if taken is None else dict(taken.settings)
     for name in ("base_url", "team", "journal"):
         if value := environment.get(f"INVSVC_{name.upper()}"):
             found[name] = value
+    if taken is None:
+        return found
+    if not (taken.is_chosen or has_credential or environment.get("INVSVC_BASE_URL")) and "base_url" in found:
+        raise ConfigurationError(
+            f"{taken}: the token of the environment would be sent to {found['base_url']}, which nothing but "
+            f"this file has chosen. Set INVSVC_PROFILE={taken.name} or pass the profile (--profile "
+            f"{taken.name}), if you trust it."
+        )
+    _log.log(logging.WARNING if weaker_settings(taken.settings) else logging.INFO, "%s", words_of(taken))
     return found
 
 
-def _from_file(environment: Mapping[str, str], profile: str | None) -> dict[str, Any]:
+def profile_of(environment: Mapping[str, str], profile: str | None) -> Profile | None:
+    """
+    Return the profile that a client takes its settings from, if there is one.
+
+    The default profile of a file in the current directory does not count if it is of another address than
+    ``INVSVC_BASE_URL``: its settings are those of another deployment.
+    """
+    taken = _from_file(environment, profile or environment.get("INVSVC_PROFILE"))
+    if taken is None or taken.is_chosen:
+        return taken
+    asked = environment.get("INVSVC_BASE_URL", "").rstrip("/")
+    own = str(taken.settings.get("base_url", asked)).rstrip("/")
+    return None if asked and own != asked else taken
+
+
+def words_of(taken: Profile) -> str:
+    """Return what is taken from a file, in words."""
+    address = taken.settings.get("base_url", "the base URL of the environment")
+    weaker = weaker_settings(taken.settings)
+    return f"settings of {taken}, for {address}{weaker and f'. Warning: {weaker}'}"
+
+
+def weaker_settings(settings: Mapping[str, Any]) -> str:
+    """Return in words which of *settings* promise less than the defaults do, or an empty text."""
+    policy = settings.get("reconcile")
+    if not isinstance(policy, ReconcilePolicy):
+        return ""
+    usual = ReconcilePolicy()
+    less = [name for name in _LESS if getattr(policy, name) < getattr(usual, name)]
+    more = [name for name in _MORE if getattr(policy, name) > getattr(usual, name)]
+    weaker = [f"{name} = {getattr(policy, name):g}" for name in (*less, *more)]
+    if policy.journey_reads_show_drafts:
+        weaker.append("journey_reads_show_drafts = true")
+    if not weaker:
+        return ""
+    return f"{', '.join(weaker)} may make a verdict false where the service is slower or different than that"
+
+
+def _from_file(environment: Mapping[str, str], profile: str | None) -> Profile | None:
     elsewhere = environment.get("INVSVC_CONFIG")
     path = Path(elsewhere or FILE)
     if not path.is_file():
@@ -55,15 +132,35 @@ def _from_file(environment: Mapping[str, str], profile: str | None) -> dict[str,
         if profile:
             wrong = f"profile {profile!r} was requested, but {path} does not exist"
             raise ConfigurationError(f"{wrong}. Create it, or unset INVSVC_PROFILE.")
-        return {}
-    whole = _parsed(_read(path), str(path))
+        return None
+    whole = _parsed(_trusted(path, is_named=bool(elsewhere)), str(path))
     if (name := profile or whole.get("default_profile")) is None:
-        return {}
+        return None
     profiles = found if isinstance(found := whole.get("profiles"), dict) else {}
     if isinstance(name, str) and isinstance(found := profiles.get(name), dict):
-        return _checked(found, f"{path}, profile {name!r}")
+        settings = _checked(found, f"{path}, profile {name!r}")
+        is_chosen = profile is not None or bool(elsewhere)
+        return Profile(path=path, name=name, is_chosen=is_chosen, settings=settings)
     known = ", ".join(profiles) or "none"
     raise ConfigurationError(f"{path}: has no profile {name!r}. Known profiles: {known}.")
+
+
+def _trusted(path: Path, *, is_named: bool) -> str:
+    """Return the text of a file that nobody else can write; one that *is_named* may be another user's."""
+    if hasattr(os, "geteuid"):  # not on Windows
+        found = path.stat()
+        # A group with the number of its user is that user's alone, where there are such groups.
+        others = stat.S_IWOTH | (0 if found.st_gid == found.st_uid else stat.S_IWGRP)
+        if found.st_mode & others:
+            raise ConfigurationError(
+                f"{path}: others can write it, so they could send your token elsewhere. "
+                f"Correct that: chmod go-w {path}."
+            )
+        if not is_named and found.st_uid not in {os.geteuid(), 0}:
+            raise ConfigurationError(
+                f"{path}: belongs to another user. If you trust it, set INVSVC_CONFIG={path}."
+            )
+    return _read(path)
 
 
 def _read(path: Path) -> str:

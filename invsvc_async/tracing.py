@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.events import Event, Handling, Receipt, Receiver
+    from invsvc_async.events.receiving.admission import Arrival
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.session import AttemptReport, DecisionReport, Request
@@ -171,9 +172,9 @@ class _Receiving:
         self.ends = meter.create_counter("invsvc.events.ended", "{event}", "Leases lost, and dead letters.")
         self._contexts: OrderedDict[bytes, SpanContext] = OrderedDict()
 
-    async def on_delivery(self, body: bytes, running: Awaitable[Receipt]) -> Receipt:
+    async def on_delivery(self, arrival: Arrival, running: Awaitable[Receipt]) -> Receipt:
         with self.tracer.start_as_current_span("receive", kind=trace.SpanKind.CONSUMER) as span:
-            digest = sha256(body).digest()
+            digest = sha256(arrival.body).digest()
             first = self._contexts.setdefault(digest, context := span.get_span_context()) is context
             while len(self._contexts) > _REMEMBERED:
                 self._contexts.popitem(last=False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -47,7 +49,7 @@ def here(tmp_path, monkeypatch):
 
 def test_profile_by_default():
     """Without a word the file's own choice is taken."""
-    assert from_environment({}, None) == {"base_url": "https://live.example/v2"}
+    assert from_environment({}, None, has_credential=True) == {"base_url": "https://live.example/v2"}
 
 
 @pytest.mark.parametrize(("asked", "profile"), [(None, "staging"), ("staging", None), ("nowhere", "staging")])
@@ -190,7 +192,7 @@ def test_profile_that_is_new(here):
         "names": ParameterNames(limit="size", order="direction"),
         "reconcile": ReconcilePolicy(journey_reader=None),
     }  # fmt: skip
-    assert from_environment({}, None) == {"base_url": "https://live.example/v2"}
+    assert from_environment({}, None, has_credential=True) == {"base_url": "https://live.example/v2"}
 
 
 def test_file_that_is_new(here):
@@ -198,7 +200,9 @@ def test_file_that_is_new(here):
     (here / "invsvc.toml").unlink()
     write_profile({}, "staging", FOUND)
 
-    assert from_environment({}, None)["names"] == ParameterNames(limit="size", order="direction")
+    assert from_environment({}, None, has_credential=True)["names"] == ParameterNames(
+        limit="size", order="direction"
+    )
 
 
 @pytest.mark.parametrize("name", ["año", "live \U0001f600", 'with "quotes"\n', "a.b"])
@@ -233,3 +237,79 @@ def test_file_that_is_not_changed(here, text, said):
         write_profile({}, "live", FOUND)
     assert (here / "invsvc.toml").read_text() == text
     assert [each.name for each in here.iterdir()] == ["invsvc.toml"]
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o646, 0o602])
+def test_file_that_others_can_write(here, mode):
+    """They could send the token elsewhere, so it is refused, also where somebody has named it."""
+    (here / "invsvc.toml").chmod(mode)
+    for environment in ({"INVSVC_PROFILE": "live"}, {"INVSVC_CONFIG": str(here / "invsvc.toml")}):
+        with pytest.raises(ConfigurationError, match=r"others can write it.*chmod go-w"):
+            from_environment(environment, "live")
+
+
+def test_file_that_a_group_can_write(here, monkeypatch):
+    """It is refused, unless the group is that of its user alone."""
+    file = here / "invsvc.toml"
+    file.chmod(0o664)
+    found = file.stat()
+    shown = os.stat_result((*found[:5], found.st_uid + 1, *found[6:]))
+    assert from_environment({}, "live")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", lambda _self, **_: shown)
+        with pytest.raises(ConfigurationError, match="others can write it"):
+            from_environment({}, "live")
+
+
+def test_file_of_another_user(here, monkeypatch):
+    """In the current directory it is refused; who names it by INVSVC_CONFIG trusts it."""
+    found = (here / "invsvc.toml").stat()
+    shown = os.stat_result((*found[:4], found.st_uid + 1, found.st_uid + 1, *found[6:]))
+    monkeypatch.setattr(Path, "stat", lambda _self, **_: shown)
+    with pytest.raises(ConfigurationError, match="belongs to another user"):
+        from_environment({}, "live")
+    assert from_environment({"INVSVC_CONFIG": "invsvc.toml"}, "live")
+
+
+def test_default_profile_and_a_token_of_the_environment(here, monkeypatch):
+    """A file that nobody has named does not choose where the token goes."""
+    monkeypatch.setenv("INVSVC_API_KEY", "a.b.c")
+    for name in ("INVSVC_BASE_URL", "INVSVC_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigurationError, match=r"INVSVC_PROFILE=live.*--profile live"):
+        Client.from_env()
+
+    assert "live.example" in repr(Client.from_env(profile="live"))
+    assert "live.example" in repr(Client.from_env(credential=ApiKey("a.b.c")))
+    monkeypatch.setenv("INVSVC_PROFILE", "live")
+    assert "live.example" in repr(Client.from_env())
+
+
+def test_default_profile_of_another_address(here):
+    """Its settings are those of another deployment, and do not count."""
+    (here / "invsvc.toml").write_text(FILE.replace('default_profile = "live"', 'default_profile = "staging"'))
+
+    assert from_environment({"INVSVC_BASE_URL": "https://x.example/v2"}, None) == {
+        "base_url": "https://x.example/v2"
+    }
+    same = {"INVSVC_BASE_URL": "http://staging.example/v2/"}
+    assert from_environment(same, None)["team"] == "team_7"
+    named = {"INVSVC_BASE_URL": "https://x.example/v2", "INVSVC_PROFILE": "staging"}
+    assert from_environment(named, None)["team"] == "team_7"
+
+
+def test_settings_that_promise_less(here, caplog):
+    """They are named, in a warning; what is as usual, or promises more, is told as a matter of course."""
+    text = FILE + "settle_after_loss = 0.1\nabsence_within = 1e6\nclock_slack = 9.0\n"
+    (here / "invsvc.toml").write_text(text)
+    caplog.set_level("INFO")
+    from_environment({}, "staging")
+    from_environment({}, "live")
+
+    [warned, told] = caplog.records
+    assert warned.levelname == "WARNING"
+    assert "settle_after_loss = 0.1, absence_within = 1e+06 may" in warned.getMessage()
+    assert (told.levelname, "profile 'live', for https://live.example/v2" in told.getMessage()) == (
+        "INFO",
+        True,
+    )

@@ -11,7 +11,7 @@ import pytest
 
 from invsvc_async.batch.reports.html import page_of
 from invsvc_async.batch.reports.not_applied import Groups
-from invsvc_async.batch.reports.summary import Report
+from invsvc_async.batch.reports.summary import Report, failure_of
 from invsvc_async.batch.result import Progress, Result, Summary
 from invsvc_async.cli import progress as progress_bar
 from invsvc_async.cli.commands import report as batch_report
@@ -142,12 +142,63 @@ def test_report_of_more_lost_secrets_than_a_terminal_shows(capsys):
     assert "and 5 more: invsvc batch report --jsonl FILE" in shown
 
 
+def test_page_of_lost_secrets():
+    """Each is named with its webhook, what to do is told, and where the others are."""
+    lost = [
+        Result(key=f"row-{n}", operation="webhooks.create", verdict=Verdict.APPLIED, thing=f"wh_{n}")
+        for n in range(3)
+    ]
+    page = page_of(Report(name="run.db", summary=Summary(secrets_lost=5), secrets_lost=lost))
+    assert "<h2>Secrets lost</h2>" in page
+    for n in range(3):
+        assert f"<td>row-{n}</td><td>wh_{n}</td>" in page
+    assert "Otherwise delete the webhook, and create it again with another key." in page
+    assert "And 2 more: invsvc batch report --jsonl FILE lists them all." in page
+    assert "Secrets lost</h2>" not in page_of(Report(name="run.db", summary=Summary()))
+
+
+def test_report_of_duplicates(capsys):
+    """The page, the terminal and JSON name them, and not only how many they are."""
+    twice = Result(
+        key="row-1", operation="webhooks.create", verdict=Verdict.APPLIED, thing="wh_1",
+        duplicates=("wh_2", "wh_3"),
+    )  # fmt: skip
+    report = Report(name="run.db", summary=Summary(), duplicates=3, second_effects=[twice])
+    page = page_of(report)
+    assert "<td>row-1</td><td>wh_2, wh_3</td>" in page
+    assert "And 1 more: invsvc batch report --jsonl FILE lists them all." in page
+    batch_report.show(report)
+    assert "  - row-1 (webhooks.create): wh_2, wh_3" in capsys.readouterr().out
+    assert batch_report.plain(report)["duplicates"] == [{"key": "row-1", "webhooks": ["wh_2", "wh_3"]}]
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "told"),
+    [
+        (503, "ServerError: x", "HTTP 503"),
+        (200, "UnreadableResponseError: x", "UnreadableResponseError (HTTP 200)"),
+        (200, "ResponseLostError: x", "ResponseLostError (HTTP 200)"),
+        (None, "NotSentError: x", "NotSentError"),
+    ],
+)
+def test_failure_with_a_status_of_success(status, error, told):
+    """A 200 is no failure: what failed is named."""
+    result = Result(key="k", operation="webhooks.create", verdict=Verdict.APPLIED, error=error, status=status)
+    assert failure_of(result) == told
+    assert failure_of(attrs.evolve(result, error=None, status=None)) is None
+
+
 def test_bar_of_a_batch():
     """It tells what this run did from what was done before; the time left is that at the rate of this run."""
     progress = Progress(
         done=30, skipped=900, under_way=4, settling=2, rate=7.0, seconds=1.0, verdicts={Verdict.APPLIED: 30}
     )
-    assert progress_bar._whole(progress, 1000) == "930 of 1,000, about 10 s left"
+    words = "930 of 1,000, about 10 s left for what is sent, longer for what is settled"
+    assert progress_bar._whole(progress, 1000) == words
+    sending = attrs.evolve(progress, settling=0)
+    assert progress_bar._whole(sending, 1000) == "930 of 1,000, about 10 s left"
+    last = attrs.evolve(progress, done=98, skipped=900, settling=2)
+    assert progress_bar._whole(last, 1000) == "998 of 1,000, only those that are settled are left"
     assert (
         progress_bar._this_run(progress) == "this run: 30, 7/s; 30 applied; 900 were done before; 2 settling"
     )

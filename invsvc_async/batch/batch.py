@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from invsvc_async.batch.file_check import Writes
     from invsvc_async.batch.run import Run
     from invsvc_async.client import Client
+    from invsvc_async.codec.exact_json import WireObject
+    from invsvc_async.models.common import Model
     from invsvc_async.reconcile.outcome import Outcome
 
 
@@ -287,6 +289,31 @@ class Batch:
         if not wanted:
             raise InvalidRequestError("retry: nothing is chosen", hint="Pass verdict, failed or keys.")
         return await self.entries.reopen_all(sorted(wanted), newest=force)
+
+    async def resolve(
+        self,
+        key: str,
+        *,
+        applied: bool | str | Model | WireObject,
+        because: str,
+        by: str | None = None,
+    ) -> Outcome[Any]:  # Any: the operation says what its value is
+        """
+        Store what you have found out about the write of *key* as its verdict, and return the outcome.
+
+        The arguments are those of :meth:`Client.resolve`. The next run yields the new verdict. A write that
+        was not applied is sent once it is retried.
+
+        Raises:
+            InvalidRequestError: The arguments do not say what was found, or name another thing.
+            JournalError: The write is not there, a living process has it, its verdict is final, nothing of it
+                was sent, or the journal cannot be used. Nothing was stored.
+        """
+        from invsvc_async.durable.resolve import note, resolution, resolve
+
+        resolved = await resolve(self.entries.store, key, resolution(applied, because, by))
+        note(self.sending.session, resolved)
+        return resolved.outcome
 
     async def close_input(self) -> int:
         """

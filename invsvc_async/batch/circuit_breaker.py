@@ -2,8 +2,11 @@
 The circuit breaker of a batch.
 
 While the service is away (a connection fails, or several writes in a row have no definite answer) or refuses
-the credential, no write starts. A cheap read shows when it is back. A refused
-credential ends the run if no fresh one can come.
+the credential, no write starts. A cheap read shows when it is back. A refused credential ends the run if no
+fresh one can come.
+
+A request that failed shows that the service is away only if it began after the last one that was answered:
+those that began earlier, and hang, say nothing about a service that has answered later ones.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from invsvc_async.errors import (
 )
 from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.history import Attempt, End, Reading, Resumed, Verdict
+from invsvc_async.transport.send_gate import TOO_LATE
 from invsvc_async.transport.session import NO_TOKEN, ClientOptions, Request
 
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s before a probe; doubled until a writ
 IN_A_ROW = 5  # writes that end in a 5xx or without an answer, one after the other, before the batch pauses
 _PROBE_TIME = 10.0  # s for one probe, or for a new token
 _MOST_AWAY = 10  # how often one write is put back because the service was away
+_MOST_LATE = 100  # how often because its lease ended before it left: this machine was slow, or slept
 _MOST_REFUSED = 3  # how often because its credential was refused, though the probe then succeeded
 _REFUSED = (401, 403)
 _FAULTS = {  # by the class of aiohttp's error, which is all that is kept of it
@@ -65,6 +70,8 @@ class Cause(NamedTuple):
     most: int = _MOST_AWAY  # how often it may put the same write back
     at_once: bool = False  # the first probe needs no pause
     stops: bool = False  # a pause does not help: the run ends
+    began: float = inf  # of the client's clock: when the request began that failed, if it matters
+    pauses: bool = True  # the other writes wait, too
 
 
 def cause_of(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
@@ -83,7 +90,9 @@ def cause_of(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
                 return Cause(f"the plan lacks a feature (HTTP {error.status}: {error.message})", stops=True)
         case Verdict.NOT_APPLIED if getattr(_last(outcome, Resumed), "newest", None) is not False:
             if sent is not None and sent.end is End.NOT_SENT:
-                return Cause(_unreachable(error))
+                if TOO_LATE in str(error):
+                    return Cause(TOO_LATE, _MOST_LATE, pauses=False)
+                return Cause(_unreachable(error), began=sent.started)
             if outcome.evidence.basis == "absence" and intent.policy.resend != "never":
                 return outage  # which left no time to send it again
         case Verdict.UNKNOWN:
@@ -100,7 +109,8 @@ def _cause_of_doubt(reading: Reading | None, sent: Attempt | None, outage: Cause
     if reading.status in _REFUSED and not reading.own_envelope:
         return Cause(_refused(reading.status), at_once=True)
     if reading.error is not None and reading.error.kind in _UNSENT:
-        return outage or Cause(_why_unsent(reading.error.kind, reading.error.message))
+        why = _why_unsent(reading.error.kind, reading.error.message)
+        return outage or Cause(why, began=reading.started)
     failed = reading.finding is None and (reading.status is None or reading.status >= 500)
     return outage if failed else None
 
@@ -154,6 +164,7 @@ class CircuitBreaker:
         self._pause = FIRST_PAUSE
         self._trying = False  # a probe succeeded, and no write has been answered since
         self._failing: set[str] = set()  # keys of writes that failed since the last answer
+        self._answered_from = -inf  # of the client's clock: when the latest request began that was answered
         self._probing: asyncio.Task[None] | None = None
         self._next_probe = 0.0  # of the client's clock
         self._away_until = -inf  # of the client's clock: the end of the last pause
@@ -179,7 +190,10 @@ class CircuitBreaker:
         if exchange.end is End.NOT_SENT or exchange.status in _REFUSED or self._session.closed:
             return
         if exchange.end is End.ANSWERED and (exchange.status or 0) < 500:
+            self._note_answer(exchange)
             self._answered()
+            return
+        if self._is_outdated(exchange.started):
             return
         self._failing.add(key)
         if self._trying or len(self._failing) >= IN_A_ROW:
@@ -211,8 +225,8 @@ class CircuitBreaker:
                 "Run again once the plan has it, or run the other writes with another journal."
             )
             self._on_stop(BatchStoppedError(reason))
-        elif cause is not outage:  # which is known already, and perhaps over
-            self._open(cause)
+        elif cause.pauses and cause is not outage and not self._is_outdated(cause.began):
+            self._open(cause)  # an outage is known already, and perhaps over
         return True
 
     def stop_closed(self) -> None:
@@ -224,6 +238,13 @@ class CircuitBreaker:
         if self._probing is not None:
             self._probing.cancel()
             await asyncio.wait([self._probing])
+
+    def _note_answer(self, exchange: Exchange) -> None:
+        self._answered_from = max(self._answered_from, exchange.started)
+
+    def _is_outdated(self, began: float) -> bool:
+        """Return whether a request that began after *began* was answered, so that a failure says nothing."""
+        return began < self._answered_from
 
     def _answered(self) -> None:
         self._failing.clear()
@@ -288,11 +309,13 @@ class CircuitBreaker:
                     return await self._probe(renews=False)
                 return _refused(error.status)
             is_back = error.status == 429 or (error.own_envelope and error.status < 500)
-            return None if is_back else _failure(exchange)
+            if not is_back:
+                return _failure(exchange)
         except ResponseLostError:
             return _failure(exchange)
         except UnreadableResponseError:
             return f"the service's answer cannot be read (HTTP {exchange.status})"
+        self._note_answer(exchange)
         return None
 
     async def _renewed(self, exchange: Exchange, refusal: ServiceError) -> bool:

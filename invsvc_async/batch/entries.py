@@ -18,6 +18,7 @@ from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.facts import SET
 from invsvc_async.durable.leases import dead
+from invsvc_async.durable.records import verdict_and_record
 from invsvc_async.durable.scripts import KNOWN, Known, add
 from invsvc_async.durable.store import store_at
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -40,16 +41,21 @@ _INPUTS = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"
 _BEGIN = """
 INSERT INTO {s}facts (name, value) VALUES ($1, CAST({now} AS text)) ON CONFLICT (name) DO NOTHING
 """
-# Inputs of processes that are gone, or silent, begun before a time.
+# Inputs of processes that are gone, or silent, begun before a time.  One in the future was begun before the
+# database's clock was set back, and so before a time that is not.
 _OF_DEAD = f"""
 SELECT f.name FROM {{s}}facts AS f
-    WHERE f.name LIKE '{_INPUT}%' AND CAST(f.value AS float8) <= {{arg 2 float8}}
+    WHERE f.name LIKE '{_INPUT}%' AND (
+        CAST(f.value AS float8) <= {{arg 2 float8}}
+        OR CAST(f.value AS float8) > {{now}} AND {{arg 2 float8}} <= {{now}})
     AND {dead(f"(substr(f.name, {len(_INPUT) + 1}) || '.')")}
 """
 _FORGET = "DELETE FROM {s}facts WHERE name {any 1 text}"
-# Those that gave no sign of life since $2, and are not silent for so long that they count as dead.
+# Those that gave no sign of life since $2, and are not silent for so long that they count as dead.  A sign in
+# the future was given before the database's clock was set back.
 _UNDECIDED = f"""
-SELECT m.name FROM {{s}}members AS m WHERE m.seen < {{arg 2 float8}} AND m.sends >= 0 AND m.name <> $3
+SELECT m.name FROM {{s}}members AS m
+    WHERE (m.seen < {{arg 2 float8}} OR m.seen > {{now}}) AND m.sends >= 0 AND m.name <> $3
     AND NOT {dead("(m.name || '.')")} AND (
         EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.taker LIKE m.name || '.%')
         OR EXISTS (SELECT 1 FROM {{s}}facts AS f WHERE f.name = '{_INPUT}' || m.name)) LIMIT 1
@@ -199,7 +205,7 @@ def result_of(entries: Entries, entry: Entry) -> Result:
         return Result.of(entry)
     found = Result.of(entry, outcome=outcome_in(entry, entries.store.commons))
     result = attrs.evolve(found, key=entries.key_of(entry))
-    if result.secret_lost and entry.heard and '"had":"returned"' in (entry.outcome or ""):
+    if result.secret_lost and entry.heard and verdict_and_record(entry)[1].had == "returned":
         return attrs.evolve(result, secret="not stored")
     return result
 

@@ -7,6 +7,7 @@ It is checked before anything is sent, and then read again, in constant memory.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import sqlite3
@@ -17,6 +18,7 @@ from contextlib import asynccontextmanager, closing
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryFile
+from time import monotonic
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias
 
 import attrs
@@ -38,7 +40,10 @@ if TYPE_CHECKING:
 
 Writes: TypeAlias = "Iterable[Write[Any]] | AsyncIterable[Write[Any]] | str | Path"  # Any: of any operation
 
+log: logging.Logger = logging.getLogger("invsvc_async.batch")
+
 MAX_LINE = 2**20  # bytes
+_TELL_EVERY = 10.0  # s
 _EMPTY = "the file contains no writes"
 _NAMED = 20  # bad lines in an error
 _FIRST = 3  # good lines that are kept
@@ -272,16 +277,34 @@ class FileWrites:
         self.has_secrets: bool = False
         self.checkpoint: Checkpoint | None = None
 
-    def check(self, checkpoint: Checkpoint | None = None, *, most: int = 1_000_000) -> Iterator[None]:
+    def check(
+        self,
+        checkpoint: Checkpoint | None = None,
+        *,
+        most: int = 1_000_000,
+        tell: Callable[[str], None] = log.info,
+    ) -> Iterator[None]:
         """
         Check every line after *checkpoint*, or every line if the file was changed. Yields now and then.
 
-        The first *most* bad lines are kept.
+        The first *most* bad lines are kept. *tell* gets words about the progress every ten seconds.
         """
+        told = monotonic()
+        size = os.fstat(self._begin.file.fileno()).st_size
+        for reader in self._checking(checkpoint, most):
+            if monotonic() - told >= _TELL_EVERY:
+                told = monotonic()
+                part = reader.offset / max(size, 1)
+                tell(f"{reader.name}: checked {part:.0%}, {reader.lines:,} lines so far")
+            yield
+
+    def _checking(self, checkpoint: Checkpoint | None, most: int) -> Iterator[_Reader]:
+        """Check the lines, as :meth:`check`. Yields now and then what has read them so far."""
         # It is of no use to a client of another team, nor if lines before it are bad and have to be named.
         if checkpoint is not None and (self._skips_bad or not checkpoint.bad):
             reader = self._begin.again()
-            yield from reader.skip(checkpoint)
+            for _ in reader.skip(checkpoint):
+                yield reader
             if reader.reached(self._team) == checkpoint:
                 self.checkpoint, self._begin = checkpoint, reader
         reader = self._begin.again()
@@ -295,7 +318,7 @@ class FileWrites:
             elif len(self.problems) < most:
                 self.problems.append(found)
             if number % _STEP == 0:
-                yield
+                yield reader
         self.good, self.bad = reader.writes, reader.bad
         if not self.good and not self.bad:
             self.bad, self.problems = 1, [BadLine(0, _EMPTY)]
@@ -354,9 +377,11 @@ class FileWrites:
         return BadLine(line.number, f"has the key {line.key!r}, as line {before}")
 
 
-def check_file(writes: FileWrites, checkpoint: Checkpoint | None = None) -> None:
-    """Check every line of a file after *checkpoint*."""
-    for _ in writes.check(checkpoint):
+def check_file(
+    writes: FileWrites, checkpoint: Checkpoint | None = None, tell: Callable[[str], None] = log.info
+) -> None:
+    """Check every line of a file after *checkpoint*; *tell* is that of :meth:`FileWrites.check`."""
+    for _ in writes.check(checkpoint, tell=tell):
         pass
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator
 from itertools import islice
@@ -112,15 +111,15 @@ class Intake:
     """
     Turns the writes of one input into entries that are not stored yet.
 
-    ``skipped`` counts those that were done before the input was begun. Tags are made from the identity of the
-    journal, which *may_know* some of the writes.
+    ``skipped`` counts those that were done before the input was *begun*, in s by the store's clock. Tags are
+    made from the identity of the journal, which *may_know* some of the writes.
     """
 
-    def __init__(self, sending: Sending, entries: BatchEntries, *, may_know: bool) -> None:
+    def __init__(self, sending: Sending, entries: BatchEntries, *, may_know: bool, begun: float) -> None:
         self._sending, self._entries, self._may_know = sending, entries, may_know
         self._seen = Met()
         self._repeats: OrderedDict[str, int] = OrderedDict()
-        self._began = time.time_ns() // 1_000_000
+        self._began = int(begun * 1000)
         self.skipped: int = 0
 
     def close(self) -> None:

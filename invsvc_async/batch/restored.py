@@ -7,7 +7,6 @@ only on proof of absence.
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -118,8 +117,10 @@ async def restored_of(store: Store, client: Client) -> Restored | None:
         with suppress(ServiceError):  # it shows the clock as well
             await client.webhooks.list(limit=1)
         session = options_of(client).session
-        now, wall = session.clock.now(), time.time()
+        # By the clock that has noted when the writes were done: not that of this process, if it shares them.
+        age = float((await store.rows("SELECT {now}"))[0][0]) - found.since / 1000
+        now = session.clock.now()
         bounds = session.server_clock.bounds(now, options_of(client).reconcile.clock_slack)
-        if bounds is not None:
-            restored.earliest = now - (wall - found.since / 1000) + bounds.low - _SLACK
+        if bounds is not None and age >= 0:  # otherwise that clock was set back
+            restored.earliest = now - age + bounds.low - _SLACK
     return restored

@@ -28,7 +28,7 @@ class Result:
 
     ``thing`` is the id of what was written, if it is known. ``attempts``, ``resends`` and ``reads`` count
     requests of the run that found the verdict, not those of a run that was killed before. ``seconds`` is the
-    time from the start to the verdict. ``secret`` says who has the secret of a new webhook, as in
+    time from the start of that run to the verdict. ``secret`` says who has the secret of a new webhook, as in
     ``Outcome``; if it is lost, ``on_secret`` may have had it just before a kill. ``error`` is the message of
     the last failure, ``status`` its HTTP status, and ``code`` its error code. ``cause`` is a code for the
     reason why the write is not applied, or not known to be (see ``Evidence``). ``candidates`` and
@@ -125,7 +125,7 @@ def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the oper
         outcome: OutcomeBase[Any] = OutcomeBase(
             verdict=verdict,
             message=record.why,
-            evidence=Evidence(basis=cast("Basis", record.basis or "none")),
+            evidence=Evidence(basis=cast("Basis", record.basis or "none"), person=record.person),
             attempts=record.tries,
             resends=record.again,
             secret=record.secret,

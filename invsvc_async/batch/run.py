@@ -244,11 +244,12 @@ class Run:
     async def _give(self, writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite], summary: Summary) -> None:
         entries, name = self._batch.entries, self._dispatcher.leases.name
         before = writes.checkpoint if isinstance(writes, FileWrites) else None
-        intake = self._intake = Intake(self._batch.sending, entries, may_know=summary.total > 0)
+        self._input_began = begun = await entries.begin_input(name)
+        may_know = summary.total > 0
+        intake = self._intake = Intake(self._batch.sending, entries, may_know=may_know, begun=begun)
         if before is not None:  # this run does what is open
             intake.skipped = max(before.writes - summary.to_do - summary.sending, 0)
         with closing(intake):
-            self._input_began = await entries.begin_input(name)
             await self._room()
             async with aclosing(chunks(writes)) as source:
                 async for some in source:

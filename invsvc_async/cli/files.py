@@ -58,3 +58,11 @@ def content_of(file: Path) -> bytes:
     """Return the content of an input file; ``-`` is standard input."""
     with interruptible():
         return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+
+
+def text_of_secret(file: Path) -> str:
+    """Return the content of a file with a secret, which no error shows."""
+    try:
+        return content_of(file).decode()
+    except UnicodeDecodeError:  # its message would show the secret
+        raise misuse(f"{file}: is not text in UTF-8") from None

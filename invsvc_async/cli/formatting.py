@@ -10,6 +10,7 @@ import attrs
 
 from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.output import emit_json, is_terminal, print_facts, table
+from invsvc_async.cli.visible_text import visible
 from invsvc_async.codec import unstructure
 from invsvc_async.errors import FieldError
 from invsvc_async.export.files import csv_row, text_of
@@ -82,4 +83,5 @@ class Sink:
 
     def _csv(self, *rows: Sequence[str]) -> None:
         for cells in rows if self.taken else (self.columns, *rows):
-            sys.stdout.write(csv_row(cells, escape_formulas=self.escape_formulas))
+            shown = map(visible, cells) if sys.stdout.isatty() else cells  # a file gets what there is
+            sys.stdout.write(csv_row(shown, escape_formulas=self.escape_formulas))

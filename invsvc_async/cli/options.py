@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import re
 import signal
 import sys
@@ -19,7 +20,7 @@ import attrs
 import typer
 from typer.models import OptionInfo
 
-from invsvc_async.cli.output import as_json
+from invsvc_async.cli.output import as_json, note
 from invsvc_async.cli.signals import interruptible
 from invsvc_async.concurrency.event_loop import until_done
 
@@ -141,6 +142,21 @@ _JSON = inspect.Parameter("json_", inspect.Parameter.KEYWORD_ONLY, default=False
 EscapeFormulas = Annotated[bool, option("In CSV, put ' before text that a spreadsheet would run.")]
 
 
+def _tell_of_file(profile: str | None) -> None:
+    """Say what is taken from a file in the current directory, once: it may be a stranger's."""
+    from invsvc_async.profiles import profile_of, words_of
+
+    if os.environ.get("INVSVC_CONFIG"):
+        return
+    taken = profile_of(os.environ, profile)
+    if taken is not None and str(taken) not in _TOLD:
+        _TOLD.add(str(taken))
+        note(words_of(taken))
+
+
+_TOLD: set[str] = set()  # files and profiles of which this process has told
+
+
 @attrs.frozen(kw_only=True)
 class Calling:
     """The options of commands that call the service."""
@@ -152,6 +168,7 @@ class Calling:
         """Create the client that they and the environment describe; it has a journal only by *settings*."""
         from invsvc_async.client import Client
 
+        _tell_of_file(self.profile)
         client = Client.from_env(profile=self.profile, **{"journal": None, **settings})
         return client if self.team is None else client.for_team(self.team)
 

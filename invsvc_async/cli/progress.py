@@ -80,12 +80,21 @@ def batch_bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None
 
 
 def _whole(progress: Progress, total: int) -> str:
-    """Return how much of the batch is done, and the time that the rest takes at the rate of this run."""
+    """
+    Return how much of the batch is done, and the time that the rest takes at the rate of this run.
+
+    What is settled takes as long as its windows, whatever the rate is, so no time is told for that.
+    """
     done = progress.done + progress.skipped
-    words, left = f"{done:,} of {max(total, done):,}", total - done
-    if left > 0 and progress.rate and progress.paused is None:
-        words += f", about {age(left / progress.rate)} left"
-    return words
+    words = f"{done:,} of {max(total, done):,}"
+    left = total - done
+    if left <= 0 or not progress.rate or progress.paused is not None:
+        return words
+    to_send = left - progress.settling
+    if to_send <= 0:
+        return f"{words}, only those that are settled are left"
+    words += f", about {age(to_send / progress.rate)} left"
+    return f"{words} for what is sent, longer for what is settled" if progress.settling else words
 
 
 def _this_run(progress: Progress) -> str:

@@ -18,7 +18,9 @@ import aiohttp
 import attrs
 
 from invsvc_async.client import Client
-from invsvc_async.conformance.judge import Answer, Asked, Judgement, Report, judge, sender_of
+from invsvc_async.conformance.judge import Judgement, judge
+from invsvc_async.conformance.reasons import Told
+from invsvc_async.conformance.reports import Answer, Asked, Report, sender_of
 from invsvc_async.conformance.workload import Step, Unit, request_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.resources.by_name import called
@@ -96,7 +98,8 @@ async def run_client(
         if name == "sdk":
             outcome = await write.outcome()
             made = getattr(outcome.value, "id", None)
-            answer = Answer(outcome.verdict, outcome.message, made, outcome.explain())
+            told = Told.of(outcome, at=time.monotonic())
+            answer = Answer(outcome.verdict, outcome.message, made, outcome.explain(), told)
         else:
             write.close()
             answer = await _sent_as_usual(session, url, request_of(intent, step.key), jitter)
@@ -105,7 +108,9 @@ async def run_client(
         if step.operation != "webhooks.create":
             answer = attrs.evolve(answer, made=None)
         asked = Asked.of(intent, home=service.team)
-        return Report(key=step.key, asked=asked, began=began, ended=ended, **attrs.asdict(answer))
+        return Report(
+            key=step.key, asked=asked, began=began, ended=ended, **attrs.asdict(answer, recurse=False)
+        )
 
     begun = time.monotonic()
     async with client, session:

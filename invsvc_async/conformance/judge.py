@@ -8,75 +8,27 @@ operation, target, team and body.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter, defaultdict
-from decimal import Decimal
 from math import inf
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import attrs
 
 from invsvc_async.codec import envelope
+from invsvc_async.conformance.reasons import TICK
+from invsvc_async.conformance.reported_reasons import untrue
+from invsvc_async.conformance.reports import Asked, Report, canonical, sender_of
+from invsvc_async.conformance.states import States, effect_at
 from invsvc_async.reconcile.compare import same, tidied
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.simulator.json_records import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.simulator import Entry
 
-TICK = 0.02  # s: tolerance, since some systems advance the monotonic clock in steps of 16 ms
 _NO = (Verdict.NOT_APPLIED, Verdict.REFUSED)
-
-
-@attrs.frozen
-class Asked:
-    """A requested write as the ledger shows it: ``team`` is where it acts, ``path_id`` what it changes."""
-
-    operation: str
-    path_id: str | None
-    team: str | None
-    body: str  # canonical JSON
-
-    @classmethod
-    def of(cls, intent: Intent, *, home: str) -> Asked:
-        """Return what *intent* requests; *home* is the team of the credential."""
-        path_id = next(reversed(intent.path.values()), None) if intent.path else None
-        body = intent.body if intent.has_body else None
-        return cls(intent.operation, path_id, intent.scope.team or home, canonical(body))
-
-    @property
-    def thing(self) -> tuple[str, str] | None:
-        """Resource and id of what it changes; ``None`` for a create."""
-        return None if self.path_id is None else (self.operation.partition(".")[0], self.path_id)
-
-
-@attrs.frozen
-class Answer:
-    """What a client believes: a verdict, the reason, the id of what a create made, and perhaps the story."""
-
-    verdict: Verdict
-    reason: str = ""
-    made: str | None = None
-    story: str = ""
-
-
-@attrs.frozen(kw_only=True)
-class Report(Answer):
-    """
-    What a client reports about one write.
-
-    ``began`` and ``ended`` bound the write in seconds of the ledger's clock; by default the whole run counts.
-    """
-
-    key: str
-    asked: Asked
-    began: float = -inf
-    ended: float = inf
 
 
 @attrs.frozen(kw_only=True)
@@ -96,7 +48,8 @@ class Judgement:
     no effect, and ``inverted`` counts those whose effect came after that of a newer write to the same thing
     (both are also in ``wrong``); ``unasked`` counts effects that belong to no write; ``sends`` counts the
     write requests received; ``already`` counts the writes reported applied that needed no effect of their
-    own, because the state was as requested.
+    own, because the state was as requested; ``false_reasons`` counts those of ``wrong`` whose verdict is
+    right, but not its reason.
     """
 
     asked: int
@@ -110,16 +63,12 @@ class Judgement:
     unknown_reasons: dict[str, int]
     inverted: int = 0
     already: int = 0
+    false_reasons: int = 0
 
     @property
     def effective(self) -> int:
         """How many of the requested writes took effect, once or more often."""
         return self.effects - self.duplicates - self.unasked
-
-
-def sender_of(key: str) -> str:
-    """Return the value of the header ``X-Write-Id`` for the write *key*."""
-    return quote(key, safe="")
 
 
 def judge(reports: Iterable[Report], ledger: Sequence[Entry], before: Mapping[str, Wire]) -> Judgement:
@@ -132,13 +81,16 @@ def judge(reports: Iterable[Report], ledger: Sequence[Entry], before: Mapping[st
     states = States(ledger, before)
     own = _Own(reports, ledger, states)
     false = {each.key: said for each in reports if (said := _false(each, own, states, ledger))}
+    # Of equal writes whose requests do not name their sender, nobody knows whose request arrived.
+    judged = [each for each in reports if each.key not in own.shared]
+    misled = untrue(judged, own.sends, states, ledger)
     inverted = _inverted(reports, own)
-    why = {**inverted, **false}
+    why = {**misled, **inverted, **false}
     ours = [each for each in ledger if each.by == "client"]
     return Judgement(
         asked=len(reports),
         effects=sum(each.applied_at is not None for each in ours),
-        duplicates=sum(len(each) - 1 for each in own.effects.values()),
+        duplicates=sum(map(_duplicates, own.effects.values())),
         unasked=own.unasked,
         sends=len(ours),
         lost=tuple(each for each in reports if each.key in false and each.verdict is Verdict.APPLIED),
@@ -150,67 +102,27 @@ def judge(reports: Iterable[Report], ledger: Sequence[Entry], before: Mapping[st
             each.verdict is Verdict.APPLIED and not own.effects.get(each.key) and each.key not in false
             for each in reports
         ),
+        false_reasons=len(misled.keys() - false.keys() - inverted.keys()),
     )
 
 
-def canonical(body: Wire) -> str:
-    """Format *body* so that equal bodies are equal texts: key order does not matter, and 1 is 1.0."""
-    return envelope.dumps(_plain(body)).decode()
-
-
-def _plain(value: Wire) -> Wire:
-    if is_object(value):
-        return {name: _plain(value[name]) for name in sorted(value)}
-    if is_array(value):
-        return [_plain(each) for each in value]
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        return Decimal(str(value)).normalize()
-    return value
-
-
-def effect_at(entry: Entry) -> float:
-    """Return the time of the effect of *entry*."""
-    return inf if entry.applied_at is None else entry.applied_at
-
-
-class States:
-    """States of each thing over time, after the effects of all writers; *before* has them at the start."""
-
-    def __init__(self, ledger: Iterable[Entry], before: Mapping[str, Wire]) -> None:
-        self._before = before
-        self._past: defaultdict[str, list[tuple[Entry, Wire]]] = defaultdict(list)  # effect, state after it
-        for each in sorted((each for each in ledger if each.applied_at is not None), key=effect_at):
-            past = self._past[each.target or ""]
-            state = past[-1][1] if past else before.get(each.target or "")
-            past.append((each, _changed(state, each)))
-
-    def between(self, thing: str, since: float, until: float) -> list[Wire]:
-        """Return every state of *thing* from *since* to *until*; ``None`` means that it did not exist."""
-        past = self._past.get(thing, [])
-        first, last = (bisect_right(past, at, key=lambda each: effect_at(each[0])) for at in (since, until))
-        state = past[first - 1][1] if first else self._before.get(thing)
-        return [state, *(after for _, after in past[first:last])]
-
-
-def _changed(past: Wire, entry: Entry) -> Wire:
-    if entry.operation.endswith(".delete"):
-        return None
-    if entry.operation == "webhooks.create":
-        past = {"status": "active"}  # the default; its body may override it
-    body: Wire = entry.body
-    return {**(past or {}), **(body if is_object(body) else {})}
+def _duplicates(effects: Sequence[Entry]) -> int:
+    """Count the further effects of one write.  An update that was stored in part may be repeated."""
+    whole = sum(each.stored != "in part" for each in effects)
+    return max(whole - 1, 0)
 
 
 class _Own:
     """
     Effects of each write.
 
-    ``effects`` has them by the key of the write.  Equal writes whose requests do not name their sender
-    share effects in the way that suits their reports best; ``shared`` are their keys.
+    ``effects`` has them by the key of the write, and ``sends`` all requests.  Equal writes whose requests do
+    not name their sender share effects in the way that suits their reports best; ``shared`` are their keys.
     """
 
     def __init__(self, reports: Sequence[Report], ledger: Iterable[Entry], states: States) -> None:
         self.effects: defaultdict[str, list[Entry]] = defaultdict(list)
+        self.sends: defaultdict[str, list[Entry]] = defaultdict(list)
         self.shared: set[str] = set()
         self.unasked = 0
         by_sender = {sender_of(report.key): report for report in reports}
@@ -219,10 +131,17 @@ class _Own:
             by_asked[report.asked].append(report)
         rest: defaultdict[Asked, list[Entry]] = defaultdict(list)
         for each in ledger:
-            if each.by != "client" or each.applied_at is None:
+            if each.by != "client":
                 continue
             asked = Asked(each.operation, each.path_id, each.team, canonical(each.body))
             named = by_sender.get(each.sender or "")
+            senders = by_asked.get(asked, []) if named is None else [named]
+            for report in senders:
+                self.sends[report.key].append(each)
+            if len(senders) > 1:
+                self.shared.update(report.key for report in senders)
+            if each.applied_at is None:
+                continue
             if named is None:
                 rest[asked].append(each)
             elif named.asked == asked:
@@ -230,14 +149,15 @@ class _Own:
             else:
                 self.unasked += 1
         for asked, entries in rest.items():
-            wanting = sorted(by_asked.get(asked, []), key=lambda report: _need(report, states))
-            if not wanting:
-                self.unasked += len(entries)
-                continue
-            if len(wanting) > 1:
-                self.shared.update(report.key for report in wanting)
-            for index, each in enumerate(entries):
-                self.effects[wanting[index if index < len(wanting) else 0].key].append(each)
+            self._share(entries, sorted(by_asked.get(asked, []), key=lambda report: _need(report, states)))
+
+    def _share(self, entries: Sequence[Entry], wanting: Sequence[Report]) -> None:
+        """Give *entries*, the effects of equal requests, to the writes that need them most."""
+        if not wanting:
+            self.unasked += len(entries)
+            return
+        for index, each in enumerate(entries):
+            self.effects[wanting[index if index < len(wanting) else 0].key].append(each)
 
 
 def _need(report: Report, states: States) -> int:
@@ -255,6 +175,8 @@ def _false(report: Report, own: _Own, states: States, ledger: Iterable[Entry]) -
             return None if _was_so(report, states) else "reported applied, but the ledger has no effect of it"
         if report.made is not None and all(each.target != report.made for each in effects):
             return f"reported applied, but {report.made} is not what it created"
+        if all(each.stored == "in part" for each in effects) and not _was_so(report, states):
+            return "reported applied, but the ledger shows only a part of it"
     if report.verdict in _NO and effects:
         return f"reported {report.verdict}, but the ledger shows its effect"
     if report.verdict is Verdict.SUPERSEDED:

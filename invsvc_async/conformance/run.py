@@ -16,7 +16,8 @@ from invsvc_async.api.json_values import is_object
 from invsvc_async.client import Client
 from invsvc_async.codec import envelope
 from invsvc_async.conformance.client_runs import ClientRun
-from invsvc_async.conformance.judge import Asked, Report
+from invsvc_async.conformance.reasons import Told
+from invsvc_async.conformance.reports import Asked, Report
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Unit, made_up, plan_for, request_of
 from invsvc_async.errors import InvsvcError
@@ -61,6 +62,7 @@ class Conformance(ClientRun):
             "duplicates": judged.duplicates,
             "lost": len(judged.lost),
             "wrong": len(judged.wrong),
+            "false_reasons": judged.false_reasons,
             "out_of_order": judged.inverted,
             "unasked": judged.unasked,
             "unknown": judged.verdicts.get(Verdict.UNKNOWN, 0),
@@ -82,20 +84,23 @@ async def conform(
     writes: int = 400,
     seed: int = 1,
     faults: str,
+    stores: str = "none",
     concurrency: int = 50,
     timeout: float = 300.0,
 ) -> Conformance:
     """
     Run *command* with *writes* writes under *faults* (a fault plan) and judge its reports by the ledger.
 
+    *stores* says how the service stores what it is sent, in the words of `Stores.parse`.
+
     *timeout* is in seconds; after it the command is killed, and its reports so far count.
 
     Raises:
         OSError: The command cannot be started.
-        ValueError: The fault plan is invalid.
+        ValueError: One of the plans is invalid.
     """
     units = made_up(writes, seed)
-    async with embedded(plan_for(units, seed=seed, faults=faults)) as service:
+    async with embedded(plan_for(units, seed=seed, faults=faults, stores=stores)) as service:
         work = tasks(units, home=service.team)
         begun = time.monotonic()
         with TemporaryDirectory() as folder:
@@ -174,5 +179,22 @@ def _report(key: str, asked: Asked, line: Mapping[str, Any], verdict: Verdict | 
     if verdict is None:
         return Report(key=key, asked=asked, verdict=Verdict.UNKNOWN, reason="not reported")
     made = line.get("id") if asked.thing is None and verdict is Verdict.APPLIED else None
-    reason, made = str(line.get("reason") or ""), made if isinstance(made, str) else None
-    return Report(key=key, asked=asked, verdict=verdict, reason=reason, made=made)
+    reason = str(line.get("reason") or "")
+    made = made if isinstance(made, str) else None
+    return Report(
+        key=key, asked=asked, verdict=verdict, reason=reason, made=made, told=_told(line, verdict, made)
+    )
+
+
+def _told(line: Mapping[str, Any], verdict: Verdict, made: str | None) -> Told | None:
+    """Return the reason in codes, if the line has any."""
+    basis, cause, duplicates = (line.get(name) for name in ("basis", "cause", "duplicates"))
+    if basis is None and cause is None and duplicates is None:
+        return None
+    return Told(
+        verdict=verdict,
+        basis=None if basis is None else str(basis),
+        cause=None if cause is None else str(cause),
+        made=made,
+        duplicates=tuple(map(str, duplicates)) if isinstance(duplicates, list) else None,
+    )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 _LONGEST_LINE = 2**28  # bytes
+_TIMES = ("received_at", "applied_at", "ended_at")
 
 
 @attrs.frozen(kw_only=True)
@@ -82,8 +83,17 @@ class Embedded:
         if not told:
             raise EOFError("the embedded service exited before it sent the ledger")
         plain = envelope.loads(told)
-        ledger = [Entry(**each) for each in plain["ledger"]]
+        ledger = [_entry(each) for each in plain["ledger"]]
         return Record(ledger=ledger, reads=plain["reads"], state=plain["state"], before=self._before)
+
+
+def _entry(plain: dict[str, Any]) -> Entry:  # Any: JSON, in which each number with a point is a Decimal
+    """Return the entry of the ledger that *plain* describes."""
+    entry = Entry(**plain)
+    for name in _TIMES:
+        if plain[name] is not None:
+            setattr(entry, name, float(plain[name]))
+    return entry
 
 
 @asynccontextmanager

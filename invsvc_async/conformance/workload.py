@@ -18,7 +18,7 @@ import attrs
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.file_check import BadLine, Line, check_line, read_lines
 from invsvc_async.client import Client
-from invsvc_async.conformance.judge import sender_of
+from invsvc_async.conformance.reports import sender_of
 from invsvc_async.conformance.service_process import Plan
 from invsvc_async.simulator.ledger import SENDER
 from invsvc_async.transport.credentials import ApiKey
@@ -174,7 +174,7 @@ def from_lines(lines: Iterable[Line]) -> list[Unit]:
     return [tuple(unit) for unit in units.values()]
 
 
-def plan_for(units: Iterable[Unit], *, seed: int, faults: str) -> Plan:
+def plan_for(units: Iterable[Unit], *, seed: int, faults: str, stores: str = "none") -> Plan:
     """Return the initial state that *units* need: every team, webhook and journey that they name."""
     things = {
         (step.operation.partition(".")[0], _target(step), step.arguments.get("team") or HOME)
@@ -186,7 +186,14 @@ def plan_for(units: Iterable[Unit], *, seed: int, faults: str) -> Plan:
         return tuple(sorted((target, team) for kind, target, team in things if kind == resource and target))
 
     teams = tuple(sorted({team for _, _, team in things} - {HOME}))
-    return Plan(seed=seed, faults=faults, teams=teams, webhooks=named("webhooks"), journeys=named("journeys"))
+    return Plan(
+        seed=seed,
+        faults=faults,
+        stores=stores,
+        teams=teams,
+        webhooks=named("webhooks"),
+        journeys=named("journeys"),
+    )
 
 
 def _target(step: Step) -> str | None:

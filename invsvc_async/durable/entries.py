@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 NOT_APPLIED = tuple(each.value for each in Verdict if each is not Verdict.APPLIED)
 _AT_ONCE = 200  # rows that one transaction changes
+_SLACK = 1.0  # s by which the clocks of the service's hosts may disagree
 _LOOKED_AT = 5000  # of which one transaction of a prune looks at the rows, if it deletes none
 _PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
 _OF_VERDICT = """
@@ -275,9 +276,27 @@ class Entries:
         await self.store.run(lambda: drop(key, dropped, done=not self.store.how.counted))
         return bool(dropped)
 
+    async def ago(self, seconds: float) -> int:
+        """
+        Return the time *seconds* ago, in epoch ms, by the clock that notes when entries are done.
+
+        In a database that is the server's: the clock of this machine may be another than those of the
+        processes whose entries are compared with it.  For a file it is the machine's; if that is later than
+        the answers that the client has had allow, the service's.
+        """
+        now = float((await self.store.rows("SELECT {now}"))[0][0])
+        session = self._session
+        if session is not None and not self.is_shared:
+            here = session.clock.now()
+            bounds = session.server_clock.bounds(here, _SLACK)
+            now = now if bounds is None else min(now, here + bounds.high)
+        return round((now - seconds) * 1000)
+
     async def prune(self, before: int, *, unacknowledged: bool = False) -> int:
         """
         Delete entries done before *before* (epoch ms), in many short transactions; return how many.
+
+        An age becomes such a time by :meth:`ago`.
 
         Of those of a batch, key, digest and verdict stay. UNKNOWN ones stay as they are, and so do those
         whose verdict nobody has acknowledged, unless *unacknowledged*.

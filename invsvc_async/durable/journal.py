@@ -26,6 +26,7 @@ from invsvc_async.durable.key_claims import ENDED, FREED
 from invsvc_async.durable.keys import Keys
 from invsvc_async.durable.leases import Lane, Leases, end_lane, new_lane
 from invsvc_async.durable.records import done_entry, entry_of, intent_of, outcome_of
+from invsvc_async.durable.resolve import is_being_done, note, resolve
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.store import Store, store_at, without_names
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from invsvc_async.durable.resolve import Resolution
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.session import ClientState
@@ -100,6 +102,7 @@ class ClientJournal:
         self._writes: dict[str, _Write] = {}
         self._heard: set[str] = set()  # that are about to be removed
         self._removed: frozenset[str] = frozenset()  # that are removed now
+        self._resolved: set[str] = set()  # of which a person found that they are applied, or is about to
         self._removal = asyncio.Lock()
         self._remover: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
@@ -192,6 +195,8 @@ class ClientJournal:
             JournalError: It cannot be stored, or another process has taken it over; the send must not happen.
         """
         name = f"{intent.operation} ({intent.key})"
+        if intent.identity in self._resolved:
+            raise JournalError(f"{name}: it was resolved by a person meanwhile. Nothing was sent now.")
         try:
             return await self._sending(intent)
         except LostLaneError as error:
@@ -240,7 +245,7 @@ class ClientJournal:
         If provably no byte of it left, it is removed. A verdict that is already stored stays.
         """
         write = self._writes.get(intent.identity)
-        if write is None or write.done:
+        if write is None or write.done or intent.identity in self._resolved:
             return
         write.sent = None
         if sent:
@@ -252,7 +257,7 @@ class ClientJournal:
         """Store the verdict of a write; with UNKNOWN, or if that fails, which is logged, it stays open."""
         started, commons = outcome.started_as, self._store.commons
         write = self._writes.get(started.identity)
-        if write is None:  # it was never sent under this journal
+        if write is None or started.identity in self._resolved:  # never sent under this journal, or resolved
             return
         self._heard.discard(started.identity)
         sent, write.sent = write.sent, None
@@ -267,6 +272,37 @@ class ClientJournal:
             write.lane.leases.done += write.done
         except JournalError as error:
             log.error("%s %s: its verdict is not stored: %s", started.operation, started.key, error)
+
+    async def resolve(self, intent: Intent, finding: Resolution) -> AnyOutcome:
+        """
+        Store what a person has found out about a write without a key of the user's own; return its outcome.
+
+        Raises:
+            JournalError: A run of it lives, or as :func:`invsvc_async.durable.resolve.resolve`.
+        """
+        await self.open()
+        identity, session = intent.identity, self.session
+        assert session is not None
+        if session.is_running(identity):
+            raise is_being_done(intent.key)
+        write = self._writes.get(identity)
+        mine = None if write is None else write.lane.token
+        self._resolved.add(identity)  # a run that begins meanwhile stores nothing
+        try:
+            resolved = await resolve(
+                self._store, identity, finding, key=intent.key, identity=identity, mine=mine
+            )
+        except BaseException:
+            self._resolved.discard(identity)
+            raise
+        if not finding.applied:  # it may be sent again
+            self._resolved.discard(identity)
+        note(session, resolved)
+        session.writes.keep_ended(identity, resolved.outcome)
+        if write is not None:
+            write.done = True
+            self.heard(identity)
+        return resolved.outcome
 
     def heard(self, identity: str) -> None:
         """

@@ -17,6 +17,7 @@ import inspect
 import time
 from contextlib import suppress
 from functools import partial
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -28,13 +29,15 @@ from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.intents import Packed, pack
 from invsvc_async.durable.key_names import key_in
-from invsvc_async.durable.last_writes import Left, left_by
+from invsvc_async.durable.key_order import MINE, Turn, begin, lost_lane
+from invsvc_async.durable.last_writes import Left, claim_by, left_by
 from invsvc_async.durable.leases import Lane, dead, living, member_of
 from invsvc_async.durable.records import done_entry, entry_of
 from invsvc_async.durable.restored import IS_OPEN
 from invsvc_async.durable.scripts import HEARD, add
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.transport.transport import CLOSED
 from invsvc_async.writes.new_intent import line_of
 
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 
     from invsvc_async.durable.journal import ClientJournal
+    from invsvc_async.durable.key_starts import Start
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.intent import Intent
@@ -124,7 +128,6 @@ _TAKER: Final = """
 INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
     ON CONFLICT (seq) DO UPDATE SET taker = excluded.taker
 """
-_MINE: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
 _TAKE: Final = """
 UPDATE {s}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL RETURNING seq
 """
@@ -182,19 +185,38 @@ class KeyedRun:
     options: ClientOptions
     taker: str | None = None  # who returns the secret of a new webhook; None: nobody need
     seq: int = 0  # of its entry, once it is claimed
-    is_next: bool = True  # no other write to its thing has to be waited for, or looked at
+    creates: bool = False  # what other creates may look alike to, if it has a thing
+    place: int = 0  # of its entry, in the order of its thing
+    is_next: bool = False  # its turn has come: it has to wait for no other write to its thing
+    has_to_wait: bool = False  # it was about to be sent, and its turn had not come
+    passed: list[int] = attrs.field(
+        factory=list
+    )  # earlier entries that nobody has, and that may have been sent
+    start: Start | None = None  # in the order of its thing, until its key is claimed
     sent: Packed | None = None  # the intent as it was stored before the last send
     over: bool = False
-    overtaken: bool = False  # a later write to its thing may have had an effect
+    overtaken: bool = False  # a later write to its thing was sent
     outcome: AnyOutcome | None = None
+    called: float | None = None  # when it was awaited, local s
+    waited: float = 0.0  # s since then, for earlier writes to its thing
 
     @classmethod
-    def of(cls, spec: WriteSpec, claims: Claims, lane: Lane, name: str, digest: str) -> KeyedRun:
-        """Return a run of *spec*."""
-        thing = None if spec.creates_webhook else line_of(spec.request, spec.team, spec.tag)
+    def of(
+        cls, spec: WriteSpec, claims: Claims, lane: Lane, name: str, digest: str, called: float
+    ) -> KeyedRun:
+        """Return a run of *spec*, which was *called* then (local s)."""
         asks = spec.creates_webhook and spec.options.session.on_secret is None
-        taker = lane.token if asks else None
-        return cls(claims, lane, name, thing, digest, spec.options, taker=taker)
+        return cls(
+            claims=claims,
+            lane=lane,
+            name=name,
+            thing=changed_by(spec),
+            digest=digest,
+            options=spec.options,
+            taker=lane.token if asks else None,
+            creates=spec.kind.creates,
+            called=called,
+        )
 
     def bound(self) -> ClientOptions:
         """Return its options with this as the journal."""
@@ -205,13 +227,29 @@ class KeyedRun:
         await self.lane.hold()
         self.sent = pack(intent, self.claims.store.commons)
         entry = self.entry(State.SENDING, intent, self.sent)
-        if self.seq:
+        if not self.seq:
+            await self.claim(entry)
+            self.has_to_wait = not self.is_next
+        elif self.is_next or self.thing is None:
             await self.lane.put(entry)
         else:
-            await self.claims.claim(self, entry)
-            if not self.is_next:
-                raise KeyTakenError(None)
+            self.is_next = await self.claims.begin(self, entry) is Turn.BEGUN
+            self.has_to_wait = not self.is_next
+        if self.has_to_wait:
+            raise KeyTakenError(None)
         return self.lane.until
+
+    async def claim(self, entry: Entry) -> None:
+        """Claim its key, as ``Claims.claim``, and let the next run for its thing claim its own."""
+        try:
+            await self.claims.claim(self, entry)
+        finally:
+            self.has_started()
+
+    def has_started(self) -> None:
+        """Let the next run for its thing claim its key, because this one has claimed its own, or need not."""
+        if self.start is not None:
+            self.start.leave()
 
     async def settled(self, outcome: Outcome[Any]) -> None:
         """
@@ -222,10 +260,11 @@ class KeyedRun:
             JournalError: It could not be stored. That is tried again while the journal is open.
         """
         if not self.seq:  # it ended before its first send
-            await self.claims.claim(self, self.entry(State.TO_DO, outcome.intent))
+            await self.claim(self.entry(State.TO_DO, outcome.intent))
         left = left_by(self.thing, outcome, self.options.session.writes)
         done_at, commons = time.time_ns() // 1_000_000, self.claims.store.commons
-        entry = done_entry(outcome, self.sent, commons, done_at=done_at, **self._known())
+        claim = claim_by(outcome)
+        entry = done_entry(outcome, self.sent, commons, done_at=done_at, claim=claim, **self._known())
         try:
             await self.lane.put(entry, left)
         except LostLaneError:
@@ -242,8 +281,8 @@ class KeyedRun:
         self.claims.tell(self.lane.number)
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
-        """Store how far it got, and let any run have it; one that is not next goes on once it is."""
-        if self.is_next:
+        """Store how far it got, and let any run have it; one that has to wait goes on once it need not."""
+        if not self.has_to_wait:
             self.let_go(self.entry(State.SENDING if sent else State.TO_DO, intent))
 
     def let_go(self, entry: Entry | None = None) -> None:
@@ -263,7 +302,13 @@ class KeyedRun:
         return entry_of(state, intent, self.claims.store.commons, packed, **self._known())
 
     def _known(self) -> dict[str, Any]:  # Any: fields of Entry
-        return {"seq": self.seq, "key": self.name, "thing": self.thing, "digest": self.digest}
+        return {
+            "seq": self.seq,
+            "place": self.place,
+            "key": self.name,
+            "thing": self.thing,
+            "digest": self.digest,
+        }
 
 
 class Claims:
@@ -282,6 +327,11 @@ class Claims:
         self._hearing: asyncio.Task[None] | None = None
         self._telling: asyncio.Task[None] | None = None
         self._told: set[int] = set()  # lanes of which other processes are to be told that something has ended
+
+    @property
+    def alone_since(self) -> float:
+        """The local time since which only this process can have sent anything: the opening of a file."""
+        return inf if self._journal.is_shared else self._journal.opened
 
     async def claim(self, run: KeyedRun, entry: Entry) -> None:
         """
@@ -303,9 +353,9 @@ class Claims:
             if made is not None:
                 return
             # It was inserted by somebody else while the statement ran; or the lane is lost.
-            if not await self.store.rows(_MINE, run.lane.number, run.lane.token):
+            if not await self.store.rows(MINE, run.lane.number, run.lane.token):
                 run.lane.doubt()
-                raise _lost()
+                raise lost_lane()
 
     async def _claim_all(self) -> None:
         try:
@@ -326,7 +376,9 @@ class Claims:
                         result = made.get(name)
                         if isinstance(result, tuple) and not isinstance(result, Found):
                             # Now: its run may be cancelled before it goes on.
-                            run.lane, (run.seq, run.is_next) = lane, result
+                            run.lane = lane
+                            run.seq = run.place = result[0]
+                            run.is_next = result[1]
                         future.set_result(result)
                     elif name not in self._asked:  # it may have been inserted, and its run goes no further
                         self.leave(name, lane)
@@ -392,6 +444,23 @@ class Claims:
         """Note that a secret was returned. If that cannot be stored, later runs call it lost."""
         with suppress(JournalError):
             await self.store.rows(HEARD, [seq])
+
+    async def begin(self, run: KeyedRun, entry: Entry) -> Turn:
+        """
+        Store *entry* as being sent if the turn of *run* has come.
+
+        Raises:
+            LostLaneError: Another process has it.
+            JournalError: The journal cannot be used.
+        """
+        commons = self.store.commons
+        common = [each for each in commons.fresh() if each[0] == entry.common]
+        script = partial(begin, entry, run.lane, common, self.store.silence, run.passed, creates=run.creates)
+        try:
+            return await self._to_its_end(run.name, self.store.run(script))
+        except LostLaneError:
+            run.lane.doubt()
+            raise
 
     # --- waiting
 
@@ -517,13 +586,20 @@ class Claims:
             await asyncio.wait([*self._tasks], timeout=_TO_END)
 
 
+def changed_by(spec: WriteSpec) -> str | None:
+    """
+    Return the name of the thing that a keyed write changes.
+
+    That of a create without a tag is its URL, because a webhook of another create of that URL may be taken
+    for its own. ``None`` for a write that waits for no other.
+    """
+    has_tag = spec.lacks_tag or is_unique(spec.tag)  # it gets one
+    return None if spec.creates_webhook and has_tag else line_of(spec.request, spec.team, spec.tag)
+
+
 def _found_in(row: Sequence[Cell]) -> Found:
     *entry, owner, lives, untold = row
     return Found(entry_in(entry), owner, bool(lives), untold)
-
-
-def _lost() -> LostLaneError:
-    return LostLaneError("the journal of this process now belongs to another. Nothing was sent.")
 
 
 def _insert(
@@ -547,8 +623,8 @@ def _insert(
 
 
 def _take(seq: int, before: int, to: int, mine: Lane, silence: float) -> Script[bool | None]:
-    if not (yield _MINE, (mine.number, mine.token)):
-        raise _lost()
+    if not (yield MINE, (mine.number, mine.token)):
+        raise lost_lane()
     owners = yield "SELECT owner FROM {s}lanes WHERE id = $1 {update}", (before,)
     owner = owners[0][0] if owners else None
     alive = yield from living(silence, [owner])

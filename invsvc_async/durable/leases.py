@@ -8,9 +8,14 @@ Which process owns which lanes of a store, and until when it may rely on that.
   it sees every send that the previous owner has made or can still make, and settles it before it sends.
 - It first waits as long as such a send may take, because one stored just before may start just after.
 
-A process shows that it lives by a time in the table ``members``.  Lanes of one that is silent are taken over,
-after the seconds of ``silence`` in the address of its store.  In a file, the lock of the file shows it: what
-an earlier process left is free.
+A process shows that it lives by a time in the table ``members``, of the database's clock.  Lanes of one that
+is silent are taken over, after the seconds of ``silence`` in the address of its store.  In a file, the lock
+of the file shows it: what an earlier process left is free.
+
+If the database's clock is set back, signs of life are in the future.  A process that lives replaces its own
+soon.  Each process looks whether one of another stays the same for as long as silence may last, by its own
+steady clock, and then makes it old, unless it was changed meanwhile.  If the database's clock is set forward,
+processes that live may lose their lanes, which is as safe as if they had been silent.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
 
 import attrs
@@ -70,6 +75,13 @@ INSERT INTO {s}members (name, seen, begun, silence, sends, hungry, status)
     VALUES ({arg 1 text}, {now}, {now}, {arg 2 float8}, {arg 3 smallint}, {arg 4 smallint}, {arg 5 text})
     ON CONFLICT (name) DO UPDATE SET seen = excluded.seen, sends = excluded.sends, hungry = excluded.hungry,
         status = coalesce(excluded.status, members.status)
+"""
+# Signs of others that were made before the database's clock was set back.
+_AHEAD: Final = """
+SELECT name, seen, silence FROM {s}members WHERE name <> $1 AND sends >= 0 AND seen > {now}
+"""
+_AGE: Final = """
+UPDATE {s}members SET seen = {now} - {arg 3 float8} WHERE name = $1 AND seen = {arg 2 float8}
 """
 _SENDING: Final = f"""
 SELECT count(*), count(CASE WHEN hungry = 1 AND name <> {{arg 2 text}} THEN 1 END) FROM {{s}}members
@@ -128,16 +140,27 @@ def living(silence: float, tokens: Iterable[str | None]) -> Script[set[str]]:
     return {name for (name,) in found}
 
 
-def _beat(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[tuple[set[str], int, int]]:
+class _Others(NamedTuple):
     """
-    Note that the process *name* lives.
+    What a process that shows that it lives finds.
 
-    Return which of *tokens* still own lanes, how many processes send, and how many others are hungry.
+    Which of its tokens still own lanes, how many processes ``send``, how many others are ``hungry``, and
+    which signs of life are in the future: the process, the time of its sign, and its silence.
     """
+
+    mine: set[str]
+    send: int
+    hungry: int
+    ahead: Sequence[tuple[str, float, float]]
+
+
+def _beat(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[_Others]:
+    """Note that the process *name* lives."""
     yield _SHOW, (name, silence, int(sign.sends), int(sign.hungry), sign.status)
     mine = yield "SELECT owner FROM {s}lanes WHERE owner {any 1 text}", (tokens,)
     [(members, hungry)] = yield _SENDING, (silence, name)
-    return {owner for (owner,) in mine}, max(members, 1), hungry
+    ahead = [tuple(row) for row in (yield _AHEAD, (name,))]
+    return _Others({owner for (owner,) in mine}, max(members, 1), hungry, ahead)
 
 
 def _take(
@@ -184,6 +207,14 @@ class Sign:
     sends: bool = True
     hungry: bool = False
     status: str | None = None
+
+
+class _Ahead(NamedTuple):
+    """A sign of life in the future."""
+
+    seen: float  # its time, by the database's clock (s)
+    silence: float  # s after which it is old, if it does not change
+    since: float  # when it was first seen (local s)
 
 
 @attrs.define(eq=False)
@@ -257,6 +288,7 @@ class Leases:
         # Who gives verdicts, since others cannot have taken this process for dead; None: any consumer.
         self.taker: str | None = None
         self._unanswered: list[str] = []  # beginnings of tokens: what was acquired with them is not known
+        self._ahead: dict[str, _Ahead] = {}  # signs of life in the future, by process
 
     def _sign(self) -> Sign:
         rate = self.done / max(self.clock.now() - self._begun, 1.0)
@@ -266,18 +298,36 @@ class Leases:
         """Show that this process lives, and check which lanes it still has; return how many send."""
         held, sign = dict(self.lanes), sign or self._sign()
         now, silence = self.clock.now(), self.store.silence
+        await self._age_signs(now)
         tokens = [lane.token for lane in held.values()]
         script = partial(_beat, self.name, silence, tokens, sign)
-        mine, self.living, self.hungry = await self.store.run(script)
+        found = await self.store.run(script)
+        self.living, self.hungry = found.send, found.hungry
+        self._note_ahead(found.ahead)
         if self._gives and now > self.until:  # others may have taken the verdicts of now
             self.taker = self.token()
         self.until = now + LEASE * silence
         for number, lane in held.items():
             lane.doubtful = False
-            if lane.token not in mine:
+            if lane.token not in found.mine:
                 lane.lost = True
                 self.lanes.pop(number, None)
         return self.living
+
+    def _note_ahead(self, found: Sequence[tuple[str, float, float]]) -> None:
+        """Note since when signs of life in the future are as they were *found* now."""
+        before, now = self._ahead, self.clock.now()
+        self._ahead = {}
+        for name, seen, silence in found:
+            known = before.get(name)
+            since = known.since if known is not None and known.seen == seen else now
+            self._ahead[name] = _Ahead(seen, max(silence, self.store.silence), since)
+
+    async def _age_signs(self, now: float) -> None:
+        """Make signs old that had not changed, *now* (local s), for as long as silence may last."""
+        for name, sign in self._ahead.items():
+            if now - sign.since >= sign.silence:
+                await self.store.rows(_AGE, name, sign.seen, sign.silence)
 
     async def live(self, sign: Sign | None = None, *, warning: str = "") -> None:
         """Show that this process lives, until cancelled; log *warning* while the database is away."""

@@ -21,7 +21,7 @@ from invsvc_async.durable.tables import Opening, Put, check, create, flags_in, k
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.dialect import Cell, Connection, PostgresDialect, Script
-from invsvc_async.storage.postgres_pool import AT_ONCE, AWAY, DURABLY, PATIENCE, Pool
+from invsvc_async.storage.postgres_pool import AT_ONCE, AWAY, DURABLY, PATIENCE, READ_ONLY, STANDBY, Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,17 +46,22 @@ _OWNERS = """
 SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
 """
 _CREDENTIAL = "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
+# Processes compare when an entry got its verdict, so that is the database's time, not that of a process.
+_SET = SET_SENT.replace(
+    "done_at = given.done_at",
+    "done_at = CASE WHEN given.done_at IS NOT NULL THEN coalesce(e.done_at, CAST({ms} AS bigint)) END",
+)
 # A send changes no column of an index.  An end that was stored, but not answered, is stored again.  Where the
 # database was put back from a copy, a number may be another key's by now.
 _STORE = f"""
 WITH turn AS MATERIALIZED (SELECT {{durably}} AS done),
 owned AS MATERIALIZED (SELECT id, owner FROM {{s}}lanes WHERE id {{any 2 bigint}} ORDER BY id {{share}}),
 stored AS (
-    UPDATE {{s}}entries AS e SET {SET_SENT}
+    UPDATE {{s}}entries AS e SET {_SET}
     FROM turn CROSS JOIN {{rows 1 seq:bigint key:text lane:bigint token:text taker:text {SENT}}}
         JOIN owned ON owned.id = given.lane AND owned.owner = given.token %s
     WHERE e.seq = given.seq AND e.key = given.key AND e.lane = given.lane %s
-        AND (e.done_at IS NULL OR e.done_at = given.done_at AND e.verdict = given.verdict)
+        AND (e.done_at IS NULL OR e.verdict = given.verdict AND e.outcome = given.outcome)
     RETURNING e.seq, e.place, e.done_at, given.taker %s
 ), told AS (
     INSERT INTO {{s}}unheard (seq, taker) SELECT seq, taker FROM stored WHERE done_at IS NOT NULL {{told}}
@@ -169,10 +174,8 @@ class PostgresStore(Pool):
         prefix = f"invoicing_{self.how.kind}_{self._called}"
         await connection.execute(_LOCK, prefix)
         if self._create and await connection.fetchval("SHOW transaction_read_only") == "on":
-            raise JournalError(
-                f"{self._name}: the database is read-only, perhaps a standby. Nothing was stored. "
-                "Use the primary's address."
-            )
+            is_standby = await connection.fetchval("SELECT pg_is_in_recovery()")
+            raise JournalError(f"{self._name}: {STANDBY if is_standby else READ_ONLY}")
         facts, mine = dict[str, str](), None
         if session is None:
             self.schema = prefix
@@ -477,6 +480,7 @@ def _dialect_in(schema: str, how: Opening) -> PostgresDialect:
         small="",
         ms="floor(extract(epoch FROM clock_timestamp()) * 1000)",
         durably=DURABLY,
+        at="strpos",
         now="extract(epoch FROM clock_timestamp())::float8",
     )
 

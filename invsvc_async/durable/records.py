@@ -29,7 +29,7 @@ from invsvc_async.errors import (
     without_secrets,
 )
 from invsvc_async.reconcile.facts import start_of, time_of
-from invsvc_async.reconcile.history import Evidence, Reading, Resumed, Secret, Verdict
+from invsvc_async.reconcile.history import Evidence, PersonFinding, Reading, Resumed, Secret, Verdict
 from invsvc_async.reconcile.intent import SentEnd
 from invsvc_async.reconcile.json_form import error_of, plain_error
 from invsvc_async.reconcile.outcome import OutcomeBase, read_back
@@ -47,7 +47,12 @@ _outbox_log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
 
 class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The stored part of an outcome.  Names are short, because a journal may contain a million of them."""
+    """
+    The stored part of an outcome.  Names are short, because a journal may contain a million of them.
+
+    Statements look for ``had`` and ``overtaken`` in its text before ``value`` and ``error``, which alone may
+    have members of the service's own.
+    """
 
     why: str = ""  # the one-line reason
     basis: str = ""  # of the evidence
@@ -55,7 +60,8 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     tries: int = 1  # requests of the write
     again: int = 0  # of them, sent again after absence was proven
     reads: int = 0
-    took: float = 0.0  # s, from the first request to the verdict
+    took: float = 0.0  # s, from the call to the verdict
+    waited: float = 0.0  # s of them, for earlier writes to the same thing
     had: Secret | None = None  # who had the webhook's secret
     overtaken: bool = False  # not sent (again), because a newer write to the same resource was
     failed: str | None = None  # the last failure seen
@@ -65,6 +71,7 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     candidates: tuple[str, ...] = ()  # tuples, because a list would be made for each record
     duplicates: tuple[str, ...] | None = ()  # None: not known; not in a batch
     story: str | None = None  # unless the verdict is APPLIED
+    person: PersonFinding | None = None  # whose finding the verdict is
     # Not in a batch, and instead of `failed`, `status`, `code` and `story`:
     value: Any = None  # wire form
     error: dict[str, Any] | None = None  # plain form
@@ -83,11 +90,14 @@ _decode = msgspec.json.Decoder(Record, float_hook=exact).decode
 def record_of(outcome: AnyOutcome) -> Record:
     """Return the record of *outcome* that a batch stores."""
     history, evidence, error = outcome.history, outcome.evidence, outcome.error
-    took = time_of(history[-1]) - start_of(history[0]) if history else 0.0
+    took = outcome.took
+    if not took and history:  # of a run of which nobody noted the call
+        took = time_of(history[-1]) - start_of(history[0])
     plain = outcome.verdict is Verdict.APPLIED
     if plain and evidence.basis == "answered" and len(history) == 1:  # as for nearly all
         thing = _id_of(outcome.value)
-        return Record(basis="answered", thing=thing, took=round(took, 4), had=outcome.secret)
+        waited = round(outcome.waited, 4)
+        return Record(basis="answered", thing=thing, took=round(took, 4), waited=waited, had=outcome.secret)
     return Record(
         why=outcome.message if evidence.basis != "answered" or not plain else "",
         basis=evidence.basis,
@@ -96,6 +106,7 @@ def record_of(outcome: AnyOutcome) -> Record:
         again=outcome.resends,
         reads=[*map(type, history)].count(Reading),
         took=round(took, 4),
+        waited=round(outcome.waited, 4),
         had=outcome.secret,
         overtaken=outcome.verdict is Verdict.NOT_APPLIED
         and any(isinstance(event, Resumed) and event.newest is False for event in history),
@@ -103,6 +114,7 @@ def record_of(outcome: AnyOutcome) -> Record:
         status=error.status if isinstance(error, ServiceError) else None,
         code=error.code if isinstance(error, ServiceError) else None,
         cause=evidence.cause,
+        person=evidence.person,
         candidates=_ids(evidence.candidates),
         duplicates=_ids(evidence.duplicates or ()),
         story=None if plain else outcome.explain()[:4000],
@@ -211,11 +223,14 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
             candidates=_by_id(record.candidates),
             duplicates=None if record.duplicates is None else _by_id(record.duplicates),
             cause=cast("Cause | None", record.cause),
+            person=record.person,
         ),
         value=value,
         error=error,
         attempts=record.tries,
         resends=record.again,
+        took=record.took,
+        waited=record.waited,
         # A verdict still in a client's journal was given to nobody: its secret died with the process.
         secret="lost" if record.had == "returned" else record.secret,
         started_as=_answered(intent) if verdict is Verdict.APPLIED and record.basis == "answered" else intent,

@@ -4,8 +4,9 @@ How a store that went back in time, or was copied, is recognised, and what is no
 What that means for the writes that it has is in ``intents``; for keys that it may lack, in ``key_names``.
 
 In PostgreSQL, by the place of its tables: the cluster's system identifier, the timeline of its log, and the
-identity of a table.  Recovery from a backup and the promotion of a replica begin a new timeline; a dump makes
-a new table.  A snapshot of the storage that is put back as it was cannot be recognised.
+identities of the database and of a table.  Recovery from a backup and the promotion of a replica begin a new
+timeline; a dump makes a new table; ``CREATE DATABASE … TEMPLATE`` makes a new database, whose tables have the
+identities of the old ones.  A snapshot of the storage that is put back as it was cannot be recognised.
 
 A file counts each time that it stores a write before a send.  A file beside it repeats the count after each
 group of them.  A journal that has counted less than the file beside it is an older copy.
@@ -47,7 +48,8 @@ SELECT max(done_at) FROM (SELECT done_at FROM {s}entries ORDER BY seq DESC LIMIT
 """
 _PLACE: Final = """
 SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline,
-    to_regclass('{s}entries')::oid::text AS entries
+    to_regclass('{s}entries')::oid::text AS entries,
+    (SELECT oid::text FROM pg_database WHERE datname = current_database()) AS database
 """
 _SYSTEM: Final = "SELECT system_identifier::text FROM pg_control_system()"
 _MAY_ASK: Final = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
@@ -59,6 +61,7 @@ _WHAT: Final = {
     "system": "the database is another server's than before: the journal was copied, or restored from a dump",
     "timeline": "the server was restored from a backup, or a replica was promoted, since the last use",
     "entries": "the tables were made anew: the journal was copied, or restored from a dump",
+    "database": "the database is another one than before, and has its tables: it is a copy of that one",
 }
 
 
@@ -103,7 +106,11 @@ def close_restored() -> Script[None]:
 
 
 def wrong_with_place(before: Mapping[str, str], place: Mapping[str, str]) -> str | None:
-    """Return what is wrong with a store that was used in the place *before* and is in *place* now."""
+    """
+    Return what is wrong with a store that was used in the place *before* and is in *place* now.
+
+    What only one of them names is not compared: version 0.1.0 did not note the database.
+    """
     for name, what in _WHAT.items():
         if name in before and name in place and before[name] != place[name]:
             return what
@@ -117,10 +124,10 @@ def place_of() -> Script[dict[str, str]]:
     Raises:
         ConnectionError: The server is a standby, or still recovers, so its timeline is not decided.
     """
-    [(timeline, entries)] = yield _PLACE, ()
+    [(timeline, entries, database)] = yield _PLACE, ()
     if timeline is None:
         raise ConnectionError("it is a standby, or still recovers")
-    place = {"timeline": timeline}
+    place = {"timeline": timeline, "database": database}
     if entries is not None:  # otherwise statements fail
         place["entries"] = entries
     if (yield _MAY_ASK, ())[0][0]:

@@ -19,7 +19,7 @@ from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, Cell, Script, SqliteDialect, slices
 from invsvc_async.storage.file_lock import FileLock, LockedConnection, check_names
 from invsvc_async.storage.private_file import make_database_private
-from invsvc_async.storage.sqlite_file import SameFile, check_file, opened_as
+from invsvc_async.storage.sqlite_file import STEPS, SameFile, check_file, opened_as
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ DIALECT = SqliteDialect(
     small="WITHOUT ROWID",  # one tree instead of the table and the index of its key
     ms="CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
     durably="1",
+    at="instr",
     now="((julianday('now') - 2440587.5) * 86400.0)",
 )
 _APPLICATION = 0x1A5C_BA7C  # marks the file as one of this package
@@ -51,7 +52,6 @@ _IN_USE = {
 }
 _IN_USE_OTHERWISE = "Wait for that process, stop it, or use another path."
 _GONE = "was dropped, or is done. Nothing is sent for it."
-_LOOK_EVERY = 10_000  # steps of SQLite, a millisecond, between looks whether the opening was given up
 # The lock of the file shows that whoever had it before is dead.
 _FREE = "UPDATE lanes SET owner = NULL"
 _STORE: Final = f"""
@@ -253,7 +253,7 @@ class SqliteStore:
             raise
         connection.release = self._release
         try:
-            connection.set_progress_handler(self._given_up.is_set, _LOOK_EVERY)
+            connection.set_progress_handler(self._given_up.is_set, STEPS)
             self._prepare(connection)
             connection.set_progress_handler(None, 0)
         except BaseException as error:
@@ -284,7 +284,9 @@ class SqliteStore:
                 DIALECT.run(connection, create(self.how))
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         elif fact(connection, "open") not in {None, opened_as(self.path)}:
-            check_file(connection, self._name)  # a key that an index lost would be sent again as new
+            check_file(
+                connection, self._name, self._given_up.is_set
+            )  # a key that an index lost would be sent again as new
         self.commons.stored.clear()  # of an earlier opening: it may be an older copy now
         self._load_commons(connection)
         if not self.how.reading:

@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 Put: TypeAlias = "tuple[Entry, Lane, Left | None]"  # an entry, and the state in which it left its thing
 
 
-_LOST, _OVERTAKEN = '"had":"lost"', '"overtaken":true'  # in an outcome
+# Members of an outcome, which is the text of a ``Record``; and those that may contain others of these names.
+_LOST: Final = '"had":"lost"'
+_OVERTAKEN: Final = '"overtaken":true'
+_NESTED: Final = ('"value":', '"error":')
 TAKER: Final = "taker"  # the fact that says in a file who gives the verdicts of what is sent now
 _COUNT: Final = """
 {counted}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
@@ -96,11 +99,20 @@ def flags_in(table: str) -> str:
 
     It is 1 if the secret of a webhook is lost, plus 2 if the entry was overtaken.
     """
-    lost, overtaken = (
-        f"CASE WHEN {table}.outcome LIKE '%{text}%' THEN {value} ELSE 0 END"
-        for text, value in ((_LOST, 1), (_OVERTAKEN, 2))
-    )
-    return f"{lost} + {overtaken}"
+    lost, overtaken = (_has_member(f"{table}.outcome", text) for text in (_LOST, _OVERTAKEN))
+    return f"CASE WHEN {lost} THEN 1 ELSE 0 END + CASE WHEN {overtaken} THEN 2 ELSE 0 END"
+
+
+def _has_member(outcome: str, member: str) -> str:
+    """
+    Return the condition that the text *outcome* has *member* itself, and not in a value or an error in it.
+
+    Before those two it has only numbers, texts and lists of texts, and in a text, quotes are escaped.  The
+    functions for JSON cannot be relied on: SQLite may be built without, and PostgreSQL refuses some texts.
+    """
+    at = f"{{at}}({outcome}, '{member}')"
+    is_before = " AND ".join(f"{at} < {{at}}({outcome} || '{name}', '{name}')" for name in _NESTED)
+    return f"{at} > 0 AND {is_before}"
 
 
 _TABLES: Final = (

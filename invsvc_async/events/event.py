@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 SIGNATURE: Final = "x-service-signature"
 _TEST: Final = "x-service-test"
+_BLANKS: Final = " \t"
 _V1: Final = frozenset(
     {"event", "team", "webhook", "livemode", "data", "connectedTeam", "connectedTeamMetadata", "test"}
 )
@@ -49,38 +50,58 @@ Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[Text, Text]]
 """A mapping with names in any case, or pairs as in ASGI."""
 
 
-class ByName(dict[str, str]):
-    """Headers by their names in lower case; one that came twice, or is not text, is ``""``."""
+class Head:
+    """
+    The headers of a delivery, each found by its name in lower case.
+
+    Spaces and tabs around a value do not count (RFC 9110, section 5.5; some servers leave them).  A header
+    that came twice, or is not text, is ``""``.  The repr shows names alone, because a shared header is a
+    secret, and error trackers record local variables.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, headers: Headers | None) -> None:
+        # items(), because the keys of a multidict may not show that a header came twice
+        pairs: Any = headers.items() if isinstance(headers, Mapping) else headers or ()
+        values: dict[str, str] = {}
+        for key, value in pairs:
+            name = (key if isinstance(key, str) else _text(key)).lower()
+            if name in values:
+                values[name] = ""
+            else:
+                values[name] = (value if isinstance(value, str) else _text(value)).strip(_BLANKS)
+        self._values = values
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def __repr__(self) -> str:
+        return f"<the headers {', '.join(self._values)}>"
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """Return the value of the header *name*, or *default*."""
+        return self._values.get(name, default)
 
 
-def by_name(headers: Headers | None) -> ByName:
-    """Return headers in a form in which each is found at once."""
-    if isinstance(headers, ByName):
-        return headers
-    # items(), because the keys of a multidict may not show that a header came twice
-    pairs: Any = headers.items() if isinstance(headers, Mapping) else headers or ()
-    found = ByName()
-    for key, value in pairs:
-        name = (key if isinstance(key, str) else _text(key)).lower()
-        if name in found:
-            found[name] = ""
-        else:
-            found[name] = value if isinstance(value, str) else _text(value)
-    return found
+def head_of(headers: Headers | Head | None) -> Head:
+    """Return headers in the form in which each is found at once."""
+    return headers if isinstance(headers, Head) else Head(headers)
 
 
-def header_in(headers: Headers | None, name: str) -> str | None:
+def header_in(headers: Headers | Head | None, name: str) -> str | None:
     """Return one header, by its *name* in lower case, without a look at the others of a plain dict."""
-    if isinstance(headers, ByName):
+    if isinstance(headers, Head):
         return headers.get(name)
     if not isinstance(headers, dict):
-        return by_name(headers).get(name)
+        return Head(headers).get(name)
     plain: Any = headers
     length = len(name)  # comparing lengths first costs half of lowering every name
     found = [plain[key] for key in plain if len(key) == length and key.lower() == name]
     if not found:
         return None
-    return found[0] if len(found) == 1 and found[0].__class__ is str else ""
+    value = found[0]
+    return value.strip(_BLANKS) if len(found) == 1 and isinstance(value, str) else ""
 
 
 def _text(value: object) -> str:
@@ -444,7 +465,7 @@ _SIGNED: Final[dict[str, SignedFamily]] = {"sat": SatInvoiceSynced, "invoice_bat
 _FAMILIES: Final = {name: _SIGNED.get(name.partition(".")[0]) for name in EVENT_TYPES}
 
 
-def parse(body: bytes, headers: Headers | None = None) -> Event:
+def parse(body: bytes, headers: Headers | Head | None = None) -> Event:
     """
     Parse a body into an event of one of the three families.  Does not check a signature.
 
@@ -489,7 +510,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
     return family(raw, is_test, content, name)
 
 
-def says_test(headers: Headers | None) -> bool:
+def says_test(headers: Headers | Head | None) -> bool:
     """Return whether the headers contain the dashboard's test mark."""
     return header_in(headers, _TEST) == "true"
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from hmac import compare_digest, digest
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import attrs
 
@@ -25,17 +25,19 @@ from invsvc_async.errors import (
 )
 from invsvc_async.events.event import (
     SIGNATURE,
-    ByName,
     Event,
+    Head,
     Headers,
     ResourceEvent,
-    by_name,
+    head_of,
     header_in,
     parse,
 )
 
 _SPACE: Final = "has white space at an end, as a file's last line has a line break. Remove it with strip()."
+_NO_PICKLE: Final = "a secret cannot be pickled or copied. Make a new one where it is needed."
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SIGNATURE_FORM: Final = re.compile("sha256=[0-9a-f]{64}")
 
 
 @attrs.frozen(init=False)
@@ -73,9 +75,12 @@ class SharedHeader:
             raise ConfigurationError("value: contains a line break or control character. Set another one.")
         _set(self, label, retires_at, name=name, value=value)
 
-    def matches(self, headers: Headers | None) -> bool:
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(_NO_PICKLE)
+
+    def matches(self, headers: Headers | Head | None) -> bool:
         """Return whether the header came exactly once, with this value."""
-        found = (headers if isinstance(headers, ByName) else by_name(headers)).get(self.name.lower())
+        found = head_of(headers).get(self.name.lower())
         return found is not None and found.isascii() and compare_digest(found, self.value)
 
 
@@ -112,6 +117,9 @@ class Secret:
         if raw != raw.strip():
             raise ConfigurationError(f"secrets: one {_SPACE}")
         _set(self, label, retires_at, raw=raw)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(_NO_PICKLE)
 
 
 Credential: TypeAlias = Secret | SharedHeader
@@ -224,7 +232,7 @@ def read(
     """
     check_flag(accept_unsigned)
     trust = Trust(keys_of(secrets), shared_headers_of(shared_header), accept_unsigned)
-    found = by_name(headers)
+    found = head_of(headers)
     proof = trust.prove(body, found, time.time())
     event = parse(body, None if proof else found)
     trust.admit(event, proof)
@@ -239,7 +247,7 @@ class Trust:
     shared_headers: tuple[SharedHeader, ...]
     accept_unsigned: bool
 
-    def prove(self, body: bytes, headers: ByName, now: float) -> Credential | None:
+    def prove(self, body: bytes, headers: Head, now: float) -> Credential | None:
         """
         Return what authenticates these bytes at *now*, in seconds since the epoch, before they are parsed.
 
@@ -280,6 +288,17 @@ def _without_header(shared: Sequence[SharedHeader]) -> str:
         f"it came without the header {names}, or with another value. {_REFUSE} compare the webhook's custom "
         "header in the dashboard with shared_header."
     )
+
+
+def check_form(signature: str) -> None:
+    """
+    Raise ``SignatureMismatchError`` unless *signature* has the form of one, whatever the body is.
+
+    Spec: Events, Headers.
+    """
+    if not _SIGNATURE_FORM.fullmatch(signature):
+        fault = "it is not one X-Service-Signature of sha256= and 64 hex digits"
+        raise SignatureMismatchError(f"signature: {fault}. {_ALTERED}")
 
 
 def signature_of(body: bytes, secret: bytes) -> str:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Form = Literal["jsonl", "csv", "parquet"]
-_FORMULA = re.compile(r"[=+\-@\t\r\n]")
+# A spreadsheet skips blanks before a formula, and takes full-width signs for the usual ones.
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20\t\r\n]")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([Ee][+-]?[0-9]+)?")
 MAX_ROW = 2**20  # bytes of a row that is read
 NOT_UTF_8 = "is not UTF-8. Save the file as UTF-8"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from invsvc_async.client import Client
+    from invsvc_async.codec.exact_json import WireObject
+    from invsvc_async.models.common import Model
     from invsvc_async.outbox.entries import OutboxEntries
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.session import ClientState
@@ -499,6 +500,34 @@ class Outbox:
         self._check_open()
         return await self._store.do_again(keys)
 
+    async def resolve(
+        self,
+        key: str,
+        *,
+        applied: bool | str | Model | WireObject,
+        because: str,
+        by: str | None = None,
+    ) -> Outcome[Any]:  # Any: as in get
+        """
+        Store what you have found out about the write of *key* as its verdict, and return the outcome.
+
+        The arguments are those of :meth:`Client.resolve`. The new verdict is given as each one is. A write
+        that was not applied is sent once it is retried, or by :meth:`send`.
+
+        Raises:
+            InvalidRequestError: The arguments do not say what was found, or name another thing.
+            JournalError: The write is not there, a living process has it, its verdict is final, nothing of it
+                was sent, the outbox is not open, or the database stayed away. Nothing was stored.
+        """
+        self._check_open()
+        from invsvc_async.durable.resolve import note, resolution, resolve
+
+        resolved = await resolve(self._store.store, key, resolution(applied, because, by))
+        note(self._sending.session, resolved)
+        self._note_stored()
+        await self._store.store.tell(_VERDICTS)
+        return resolved.outcome
+
     async def drop(self, key: str) -> bool:
         """
         Delete the write of *key*, so that it is not sent; return whether there was one.
@@ -519,6 +548,9 @@ class Outbox:
         one. Open writes and UNKNOWN ones stay, and so do verdicts that nobody has acknowledged; with
         *unacknowledged* these are deleted too. It takes many short transactions, and can be stopped.
 
+        Ages are by the clock of the database; in a file by that of this machine, but not later than the
+        service's clock, as far as answers in the last ten minutes have shown it.
+
         Raises:
             InvalidRequestError: *older_than* is negative.
             JournalError: The database stayed away.
@@ -526,7 +558,7 @@ class Outbox:
         self._check_open()
         if not older_than >= 0:
             raise InvalidRequestError(f"older_than: must be 0 or more seconds, not {older_than!r}")
-        before = time.time_ns() // 1_000_000 - round(1000 * older_than)
+        before = await self._store.ago(older_than)
         return await self._store.prune(before, unacknowledged=unacknowledged)
 
 

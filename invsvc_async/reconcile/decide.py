@@ -99,13 +99,21 @@ def decide(known: Known) -> Decision:
         if known.in_doubt:
             return unknown(known, "the client was closed before the outcome was known", "client closed")
         reason = "the client was closed before the write could be sent; no earlier send had an effect"
-        return done(known, Verdict.NOT_APPLIED, reason, "never sent", cause="client closed")
+        return done(known, Verdict.NOT_APPLIED, reason, _basis_without_doubt(known), cause="client closed")
     if isinstance(decision, Send) and (held := _held_back(known)) is not None:
-        basis: Basis = "absence" if known.in_doubt else "never sent"
+        basis: Basis = "absence" if known.in_doubt else _basis_without_doubt(known)
         reading = history[-1] if history and isinstance(history[-1], Reading) else None
         reason = f"not sent again, because {_HELD_BACK[held]}"
         return done(known, Verdict.NOT_APPLIED, reason, basis, reading, cause=held)
     return decision
+
+
+def _basis_without_doubt(known: Known) -> Basis:
+    """Return why it is certain that nothing of a write happened, of which no attempt is in doubt."""
+    if not known.never_left:
+        return "answered"  # with a definite no
+    # How a send of another process ended without an effect is not stored.
+    return "none" if known.intent.sent else "never sent"
 
 
 def _held_back(known: Known) -> Cause | None:
@@ -183,7 +191,7 @@ def _never_left(known: Known) -> Decision:
     out_of_time = known.attempts[0].started + known.intent.timeouts.call - spent
     if tries > NOT_SENT_TRIES:
         reason = f"the request never left this machine, in {tries} attempts"
-        return done(known, Verdict.NOT_APPLIED, reason, "never sent", cause="never left")
+        return done(known, Verdict.NOT_APPLIED, reason, _basis_without_doubt(known), cause="never left")
     usual = _send(known).attempt_timeout
     least = min(SHORTEST_TRY, usual / 2)
     again = _after_pause(known, NOT_SENT_PAUSES[tries - 1], out_of_time - least)
@@ -193,7 +201,7 @@ def _never_left(known: Known) -> Decision:
     if again is not None and left >= least:
         return Send(attempt_timeout=min(usual, left))
     reason = "the request never left this machine before the call's timeout"
-    return done(known, Verdict.NOT_APPLIED, reason, "never sent", cause="never left")
+    return done(known, Verdict.NOT_APPLIED, reason, _basis_without_doubt(known), cause="never left")
 
 
 def _after_pause(known: Known, pause: float, deadline: float) -> Wait | Send | None:

@@ -16,7 +16,8 @@ from invsvc_async.reconcile.enums import Bounds, End, Verdict
 
 __all__ = ["FINDINGS", "Absent", "Applied", "Attempt", "Bounds", "CannotTell", "Cause", "Closed", "Decision"]
 __all__ += ["Done", "End", "ErrorFacts", "Event", "Evidence", "Finding", "History", "Holds", "Partly"]
-__all__ += ["Read", "Reading", "Resumed", "Secret", "Send", "Superseded", "Tick", "Verdict", "Wait"]
+__all__ += ["PersonFinding", "Read", "Reading", "Resumed", "Secret", "Send", "Superseded", "Tick", "Verdict"]
+__all__ += ["Wait"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -153,7 +154,7 @@ _NoRead: TypeAlias = Literal["no read", "read refused", "out of time", "list ful
 _NoProof: TypeAlias = Literal["may be published", "not visible", "no baseline", "candidates", "too long ago"]
 _Changed: TypeAlias = Literal["changed since", "gone", "perhaps undone"]
 _Stored: TypeAlias = Literal["other words", "in part"]
-Cause: TypeAlias = Literal["absent", _NotSent, _NoRead, _NoProof, _Changed, _Stored]
+Cause: TypeAlias = Literal["absent", "person", _NotSent, _NoRead, _NoProof, _Changed, _Stored]
 
 
 @attrs.frozen
@@ -171,12 +172,32 @@ FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)
 Secret: TypeAlias = Literal["returned", "delivered", "not stored", "lost"]  # who has a webhook's
 
 _ByRead: TypeAlias = Literal["tag", "match", "equal", "last_updated", "baseline", "absence", "gone", "reader"]
-Basis: TypeAlias = Literal["answered", "never sent", "none", _ByRead]
+Basis: TypeAlias = Literal["answered", "never sent", "none", "person", _ByRead]
+
+
+@attrs.frozen(kw_only=True)
+class PersonFinding:
+    """
+    What a person has found out about a write.
+
+    - ``by``: who it was.
+    - ``at``: when it was stored, in epoch ms, by the clock of the store.
+    - ``because``: how that person knows.
+    """
+
+    by: str
+    at: int
+    because: str
 
 
 @attrs.frozen(kw_only=True)
 class Evidence:
-    """The evidence for a verdict.  ``cause`` is a code for the reason why it is not APPLIED or REFUSED."""
+    """
+    The evidence for a verdict.
+
+    ``cause`` is a code for the reason why it is not APPLIED or REFUSED. ``person`` has who found it out, when
+    and how, if the basis is ``"person"``.
+    """
 
     basis: Basis
     read_at: float | None = None  # start of the read that showed it, local s
@@ -184,6 +205,7 @@ class Evidence:
     candidates: tuple[Wire, ...] = ()
     duplicates: tuple[Wire, ...] | None = ()  # None: not known
     cause: Cause | None = None
+    person: PersonFinding | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, cast
 
 import attrs
@@ -70,12 +71,13 @@ class AmbiguousWriteError(WriteError):
     """Whether the write was applied is not known, and no read shows it."""
 
     hint = (
-        "Do not just send it again. Keep .intent and call client.settle(intent) later, or check the state "
-        "yourself."
+        "Do not just send it again. Look at the state, and store what you find with client.resolve(…); or "
+        "keep .intent, and call client.settle(intent) later."
     )
     without_read: ClassVar[str] = (
-        "Do not just send it again: the specification has no read for it. Check the state yourself, or keep "
-        ".intent and call client.settle(intent, reader=…) with your own reader."
+        "Do not just send it again: the specification has no read for it. Look at the state, and store what "
+        "you find with client.resolve(…); or keep .intent, and call client.settle(intent, reader=…) with a "
+        "reader of your own."
     )
 
 
@@ -106,6 +108,7 @@ LIST_FULL = (
 _HINTS: dict[Cause | None, str] = {  # of NOT_APPLIED, if the hint of the error's class does not fit
     "never left": "Nothing was sent. Check the address and the network, then write again.",
     "overtaken": "Nothing was changed. Write again only to replace the newer write.",
+    "person": "A person found that nothing was changed. Run it again under its key, or retry it, to send it.",
     "perhaps overtaken": "Nothing was changed. Read the current state, then write again or leave it.",
     "only read": (
         "Nothing was changed. It is safe to write again. client.resume(intent) and invsvc resume do so, too; "
@@ -135,6 +138,8 @@ class _Members:
     resends: int = 0
     secret: Secret | None = None
     livemode: bool | None = None
+    took: float = 0.0
+    waited: float = 0.0
     evidence: Evidence = attrs.field(factory=lambda: Evidence(basis="none"))
 
 
@@ -153,6 +158,8 @@ class OutcomeBase(Portable, Generic[T_co]):
       ``on_secret`` has had it. ``"not stored"``: whoever got the outcome first had it, and this one was read
       back. ``"lost"``: nobody has it, because the answer was lost. ``None``: the write made none.
     - ``replayed``: whether it is the outcome of another run under the same key.
+    - ``took``: the time from the call to the verdict, in seconds; 0 if it is not known. ``waited``: how much
+      of it was for earlier writes to the same resource. Both are of the run that found the verdict.
 
     ``to_dict`` and ``to_json`` include the intent and the history, which ``invsvc explain FILE`` replays
     offline by the same rules.  Pydantic, FastAPI and ``enc_hook`` show ``verdict``, ``value``, ``message``
@@ -173,6 +180,8 @@ class OutcomeBase(Portable, Generic[T_co]):
     started_as: Intent = attrs.field(repr=False)  # the intent before *history*
     livemode: bool | None = attrs.field(default=None, repr=False)  # the data mode, as answers showed it
     replayed: bool = False
+    took: float = attrs.field(default=0.0, eq=False)
+    waited: float = attrs.field(default=0.0, eq=False)
 
     @property
     def intent(self) -> Intent:
@@ -234,12 +243,30 @@ class OutcomeBase(Portable, Generic[T_co]):
 
         For NOT_APPLIED, SUPERSEDED and UNKNOWN they end with why it was not sent again and what to do next.
         """
-        lines = [tell(self.started_as, self.history, self.verdict, self.message)]
+        head, _, story = tell(self.started_as, self.history, self.verdict, self.message).partition("\n")
+        lines = [head, *self._times(), *self._found_by(), story]
         if self.verdict is Verdict.UNKNOWN:
             lines.append("  not sent again, because it may have been applied")
         if self.verdict not in (Verdict.APPLIED, Verdict.REFUSED):
             lines.append(f"  next: {self._hint()}")
         return "\n".join(lines)
+
+    def _times(self) -> list[str]:
+        """Return a line on how long it took, if that is known."""
+        if not self.took:
+            return []
+        words = f"  took {self.took:.3f} s from the call to the verdict"
+        if self.waited:
+            words += f"; {self.waited:.3f} s of that it waited for earlier writes to the same resource"
+        return [words]
+
+    def _found_by(self) -> list[str]:
+        """Return a line on who found it out and when, if that was a person."""
+        person = self.evidence.person
+        if person is None:
+            return []
+        at = datetime.fromtimestamp(person.at / 1000, UTC)
+        return [f"  found by {person.by}, stored at {at:%Y-%m-%d %H:%M:%S} UTC"]
 
     def __class_getitem__(cls, item: Any) -> Any:  # Any: as in typing
         return keep_arguments(cls, super().__class_getitem__(item))  # type: ignore[misc]  # Generic has it
@@ -308,6 +335,8 @@ class OutcomeBase(Portable, Generic[T_co]):
             "secret": Secret | None,
             "secret_lost": bool,
             "livemode": bool | None,
+            "took": float,
+            "waited": float,
             "evidence": dict[str, object],
             "schema": int,
             "intent": str,
@@ -363,6 +392,8 @@ def summary(outcome: OutcomeBase[Any], convert: Callable[[object], Wire]) -> dic
         "secret": read_back(outcome.secret),
         "secret_lost": outcome.secret_lost,
         "livemode": outcome.livemode,
+        "took": outcome.took,
+        "waited": outcome.waited,
         "evidence": without_secrets(unstructured(outcome.evidence)),
     }
 

@@ -73,7 +73,7 @@ def update_journey(call: Call) -> Answer:
     if journey["status"] == "archived":
         raise call.refusal(409, "resource_conflict", "An archived journey cannot be changed")
     sent = {name: value for name, value in body.items() if value is not None or name == "description"}
-    kept = _kept(call, sent)
+    kept = _kept(call, sent, journey)
     changes = dict(kept.stored)
     if not kept.in_part or call.state.chance.random() < LAST_UPDATED_TOO:
         changes["last_updated"] = time_of(call.state.stores.last_updated, call.state.clock.now_ms())
@@ -81,9 +81,9 @@ def update_journey(call: Call) -> Answer:
     return call.kept(journey, kept)
 
 
-def _kept(call: Call, sent: dict[str, Json]) -> Kept:
+def _kept(call: Call, sent: dict[str, Json], before: Record) -> Kept:
     state = call.state
-    return kept_of_update(state.stores, sent, state.seeded, state.chance)
+    return kept_of_update(state.stores, sent, before, state.seeded, state.chance)
 
 
 @_route("journeys.get", "GET", "/journeys/{id}")
@@ -378,7 +378,7 @@ def update_webhook(call: Call) -> Answer:
     """Change fields of a webhook.  The specification leaves the answer open; this one shows the webhook."""
     body = call.checked(validate.WEBHOOK_UPDATE)
     hook = call.found(call.rows(call.book.webhooks), call.path["id"], "Webhook")
-    kept = _kept(call, {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body})
+    kept = _kept(call, {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}, hook)
     hook = call.book.webhooks.change(hook.id, kept.stored)
     return call.kept(hook, kept, "Webhook updated")
 

@@ -48,7 +48,8 @@ class Stores:
         fields: The fields that are stored in own words, by their names in the specification; `None`: all.
         rate: Probability that one of the *words* is applied to one value, 0 to 1.
         longest: Characters that "cut" leaves of a text.
-        partly: Probability that an update of several fields stores only some of them.  It is answered 500.
+        partly: Probability that an update that changes several fields stores only some of them.  It is
+            answered 500.
         echoes: Whether the answer to a write shows what was sent, while reads show what is stored.
         twice: Probability that lists show a webhook twice.
         hides_inactive: Whether lists show inactive webhooks only if ``status=inactive`` asks for them.
@@ -153,17 +154,29 @@ def kept_of_new(stores: Stores, sent: Mapping[str, Json], seeded: Seeded) -> Kep
     return Kept(sent=dict(sent), stored=stored)
 
 
-def kept_of_update(stores: Stores, sent: Mapping[str, Json], seeded: Seeded, chance: random.Random) -> Kept:
-    """Return the fields of an update as they are stored.  By *chance*, only some are."""
+def kept_of_update(
+    stores: Stores,
+    sent: Mapping[str, Json],
+    before: Mapping[str, Json],
+    seeded: Seeded,
+    chance: random.Random,
+) -> Kept:
+    """
+    Return the fields of an update as they are stored.  By *chance*, only some are.
+
+    A part changes something, and leaves out something that the whole update would have changed.
+    """
     stored = {
         name: value if name == "status" else stores.in_own_words(name, value, seeded)
         for name, value in sent.items()
     }
-    is_several = len(stored) > 1
-    if not (is_several and stores.partly and chance.random() < stores.partly):
+    changing = sorted(name for name, value in stored.items() if value != before.get(name))
+    has_parts = len(changing) > 1
+    if not (has_parts and stores.partly and chance.random() < stores.partly):
         return Kept(sent=dict(sent), stored=stored)
-    names = chance.sample(sorted(stored), chance.randrange(1, len(stored)))
-    return Kept(sent=dict(sent), stored={name: stored[name] for name in names}, in_part=True)
+    left_out = chance.sample(changing, chance.randrange(1, len(changing)))
+    part = {name: value for name, value in stored.items() if name not in left_out}
+    return Kept(sent=dict(sent), stored=part, in_part=True)
 
 
 def listed_hooks(stores: Stores, hooks: list[Record], seeded: Seeded, *, status: str | None) -> list[Record]:

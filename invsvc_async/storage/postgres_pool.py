@@ -50,9 +50,15 @@ _UNUSABLE = "cannot be used", "Check its address, and that the server runs."
 _AWAY = "is away", "Check that its server can be reached."
 _REFUSED = "refused a statement", "The server's log says why."
 _CHANGED = "Somebody has changed or deleted a table. Nothing was stored. Put the schema back as it was."
+STANDBY = "the server is a standby, which is read-only. Nothing was stored. Use the primary's address."
+READ_ONLY = (
+    "transactions are read-only here, by default_transaction_read_only. Nothing was stored. Turn that off "
+    "for the role, the database or the server."
+)
 # What to do about an error of the server, by SQLSTATE.
 _HINTS = {
-    "25006": "The database is read-only, perhaps a standby. Nothing was stored. Use the primary's address.",
+    "25006": "Nothing was stored. If the server is a standby, use the primary's address. Otherwise turn "
+    "default_transaction_read_only off for the role, the database or the server.",
     "22P05": "Its encoding lacks a character. Use a database with ENCODING 'UTF8'.",
     "26000": _NO_STATEMENTS,
     "3F000": "No schema of its search_path exists. Set search_path for the role, or create the schema.",
@@ -121,7 +127,9 @@ class Pool:
         limits = {"min_size": 0, "max_size": self._size, "timeout": min(self.patience, 10.0)}
         ours = {"reset": _no_reset, "init": self.connected, "connection_class": _Connection}
         # It connects when it lends its first connection.
-        self._pool = await create(self._address, server_settings=server_settings, **limits, **ours)
+        self._pool = await _without_frames(
+            create(self._address, server_settings=server_settings, **limits, **ours)
+        )
         try:
             await self.steadily(lambda connection: _in_transaction(connection, prepare), is_first=True)
         except JournalError:
@@ -193,7 +201,9 @@ class Pool:
                 # The text of a ValueError may be a stored value, or part of the address with its password.
                 cause = None if isinstance(failed, ValueError) else failed
                 wrong, advice = _UNUSABLE if is_first else _AWAY if is_away else _REFUSED
-                raise self._error(wrong, failed, advice) from cause
+                refusal = self._error(wrong, failed, advice)
+                refusal.is_away = is_away
+                raise refusal from cause
             if not told:
                 told = True
                 log.warning("%s cannot be reached yet (%s); trying on", self._name, _why(failed))
@@ -234,7 +244,7 @@ class Pool:
             raise JournalError(f"{self._name} is not open. Open it first.")
         self._check_loop()
         pool = self._pool
-        connection = await pool.acquire(timeout=10.0)
+        connection = await _without_frames(pool.acquire(timeout=10.0))
         try:
             yield connection
         except asyncio.CancelledError:
@@ -255,6 +265,22 @@ class Pool:
                 f"{self._name}: belongs to the event loop that opened it. Open it in each process, and for "
                 "each loop."
             )
+
+
+async def _without_frames(connecting: Awaitable[Connection]) -> Connection:
+    """
+    Await *connecting*; raise what ends it without the frames of asyncpg, which hold the password.
+
+    An application's own timeout ends it, too: the traceback of a cancellation has frames like any other.
+    """
+    try:
+        return await connecting
+    except BaseException as error:  # noqa: BLE001 - raised again below
+        ended = without_frames(error)
+    try:
+        raise ended
+    finally:
+        del connecting, ended  # which refer to those frames
 
 
 async def _in_transaction(connection: Connection, act: Callable[[Connection], Awaitable[T]]) -> T:

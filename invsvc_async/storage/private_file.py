@@ -18,9 +18,10 @@ def open_private(path: str, flags: int) -> int:
     Open a file, as *opener* of ``open``, and set its mode to 0600.
 
     Raises:
-        OSError: It cannot be opened, or it belongs to another user.
+        OSError: It cannot be opened, belongs to another user, or is a symbolic link to a file: somebody else
+            may have made it, to have another file overwritten or to get what is written.
     """
-    number = os.open(path, flags & ~os.O_TRUNC, 0o600)
+    number = _open_itself(path, flags & ~os.O_TRUNC)
     try:
         make_private(number)
         if flags & os.O_TRUNC and stat.S_ISREG(os.fstat(number).st_mode):
@@ -28,6 +29,20 @@ def open_private(path: str, flags: int) -> int:
     except BaseException:
         os.close(number)
         raise
+    return number
+
+
+def _open_itself(path: str, flags: int) -> int:
+    """Open a file that is no symbolic link; what is none, such as ``/dev/stdout``, may be one."""
+    try:
+        return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+    number = os.open(path, flags & ~os.O_CREAT, 0o600)
+    if stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.ELOOP, "it is a symbolic link. Name the file itself")
     return number
 
 

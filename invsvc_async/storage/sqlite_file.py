@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import sqlite3
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from invsvc_async.errors import JournalError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_log: Final = logging.getLogger("invsvc_async.storage")
+_TELL_EVERY: Final = 10.0  # s
+STEPS: Final = 10_000  # of SQLite's virtual machine, a millisecond, between looks whether to stop
+DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _LOOK_EVERY: Final = 1.0  # s; one for each commit made puts slower, because it releases the GIL
 _SAFE = (
     "Keep it, and do not continue with an older copy or a new file: what those do not know would be done "
@@ -71,20 +80,54 @@ def opened_as(path: Path) -> str:
     return f"{boot()} {found.st_dev} {found.st_ino}"
 
 
-def check_file(connection: sqlite3.Connection, name: str) -> None:
+def check_file(connection: sqlite3.Connection, name: str, stops: Callable[[], bool] | None = None) -> None:
     """
     Compare the tables of the file *name* with their indexes; that takes a second or more for a million rows.
 
     A kill of the process cannot damage a file.  A power cut can, where a disk loses what it has confirmed,
-    and so can a copy that was made while the file was open.
+    and so can a copy that was made while the file was open.  The log says every ten seconds that it lasts.
+
+    *stops*, if given, is asked now and then whether to give up, also by later statements of the connection.
 
     Raises:
         JournalError: They differ: the file is damaged.
+        sqlite3.Error: It was interrupted, or a part of the file cannot be read.
     """
-    found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    if found != "ok":
-        wrong, advice = _DAMAGED
-        raise JournalError(f"{name}: {wrong} ({found}). {advice}.")
+    begun = told = time.monotonic()
+
+    def look() -> bool:
+        nonlocal told
+        now = time.monotonic()
+        if now - told >= _TELL_EVERY:
+            told = now
+            _log.warning("%s: is searched for damage, since %.0f s", name, now - begun)
+        return stops is not None and stops()
+
+    connection.set_progress_handler(look, STEPS)
+    try:
+        found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    finally:
+        connection.set_progress_handler(stops, STEPS)
+    if found == "ok":
+        return
+    if (code := _code_in(found)) is not None and code & 0xFF not in DAMAGE:
+        raise _unread(found, code)
+    wrong, advice = _DAMAGED
+    raise JournalError(f"{name}: {wrong} ({found}). {advice}.")
+
+
+def _code_in(found: str) -> int | None:
+    """Return the error code in what a check has found: that of a page that SQLite could not load."""
+    code = re.search(r"error code[ =](\d+)", found)
+    return None if code is None else int(code[1])
+
+
+def _unread(found: str, code: int) -> sqlite3.Error:
+    """Return the error of a statement that could not read the page: the check has hidden it."""
+    is_disk = code & 0xFF == sqlite3.SQLITE_IOERR
+    error = sqlite3.OperationalError(f"{'disk I/O error' if is_disk else 'it cannot be checked'}: {found}")
+    error.sqlite_errorcode = code
+    return error
 
 
 class SameFile:

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 _MOST_MEMBERS = 10_000  # of a gzip body: 64 MiB in blocks of bgzip, the smallest in use, are 1,000
 # What aiohttp quotes of an answer that is no HTTP, such as the end of a body with a webhook's secret.
-_QUOTED = re.compile(r"""\s*(\bb)?['"].*""", re.DOTALL)
-_QUOTED_BYTES = re.compile(r"""\s*\bb\\*['"].*""", re.DOTALL)  # in an error that quotes other errors as well
+_QUOTED = re.compile(r"""(?<!\s)\s*(\bb)?['"].*""", re.DOTALL)
+# The same in an error that quotes other errors as well.
+_QUOTED_BYTES = re.compile(r"""(?<!\s)\s*\bb\\*['"].*""", re.DOTALL)
 _STEP = 2**14  # bytes of a further member at once
 
 

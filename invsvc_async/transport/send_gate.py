@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.exchange import Exchange
 
 
+TOO_LATE = "the time until which it may be sent had passed"  # in the message of the error
 Protocol: TypeAlias = Any  # a ResponseHandler, which aiohttp types as its base class
 _PEER_IS_GONE = getattr(select, "POLLRDHUP", 0)
 _DISCARD = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)  # SO_LINGER: close with RST
@@ -115,7 +116,7 @@ class Gate(aiohttp.Payload):
         if self.sealed:
             refusal = "it was already sent, or given up"
         elif exchange.not_after is not None and now > exchange.not_after:
-            refusal = "the time until which it may be sent had passed"
+            refusal = TOO_LATE
         elif self._loop.time() >= exchange.deadline:
             refusal = "its deadline had passed"
         elif protocol.should_close:  # among other reasons: an answer is there before the request

@@ -192,6 +192,11 @@ class ClientState(msgspec.Struct, eq=False, weakref=True):
             if self.closed and not self.runs:
                 self.idle.set()
 
+    def is_running(self, identity: str) -> bool:
+        """Return whether a run of the write with this identity is under way."""
+        intents = (getattr(run, "intent", None) for run in self.runs)
+        return any(intent is not None and intent.identity == identity for intent in intents)
+
     async def aclose(self) -> None:
         """
         Close connections and journal, and end all waits of writes. Intents in doubt are kept.

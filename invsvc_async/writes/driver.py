@@ -129,6 +129,7 @@ class Driver(Generic[T]):
     async def _drive(self) -> None:
         session = self.session
         writes, session.runs[self] = session.writes, asyncio.current_task()
+        self.result.begin(session.clock.now())
         try:
             if self._takes_up:
                 session.transport.check_loop()  # its reads would only fail, until the deadline
@@ -140,11 +141,13 @@ class Driver(Generic[T]):
                 thing = self.thing = writes.thing(f"key {self.intent.identity}")  # all runs could send it
             if not thing.enter():  # another write runs, or has closed the line
                 owner = self.intent.identity if self._takes_up or self.history else None
+                waits_since = session.clock.now()
                 try:
                     await writes.turn(thing, owner, session.pause)
                 except BaseException:
                     self._leave_untouched()
                     raise
+                self.result.waited += session.clock.now() - waits_since
             try:
                 if self._begun or self._begin is not None:
                     first = self._start(known)

@@ -61,6 +61,14 @@ class Result(msgspec.Struct, Generic[T], eq=False):
     found: T | None = None
     outcome: Outcome[T] | None = None  # made when it is asked for
     had: Secret = "returned"  # what its outcome says of the secret that an answer had
+    called: float | None = None  # when the write was awaited first, local s
+    waited: float = 0.0  # s since then, for earlier writes to the same thing
+
+    def begin(self, called: float, waited: float = 0.0) -> None:
+        """Note when the write was awaited first (local s), and how long it has *waited* for others since."""
+        if self.called is None:
+            self.called = called
+            self.waited = waited
 
     # --- answers
 
@@ -215,11 +223,15 @@ class Result(msgspec.Struct, Generic[T], eq=False):
                 ends = (sent.end for sent in known.intent.sent)  # of runs before this one
                 had = any(end is not None and end.kind == "applied" and not end.secret_lost for end in ends)
                 secret = "not stored" if had else "lost"
+        took = 0.0
+        if self.called is not None and known.history:
+            took = max(known.now - self.called, 0.0)
         outcome: OutcomeBase[T] = _outcome(
             verdict=done.verdict, message=done.reason, evidence=done.evidence, value=value,
             error=error, attempts=len(known.attempts), resends=known.resends,
             secret=secret, history=known.history,
             started_as=known.intent, livemode=self.spec.options.session.livemode,
+            took=took, waited=min(self.waited, took),
         )  # fmt: skip
         return cast("Outcome[T]", outcome)
 

@@ -64,7 +64,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             problem = "reader: must be an async callable that takes (client, intent)"
             raise InvalidRequestError(problem, operation=spec.operation.name)
         self._spent = False  # awaited, closed or handed on
-        if spec.tag is None and spec.policy.tag_creates and spec.creates_webhook and spec.resumes is None:
+        if spec.lacks_tag and spec.policy.tag_creates and spec.resumes is None:
             spec = replace(spec, tag=new_tag())
         self._spec = spec
         self._keep_lost = on_lost_secret == "keep"
@@ -199,6 +199,9 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         In a journal (``Client(journal=…)``), a batch or an outbox, the write under a key happens once,
         however often and in whichever process it is run. Awaiting it without a journal raises
         ``ConfigurationError``.
+
+        A create of a webhook gets a tag at the end of its description, unless it has ``tag=False``: by the
+        tag, any process finds the webhook again.
 
         With ``match="operation"``, awaiting a write with another body under the key returns the outcome of
         the first one, instead of raising ``KeyConflictError``: for bodies that contain a time, for example.

@@ -19,11 +19,6 @@ POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
 
 
-def pytest_configure(config):
-    """Register what marks a test whose silent workers soon count as dead."""
-    config.addinivalue_line("markers", "silence(seconds): after which a worker counts as dead")
-
-
 def pytest_asyncio_loop_factories(config, item):
     """Run what is marked on a loop whose time stands still while the machine does something else."""
     marked = item.get_closest_marker("loop_time")
@@ -39,6 +34,12 @@ def client_of(service: Simulator, **settings) -> Client:
         **settings,
     }
     return Client(service.base_url, **settings)
+
+
+def silence_of(request):
+    """Return after how many seconds the workers of a test count as dead: a minute, unless it is marked."""
+    marked = request.node.get_closest_marker("silence")
+    return marked.args[0] if marked else 60
 
 
 @pytest.fixture
@@ -60,9 +61,8 @@ def shared(request):
 
     No worker counts as dead on a busy machine, unless the test is marked with ``silence``.
     """
-    marked = request.node.get_closest_marker("silence")
     name = f"t{blake2b(request.node.nodeid.encode(), digest_size=8).hexdigest()}"
-    return database().journal(name, silence=marked.args[0] if marked else 60)
+    return database().journal(name, silence=silence_of(request))
 
 
 @pytest.fixture(params=["file", "database"])

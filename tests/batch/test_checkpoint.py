@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from invsvc_async import InvalidRequestError, Timeouts
-from invsvc_async.batch import Batch
+from invsvc_async.batch import Batch, file_check
 from invsvc_async.batch.file_check import FileWrites, check_file, rereadable
 from tests.batch.conftest import client_of
 from tests.batch.writing import SECRETS, all_of, create_line, create_lines, line_of, opened
@@ -192,3 +192,20 @@ async def test_damaged_checkpoint(client, journal, file):
         await batch.entries.store.rows("UPDATE {s}facts SET value = '{}' WHERE name = 'checkpoint'")
     assert await unread(file, client, journal) == 200
     assert (await run(client, journal, file))[0] == []
+
+
+def test_check_of_a_large_file(client, tmp_path, monkeypatch):
+    """It tells its progress every ten seconds, before a checkpoint and after it."""
+    file, told = tmp_path / "writes.jsonl", []
+    file.write_text("".join(create_lines(500)))
+    with rereadable(file) as opened:
+        writes = FileWrites(opened, client, name="writes.jsonl")
+        check_file(writes, tell=told.append)
+        assert told == []
+        monkeypatch.setattr(file_check, "_TELL_EVERY", 0.0)
+        check_file(writes, tell=told.append)
+        assert told[-1].startswith("writes.jsonl: checked 77%, 385 lines so far")
+        for write in writes:
+            write.close()
+        check_file(FileWrites(opened, client, name="again"), writes.reached(), told.append)
+    assert told[-1] == "again: checked 100%, 0 lines so far"

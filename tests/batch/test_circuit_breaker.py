@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from itertools import pairwise
+from itertools import count, pairwise
 from types import SimpleNamespace
 
 import attrs
 import pytest
+from yarl import URL
 
-from invsvc_async import ApiKey, BatchStoppedError, Timeouts, TokenProvider, Verdict
+from invsvc_async import ApiKey, BatchStoppedError, NotSentError, Timeouts, TokenProvider, Verdict
 from invsvc_async.batch import Batch, Progress, circuit_breaker
+from invsvc_async.batch.circuit_breaker import CircuitBreaker
 from invsvc_async.cli import progress as bar
 from invsvc_async.client import options_of
 from invsvc_async.reconcile.history import Attempt, End
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.state import Clock as ServiceClock
+from invsvc_async.transport.exchange import Exchange
 from invsvc_async.writes import state_reads
 from tests.batch.conftest import POLICY, client_of
 from tests.batch.writing import all_of, creates, made_once, run_all
@@ -241,12 +244,109 @@ async def test_write_that_alone_is_refused(service, client, path):
 async def test_failures_in_a_row(service, path, caplog, end, words):
     """Writes that all fail after they were sent pause the batch. None counts as unsent: each is applied once."""
     attempt = Timeouts(attempt=20.0 if end == "503" else 3.0)
-    async with fast_client_of(service, timeout=attempt) as client:
+    often = attrs.evolve(POLICY, deadline=600.0, max_resends=4)  # one write may meet several of the failures
+    async with fast_client_of(service, timeout=attempt, reconcile=often) as client:
         # Writes that hang for a while let others begin, and these hang too.
         service.script("webhooks.create", *[f"apply, then {end}", end] * (8 if end == "hang" else 4))
         service.script("webhooks.list", *["503"] * 4)
         await ended(run_all(path, client, creates(client, 40), concurrency=8), service, 40)
     assert f"the batch is paused: {words}" in caplog.text
+
+
+async def test_failures_of_writes_that_began_before_others_were_answered(service, path, caplog):
+    """Writes that hang at the end of a batch do not pause it: later ones were answered meanwhile."""
+    async with fast_client_of(service, timeout=Timeouts(attempt=3.0)) as client:
+        service.script("webhooks.create", *["pass"] * 40, *["hang"] * 5)  # 40: until enough are sent at once
+        await ended(run_all(path, client, creates(client, 60), concurrency=16), service, 60)
+    assert service.arrivals("webhooks.create") == 65
+    assert "the batch is paused" not in caplog.text
+
+
+def exchange_of(breaker, began, end=End.LOST, status=None):
+    """Make the record of a request that began at *began*, and ended just now."""
+    made = Exchange(method="POST", url=URL("https://service.example/"), headers={}, end=end, status=status)
+    made.started, made.ended = began, breaker._session.clock.now()
+    return made
+
+
+@asynccontextmanager
+async def breaking(service):
+    """Yield a closed breaker, and a function that tells it of a request: when it began, and how it ended."""
+    async with fast_client_of(service) as client:
+        breaker = CircuitBreaker(options_of(client), on_change=lambda: None, on_stop=pytest.fail)
+        numbers = count()
+
+        def learn(began, **end):
+            breaker.learn(f"row-{next(numbers)}", exchange_of(breaker, began, **end))
+
+        yield breaker, learn
+        await breaker.close()
+
+
+ANSWER = {"end": End.ANSWERED, "status": 200}
+
+
+@pytest.mark.parametrize(
+    ("failures", "pauses"),
+    [
+        ([9.0] * 20, False),
+        ([9.0] * 20 + [11.0] * 4, False),
+        ([9.0, 11.0] * 4 + [11.0], True),
+        ([11.0] * 5, True),
+    ],
+)
+@pytest.mark.parametrize("how", [{}, {"end": End.ANSWERED, "status": 503}])
+async def test_only_failures_of_requests_begun_after_the_last_answered_one_pause(
+    service, failures, pauses, how
+):
+    """Five in a row pause, of which none began before a request that was answered; whatever ended first."""
+    async with breaking(service) as (breaker, learn):
+        learn(10.0, **ANSWER)
+        learn(5.0, **ANSWER)  # it was slow: the last answer is not of the latest request
+        for began in failures:
+            learn(began, **how)
+        assert (breaker.why is not None) is pauses
+
+
+async def test_request_from_before_the_pause_that_fails_after_it(service):
+    """It does not pause the batch again; the first failure of a request that began after the probe does."""
+    async with breaking(service) as (breaker, learn):
+        before = breaker._session.clock.now()
+        for _ in range(circuit_breaker.IN_A_ROW):
+            learn(before)
+        assert breaker.why is not None
+        await until(lambda: breaker.why is None)
+        learn(before)
+        assert breaker.why is None
+        assert not breaker.allows(1)  # no write was answered yet
+        learn(breaker._session.clock.now())
+        assert breaker.why is not None
+
+
+@pytest.mark.parametrize("answered_after", [True, False])
+async def test_connection_that_fails_while_later_requests_are_answered(service, answered_after):
+    """The write is put back, and sent again at once: the batch does not pause."""
+    async with behind_door(service) as (client, door):
+        await door.shut()
+        outcome = await client.webhooks.delete("wh_none").outcome()
+    *_, attempt = [event for event in outcome.history if isinstance(event, Attempt)]
+    async with breaking(service) as (breaker, learn):
+        learn(attempt.started + (1.0 if answered_after else -1.0), **ANSWER)
+        assert breaker.holds_back(outcome, 0)
+        assert (breaker.why is None) is answered_after
+
+
+async def test_write_that_left_too_late(service):
+    """Its lease had ended, as on a machine that is slow: that says nothing of the service, and it is put back often."""
+    async with behind_door(service) as (client, door):
+        await door.shut()
+        outcome = await client.webhooks.delete("wh_none").outcome()
+    words = "webhooks.delete: the request was not sent: the time until which it may be sent had passed."
+    late = attrs.evolve(outcome, error=NotSentError(words))
+    async with breaking(service) as (breaker, _):
+        assert breaker.holds_back(late, 50)
+        assert breaker.why is None
+        assert not breaker.holds_back(outcome, 50)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,12 @@ async def taken_of(batch, writes, count):
 
 
 async def test_results_after_a_break(service, client, journal):
-    """The next run gives what was not taken, the last one before the break included, and then what is new."""
+    """
+    The next run gives what was not taken, the last one before the break included, and then what is new.
+
+    Also if writes do not end in the order of the input, which a busy machine may cause at any time.
+    """
+    service.script("webhooks.create", *["pass"] * 9, "slow 1", "slow 1")
     async with Batch.open(journal, client, **SECRETS) as batch:
         first = await taken_of(batch, creates(client, 60), 20)
     async with Batch.open(journal, client, **SECRETS) as batch:
@@ -38,7 +43,8 @@ async def test_results_after_a_break(service, client, journal):
         again = await all_of(batch, creates(client, 70))
 
     rest, new = results[:41], results[41:]
-    assert rest[0].key == first[-1].key
+    assert len({result.key for result in rest}) == 41
+    assert first[-1].key in {result.key for result in rest}
     assert {result.key for result in [*first, *rest]} == KEYS
     assert {(result.verdict, result.outcome) for result in rest} == {(Verdict.APPLIED, None)}
     assert {result.key for result in new} == {f"row-{i}" for i in range(60, 70)}

@@ -135,7 +135,7 @@ async def test_source_that_survives_its_cancellation(service, client, path, goes
             await asyncio.sleep(0.1)
             is_read = False
 
-    async with asyncio.timeout(60), Batch.open(path, client) as batch:
+    async with asyncio.timeout(300), Batch.open(path, client) as batch:
         running = asyncio.create_task(all_of(batch, source()))
         await service.arrived("webhooks.create")
         await cancel(running)
@@ -227,7 +227,7 @@ async def test_stop_waits_for_no_journal_that_hangs(service, client, path, monke
         ended = storing(batch, lambda _: asyncio.Event().wait())
         waiting = asyncio.ensure_future(anext(batch.run(creates(client, 1))))
         await ended()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             await batch.stop(0)
             with pytest.raises(StopAsyncIteration):
                 await waiting
@@ -376,7 +376,7 @@ async def test_callback_that_is_cancelled_by_itself(service, client, path):
         if key == "row-1":
             raise asyncio.CancelledError
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         with pytest.raises(ConfigurationError, match="a callback was cancelled"):
             await run_all(path, client, creates(client, 4), on_secret=secret)
         async with Batch.open(path, client) as batch:
@@ -430,7 +430,7 @@ async def test_tasks_that_begin_at_once(service, client, path, monkeypatch):
     engine.add(Item(engine=engine, lane=None, entry=entry, intent=write.intent, spec=Lost()))
     write.close()
     engine.feed(asyncio.sleep(0))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         assert await engine.next_finished() is None
         async with Batch.open(path, client, concurrency=3) as batch:
             results = [result async for result in batch.run(creates(client, 20))]

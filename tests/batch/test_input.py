@@ -51,7 +51,7 @@ async def test_input_that_raises(client, journal, end, error, words):
             yield write
         raise end
 
-    async with asyncio.timeout(60), Batch.open(journal, client, **SECRETS) as batch:
+    async with asyncio.timeout(300), Batch.open(journal, client, **SECRETS) as batch:
         with pytest.raises(error, match=words):
             await all_of(batch, source())
         assert (await batch.summary()).open_inputs == 1

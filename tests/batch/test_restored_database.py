@@ -107,7 +107,7 @@ async def test_trouble_under_a_worker_that_stores_nothing(service, trouble, word
         else:
             await connection.execute("ALTER TABLE invoicing_batch_quiet_refusing.members RENAME TO moved")
         with pytest.raises(JournalError, match=words):
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(300):
                 await running
     assert service.arrivals("webhooks.create") == 1
 

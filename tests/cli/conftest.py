@@ -59,7 +59,7 @@ class Served:
 
     def ask(self, path, body=None):
         url = self.base_url.removesuffix("/v2") + path
-        with urllib.request.urlopen(url, data=None if body is None else body.encode(), timeout=30) as answer:  # noqa: S310
+        with urllib.request.urlopen(url, data=None if body is None else body.encode(), timeout=300) as answer:  # noqa: S310
             return json.loads(answer.read())
 
     def script(self, operation, *steps):
@@ -88,7 +88,7 @@ def served():
     serving = child("serve", "--json", "--admin")
     yield Served(json.loads(serving.stdout.readline()))
     serving.send_signal(signal.SIGINT)
-    _, errors = serving.communicate(timeout=60)
+    _, errors = serving.communicate(timeout=300)
     assert (serving.returncode, errors) == (0, "")
 
 

@@ -338,6 +338,7 @@ async def test_worker_takes_part_until_interrupted(service, here, number):
     file = write_file(here / "writes.jsonl", *map(line, range(150)))
     options = ("--journal", journal, "--concurrency", "3")
     helping = await child("worker", journal, *options[2:], "--secrets-to", "secrets-theirs.jsonl", "--json")
+    assert b"settings of invsvc.toml, profile 'short'" in await helping.stderr.readline()
     assert b"waiting for work" in await helping.stderr.readline()
     running = await child(file, *options, "--secrets-to", "secrets-ours.jsonl", "--json")
     out, _ = await running.communicate()
@@ -482,3 +483,13 @@ async def test_file_that_changes_once_it_was_checked(service, invsvc, here, monk
     assert code == 1
     assert f"the file was changed after the check: it had 2 writes, and now has {lines}" in err
     assert "may have been sent" in err
+
+
+async def test_check_that_lasts_without_a_terminal(service, invsvc, here, monkeypatch):
+    """The progress is told on stderr."""
+    monkeypatch.setattr(file_check, "_TELL_EVERY", 0.0)
+    file = write_file(here / "writes.jsonl", *map(line, range(300)))
+    code, out, err = await invsvc(file, "--journal", "run.db", "--dry-run")
+    assert code == 0
+    assert f"{file}: checked " in err
+    assert "checked" not in out

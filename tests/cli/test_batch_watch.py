@@ -47,7 +47,7 @@ class Watching:
         self.running = asyncio.create_task(commands.watch(At(str(journal), BATCH), port=port, open_=False))
 
     async def address(self, capsys):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while not (out := capsys.readouterr().out):
                 assert not self.running.done(), await self.running
                 await asyncio.sleep(0.01)
@@ -164,7 +164,7 @@ async def test_journal_that_cannot_be_read_for_a_while(watched, tmp_path):
     async def problem():
         return json.loads((await asked(f"{watched}data"))[1]).get("problem")
 
-    assert "run.db" in await until(problem, within=60.0)
+    assert "run.db" in await until(problem, within=300.0)
 
 
 def test_command(tmp_path, monkeypatch, capsys):
@@ -185,7 +185,7 @@ async def test_process(client, tmp_path):
     out = [await asyncio.to_thread(process.stdout.readline) for _ in range(3)]
     status, _ = await asked(out[1].split()[1])
     process.send_signal(signal.SIGINT)
-    rest = await asyncio.to_thread(process.communicate, timeout=60)
+    rest = await asyncio.to_thread(process.communicate, timeout=300)
 
     assert "run.db" in out[0]
     assert (status, out[2].split()[1]) == (200, f"{out[1].split()[1]}data")

@@ -726,7 +726,7 @@ def test_interrupted_write(served, here, number):
         assert writing.poll() is None
         time.sleep(0.02)
     writing.send_signal(number)
-    out, err = writing.communicate(timeout=60)
+    out, err = writing.communicate(timeout=300)
 
     assert (writing.returncode in (1, 130), out) == (True, "")  # older typer: 1
     assert "; invsvc-intent-" in err
@@ -790,7 +790,7 @@ def test_without_the_extra(here):
     (here / "typer.py").write_text("raise ModuleNotFoundError('No module named typer', name='typer')")
     path = f"{here}:{ENVIRONMENT['PYTHONPATH']}"
     ran = child("--help", env={**ENVIRONMENT, "PYTHONPATH": path})
-    out, err = ran.communicate(timeout=60)
+    out, err = ran.communicate(timeout=300)
 
     assert (ran.returncode, out) == (2, "")
     assert err == "invsvc: needs typer. Install the extra: pip install 'invsvc-async[cli]'.\n"
@@ -823,7 +823,7 @@ def test_serve_for_people(here):
         lines.append(serving.stdout.readline())
         assert lines[-1], lines
     serving.send_signal(signal.SIGINT)
-    _, errors = serving.communicate(timeout=60)
+    _, errors = serving.communicate(timeout=300)
 
     assert "press Ctrl-C to stop" in lines[0]
     assert any("export INVSVC_BASE_URL=http://127.0.0.1:" in line for line in lines)
@@ -836,7 +836,7 @@ def test_serve_for_people(here):
 def test_help_on_a_stream_that_lacks_signs(here):
     """What latin-1 has no sign for is replaced."""
     asked = child("demo", "--help", env=ENVIRONMENT | {"PYTHONIOENCODING": "latin-1"})
-    out, err = asked.communicate(timeout=60)
+    out, err = asked.communicate(timeout=300)
 
     assert (asked.returncode, err) == (0, "")
     assert "--faults" in out
@@ -850,4 +850,4 @@ def test_serve_on_an_address_of_version_6(here):
         assert json.loads(serving.stdout.readline())["base_url"].startswith("http://[::1]:")
     finally:
         serving.send_signal(signal.SIGINT)
-        serving.communicate(timeout=60)
+        serving.communicate(timeout=300)

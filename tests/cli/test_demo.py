@@ -10,7 +10,8 @@ import pytest
 
 from invsvc_async.cli.commands.conformance import failures, show
 from invsvc_async.conformance.client_runs import ClientRun, run_client
-from invsvc_async.conformance.judge import Asked, Judgement, Report, Wrong
+from invsvc_async.conformance.judge import Judgement, Wrong
+from invsvc_async.conformance.reports import Asked, Report
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Step, made_up, plan_for, respelt, values
 from invsvc_async.reconcile.history import Verdict

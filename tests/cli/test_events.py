@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from invsvc_async import events
+from invsvc_async import ConfigurationError, events
 from invsvc_async.events.stores import open_store
 from tests.events.conftest import postgres  # noqa: F401 - pytest finds it by name
 
@@ -145,6 +145,27 @@ def test_replay_to_one_handler(stored):
     assert listed(stored, "--state", "open") == [("open", "waits")]
 
 
+async def _kept_after_no_event(path):
+    """Store a body that is no event, and then an event; both were handled, and their bodies are kept."""
+    store = open_store(path)
+    for key, kind in (("first", "invoice.created"), (None, ""), ("last", "invoice.created")):
+        await store.put(events.Delivery(key=key, type=kind, body=b"{}"))
+        (entry,) = await store.take(limit=1, lease=10)
+        await store.handled(entry, body=b"{}")
+    await store.close()
+
+
+def test_replay_to_one_handler_with_no_event_in_between(here, offline):
+    """A body that is no event is passed over, and those after it are replayed."""
+    asyncio.run(_kept_after_no_event("events.db"))
+
+    def run(command, *arguments):
+        return offline("events", command, "--store", "events.db", *arguments)
+
+    assert replayed(run, "--all", "--handler", "audit") == (2, 0, 0)
+    assert [key for _, key in listed(run, "--state", "open")] == ["first", "last"]
+
+
 def test_stats(stored):
     """Each state is counted."""
     found = json.loads(stored("stats", "--json").out)
@@ -212,3 +233,17 @@ def test_words_that_make_no_sense(here, offline, arguments):
     """A change without a choice, or with two, and numbers out of range are refused."""
     asyncio.run(_made("events.db"))
     assert offline("events", *arguments, "--store", "events.db").code == 2
+
+
+def test_table_that_does_not_exist(postgres, offline):  # noqa: F811 - the fixture of that name
+    """A misspelt table is an error in words, and is not created."""
+    for _ in range(2):
+        ran = offline("events", "stats", "--store", postgres, "--table", "typo")
+        assert (ran.code, "table typo: does not exist" in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize("place", [":memory:", "", "."])
+def test_store_that_is_no_file(place):
+    """It is refused in words: SQLite would take it for a database of its own."""
+    with pytest.raises(ConfigurationError, match="is not a file"):
+        open_store(place)

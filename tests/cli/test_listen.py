@@ -18,6 +18,7 @@ from yarl import URL
 from invsvc_async import ConfigurationError, events
 from invsvc_async.cli.app import run
 from invsvc_async.cli.commands.listen import Listener, listening, replayed
+from invsvc_async.events.verify import signature_of
 from tests.cli.conftest import child
 from tests.support.hostile import endless, once
 from tests.support.raw_server import RawServer, obliging
@@ -251,7 +252,7 @@ async def test_application_that_answers_byte_by_byte(stored, tmp_path, monkeypat
     """Each event has its time, the whole answer included."""
     monkeypatch.setattr("invsvc_async.cli.commands.listen.FORWARD_TIMEOUT", 0.2)
     async with RawServer(endless(b"HTTP/1.1 200 OK\r\nX: ", b"y", 0.05)) as application:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             failed = await again(listener_of(tmp_path, str(application.url)))
 
     assert failed == 3
@@ -304,7 +305,7 @@ def test_command_until_ctrl_c(tmp_path):
     running = child("listen", "--port", "0", "--shared-header", "X-K=v", cwd=tmp_path)
     said = running.stderr.readline()
     running.send_signal(signal.SIGINT)
-    _, rest = running.communicate(timeout=60)
+    _, rest = running.communicate(timeout=300)
 
     assert said.startswith("Listening on http://127.0.0.1:")
     assert (running.returncode, rest) == (0, "")
@@ -334,3 +335,47 @@ async def test_password_in_the_address_of_the_application(tmp_path, capfd):
     said = capfd.readouterr().err
     assert said.count("--replay") == 3
     assert "hush-hush" not in said
+
+
+@pytest.mark.parametrize(
+    ("body", "stored"), [(b'{"id": 1', {"body": '{"id": 1'}), (b"\xff\xfe", {"body_base64": "//4="})]
+)
+async def test_authentic_body_that_is_no_event(tmp_path, capsys, body, stored):
+    """It is stored and printed, because its sender does not send it again; a replay says what it is."""
+    listener = listener_of(tmp_path)
+    async with at(listener) as here, ClientSession() as session:
+        headers = {"Content-Type": "application/json", "X-Service-Signature": signature_of(body, b"s3cret")}
+        async with session.post(here, data=body, headers=headers) as answer:
+            assert answer.status == 202
+
+    [record] = stored_in(tmp_path)
+    assert stored.items() <= record.items()
+    assert record["unreadable"].startswith("The body is not an event")
+    assert capsys.readouterr().out.split("\t")[1:3] == ["unreadable", f"{len(body)} bytes"]
+    assert await again(listener) == 1
+    assert "could not be read" in capsys.readouterr().err
+
+
+async def test_secrets_in_files(service, tmp_path):
+    """They need not be on the command line, where others see them in the list of processes."""
+    (tmp_path / "secrets").write_text("another\ns3cret\n")
+    (tmp_path / "header").write_text(f"{SHARED.name}={SHARED.value}\n")
+    running = child(
+        "listen", "--port", "0", "--secret-file", "secrets", "--shared-header-file", "header", "--json",
+        cwd=tmp_path,
+    )  # fmt: skip
+    url = (await asyncio.to_thread(running.stderr.readline)).split()[2].rstrip(";")
+    resource = await service.deliver("invoice.created", url=url, headers=KEY)
+    signed = await service.deliver("sat.invoice.synced", url=url, secret="s3cret")
+    running.send_signal(signal.SIGINT)
+    await asyncio.to_thread(running.communicate, timeout=60)
+
+    assert (resource.statuses, signed.statuses) == ([200], [200])
+
+
+def test_secrets_file_that_is_no_text(tmp_path, capsys):
+    """Its content is in no error."""
+    (tmp_path / "secrets").write_bytes(b"hush\xff")
+
+    assert run(["listen", "--secret-file", str(tmp_path / "secrets")]) == 2
+    assert "hush" not in capsys.readouterr().err

@@ -113,7 +113,7 @@ def test_interruption_before_anything_was_sent(here):
         with silent.accept()[0] as connection:
             assert connection.recv(3) == b"GET"
             writing.send_signal(signal.SIGINT)
-            out, err = writing.communicate(timeout=60)
+            out, err = writing.communicate(timeout=300)
 
     assert (out, err) == ("", "interrupted; no write is in flight\n")
     assert writing.returncode in (1, 130)  # older typer: 1

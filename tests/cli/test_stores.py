@@ -297,7 +297,8 @@ async def test_report(stored, invsvc, tmp_path):
     for group in groups.values():
         if group["command"] is not None:
             assert f"  $ {group['command']}\n" in out
-            assert group["command"].startswith(f"invsvc {stored.kind} retry ")
+            step = "resolve" if group["verdict"] == "unknown" else "retry"
+        assert group["command"].startswith(f"invsvc {stored.kind} {step} ")
 
 
 async def test_watch(service, stored, tmp_path):
@@ -310,7 +311,7 @@ async def test_watch(service, stored, tmp_path):
     async with aiohttp.ClientSession() as browser, browser.get(urls["data_url"]) as answer:
         told = await answer.json()
     watching.send_signal(signal.SIGINT)
-    await asyncio.to_thread(watching.communicate, timeout=60)
+    await asyncio.to_thread(watching.communicate, timeout=300)
     assert (told["kind"], told["done"], told["total"]) == (stored.kind, 3, 4)
     assert told["verdicts"] == {"applied": 1, "refused": 1, "unknown": 1}
     assert sorted(group["verdict"] for group in told["groups"]) == ["refused", "unknown"]
@@ -473,7 +474,7 @@ async def test_retry_beside_the_process_that_did_it(service, empty, invsvc):
     async with client_of(service, journal=empty.place) as client:
         assert (await client.webhooks.update(hook, description="x").keyed("k").outcome()).applied is False
         assert (await invsvc("journal", "retry", empty.place, "k"))[0] == 0
-        async with client_of(service, journal=empty.place) as other, asyncio.timeout(60):
+        async with client_of(service, journal=empty.place) as other, asyncio.timeout(300):
             assert (await other.webhooks.update(hook, description="x").keyed("k").outcome()).applied
 
 
@@ -557,3 +558,64 @@ async def _check_beside(invsvc, kind, place, state):
         code, _, told = await invsvc(kind, *command)
         assert code not in (0, 2)
         assert "process" in " ".join(told.split())
+
+
+async def test_resolve(service, stored, invsvc):
+    """What a person found is the verdict, shown with who and why; what did not happen is done anew."""
+    why = ("--because", "seen in the dashboard", "--by", "ann")
+    code, out, _ = await invsvc(
+        stored.kind, "resolve", stored.place, "unknown", "--applied", "-", *why, "--json"
+    )
+    told = json.loads(out)
+    assert (code, told["key"], told["verdict"], told["by"]) == (0, "unknown", "applied", "ann")
+    assert told["because"] == "seen in the dashboard"
+    code, out, _ = await invsvc(stored.kind, "show", stored.place, "unknown", "--json")
+    shown = json.loads(out)
+    assert (code, shown["verdict"], shown["basis"]) == (0, "applied", "person")
+    assert shown["message"] == "ann found that it was applied: seen in the dashboard"
+    for key, words in (("unknown", "is final"), ("waiting", "was never sent"), ("none", "is not there")):
+        code, _, err = await invsvc(stored.kind, "resolve", stored.place, key, "--not-applied", *why)
+        assert (code, words in err) == (1, True), err
+    assert service.ledger.effects("sheets.save_mapping") == []
+
+
+async def test_resolve_as_not_applied(service, stored, invsvc):
+    """Then the next run sends it."""
+    code, out, _ = await invsvc(
+        stored.kind, "resolve", stored.place, "unknown", "--not-applied", "--because", "looked"
+    )
+    assert (code, "unknown: not applied: " in out) == (0, True)
+    code, out, _ = await invsvc(stored.kind, "report", stored.place, "--json")
+    groups = json.loads(out)["not_applied"]
+    assert {(each["verdict"], each["cause"]) for each in groups} >= {("not applied", "person")}
+    assert not any(each["verdict"] == "unknown" for each in groups)
+    if stored.kind != "journal":
+        assert (await invsvc(stored.kind, "retry", stored.place, "unknown"))[0] == 0
+    async with stored.client_of(service) as client:
+        await stored.write(client, client.sheets.save_mapping({"a": "private"}).keyed("unknown"))
+    assert len(service.ledger.effects("sheets.save_mapping")) == 1
+
+
+@pytest.mark.parametrize("given", [(), ("--applied", "x", "--not-applied")])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_resolve_without_a_clear_finding(invsvc, kind, given):
+    """It is misuse, and nothing is opened."""
+    code, _, err = await invsvc(kind, "resolve", "app.db", "k", "--because", "x", *given)
+    assert (code, "give either --applied or --not-applied" in err) == (2, True)
+    code, _, err = await invsvc(kind, "resolve", "app.db", "k", "--applied", "x")
+    assert (code, "--because" in err) == (2, True)
+
+
+async def test_explain_of_a_finding(service, tmp_path, invsvc):
+    """The outcome of a person's finding has no history to replay, which is no other verdict of the rules."""
+    service.script("sheets.save_mapping", "reset")
+    async with client_of(service, journal=tmp_path / "calls.db") as client:
+        await client.sheets.save_mapping({"a": "b"}).keyed("k").outcome()
+        resolved = await client.resolve("k", applied=True, because="looked", by="ann")
+    story = tmp_path / "story.json"
+    story.write_text(resolved.to_json())
+    code, out, err = await invsvc("explain", story)
+    assert (code, "verdict: applied - ann found that it was applied: looked" in out) == (0, True)
+    assert "it has no history" in err
+    code, out, _ = await invsvc("explain", story, "--json")
+    assert (code, json.loads(out)["same"]) == (0, True)

@@ -13,16 +13,18 @@ import sys
 
 import pytest
 
+from invsvc_async import Webhook
 from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.result import Result
 from invsvc_async.cli.app import COMMANDS, run
 from invsvc_async.cli.commands.report import show_groups
+from invsvc_async.cli.formatting import Sink
 from invsvc_async.cli.output import console, fail, note, print_facts, print_hanging, table
 from invsvc_async.cli.progress import progress
 from invsvc_async.cli.terminal_table import print_fields
 from invsvc_async.events import Delivery, SqliteStore
 from invsvc_async.reconcile.history import Verdict
-from tests.cli.conftest import ENVIRONMENT, Terminal, called, child, printed
+from tests.cli.conftest import ENVIRONMENT, Terminal, called, child, printed, screened
 
 pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
 
@@ -385,7 +387,7 @@ def test_ctrl_c_while_a_pipe_is_silent(here, words):
     with (here / "pipe").open("wb"):  # once it is open at both ends, it is being read
         running.send_signal(signal.SIGINT)
         try:
-            running.communicate(timeout=60)
+            running.communicate(timeout=300)
         finally:
             running.kill()
 
@@ -551,3 +553,17 @@ def test_error_as_text_again(invsvc, capsys):
 def test_dash_json_after_the_end_of_options(capsys, here):
     """After "--" the word is not an option."""
     assert called(capsys, "get", "nonsense", "--", "--json").err.startswith("invsvc: ")
+
+
+def test_csv_of_text_that_would_steer_the_terminal(capsys):
+    """On a terminal, control and bidi characters are shown as escapes; a file gets them as they are."""
+    text = "\x1b]0;owned\x07\u202e"
+
+    def listed():
+        Sink(form="csv", columns=["description"]).take(Webhook.from_dict({"id": "wh_1", "description": text}))
+
+    shown = screened(listed)
+    listed()
+
+    assert shown.splitlines() == ["description", r"\x1b]0;owned\x07\u202e"]
+    assert capsys.readouterr().out.splitlines() == ["description", text]

@@ -75,7 +75,7 @@ def test_interruption():
     )
     child.stdout.readline()
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=300)
 
     assert out == "cancelled\n"
     assert err.splitlines()[-1] == "KeyboardInterrupt"

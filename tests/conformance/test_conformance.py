@@ -198,3 +198,69 @@ def test_client_that_blames_strangers(judged, tmp_path):
     assert (code, told["exit_code"], told["duplicates"], told["unreported"]) == (1, 0, 0, 0)
     assert sorted(told["contradicted"]) == ["pair-0.1", "three-0.1", "three-0.2"]
     assert all("nobody else" in why for why in told["contradicted"].values())
+
+
+IN_PART = (
+    "import json, os\n"
+    "for line in open(os.environ['INVSVC_WRITES']):\n"
+    "    said = {'key': json.loads(line)['key'], 'verdict': 'unknown', 'basis': 'none', 'cause': 'in part'}\n"
+    "    print(json.dumps(said), flush=True)\n"
+)
+
+
+def test_client_that_gives_false_reasons(judged):
+    """A client may leave reasons out; those that it gives are judged."""
+    code, told = judged("-c", IN_PART, writes=8)
+
+    assert (code, told["wrong"], told["false_reasons"], told["unknown"]) == (1, 8, 8, 8)
+    assert set(told["contradicted"].values()) == {"told as stored in part, and it never was"}
+
+
+def test_reasons_that_are_read():
+    """Basis, cause and duplicates of a line are kept; a line without any has no reason."""
+    work = tasks(made_up(3, 1), home="team_1")
+    keys = [line["key"] for line, _ in work]
+    lines = [
+        {"key": keys[0], "verdict": "applied", "id": "wh_1", "basis": "match", "duplicates": ["wh_2"]},
+        {"key": keys[1], "verdict": "not_applied", "cause": "overtaken"},
+        {"key": keys[2], "verdict": "applied"},
+    ]
+    reports, _ = read_reports([json.dumps(line).encode() for line in lines], work)
+
+    first, second, third = (report.told for report in reports)
+    assert (first.basis, first.made, first.duplicates) == ("match", "wh_1", ("wh_2",))
+    assert (second.verdict, second.basis, second.cause) == (Verdict.NOT_APPLIED, None, "overtaken")
+    assert third is None
+
+
+def test_service_that_stores_in_its_own_way(judged, tmp_path):
+    """``--stores`` is how the service of the run stores."""
+    program = tmp_path / "client.py"
+    program.write_text(STORED)
+    code, told = judged(program, writes=16, faults="none", options=("--stores", "words=folded"))
+    assert (code, told["unknown_reasons"]) == (1, {"": 15, "dunning": 1})
+
+
+STORED = """
+import json, os, urllib.request
+done = False
+for line in open(os.environ["INVSVC_WRITES"]):
+    write = json.loads(line)
+    said = {"key": write["key"], "verdict": "unknown", "reason": ""}
+    if write["operation"] == "journeys.update" and not done:
+        done = True
+        body = json.dumps({"name": "DUNNING"}).encode()
+        request = urllib.request.Request(
+            os.environ["INVSVC_BASE_URL"] + write["path"], body, method="PUT",
+            headers={"Authorization": "Bearer " + os.environ["INVSVC_API_KEY"]},
+        )
+        with urllib.request.urlopen(request) as answer:
+            said["reason"] = json.load(answer)["data"]["name"]
+    print(json.dumps(said), flush=True)
+"""
+
+
+def test_plan_that_is_not_one(capsys):
+    """A plan that cannot be parsed is a misuse."""
+    assert run(["conformance", "--stores", "words=nfd", "--", "true"]) == 2
+    assert "nfd is not among" in capsys.readouterr().err

@@ -5,7 +5,9 @@ import itertools
 import attrs
 import pytest
 
-from invsvc_async.conformance.judge import Asked, Report, canonical, judge, sender_of
+from invsvc_async.conformance.judge import judge
+from invsvc_async.conformance.reasons import Told
+from invsvc_async.conformance.reports import Asked, Report, canonical, sender_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator import Entry
 
@@ -336,3 +338,53 @@ def test_bodies_spelt_otherwise():
     """Order of keys, and 1 or 1.0, make no other write."""
     assert canonical({"a": 1, "b": [True, {"x": 1.0}]}) == canonical({"b": [True, {"x": 1}], "a": 1.0})
     assert canonical({"a": True}) != canonical({"a": 1})
+
+
+def test_true_verdict_for_a_false_reason():
+    """A write that did not happen, told as overtaken, is wrong if no newer one had arrived."""
+    told = Told(verdict=Verdict.NOT_APPLIED, basis="never sent", cause="overtaken")
+    first = report(Verdict.NOT_APPLIED, told=told)
+    newer = report(Verdict.APPLIED, body=JUNE, key="b")
+
+    judged = judge([first, newer], [entry(body=JUNE)], {})
+    assert (judged.wrong, judged.false_reasons) == ((), 0)
+
+    judged = judge([newer, first], [entry(body=JUNE)], {})
+    assert [each.report.key for each in judged.wrong] == ["a"]
+    assert judged.false_reasons == 1
+
+
+def test_false_verdict_and_false_reason():
+    """A verdict that is false counts as that alone."""
+    told = Told(verdict=Verdict.NOT_APPLIED, basis="never sent", cause="never left")
+    judged = judge([report(Verdict.NOT_APPLIED, told=told)], [entry()], {})
+    assert (len(judged.wrong), judged.false_reasons) == (1, 0)
+
+
+def test_reason_that_is_not_known():
+    """A client of anybody may give any reason; one that nobody can check is wrong."""
+    told = Told(verdict=Verdict.UNKNOWN, cause="bad luck")
+    (why,) = whys([report(Verdict.UNKNOWN, told=told)], []).values()
+    assert "'bad luck' has no condition" in why
+
+
+def test_reasons_of_equal_writes():
+    """Of equal writes whose requests name no sender, nobody knows which arrived."""
+    told = Told(verdict=Verdict.NOT_APPLIED, basis="never sent", cause="never left")
+    reports = [report(Verdict.APPLIED), report(Verdict.NOT_APPLIED, key="b", told=told)]
+    assert judge(reports, [entry()], {}).wrong == ()
+
+
+def test_applied_in_part():
+    """A write of which a part was stored is not applied, and may be repeated."""
+    body = {"name": "May", "description": "new"}
+    part, whole = entry(body=body), entry(body=body, at=2.0)
+    part.stored, part.fields = "in part", {"name": "May"}
+    before = {"jrn_1": {"name": "April", "description": "old"}}
+
+    judged = judge([report(Verdict.APPLIED, body=body)], [part], before)
+    assert [each.why for each in judged.wrong] == ["reported applied, but the ledger shows only a part of it"]
+
+    judged = judge([report(Verdict.APPLIED, body=body)], [part, whole], before)
+    assert (judged.wrong, judged.duplicates) == ((), 0)
+    assert judge([report(Verdict.UNKNOWN, body=body)], [part], before).wrong == ()

@@ -59,3 +59,16 @@ async def test_service_whose_user_has_gone():
         except aiohttp.ClientConnectorError:
             return
     raise AssertionError("it still answers")
+
+
+async def test_service_that_stores_in_its_own_way():
+    """The plan says how the service stores, and the ledger what it stored; times are plain numbers."""
+    plan = Plan(seed=1, faults="none", stores="words=trimmed", journeys=PLAN.journeys, teams=PLAN.teams)
+    async with embedded(plan) as service:
+        await update(service, " June ")
+        told = await service.tell()
+
+    (entry,) = told.ledger
+    assert (entry.stored, entry.fields) == ("other words", {"name": "June"})
+    assert isinstance(entry.received_at, float)
+    assert isinstance(entry.applied_at, float)

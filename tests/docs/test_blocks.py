@@ -90,7 +90,7 @@ def test_settings_file(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("INVSVC_API_KEY", "token")
 
-    client = Client.from_env()
+    client = Client.from_env(profile="test")
 
     assert client._view.names.limit == "per_page"
     assert client._view.reconcile.settle_after_loss == 30.0

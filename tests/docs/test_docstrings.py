@@ -38,6 +38,7 @@ LOCAL = {
     "with_options",
     "write_from",
     "outcome_of",
+    "resolve",
     "forget",
     "prune",
     "settle",

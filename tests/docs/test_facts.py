@@ -76,12 +76,22 @@ def test_table_of_writes_is_what_the_walker_meets() -> None:
     assert met["teams.create"]
 
 
+def window_after_a_500(policy):
+    """Return how long a 500 to an update is settled, by the rules."""
+    intent = Intent(
+        key="k", operation="journeys.update", path={"id": "jrn_1"}, body={}, policy=policy,
+        scope=Scope(base_url="https://h.example/v2"),
+    )  # fmt: skip
+    return Known(BY_NAME["journeys.update"], intent, ()).window_of("short")
+
+
 def test_times_of_the_promises() -> None:
     """The page tells the defaults of the policy."""
     policy = ReconcilePolicy()
 
     for words in (
-        f"| {policy.settle_after_error:g} s | `settle_after_error` |", f"| {policy.settle_after_loss:g} s | `settle_after_loss` |",
+        f"| {window_after_a_500(policy):g} s, because reads may lag", f"| {policy.settle_after_loss:g} s | `settle_after_loss` |",
+        f"with `reads_lag=0`, {window_after_a_500(attrs.evolve(policy, reads_lag=0.0)):g} s |",
         f"`deadline` ({policy.deadline:g} s)", f"`clock_slack` ({policy.clock_slack:g} s)", f"at most {PROOF_LASTS:g} seconds old",
     ):  # fmt: skip
         assert words in PROMISES

@@ -333,7 +333,7 @@ async def test_file_that_is_written(settings, monkeypatch):
     here, _ = settings
     code = await asyncio.to_thread(run, ["doctor", "--journey", "jrn_1", "--write", "default"])
     monkeypatch.delenv("INVSVC_BASE_URL")
-    async with Client.from_env() as client:
+    async with Client.from_env(profile="default") as client:
         items = await client.invoices.egress(limit=5).collect()
 
     assert code == 0

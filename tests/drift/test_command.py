@@ -195,7 +195,7 @@ def test_ctrl_c(invsvc, served, mine, here):  # noqa: F811
         pass
 
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=300)
 
     assert (running.returncode, out) == (130, "")
     assert "Traceback" not in err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase, settings
 
-from tests.batch.conftest import client  # noqa: F401 - pytest finds it by name
+from tests.batch.conftest import client, silence_of  # noqa: F401 - pytest finds the first by name
 from tests.durable.stores import KINDS
 from tests.support.database import database
 
@@ -15,8 +15,12 @@ settings.register_profile("mutants", phases=(Phase.explicit, Phase.reuse, Phase.
 
 @pytest.fixture
 def shared(request):
-    """Return the address of a shared journal for this test; a silent process counts as dead after 1 s."""
-    return database().at(journal=f"t{abs(hash(request.node.nodeid))}", silence=1)
+    """
+    Return the address of a shared journal for this test.
+
+    No process counts as dead on a busy machine, unless the test is marked with ``silence``.
+    """
+    return database().at(journal=f"t{abs(hash(request.node.nodeid))}", silence=silence_of(request))
 
 
 @pytest.fixture(params=KINDS)

@@ -1,11 +1,13 @@
 """
 Wrong lines of the durable store, of outboxes and of keyed writes, each of which a test must notice.
 
-    python -m tests.durable.mutants [stores | keys [PART OF A NAME …]]
+    python -m tests.durable.mutants [stores | keys | resolve | others [PART OF A NAME …]]
 
 Each runs on a copy of the package.  Those of stores run against the stories of one store, then against those
 of outboxes.  For keys there is one or more for each guard: the claim, the fence, the waits, reading before a
-second send, conflicts, namespaces, forgotten keys, replays, secrets, and a store that is away.
+second send, conflicts, namespaces, forgotten keys, replays, secrets, and a store that is away.  Those of
+``resolve`` take back what refuses a person's finding, or what follows from it.  The others are lines of
+batches, receivers, traces and commands whose values only the test beside each shows.
 """
 
 from __future__ import annotations
@@ -26,11 +28,20 @@ if TYPE_CHECKING:
     from tests.support.mutation import Mutant
 
 STORIES = [
-    f"tests/durable/test_{name}.py" for name in ("stores", "leases", "counts", "model", "lost_replies")
+    f"tests/durable/test_{name}.py"
+    for name in ("stores", "leases", "counts", "model", "lost_replies", "flags")
 ]
+OTHERS = [
+    "tests/batch/test_circuit_breaker.py", "tests/batch/test_restored_states.py", "tests/cli/test_events.py",
+    "tests/events/receiving/test_refusal_by_head.py", "tests/events/stores/test_standing.py",
+    "tests/outbox/test_unfit_among_others.py", "tests/test_tracing_values.py",
+]  # fmt: skip
+KEYS = ("key_claims", "keys", "queued_keys", "key_clocks", "key_tags", "key_teams")
 TESTS = {  # by the list of mutants: workers, and what they run
     "stores": (("0", ["--hypothesis-profile=mutants", *STORIES]), ("4", ["tests/outbox"])),
-    "keys": (("0", ["tests/durable/test_key_claims.py", "tests/durable/test_keys.py"]),),
+    "keys": (("0", [f"tests/durable/test_{name}.py" for name in KEYS]),),
+    "resolve": (("0", [f"tests/{name}/test_resolve.py" for name in ("durable", "batch", "outbox")]),),
+    "others": (("0", OTHERS),),
 }
 
 

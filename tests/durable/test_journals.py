@@ -13,6 +13,7 @@ from tests.durable.test_shared_journal import recovered
 from tests.durable.writing import cut_off
 
 
+@pytest.mark.silence(1)
 async def test_write_of_a_killed_process_is_settled_by_the_next(service, address):
     """What it had in flight is found out by reading, once it counts as dead; and nothing is sent again."""
     patient = address if "silence" not in str(address) else address.replace("silence=1", "silence=3")
@@ -30,6 +31,7 @@ async def test_write_of_a_killed_process_is_settled_by_the_next(service, address
     assert len(service.ledger.effects("webhooks.create")) == service.arrivals("webhooks.create") == 1
 
 
+@pytest.mark.silence(1)
 async def test_verdict_that_nobody_has_had(service, address):
     """
     It was stored before the process died; another one gives it, once, without a request, and the secret is lost.

@@ -426,7 +426,7 @@ async def test_resume_while_another_process_does_the_write_anew(service, shared,
         await service.arrived("webhooks.create")
         keys, waiting = (each._view.session.writes.journal.keys for each in (one, other))
         [name] = keys._turns
-        intent = await keys._intent((await keys.claims.look(name)).entry)
+        intent = await keys.intent_in((await keys.claims.look(name)).entry)
 
         async def until_done_anew(_found):
             waits.set()
@@ -603,6 +603,7 @@ async def test_what_another_client_has_settled(service, shared, settles):
         assert one.unsettled == ()
 
 
+@pytest.mark.silence(1)
 @pytest.mark.one_python
 @pytest.mark.parametrize("where", ["before the verdict", "after the verdict"])
 async def test_killed_process(service, shared, where):
@@ -617,6 +618,7 @@ async def test_killed_process(service, shared, where):
     assert service.arrivals("webhooks.create") == 1
 
 
+@pytest.mark.silence(1)
 @pytest.mark.one_python
 @pytest.mark.parametrize("where", ["before the socket", "before the verdict"])
 async def test_stopped_process_that_wakes_up(service, shared, where):
@@ -634,6 +636,7 @@ async def test_stopped_process_that_wakes_up(service, shared, where):
     assert len(service.ledger.effects("webhooks.create")) == 1
 
 
+@pytest.mark.silence(1)
 async def test_recover_settles_what_a_killed_process_left(service, shared):
     """Without a run of its key, too; a later run returns the verdict."""
     service.script("webhooks.create", "apply, then hang")
@@ -811,7 +814,7 @@ async def retry(client, address, key):
 @pytest.mark.parametrize("knows", ["the clock", "nothing"])
 async def test_database_that_is_put_back_under_a_client(service, shared, knows):
     """The next write is not sent: the copy may lack its key. Those that it has are replayed."""
-    journal = shared.replace("silence=1", "silence=60")  # no sign of life finds it before
+    journal = shared  # no sign of life finds it before
     async with client_of(service, journal=journal) as client:
         await create(client, "before", url="https://b.example/")
         journal = client._view.session.writes.journal

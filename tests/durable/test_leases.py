@@ -328,3 +328,96 @@ async def test_members(store, lane, clock):
     await store.rows("UPDATE {s}members SET seen = seen - 200000")
     await looks_on.forget_the_dead()
     assert await numbers(store, "SELECT count(*) FROM {s}members") == [1]  # whose lane nobody has taken yet
+
+
+# --- the database's clock
+
+
+async def set_back(store, seconds=3600):
+    """Let all signs of life be as if the database's clock had been set back since."""
+    await store.rows("UPDATE {s}members SET seen = seen + {arg 1 float8}", float(seconds))
+
+
+@pytest.mark.parametrize("seconds", [45, 3600, 7200])
+async def test_clock_that_is_set_back_after_a_process_died(store, lane, clock, seconds):
+    """Its lane is taken once its sign has been the same for as long as silence may last, not hours later."""
+    await store.rows("UPDATE {s}members SET seen = seen + 3600")  # it gave a sign just now
+    await set_back(store, seconds + store.silence)
+    other = Leases(store, clock)
+    await other.beat()
+    assert other.living == 2
+    clock.time += store.silence - 1
+    await other.beat()
+    assert await other.take(1) == []
+    clock.time += 1
+    assert await other.beat() == 1
+    (taken,) = await other.take(1)
+    assert (taken.number, taken.was_free) == (lane.number, False)
+    assert await numbers(store, "SELECT owner FROM {s}lanes") == [taken.token]
+
+
+async def test_clock_that_is_set_back_while_a_process_lives(store, lane, clock):
+    """It changes its sign, so nobody takes its lane, however often the clock is set back."""
+    await store.rows("UPDATE {s}lanes SET owner = NULL")
+    living, other = Leases(store, clock), Leases(store, clock)
+    await living.beat()
+    (mine,) = await living.take(1)
+    for _ in range(8):
+        await set_back(store)
+        await other.beat()
+        clock.time += store.silence / 2
+        await living.beat()
+        await other.beat()
+        assert await other.take(1) == []
+    assert mine.until > clock.now()
+    assert [*living.lanes.values()] == [mine]
+
+
+async def test_sign_of_life_that_is_given_when_it_is_about_to_count_as_old(store, lane, clock):
+    """What counts is whether it is the same when it is made old, not when it was looked at."""
+    await store.rows("UPDATE {s}lanes SET owner = NULL")
+    living, other = Leases(store, clock), Leases(store, clock)
+    await living.beat()
+    (mine,) = await living.take(1)
+    await set_back(store)
+    await other.beat()
+    clock.time += store.silence
+    await set_back(store, 1.0)  # as a sign given later, by the clock of before
+    await other.beat()
+    assert await other.take(1) == []
+    clock.time += store.silence - 1
+    await other.beat()
+    assert await other.take(1) == []
+    assert not mine.lost
+
+
+async def test_silence_of_the_process_that_gave_the_sign(store, lane, clock):
+    """If that is longer than one's own, it counts."""
+    await set_back(store, 3 * 3600)
+    await store.rows("UPDATE {s}members SET silence = {arg 1 float8}", 4 * store.silence)
+    other = Leases(store, clock)
+    await other.beat()
+    clock.time += 3 * store.silence
+    await other.beat()
+    assert await other.take(1) == []
+    clock.time += store.silence
+    await other.beat()
+    assert len(await other.take(1)) == 1
+
+
+async def test_clock_that_is_set_forward(store, lane, clock):
+    """A process that lives loses its lane as one that was silent does: what it stores then is refused."""
+    await store.rows("UPDATE {s}lanes SET owner = NULL")
+    (entry,) = await fill(store, "k")
+    living, other = Leases(store, clock), Leases(store, clock)
+    await living.beat()
+    (mine,) = await living.take(1)
+    await set_back(store, -3600)
+    await other.beat()
+    (taken,) = await other.take(1)
+    assert not taken.was_free  # so what may have been sent is waited for
+    entry.state = State.SENDING
+    with pytest.raises(LostLaneError):
+        await mine.put(entry)
+    await living.beat()
+    assert mine.lost

@@ -35,6 +35,7 @@ async def rows_of(client):
     return await client._view.session.writes.journal._store.rows("SELECT * FROM {s}entries")
 
 
+@pytest.mark.silence(1)
 @pytest.mark.one_python
 async def test_process_that_was_stopped_before_its_send_does_not_send(service, shared):
     """Stopped between the journal and the socket, and taken over meanwhile, it wakes up and sends nothing."""
@@ -80,6 +81,7 @@ async def test_write_of_a_living_process_is_left_to_it(service, shared):
         await until_no(lambda: rows_of(second))
 
 
+@pytest.mark.silence(1)
 @pytest.mark.parametrize("failure", [OSError, asyncio.CancelledError])
 async def test_recovering_gives_the_outcomes(service, shared, failure):
     """In the background, what a dead process left is settled and handed over; what fails to take it gets it again."""
@@ -97,7 +99,7 @@ async def test_recovering_gives_the_outcomes(service, shared, failure):
     async with (
         client_of(service, journal=shared) as client,
         client.recovering(every=0.1, on_outcome=take),
-        asyncio.timeout(60),
+        asyncio.timeout(300),
     ):
         await both.wait()
     assert taken == [Verdict.APPLIED] * 2
@@ -113,7 +115,7 @@ async def test_recovering_that_ends_as_its_database_fails(service, shared, monke
         async with client_of(service, journal=shared) as client, client.recovering(every=3600):
             await begun.wait()
 
-    done, _ = await asyncio.wait([asyncio.create_task(recover())], timeout=30)
+    done, _ = await asyncio.wait([asyncio.create_task(recover())], timeout=300)
     assert done
 
 
@@ -167,6 +169,7 @@ async def test_recovery_that_is_cut_off_between_its_transactions(service, shared
     assert outcome.verdict is Verdict.APPLIED
 
 
+@pytest.mark.silence(1)
 @pytest.mark.one_python
 async def test_move_whose_reply_is_lost(service, shared, monkeypatch):
     """What was moved is settled, and its sender is not taken for gone: it may only have been stopped."""
@@ -255,7 +258,7 @@ async def test_database_that_goes_away_before_a_send(service, shared, lease):
             if lease == "expired":
                 journal._leases.until = 0.0
             with pytest.raises(JournalError, match=r"is away .*was not sent now") as caught:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(300):
                     await client.webhooks.create(**HOOK)
     assert "hunter2" not in str(caught.value)
     assert service.arrivals("webhooks.create") == 0
@@ -320,7 +323,7 @@ async def test_closing_that_is_cancelled(service, shared, monkeypatch):
 
 async def test_closing_that_is_cancelled_at_once(service, shared):
     """What the process has left open is another's, though its silence would last for an hour."""
-    shared = shared.replace("silence=1", "silence=3600")
+    shared = shared.replace("silence=60", "silence=3600")
     hook = service.seed_webhook().id
     service.script("webhooks.update", "apply, then hang")
     client = client_of(service, journal=shared)

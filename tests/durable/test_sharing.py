@@ -151,6 +151,7 @@ async def has_workers(batch, number):
 async def test_worker_that_listens_on_a_connection_that_ends(service, client, address, monkeypatch):
     """It listens on another one, and meanwhile looks for work by itself."""
     monkeypatch.setattr("invsvc_async.durable.postgres_store._RECONNECT", 0.2)
+    address = address.replace("silence=1", f"silence={LONG}")
     async with Batch.open(address, client, **SECRETS) as batch:
         running = asyncio.create_task(work(batch))
         listening = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
@@ -172,7 +173,7 @@ async def test_listening_that_is_cancelled_as_its_connection_ends(monkeypatch, t
         listening = asyncio.create_task(store.hear(heard.append))
         await until(lambda: asyncio.sleep(0, heard))
         listening.cancel()
-        ended, _ = await asyncio.wait([listening], timeout=30)
+        ended, _ = await asyncio.wait([listening], timeout=300)
         assert ended
         assert heard == [""]
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from msgspec.structs import replace
 
 from invsvc_async.client import options_of
-from invsvc_async.durable.entries import NOT_APPLIED
+from invsvc_async.durable.entries import NOT_APPLIED, Entries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import SEEN, Leases, _take
+from invsvc_async.durable.restored import place_of
 from invsvc_async.durable.scripts import FIND_OLD, drop, keep_verdicts, prune, reopen, take_verdicts
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.tables import Opening
@@ -230,12 +232,50 @@ async def test_pruning(store, lane):
     assert await unheard(store) == []
 
 
+async def test_time_of_a_verdict(store, lane):
+    """In a database it is the server's, whatever the clock of the process says, and it stays as it was first."""
+    (entry,) = await fill(store, "one")
+    entry.state, entry.verdict, entry.outcome, entry.done_at = State.DONE, "refused", "{}", 1000
+    await lane.put(entry)
+    [(first,)] = await store.rows("SELECT done_at FROM {s}entries")
+    await lane.put(entry)  # as if the reply to the first one was lost
+    assert await numbers(store, "SELECT done_at FROM {s}entries") == [first]
+    if isinstance(store, SqliteStore):
+        assert first == 1000
+        return
+    [(now,)] = await store.rows("SELECT {now}")
+    assert 0 <= now * 1000 - first < 600_000
+    other = replace(entry, outcome='{"why":"another"}')
+    with pytest.raises(LostLaneError):
+        await lane.put(other)
+
+
+async def test_age_by_the_clock_of_the_store(store, lane, monkeypatch):
+    """A machine that is 100 days ahead prunes nothing of yesterday."""
+    (entry,) = await fill(store, "one")
+    await end(lane, entry)
+    await store.rows("UPDATE {s}entries SET done_at = CAST({now} * 1000 AS bigint)")
+    ahead = time.time() + 100 * 86_400
+    monkeypatch.setattr(time, "time", lambda: ahead)
+    entries = Entries(store)
+    assert await entries.prune(await entries.ago(86_400), unacknowledged=True) == 0
+    assert await entries.prune(await entries.ago(-60), unacknowledged=True) == 1
+
+
+async def test_place(store):
+    """It names all that tells a database that was copied or restored from the original."""
+    if isinstance(store, SqliteStore):
+        pytest.skip("the file beside a file shows it")
+    assert sorted(await store.run(place_of)) == ["database", "entries", "system", "timeline"]
+
+
 async def test_pruned_state(store, lane):
     """The state that a deleted write left is emptied, unless a later write has left another."""
     first, second = await fill(store, "one", "two")
     for entry in (first, second):
         entry.state, entry.verdict, entry.done_at = State.DONE, "applied", 1000
         await lane.put(entry, Left("thing", state="{}"))
+        await store.rows("UPDATE {s}entries SET done_at = 1000 WHERE seq = $1", entry.seq)
         await store.run(lambda entry=entry: prune(5000, [entry.seq], unacknowledged=True, gone=set()))
         states = await numbers(store, "SELECT count(*) FROM {s}states WHERE state IS NOT NULL")
         assert states == [0]

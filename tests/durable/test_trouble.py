@@ -6,6 +6,7 @@ import asyncio
 import logging
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
 from invsvc_async import JournalError
@@ -143,15 +144,38 @@ async def test_tables_of_another_version(name, owner, version, reading):
 
 
 async def test_database_that_is_read_only(role, name, owner):
-    """As a standby is: a worker is refused before anything is sent, and a report is made."""
+    """A worker is refused before anything is sent, in words of what makes it so, and a report is made."""
     await made(name)
     await owner.execute(f"ALTER ROLE {role} SUPERUSER")
     await owner.execute(f"ALTER ROLE {role} SET default_transaction_read_only = on")
-    assert "the database is read-only" in await error_of(address_of(role, name))
+    words = await error_of(address_of(role, name))
+    assert "transactions are read-only here, by default_transaction_read_only" in words
+    assert "standby" not in words
     async with opened_batch(address_of(role, name), reading=True) as entries:
         assert (await summary_of(entries)).total == 0
-        with pytest.raises(JournalError, match="read-only, perhaps a standby"):
+        with pytest.raises(JournalError, match="default_transaction_read_only off") as refused:
             await entries.store.rows("INSERT INTO {s}facts VALUES ('a', 'b')")
+        assert "If the server is a standby" in str(refused.value)
+
+
+async def test_server_that_is_a_standby(name, monkeypatch):
+    """It is refused in words of that."""
+    await made(name)
+
+    class Standby(asyncpg.Connection):
+        async def fetchval(self, text, *values, **settings):
+            """Answer as a standby does."""
+            answers = {
+                "SHOW transaction_read_only": "SELECT 'on'",
+                "SELECT pg_is_in_recovery()": "SELECT true",
+            }
+            return await super().fetchval(answers.get(text, text), *values, **settings)
+
+    monkeypatch.setattr(postgres_pool, "_Connection", Standby)
+    words = await error_of(database().journal(name))
+    assert (
+        "the server is a standby, which is read-only. Nothing was stored. Use the primary's address." in words
+    )
 
 
 async def test_stricter_isolation_by_default(name, owner):

@@ -7,15 +7,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from invsvc_async.events import Delivery, SharedHeader
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from invsvc_async.events import SqliteStore
+    from invsvc_async.events.receiving.body_room import BodyRoom
 
 T = TypeVar("T")
 
@@ -29,6 +31,7 @@ RESOURCE_TYPES = (
     "receipt.updated", "receipt.completed", "receipt.deleted", "customer.created", "customer.updated",
     "customer.deleted", "service.created", "service.updated", "service.deleted",
 )  # fmt: skip
+MADE_AT = 4_000_000_000  # in 2096: a receiver refuses old signed events
 SIGNED_TYPES = ("sat.invoice.synced", "invoice_batch.completed")
 
 SAT_DATA = {
@@ -94,7 +97,7 @@ VERSIONS = {"v1": v1, "v1.1": v11, "v2": v2}
 def signed_body(name: str, *, number: int = 1, **more: Any) -> dict[str, Any]:
     """Return a body of one of the signed families."""
     details = SAT_DATA if name == "sat.invoice.synced" else BATCH_DATA
-    body = {"id": f"evt_{number:016x}", "event": name, "created_at": 1_780_000_000, "data": details}
+    body = {"id": f"evt_{number:016x}", "event": name, "created_at": MADE_AT, "data": details}
     return _without(body | more)
 
 
@@ -135,3 +138,17 @@ def _without(body: dict[str, Any]) -> dict[str, Any]:
 async def on_thread(store: SqliteStore, act: Callable[[sqlite3.Connection], T]) -> T:
     """Run *act* on the thread that writes to the file of *store*."""
     return await (await store._opened()).writer.act(act)
+
+
+@contextmanager
+def filled(room: BodyRoom, *, but_for: int = 0) -> Iterator[None]:
+    """Fill *room* with whole bodies, but for so many bytes of the large ones, until the block ends."""
+    largest = room.size // 64
+    with ExitStack() as held:
+        of_small, of_large = room.size // 4, room.size - room.size // 4 - but_for
+        for size, part in ((largest // 16, of_small), (largest, of_large)):
+            for start in range(0, part, size):
+                body = held.enter_context(room.body(size))
+                assert body.add(b"x" * min(size, part - start))
+                assert body.whole() is not None
+        yield

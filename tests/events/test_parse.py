@@ -170,7 +170,7 @@ def test_sat_body() -> None:
 
     assert isinstance(event, events.SatInvoiceSynced)
     assert (event.id, event.dedupe_key) == ("evt_0000000000000001",) * 2
-    assert event.created_at == datetime(2026, 5, 28, 20, 26, 40, tzinfo=UTC)
+    assert event.created_at == datetime(2096, 10, 2, 7, 6, 40, tzinfo=UTC)
     assert event.data.issue_date == datetime(2026, 5, 1, 12, 33, 12)  # noqa: DTZ001 - naive is the point
     assert event.data.total == Decimal("11600.57")
     assert event.data.issuer.rfc == "AAA010101AAA"

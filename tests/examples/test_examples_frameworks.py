@@ -31,7 +31,7 @@ async def asgi(name):
 @asynccontextmanager
 async def process(command):
     pytest.importorskip(command.split()[0])
-    async with served(command) as (_, address), httpx.AsyncClient(base_url=address, timeout=30) as browser:
+    async with served(command) as (_, address), httpx.AsyncClient(base_url=address, timeout=300) as browser:
         yield browser
 
 
@@ -114,7 +114,7 @@ async def status_of(browser, path):
 
 async def found(tables, text):
     """Wait for a row of *text*, and return its first column."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while (value := await tables.fetchval(text)) is None:  # noqa: ASYNC110 - other tasks insert it
             await asyncio.sleep(0.02)
     return value
@@ -144,7 +144,7 @@ async def test_fastapi_request_cancelled_in_flight(service, address, monkeypatch
     app = fastapi_app.create_app()
     async with opened.running():
         request = asyncio.create_task(app(scope, nothing_more, taken))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             while not service.arrivals("journeys.update"):  # noqa: ASYNC110 - the service runs on another thread
                 await asyncio.sleep(0.005)
         request.cancel()

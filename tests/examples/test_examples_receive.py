@@ -54,7 +54,7 @@ async def test_receiver(framework, tmp_path, monkeypatch):
 
 async def serving(browser):
     """Wait until the server answers."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while True:
             try:
                 await browser.get("/")
@@ -68,7 +68,7 @@ async def handled(path):
     """Wait until the one event in the store at *path* is handled."""
     store = open_store(path)
     await store.open()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not await store.events(state="handled"):  # noqa: ASYNC110 - another process handles it
             await asyncio.sleep(0.05)
     await store.close()

@@ -29,7 +29,7 @@ async def test_outbox_in_the_thread(service, address):
 
 
 async def verdict_of(opened):
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         return (await opened.outbox.wait("ana")).verdict
 
 

@@ -473,8 +473,24 @@ async def test_note_that_cannot_be_read(note, client, tmp_path):
     assert target.read_text() == "rows\n"
 
 
-FORMULAS = ["=cmd()", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "-", "=", "+52 55 1234"]
-PLAIN = ["", "-5", "-1234567890.123456789", "1E+3", "-0.5e-7", "a=b", "a@b.example", " =1", "2026-01-01"]
+FORMULAS = [
+    "=cmd()",
+    "+1+1",
+    "-1+1",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "-",
+    "=",
+    "+52 55 1234",
+    " =1",
+    "  @a",
+    "\uff1dcmd()",
+    "\u3000\uff0b1",
+    "\uff20a",
+    "\uff0d1+1",
+]
+PLAIN = ["", "-5", "-1234567890.123456789", "1E+3", "-0.5e-7", "a=b", "a@b.example", " a", "2026-01-01"]
 
 
 @pytest.mark.parametrize("cell", FORMULAS + PLAIN)

@@ -54,6 +54,21 @@ def create_spelt(member: Member, _text: str) -> Any:
     return member.client.webhooks.create(url="HTTPS://A.example:443/new", events=EVENTS)
 
 
+def create_awkward(member: Member, _text: str) -> Any:
+    """Return a create of what the service stores in other words."""
+    return member.client.webhooks.create(url=f"{URL}?a=1&b=2", events=EVENTS, description="R&D")
+
+
+def rename_all(member: Member, text: str) -> Any:
+    """Return an update of two fields of the journey, which the service stores in other words."""
+    return member.client.journeys.update("j1", name=f"{text} & Co", description=f"R&D of {text}")
+
+
+def change_all(member: Member, text: str) -> Any:
+    """Return an update of two fields of the webhook, one of which the service stores in other words."""
+    return member.client.webhooks.update(HOOK, description=f"{text} & Co", status="inactive")
+
+
 KINDS: dict[str, Callable[[Member, str], Any]] = {
     "create": create,
     "rename": rename,
@@ -61,6 +76,9 @@ KINDS: dict[str, Callable[[Member, str], Any]] = {
     "remove": remove,
     "create elsewhere": create_elsewhere,
     "create spelt": create_spelt,
+    "create awkward": create_awkward,
+    "rename all": rename_all,
+    "change all": change_all,
 }
 
 

@@ -78,6 +78,7 @@ class Stage:
     loop: ScriptedLoop = attrs.field(init=False)
     service: Service = attrs.field(init=False)
     members: dict[str, Member] = attrs.field(factory=dict)
+    begun: dict[str, float] = attrs.field(factory=dict)  # by writer: when it was first awaited
     runs: dict[str, asyncio.Task[None]] = attrs.field(factory=dict)
     heard: list[Heard] = attrs.field(factory=list)
     wrong: list[str] = attrs.field(factory=list)  # broken while it is played
@@ -173,6 +174,7 @@ class Stage:
     ) -> Outcome[Any] | None:
         """Await an outcome and record it; ``None`` if the run was cancelled."""
         begun = self.loop.now
+        self.begun.setdefault(writer, begun)
         WRITER.set(writer)
         try:
             outcome = await awaiting

@@ -10,14 +10,19 @@ import contextlib
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
+from invsvc_async.conformance.reasons import Happened, Told, contradiction
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.simulator import Entry
 from tests.interleavings.loop import START
-from tests.interleavings.service import ATTEMPT, CONNECT, LONG
+from tests.interleavings.service import ATTEMPT, CONNECT, LONG, SHORT, thing_of
 from tests.support.virtual_time import HandClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.register import WriteRegister
     from tests.interleavings.execution import Heard, Member, Stage
     from tests.interleavings.service import Effect, Sent
@@ -34,6 +39,7 @@ def broken(stage: Stage) -> list[str]:
     found += _once(stage)
     for heard in stage.heard:
         found += _true(stage, heard)
+        found += _reasoned(stage, heard)
     found += _in_order(stage)
     found += _apart(stage)
     found += _kept(stage)
@@ -95,14 +101,16 @@ def _once(stage: Stage) -> Iterator[str]:
         return
     service = stage.service
     for writer in {sent.writer for sent in service.sends}:
-        count = sum(effect.writer == writer for effect in service.effects)
+        count = sum(effect.writer == writer and effect.stored != "in part" for effect in service.effects)
         if count > 1:
             yield f"3: {writer} took effect {count} times"
     for number, sent in enumerate(service.sends):
         for before in service.sends[:number]:
             if before.writer != sent.writer:
                 continue
-            if before.effect_at is not None and before.effect_at <= sent.started and _landed(stage, before):
+            in_part = before.fate.stored == "in part"
+            has_landed = before.effect_at is not None and before.effect_at <= sent.started
+            if has_landed and not in_part and _landed(stage, before):
                 yield f"1: {sent.writer} was sent again at {_at(sent.started)} after it took effect"
             over = (before.ended or before.started) + before.fate.window
             if before.fate.window and sent.started < over - TIE:
@@ -144,6 +152,68 @@ def _true(stage: Stage, heard: Heard) -> Iterator[str]:
                 yield f"9: {who} is superseded, and no stranger acted: {heard.outcome.message}"
 
 
+def _reasoned(stage: Stage, heard: Heard) -> Iterator[str]:
+    """Rule 22: the reason is true, too."""
+    told = Told.of(heard.outcome, at=heard.at)
+    if stage.scene.rivals:  # no client can tell its own webhook from an equal one
+        told = attrs.evolve(told, duplicates=None)
+    if (why := contradiction(told, happened_to(stage, heard))) is not None:
+        evidence = heard.outcome.evidence
+        yield (
+            f"22: {heard.writer} ({heard.how} by {heard.client}, at {_at(heard.at)}) is {heard.verdict}, "
+            f"{evidence.basis}, {evidence.cause}: {why}: {heard.outcome.message}"
+        )
+
+
+def happened_to(stage: Stage, heard: Heard) -> Happened:
+    """Return what the service's ledger has about the write that *heard* is about."""
+    service, intent = stage.service, heard.outcome.started_as
+    sends = [(number, sent) for number, sent in enumerate(service.sends) if sent.started <= heard.at]
+    own = [(number, sent) for number, sent in sends if sent.writer == heard.writer]
+    thing = own[0][1].thing if own else _thing(intent)
+    beside = [each for each in service.effects if each.thing == thing and each.writer != heard.writer]
+    strange = [each.at for each in beside if _is_strange(stage, heard, each)]
+    since = own[0][1].started if own else heard.begun
+    history = service.states.get(thing, [])
+    return Happened(
+        sends=[entry_of(stage, number, sent) for number, sent in own],
+        newer=[
+            sent.started for _, sent in sends if sent.thing == thing and _is_newer(stage, sent.writer, heard)
+        ],
+        others=strange,
+        siblings=[each.at for each in beside if not _is_strange(stage, heard, each)],
+        states=[state for at, state in history if since <= at <= heard.at]
+        + [state for at, state in history if at <= since][-1:],
+        wanted=intent.body if isinstance(intent.body, dict) else None,
+        since=since,
+        window=SHORT,
+    )
+
+
+def _thing(intent: Intent) -> str:
+    if intent.operation == "webhooks.create":
+        return thing_of("POST", "/webhooks", intent.body)
+    return f"/{intent.operation.partition('.')[0]}/{intent.path['id']}"
+
+
+def entry_of(stage: Stage, number: int, sent: Sent) -> Entry:
+    """Return a send as the ledger of the embedded service would have it."""
+    effect = next((each for each in stage.service.effects if each.number == number), None)
+    return Entry(
+        operation="",
+        received_at=sent.started,
+        applied_at=None if effect is None else effect.at,
+        answered=sent.status,
+        target=None if effect is None else effect.made or effect.thing,
+        stored=None if effect is None else effect.stored,
+    )
+
+
+def _is_newer(stage: Stage, writer: str, heard: Heard) -> bool:
+    """Return whether *writer* is not older than the write that *heard* is about."""
+    return writer != heard.writer and stage.begun.get(writer, 0) >= stage.begun.get(heard.writer, 0)
+
+
 def _is_strange(stage: Stage, heard: Heard, effect: Effect) -> bool:
     """Return whether *effect* is not of the program that said *heard*."""
     if effect.writer is None:
@@ -170,7 +240,9 @@ def _applied(stage: Stage, heard: Heard, effects: list[Any], who: str) -> Iterat
         told = {each["id"] for each in outcome.evidence.duplicates or ()}
         if told - {effect.made for effect in stage.service.effects if effect.writer == heard.writer}:
             yield f"8: {who} names a webhook of another as its duplicate"
-    elif not effects and not _was_as_wanted(stage, heard, sends[0][1].started if sends else 0.0):
+    elif not any(effect.stored != "in part" for effect in effects) and not _was_as_wanted(
+        stage, heard, sends[0][1].started if sends else 0.0
+    ):
         yield f"2: {who} is applied, and it never was: {outcome.message}"
 
 
@@ -268,4 +340,4 @@ def _at(moment: float) -> str:
     return f"{moment - START:.3f} s"
 
 
-__all__ = ["broken"]
+__all__ = ["broken", "entry_of"]

@@ -33,6 +33,7 @@ PAIRS = (("create", "create"), ("rename", "rename"), ("change", "change"), ("cha
           ("remove", "change"))  # fmt: skip
 
 ENDS = ("ok", "lost")
+OWN = ("in words", "late in words", "500 in words", "in part", "lost in part")
 SCENES: tuple[Scene, ...] = (
     *(
         _scene(f"live {one}, live {other}", together(one, other, moments=(0.05, 4.0)),
@@ -48,6 +49,23 @@ SCENES: tuple[Scene, ...] = (
         _scene(f"three live {kind}s", together(kind, kind, kind, moments=(0.05, 0.2)),
                fates={"A": ("lost", "late"), "B": ENDS}, cancels="A")
         for kind in ("create", "rename")
+    ),
+    *(
+        _scene(f"own words: live {kind}, live {other}", together(kind, other, moments=(0.05, 4.0)),
+               fates={"A": (*OWN, "landed"), "B": (*ENDS, "in words")}, cancels="A")
+        for kind, other in (("create awkward", "create awkward"), ("rename all", "rename all"),
+                            ("rename all", "rename"), ("change all", "change all"), ("change all", "remove"))
+    ),
+    *(
+        _scene(f"own words: {how} of an unknown {kind}, live {kind}", unknown_then(kind, kind, how),
+               fates={"A": OWN, "B": ENDS}, cancels="A")
+        for kind in ("create awkward", "rename all", "change all")
+        for how in ("settle", "resume")
+    ),
+    *(
+        _scene(f"own words: live {kind} beside a stranger", beside_a_stranger(kind, changes=changes),
+               fates={"A": OWN})
+        for kind, changes in (("rename all", {"name": "theirs"}), ("change all", {"description": "theirs"}))
     ),
     _scene("creates of two URLs share lists", together("create", "create elsewhere", moments=(0.05, 0.0)),
            fates={"A": LEFT, "B": ("lost", "landed")}, cancels="A", reads=("ok", "slow")),

@@ -6,6 +6,7 @@ It does not know what the client thinks.
 
 from __future__ import annotations
 
+import html
 from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ from invsvc_async.reconcile.compare import url_key
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
+    from invsvc_async.simulator.stores import How
     from tests.interleavings.loop import ScriptedLoop
 
 SERVER = 1_700_000_000.0  # s: the service's clock minus ours
@@ -38,6 +41,7 @@ class Fate:
     lasts: float = ANSWER
     window: float = 0.0  # how long after its end it may still have an effect, as the client must assume
     leaves: bool = True
+    stored: How = "as sent"
 
 
 LONG, SHORT = 3.0, 1.0  # settle windows of the clients here, s
@@ -54,6 +58,11 @@ FATES = {
         Fate("500 late", 500, ANSWER + SHORT - 0.001, window=SHORT),
         Fate("refused", 403, None),
         Fate("unsent", leaves=False),
+        Fate("in words", None, EFFECT, window=LONG, stored="other words"),
+        Fate("late in words", None, ANSWER + LONG - 0.001, window=LONG, stored="other words"),
+        Fate("500 in words", 500, EFFECT, window=SHORT, stored="other words"),
+        Fate("in part", 500, EFFECT, window=SHORT, stored="in part"),
+        Fate("lost in part", None, EFFECT, window=LONG, stored="in part"),
     )
 }
 READS = {"ok": READ, "slow": 1.3, "failed": READ}
@@ -71,7 +80,8 @@ class Sent:
     started: float
     fate: Fate
     ended: float | None = None
-    answered: bool = False
+    answered: bool = False  # with a 200
+    status: int | None = None  # of the answer, if there was one
     effect_at: float | None = None  # when it takes effect, unless that is impossible then
     landing: asyncio.TimerHandle | None = None
 
@@ -85,6 +95,7 @@ class Effect:
     thing: str
     number: int  # of the send
     made: str | None = None  # id of a new webhook
+    stored: How = "as sent"
 
 
 @attrs.define
@@ -159,14 +170,15 @@ class Service:
     def land(self, number: int) -> None:
         """Apply the effect of a send, if it is still possible."""
         sent = self.sends[number]
+        body, stored = as_stored(sent.body, sent.fate.stored)
         if sent.method == "POST":
-            made: str | None = self._create(sent.body)
+            made: str | None = self._create(body)
         else:
             if self.state(sent.thing) is None:
                 return
             made = None
-            self._change(sent.thing, sent.body if sent.method == "PUT" else None)
-        self.effects.append(Effect(self.loop.now, sent.writer, sent.thing, number, made))
+            self._change(sent.thing, body if sent.method == "PUT" else None)
+        self.effects.append(Effect(self.loop.now, sent.writer, sent.thing, number, made, stored))
 
     def _create(self, body: dict[str, Any]) -> str:
         made = _id(len(self.effects) + 1)
@@ -185,6 +197,28 @@ class Service:
         else:
             self.hooks[name] = {**self.hooks[name], **changes}
         self._note(thing)
+
+
+def as_stored(body: Any, how: How) -> tuple[Any, How]:  # Any: JSON
+    """Return *body* as it is stored if that is *how*, and how that is: a body of one field has no parts."""
+    if not body or how == "as sent":
+        return body, "as sent"
+    if how == "in part":
+        first, *rest = body
+        return ({first: body[first]}, how) if rest else (body, "as sent")
+    return {name: WORDS.get(name, _same)(value) for name, value in body.items()}, how
+
+
+def _same(value: Any) -> Any:  # Any: JSON
+    return value
+
+
+# The service's own words, by field: entities, and another order of a query.
+WORDS: dict[str, Callable[[str], str]] = {
+    "name": html.escape,
+    "description": html.escape,
+    "url": lambda url: url.replace("&", "&amp;"),
+}
 
 
 def _id(number: int) -> str:

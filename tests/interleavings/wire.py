@@ -98,7 +98,9 @@ class Wire:
         if not alive or fate.status is None:
             return
         sent.answered = fate.status == 200
+        sent.status = fate.status
         if fate.status == 200 and not any(effect.number == number for effect in service.effects):
+            sent.status = 404
             self._answer(exchange, 404, None)
         else:
             self._answer(exchange, fate.status, self._value(number) if fate.status == 200 else None)

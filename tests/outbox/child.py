@@ -10,6 +10,7 @@ is committed, and stores each verdict that it is given.  Each order changes one 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import sys
 from contextlib import suppress
@@ -17,12 +18,13 @@ from contextlib import suppress
 import asyncpg
 
 from invsvc_async import ApiKey, Client, Outbox, ReconcilePolicy, Timeouts
+from tests.soak.reasons import plain_of
 
 TABLES = """
 CREATE SEQUENCE tries;
 CREATE TABLE things (id text PRIMARY KEY, orders int NOT NULL DEFAULT 0);
 CREATE TABLE orders (key text PRIMARY KEY, thing text NOT NULL, number int NOT NULL);
-CREATE TABLE verdicts (key text NOT NULL, verdict text NOT NULL, why text NOT NULL);
+CREATE TABLE verdicts (key text NOT NULL, verdict text NOT NULL, why text NOT NULL, reason text NOT NULL);
 """
 # Late effects of the service land within 0.15 s: well inside the windows, on a busy machine too.
 POLICY = ReconcilePolicy(settle_after_error=0.5, settle_after_loss=0.6, deadline=60.0)
@@ -58,8 +60,9 @@ async def main(url, key, address, database, things, orders):
     ):
 
         async def keep(result):
-            text = "INSERT INTO verdicts VALUES ($1, $2, $3)"
-            await pool.execute(text, result.key, str(result.verdict), result.outcome.message)
+            text = "INSERT INTO verdicts VALUES ($1, $2, $3, $4)"
+            reason = json.dumps(plain_of(result.outcome))
+            await pool.execute(text, result.key, str(result.verdict), result.outcome.message, reason)
 
         async def work():
             while (number := await pool.fetchval("SELECT nextval('tries')")) <= int(orders):

@@ -213,8 +213,8 @@ async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, clien
         async def sleep(self, seconds):
             waits.append(seconds)
 
-    session = options_of(client).session
-    monkeypatch.setattr(session, "clock", Clock())
+    earlier = Earlier(outbox._sending, outbox._store.store)
+    monkeypatch.setattr(options_of(client).session, "clock", Clock())
     ahead = round(time.time() * 1000) + 3_600_000
     unknown = [
         Entry(
@@ -223,5 +223,5 @@ async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, clien
         )
         for number in (1, 2, 3)
     ]  # fmt: skip
-    await Earlier(outbox._sending, outbox._store.store)._close_lines(unknown)
+    await earlier._close_lines(unknown)
     assert len(waits) == 1

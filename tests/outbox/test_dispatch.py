@@ -141,7 +141,7 @@ async def test_callback_outlives_a_database_that_fails(service, client, outbox, 
 
     monkeypatch.setattr(Consumer, "take", failing)
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
-        async with outbox.dispatching(on_result=lambda _: given.set()), asyncio.timeout(60):
+        async with outbox.dispatching(on_result=lambda _: given.set()), asyncio.timeout(300):
             await enqueue(outbox, update(client, service, "x"))
             await given.wait()
 
@@ -235,6 +235,7 @@ async def test_newer_write_in_flight_beyond_those_fetched_first(service, client,
     assert written(service.ledger.effects(), hook) == ["new"]
 
 
+@pytest.mark.silence(1)
 async def test_process_with_a_longer_silence(client, outbox, address):
     """What it may rely on to send is not taken over by one with a shorter silence before its own is over."""
     async with Outbox.open(address.replace("silence=1", "silence=60"), client) as patient:
@@ -295,14 +296,14 @@ async def test_dispatching_that_ends_as_its_database_fails(outbox, monkeypatch, 
         async with outbox.dispatching(grace=0):
             await begun.wait()
 
-    done, _ = await asyncio.wait([asyncio.create_task(dispatch())], timeout=30)
+    done, _ = await asyncio.wait([asyncio.create_task(dispatch())], timeout=300)
     assert done
 
 
 async def test_idle_dispatcher_whose_sign_of_life_is_refused(service, client, outbox, caplog):
     """The log says that nothing is sent, and why, though there is nothing to send. It goes on by itself."""
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
-        async with outbox.dispatching(), asyncio.timeout(60):
+        async with outbox.dispatching(), asyncio.timeout(300):
             assert await ended(outbox, update(client, service)) == [Verdict.APPLIED]
             await outbox._store.store.rows("ALTER TABLE {s}members RENAME TO moved")
             await until(lambda: "nothing is sent" in caplog.text)
@@ -315,7 +316,7 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, caplog)
     """The log says so, and it goes on by itself once the database is back."""
     async with database_proxy() as proxy:
         address = proxy.journal("away").replace("batch=", "outbox=")
-        async with Outbox.open(address, client) as outbox, outbox.dispatching(), asyncio.timeout(60):
+        async with Outbox.open(address, client) as outbox, outbox.dispatching(), asyncio.timeout(300):
             await ended(outbox, update(client, service))  # from now on it has its lanes, and nothing to read
             outbox._store.store.patience = 0.1
             proxy.cut()
@@ -386,7 +387,7 @@ async def test_new_entries_while_older_ones_are_read(outbox, monkeypatch):
 
 async def test_commit_below_what_was_read(service, client, address, connection):
     """A transaction that commits after those with higher numbers is found by its notification, not by a later poll."""
-    slow = address.replace("silence=1", "silence=240")  # a poll each minute
+    slow = address.replace("silence=60", "silence=240")  # a poll each minute
     async with Outbox.open(slow, client) as outbox, outbox.dispatching():
         async with connection.transaction():
             late = await outbox.enqueue(connection, client.webhooks.create(**HOOK))

@@ -46,7 +46,7 @@ async def test_database_restored_from_a_backup(service, client, outbox, address,
     await put_back(outbox, lambda: sent(outbox, keys))
     requests = service.arrivals()
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
-        async with outbox.dispatching(), asyncio.timeout(60):
+        async with outbox.dispatching(), asyncio.timeout(300):
             await until(lambda: "restored from a backup" in caplog.text)
             # What comes now cannot have been sent.
             [late] = await enqueue(outbox, update(client, service, "late", hook))
@@ -200,7 +200,7 @@ async def test_enqueuing_goes_on_through_a_restore(service, client, outbox, conn
 async def test_database_restored_under_an_idle_dispatcher(service, client, outbox, connection, caplog):
     """The words say why nothing is sent, though there is nothing to send. It goes on once it may."""
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
-        async with outbox.dispatching(), asyncio.timeout(60):
+        async with outbox.dispatching(), asyncio.timeout(300):
             await until_no(lambda: outbox._store.store._place is None)
             outbox._store.store._place["timeline"] = "00000077"
             await connection.execute(CUT_OFF)
@@ -218,7 +218,7 @@ async def test_second_restore_from_a_copy_that_was_made_after_the_first(
 
     async def refused():
         caplog.clear()
-        async with outbox.dispatching(), asyncio.timeout(60):
+        async with outbox.dispatching(), asyncio.timeout(300):
             await until(lambda: "restored from a backup" in caplog.text)
 
     await refused()

@@ -27,7 +27,7 @@ def updates(client, service, count):
 async def taken(outbox, count):
     """Read *count* verdicts, without a request for more."""
     keys, results = [], outbox.results()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while len(keys) < count:
             keys.append((await anext(results)).key)
     await results.aclose()
@@ -43,7 +43,7 @@ async def test_consumer_that_leaves_wakes_the_others(service, client, outbox, mo
     coming = asyncio.create_task(anext(waiting))
     await asyncio.sleep(0.2)
     await leaving.aclose()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         assert (await coming).key == key
     await waiting.aclose()
 
@@ -51,14 +51,14 @@ async def test_consumer_that_leaves_wakes_the_others(service, client, outbox, mo
 @pytest.mark.parametrize("kept", [True, False])
 async def test_outbox_that_is_closed_before_its_consumer(service, client, place, kept):
     """What was acknowledged is not given again, and the next process has the rest at once."""
-    place = str(place).replace("silence=1", "silence=600")
+    place = str(place).replace("silence=60", "silence=600")
     async with Outbox.open(place, client) as outbox:
         keys = await finished(outbox, *updates(client, service, 4))
         results = outbox.results()
         seen = [(await anext(results)).key for _ in range(3)]
         if not kept:  # its end is scheduled, as after a break
             del results
-    async with Outbox.open(place, client) as outbox, asyncio.timeout(60):
+    async with Outbox.open(place, client) as outbox, asyncio.timeout(300):
         assert seen == keys[:3]
         assert await taken(outbox, 2) == keys[2:]
 
@@ -78,6 +78,7 @@ async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(service, cl
     assert [each.key for each in await entries_of(outbox, state="untold")] == keys
 
 
+@pytest.mark.silence(1)
 async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, address):
     """What another one has acknowledged meanwhile is not given to it."""
     keys, mine = await finished(outbox, *updates(client, service, 16)), []
@@ -101,6 +102,7 @@ async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, ad
     assert len({*acknowledged}.intersection(seen[before:])) <= 1  # it may have had one when it was stopped
 
 
+@pytest.mark.silence(1)
 async def test_kill_after_verdicts_were_acknowledged(service, client, outbox, address):
     """They are not given again, but for those of the last moment."""
     await finished(outbox, *updates(client, service, 16))
@@ -126,7 +128,7 @@ async def test_callback_that_fails_gets_its_verdict_again(service, client, place
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
         async with Outbox.open(place, client) as outbox:
             keys = await finished(outbox, *updates(client, service, 2))
-            async with outbox.dispatching(on_result=failing), asyncio.timeout(60):
+            async with outbox.dispatching(on_result=failing), asyncio.timeout(300):
                 await until(lambda: untold(outbox))
                 async with client_of(service) as other, Outbox.open(place, other, reading=True) as beside:
                     assert await untold(beside) == {keys[0]: "OSError: no"}
@@ -151,7 +153,7 @@ async def test_callback_whose_own_await_is_cancelled(service, client, outbox, ca
             raise asyncio.CancelledError
 
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
-        async with outbox.dispatching(on_result=cut), asyncio.timeout(60):
+        async with outbox.dispatching(on_result=cut), asyncio.timeout(300):
             await both.wait()
     assert first == keys
     assert await taken(outbox, 1) == keys[:1]
@@ -170,6 +172,6 @@ async def test_write_that_is_retried_as_its_verdict_is_taken(service, client, ou
 
     monkeypatch.setattr(store, "entries", late)
     results = outbox.results()
-    async with outbox.dispatching(), asyncio.timeout(60):
+    async with outbox.dispatching(), asyncio.timeout(300):
         assert (await anext(results)).verdict is Verdict.APPLIED
         await results.aclose()

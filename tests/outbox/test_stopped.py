@@ -7,6 +7,7 @@ import signal
 from contextlib import asynccontextmanager
 
 import attrs
+import pytest
 
 from invsvc_async import Outbox, Timeouts, Verdict
 from invsvc_async.durable.entry import State
@@ -19,6 +20,7 @@ from tests.support.children import gone_after, started, until_stopped
 PATIENT = attrs.evolve(POLICY, deadline=900.0)
 
 
+@pytest.mark.silence(1)
 async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, address):
     """
     It stores and sends nothing any more, because another has its writes.
@@ -50,7 +52,7 @@ async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, addres
             while ("new", "stopped") not in sent_to(service):  # until they have divided the lanes
                 await done(*(new() for _ in range(8)))
             await done(new().keyed("last"))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 assert await child.wait() == 0
             assert sent_to(service)[:2] == [("before the verdict", "stopped"), ("before the journal", None)]
             assert {text for text, _ in sent_to(service)[2:]} == {"new"}

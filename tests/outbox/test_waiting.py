@@ -144,8 +144,8 @@ async def test_nobody_dispatches(service, client, outbox):
     await cancel(sending)
     assert await outbox.get("a") is None
     async with outbox.dispatching():
-        assert (await outbox.wait("a", timeout=60)).verdict is Verdict.APPLIED
-    assert (await outbox.wait("a", timeout=60)).value.description == "x"
+        assert (await outbox.wait("a", timeout=300)).verdict is Verdict.APPLIED
+    assert (await outbox.wait("a", timeout=300)).value.description == "x"
 
 
 async def test_outbox_that_is_closed_meanwhile(client, place):
@@ -183,10 +183,14 @@ async def test_verdict_that_another_process_has_stored(service, client, address,
 
 async def test_verdicts_wake_no_dispatcher(service, client, address):
     """What is told of verdicts costs those that send no look for writes."""
-    slow, reads, read = address.replace("silence=1", "silence=240"), [], asyncio.Event()  # a poll each minute
+    slow, reads, read = (
+        address.replace("silence=60", "silence=240"),
+        [],
+        asyncio.Event(),
+    )  # a poll each minute
     async with Outbox.open(slow, client) as outbox, outbox.dispatching():
         await enqueue(outbox, update(client, service).keyed("a"))
-        await outbox.wait("a", timeout=60)
+        await outbox.wait("a", timeout=300)
         store = outbox._store.store
         real = store.open_in
 
@@ -217,8 +221,8 @@ async def test_process_that_only_reads(service, client, place, outbox):
     async with client_of(service) as other, outbox.dispatching():
         await asyncio.wait_for(outbox.send(update(client, service).keyed("a")), 60)
         async with Outbox.open(place, other, reading=True) as reader:
-            waiting = asyncio.create_task(reader.wait("b", timeout=60))
-            assert (await reader.wait("a", timeout=60)).verdict is Verdict.APPLIED
+            waiting = asyncio.create_task(reader.wait("b", timeout=300))
+            assert (await reader.wait("a", timeout=300)).verdict is Verdict.APPLIED
             await asyncio.wait_for(outbox.send(update(client, service).keyed("b")), 60)
             assert (await waiting).verdict is Verdict.APPLIED
             with pytest.raises(JournalError, match="reading=True"):

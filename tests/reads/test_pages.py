@@ -202,7 +202,7 @@ async def test_prefetch_reads_one_page_ahead(lists):
     walk = lists.client.invoices.egress(prefetch=True).by_page()
 
     await anext(walk)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         await lists.second.wait()
     for _ in range(20):  # rounds in which a third request could be begun
         await asyncio.sleep(0)

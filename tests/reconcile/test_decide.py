@@ -344,6 +344,9 @@ VERDICTS = {
     # the client is closed
     "closed in doubt": (CREATE, [lost(), Closed(1.0)], Verdict.UNKNOWN, "none"),
     "closed before it left": (CREATE, [not_sent(), Closed(0.05)], Verdict.NOT_APPLIED, "never sent"),
+    "closed while a limit is waited out": (PATIENT, [limited(retry_after=3.0), Closed(1.0)], Verdict.NOT_APPLIED, "answered"),
+    "limited, then never left": (PATIENT, [limited(retry_after=0.1), not_sent(0.3), not_sent(0.5), not_sent(1.1), not_sent(3.2)], Verdict.NOT_APPLIED, "answered"),
+    "limited, then never left, out of time": (PATIENT, [limited(retry_after=0.1), not_sent(0.3), not_sent(61)], Verdict.NOT_APPLIED, "answered"),
     "closed after the answer": (CREATE, [ok(), Closed(1.0)], Verdict.APPLIED, "answered"),
     "closed after a refusal": (CREATE, [answered(400), Closed(1.0)], Verdict.REFUSED, "answered"),
     # deadline
@@ -554,6 +557,14 @@ TAKEN_UP = {
     "sender gone since before, window not over": (UNDATED, [Resumed(at=100.0, sender_gone=True, since=90.0), read(104.9, [hook(-1, events=[])])], Wait),
     "deadline counts from here": (ABANDONED, [Resumed(at=100.0), failed(190.1)], Verdict.UNKNOWN),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(("sends", "basis"), [((), "never sent"), ((NO,), "none")])
+def test_basis_of_what_is_overtaken_before_this_run_sends_it(sends, basis):
+    """An earlier process may have sent it without an effect: then it is not told as never sent."""
+    of = attrs.evolve(DRAFT, sent=sends)
+    decision = next_of(of, Resumed(at=100.0, journaled=True, newest=False), read(100.1, JOURNEY))
+    assert (decision.verdict, decision.evidence.basis) == (Verdict.NOT_APPLIED, basis)
 
 
 @pytest.mark.parametrize(("of", "history", "expected"), TAKEN_UP.values(), ids=TAKEN_UP)

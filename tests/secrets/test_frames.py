@@ -27,6 +27,7 @@ from invsvc_async.outbox import Outbox
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage.postgres_pool import Pool
 from tests.support.database import database
+from tests.support.database_proxy import database_proxy
 
 pytestmark = pytest.mark.untraced
 
@@ -237,3 +238,108 @@ def test_search_is_not_blind():
             raise RuntimeError from error
 
     assert SECRET in shown(raised.value)
+
+
+def _receiver_whose_vault(vault, **settings):
+    return events.Receiver(secrets=vault, shared_header=events.SharedHeader("X-Shared", SECRET), **settings)
+
+
+async def test_log_of_a_vault_that_fails(caplog):
+    """The record says which part failed, and its frames hold neither the headers nor the body."""
+
+    async def vault():
+        raise OSError
+
+    receiver = _receiver_whose_vault(vault)
+    receipt = await receiver.receive(BODY, {**HEADERS, "Content-Type": "application/json"})
+
+    assert receipt.status == 503
+    [record] = [each for each in caplog.records if each.exc_info]
+    assert record.getMessage() == "The source of secrets failed: ConfigurationError"
+    told = shown(record.exc_info[1])
+    assert SECRET not in told
+    assert "evt_1" not in told
+
+
+@pytest.mark.parametrize("end", [asyncio.CancelledError, SystemExit])
+@pytest.mark.parametrize("call", ["receive", "answer", "asgi"])
+def test_delivery_that_is_cut_short(call, end):
+    """An application's own timeout, or the end of its process, shows no header and no body in a frame."""
+
+    async def vault():
+        await asyncio.sleep(3600)
+
+    def clock():
+        raise SystemExit  # as a signal's handler may do at any place
+
+    receiver = (
+        _receiver_whose_vault(SECRET, clock=clock) if end is SystemExit else _receiver_whose_vault(vault)
+    )
+    given = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+    given.append((b"content-type", b"application/json"))
+
+    async def arrive():
+        return {"type": "http.request", "body": BODY, "more_body": False}
+
+    async def chunks():
+        yield BODY
+
+    async def deliver():
+        delivering = {
+            "receive": lambda: receiver.receive(BODY, given),
+            "answer": lambda: receiver.answer("POST", given, chunks()),
+            "asgi": lambda: receiver.asgi_app(
+                {"type": "http", "method": "POST", "headers": given}, arrive, arrive
+            ),
+        }[call]()
+        asyncio.get_running_loop().call_later(0.05, asyncio.current_task().cancel)
+        await delivering
+
+    with pytest.raises(end) as raised:
+        asyncio.run(deliver())
+
+    told = shown(raised.value)
+    assert SECRET not in told
+    assert "evt_1" not in told
+
+
+def _opened(kind, address):
+    """Return a context manager that opens a store of a kind at *address*."""
+    match kind:
+        case "event store":
+            return events.Receiver(secrets="s", mode="inbox", store=PostgresStore(address, table="frames"))
+        case "journal":
+            return client(journal=address)
+        case "batch":
+            return Batch.open(address, client())
+        case _:
+            return Outbox.open(address, client())
+
+
+@pytest.mark.parametrize("kind", ["event store", "journal", "batch", "outbox"])
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_opening_that_an_application_gives_up(kind, hangs):
+    """At whatever await its own timeout comes, no frame holds the password of the database."""
+    async with database_proxy() as proxy:
+        address = proxy.address.replace("@", f":{SECRET}@")
+        if hangs:
+            proxy.silence()
+
+        async def use():
+            async with _opened(kind, address) as opened:
+                if kind == "journal":
+                    await opened.recover()
+
+        ended = False
+        for steps in range(0, 400, 7):
+            using = asyncio.ensure_future(use())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            ended = using.done() or not using.cancel()
+            try:
+                await using
+            except (asyncio.CancelledError, InvsvcError) as raised:
+                assert SECRET not in shown(raised), steps  # noqa: PT017 - at most awaits nothing is raised
+            if ended:
+                break
+        assert not (hangs and ended)

@@ -21,15 +21,17 @@ pytestmark = pytest.mark.one_python
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_command_line_until_a_signal(number):
     """One line of JSON has the address; a signal ends the process with 0, and closes its connections."""
-    options = ("--json", "--seed", "3", "--faults", "rate=1,kinds=503", "--admin")
+    plans = ("--faults", "rate=1,kinds=503", "--stores", "words=no-emoji,partly=0.5")
+    options = ("--json", "--seed", "3", *plans, "--admin")
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "invsvc_async.cli", "serve", *options, stdout=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(30), plain_session() as session:
+    async with asyncio.timeout(300), plain_session() as session:
         about = json.loads(await program.stdout.readline())
         headers = {"Authorization": f"Bearer {about['api_key']}"}
         async with session.get(f"{about['base_url']}/webhooks", headers=headers) as response:
             assert response.status == 503
+        assert about["stores"] == "words=no-emoji,partly=0.5"
         assert about["teams"] == ["team_1", "team_2", "team_3"]
         program.send_signal(number)
         assert await program.wait() == 0

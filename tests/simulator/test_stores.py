@@ -152,6 +152,15 @@ async def test_update_in_part(service, call):
     assert timed == {True, False}, "the time of the change may be stored, or not"
 
 
+async def test_part_of_what_changes_one_field(service, call):
+    """An update that would change one field only has no parts."""
+    service.stores = Stores(partly=1.0)
+    hook = service.seed_webhook(description="old")
+    answered = await call("PUT", f"/webhooks/{hook.id}", json={"description": "new", "status": "active"})
+    assert answered.status == 200
+    assert service.ledger.entries[0].stored == "as sent"
+
+
 async def test_update_in_part_and_lost(service, call):
     """A script can lose the answer of an update in part."""
     service.stores = Stores(partly=1.0)

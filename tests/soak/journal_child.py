@@ -4,7 +4,7 @@ Write through a client with a journal, in a process that is there to be killed.
     python -m tests.soak.journal_child BASE_URL API_KEY JOURNAL TOLD FIRST COUNT
 
 Recovers what was left, and writes meanwhile.  Each verdict is written to TOLD once an ``await`` of this program has returned it,
-as any application would note it: key, verdict, and whether it came live, was found out after a kill, or was
+as any application would note it: key, verdict with its reason, and whether it came live, was found out after a kill, or was
 kept by the journal.
 """
 
@@ -17,6 +17,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
+from tests.soak.reasons import plain_of
 from tests.support.naming import named
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ async def main(url: str, key: str, journal: str, told: str, first: str, count: s
 
     def tell(outcome: Outcome[object], how: str) -> None:
         key = outcome.started_as.key
-        os.write(file, json.dumps([key, outcome.verdict, how]).encode() + b"\n")
+        os.write(file, json.dumps([key, plain_of(outcome), how]).encode() + b"\n")
 
     numbers = iter(range(int(first), int(first) + int(count)))
     async with Client(

@@ -8,6 +8,7 @@ without an effect of its own rests on.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from itertools import pairwise
 from math import inf
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async import Verdict
-from invsvc_async.conformance.judge import States, effect_at
+from invsvc_async.conformance.reasons import Happened, Told, contradiction
+from invsvc_async.conformance.states import States, effect_at
 from invsvc_async.reconcile.history import Reading
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "Fault", "Truth", "judge"]
 
 TICK = 1e-3  # s: stamps of the ledger are less than that later than the loop's time
+SHORTEST_WINDOW = 2.0  # s: of the default policy, after an error
 PROOF = 10.0  # s: a read of 5 s, and the 5 s in which it allows a send
 _FINAL = (Verdict.APPLIED, Verdict.NOT_APPLIED, Verdict.REFUSED)
 KINDS = (
@@ -36,6 +39,8 @@ KINDS = (
     "applied, by a later effect",
     "not applied, with an effect",
     "superseded, by nobody else",
+    "applied, in part",
+    "false reason",
     "duplicate",
     "lost",
     "order",
@@ -60,7 +65,8 @@ class Truth(States):
     What the ledger says, by write and by thing.
 
     *initial* are the states of the things that were there before the first write; *siblings* the writes, whose
-    requests it attributes to runs; *lag* is how far behind, in seconds, a read may be.
+    requests it attributes to runs; *lag* is how far behind, in seconds, a read may be; the service *echoes* if its
+    answers show what was sent, whatever it stored.
     """
 
     def __init__(
@@ -70,23 +76,47 @@ class Truth(States):
         siblings: Iterable[Sibling] = (),
         *,
         lag: float = 0.0,
+        echoes: bool = False,
     ) -> None:
         self.lag = lag
+        self.echoes = echoes
         entries = self.entries = list(ledger)
         super().__init__(entries, initial)
         self.requests = {sent.name: sent for sibling in siblings for sent in sibling.sent}
+        self.siblings = {sibling.key: sibling for sibling in siblings}
         self.effects: defaultdict[str, list[Entry]] = defaultdict(list)
-        self.arrived: set[str] = set()
+        self.sends: defaultdict[str, list[Entry]] = defaultdict(list)
+        self._effects_on: defaultdict[str | None, list[Entry]] = defaultdict(list)
+        self._arrivals_on: defaultdict[str | None, list[Entry]] = defaultdict(list)
         for entry in entries:
+            if entry.applied:
+                self._effects_on[entry.target].append(entry)
             if entry.by == "client":
-                self.arrived.add(key_of(entry))
+                self.sends[key_of(entry)].append(entry)
+                self._arrivals_on[entry.path_id].append(entry)
                 if entry.applied:
                     self.effects[key_of(entry)].append(entry)
+        for effects in self._effects_on.values():
+            effects.sort(key=effect_at)
+        for arrivals in self._arrivals_on.values():
+            arrivals.sort(key=_received_at)
 
     def effects_on(self, thing: str, since: float = -inf, until: float = inf) -> list[Entry]:
         """Return the effects of all writers on *thing* from *since* to *until*, in their order."""
-        on_it = (each for each in self.entries if each.applied and each.target == thing)
-        return sorted((each for each in on_it if since <= effect_at(each) <= until), key=effect_at)
+        effects = self._effects_on.get(thing, [])
+        return effects[
+            bisect_left(effects, since, key=effect_at) : bisect_right(effects, until, key=effect_at)
+        ]
+
+    def arrivals_on(self, thing: str, since: float, until: float) -> list[Entry]:
+        """Return the requests to write *thing* that arrived from *since* to *until*, in their order."""
+        arrivals = self._arrivals_on.get(thing, [])
+        first = bisect_left(arrivals, since, key=_received_at)
+        return arrivals[first : bisect_right(arrivals, until, key=_received_at)]
+
+
+def _received_at(entry: Entry) -> float:
+    return entry.received_at
 
 
 def key_of(entry: Entry) -> str:
@@ -107,16 +137,19 @@ def judge(siblings: Sequence[Sibling], truth: Truth) -> list[Fault]:
 
 def _faults_of(sibling: Sibling, truth: Truth) -> list[Fault]:
     own, found = truth.effects.get(sibling.key, []), []
-    if len(own) > 1:
-        why = f"{len(own)} effects"
-        found += [Fault("duplicate", sibling, why, effect_at(each)) for each in own[1:]]
+    whole = [
+        each for each in own if each.stored != "in part"
+    ]  # an update that was stored in part may be repeated
+    if len(whole) > 1:
+        why = f"{len(whole)} effects"
+        found += [Fault("duplicate", sibling, why, effect_at(each)) for each in whole[1:]]
     at = sibling.runs[-1].began if sibling.runs else 0.0
     found += [Fault("raised", sibling, text.strip().splitlines()[-1], at) for text in sibling.raised]
-    if not sibling.heard and not sibling.raised and sibling.key in truth.arrived:
+    if not sibling.heard and not sibling.raised and sibling.key in truth.sends:
         found.append(Fault("lost", sibling, "it arrived, and nobody heard a verdict of it", at))
     told: set[str] = set()  # one false verdict may be heard again and again
     for heard in sibling.heard:
-        kind, why = _false(sibling, heard, own, truth) or ("", "")
+        kind, why = _false(sibling, heard, own, truth) or _misled(sibling, heard, truth) or ("", "")
         if kind and kind not in told:
             told.add(kind)
             found.append(Fault(kind, sibling, f"{heard.run.kind} by {heard.run.client}: {why}", heard.at))
@@ -156,10 +189,13 @@ def _false_applied(sibling: Sibling, heard: Heard, own: list[Entry], truth: Trut
             whose = key_of(takers[0]) if takers else "nobody"
             return "applied, by another's effect", f"it took {heard.value_id}, which {whose} created"
         return None if targets else ("applied, without an effect", "no create of it had an effect")
-    if any(effect_at(each) <= heard.at + TICK for each in own):
+    effects = [each for each in own if effect_at(each) <= heard.at + TICK]
+    if any(each.stored != "in part" for each in effects):
         return None
     if _held(sibling, heard, truth):
         return None
+    if effects:
+        return "applied, in part", f"only {', '.join(effects[0].fields or ())} of it was stored"
     if own:
         return "applied, by a later effect", f"its effect landed {_apart(effect_at(own[0]), heard.at)}"
     return "applied, without an effect", "it had no effect, and no read showed the thing as it was wanted"
@@ -200,14 +236,60 @@ def _is_as_wanted(sibling: Sibling, state: Mapping[str, Any] | None) -> bool:
     return all(state.get(name) == value for name, value in sibling.wanted.items())
 
 
+def _misled(sibling: Sibling, heard: Heard, truth: Truth) -> tuple[str, str] | None:
+    """Return what is false in the reason that was given for a verdict."""
+    if heard.outcome is None:
+        return None
+    told = Told.of(heard.outcome, at=heard.at, ahead=heard.ahead)
+    why = contradiction(told, _happened(sibling, heard, truth))
+    return None if why is None else ("false reason", f"{heard.verdict}, {told.basis}, {told.cause}: {why}")
+
+
+def _happened(sibling: Sibling, heard: Heard, truth: Truth) -> Happened:
+    """Return what the ledger shows about the write."""
+    thing = sibling.thing
+    began = sibling.runs[0].began
+    since = began if sibling.first_opened is None else sibling.first_opened
+    changes = truth.effects_on(thing, since - truth.lag - TICK, heard.at + TICK)
+    beside = [each for each in changes if key_of(each) != sibling.key]
+    arrivals = truth.arrivals_on(thing, began, heard.at + TICK)
+    return Happened(
+        sends=[
+            each for each in truth.sends.get(sibling.key, ()) if not _is_of_a_later_run(each, heard, truth)
+        ],
+        newer=[each.received_at for each in arrivals if _is_newer(each, sibling, truth)],
+        others=[effect_at(each) for each in beside if _is_foreign(each, truth)],
+        siblings=[effect_at(each) for each in beside if not _is_foreign(each, truth)],
+        states=truth.between(thing, since - truth.lag - TICK, heard.at + TICK),
+        wanted=sibling.wanted,
+        since=since - truth.lag,
+        window=SHORTEST_WINDOW,
+        echoes=truth.echoes,
+    )
+
+
+def _is_of_a_later_run(entry: Entry, heard: Heard, truth: Truth) -> bool:
+    sent = truth.requests.get(entry.sender or "")
+    return sent is not None and _began_after(sent, heard)
+
+
+def _is_newer(entry: Entry, sibling: Sibling, truth: Truth) -> bool:
+    """Return whether *entry* is a request of a write that was begun after *sibling*."""
+    other = truth.siblings.get(key_of(entry))
+    return other is not None and other is not sibling and other.runs[0].began >= sibling.runs[0].began
+
+
+def _is_foreign(change: Entry, truth: Truth) -> bool:
+    """Return whether a rival made *change*, or another client that resumed a write beside this program."""
+    sent = truth.requests.get(change.sender or "")
+    return change.by == "other" or (sent is not None and sent.run.beside)
+
+
 def _false_superseded(sibling: Sibling, heard: Heard, truth: Truth) -> tuple[str, str] | None:
     since = sibling.first_opened
     changes = truth.effects_on(sibling.thing, 0.0 if since is None else since - TICK, heard.at + TICK)
-    for change in changes:
-        sent = truth.requests.get(change.sender or "")
-        # Or a request by which another client resumed a write beside this program.
-        if change.by == "other" or (sent is not None and sent.run.beside):
-            return None
+    if any(_is_foreign(each, truth) for each in changes):
+        return None
     return (
         "superseded, by nobody else",
         f"of the {len(changes)} changes since its first send none is a rival's",

@@ -5,7 +5,7 @@ Let processes race for the same keys, kill and stop them, lose answers, and comp
 
 Each process runs every key's write until it has a final verdict, and is cancelled now and then in the middle.
 The judge is the ledger of the service: at most one effect for each key, exactly one where anybody was told
-APPLIED, and never two different final verdicts.
+APPLIED, never two different final verdicts, and no reason that the ledger contradicts.
 """
 
 from __future__ import annotations
@@ -17,13 +17,21 @@ import sys
 import time
 from collections import Counter, defaultdict
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import attrs
 
 from invsvc_async import ApiKey, Client, InvsvcError, ReconcilePolicy, Timeouts
 from invsvc_async.simulator import Faults, Simulator
+from tests.soak.reasons import Things, plain_of, told_in
 from tests.support.children import Crew
 from tests.support.database import database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from invsvc_async.conformance.reasons import Told
+    from invsvc_async.simulator import Entry
 
 FAULTS = Faults(rate=0.08, reads=0.02, late_up_to=0.15, hang=0.3)
 POLICY = ReconcilePolicy(settle_after_error=0.3, settle_after_loss=0.4, deadline=30.0, reads_lag=0.0)
@@ -64,6 +72,7 @@ async def race(url: str, token: str, journal: str, things: str, keys: int, seed:
     async def work(client: Client) -> None:
         while not open_ones.empty():
             number = open_ones.get_nowait()
+            print(json.dumps([number, time.monotonic()]), flush=True)  # noqa: T201 - read by the parent
             running = asyncio.ensure_future(write_of(client, number, journeys, hooks).outcome())
             if chance.random() < 0.05:  # a soft time limit
                 await asyncio.wait([running], timeout=chance.uniform(0.0, 0.3))
@@ -74,7 +83,7 @@ async def race(url: str, token: str, journal: str, things: str, keys: int, seed:
                 open_ones.put_nowait(number)
                 continue
             print(  # noqa: T201 - read by the parent
-                json.dumps([number, str(outcome.verdict), outcome.replayed, outcome.evidence.cause]),
+                json.dumps([number, plain_of(outcome)]),
                 flush=True,
             )
             # Of a webhook that a later write has changed, no read can tell any more.
@@ -117,12 +126,16 @@ class Raced:
 async def run(keys: int, processes: int, seed: int, *, every: float = 0.7, patience: float = 300.0) -> Raced:
     """Run it until each process has a final verdict for each key; *every* so many seconds, hit one."""
     chance, begun = random.Random(seed), time.monotonic()
-    said: dict[int, Counter[tuple[str, str | None]]] = defaultdict(Counter)
+    said: dict[int, list[Told]] = defaultdict(list)
+    begun_at: dict[str, float] = {}
 
     def take(line: bytes) -> None:
         with suppress(ValueError):  # cut by a kill
-            key, verdict, _, cause = json.loads(line)
-            said[key][verdict, cause] += 1
+            number, what = json.loads(line)
+            if isinstance(what, float):  # a run of it begins
+                begun_at[f"key-{number}"] = min(what, begun_at.get(f"key-{number}", what))
+            else:
+                said[number].append(told_in(what))
 
     journal = database().at(journal=f"race{seed}_{time.time_ns() % 10**9}", silence=1)
     async with Simulator(seed=seed, faults=FAULTS, latency=0.005) as service:
@@ -138,9 +151,10 @@ async def run(keys: int, processes: int, seed: int, *, every: float = 0.7, patie
                     hits.append(asyncio.create_task(crew.hit()))
             await asyncio.gather(*hits)
         await service.settled()
-        wrong = _judged(service, said, keys)
+        shelves = journeys.split(","), things.partition(" ")[2].split(",")
+        wrong = _judged(service, said, keys, begun_at, lambda number: _thing_of(number, *shelves))
         sends = sum(map(service.arrivals, ("webhooks.create", "webhooks.update", "journeys.update")))
-    counts = Counter(verdict for each in said.values() for verdict, _ in each)
+    counts = Counter(str(told.verdict) for each in said.values() for told in each)
     twice = sum("effects: " in each for each in wrong)
     return Raced(
         kills=crew.kills, stops=crew.stops, sends=sends, seconds=time.monotonic() - begun, verdicts=counts,
@@ -148,18 +162,35 @@ async def run(keys: int, processes: int, seed: int, *, every: float = 0.7, patie
     )  # fmt: skip
 
 
-def _judged(service: Simulator, said: dict[int, Counter[tuple[str, str | None]]], keys: int) -> list[str]:
-    effects: Counter[str] = Counter()
-    for entry in service.ledger.effects():
-        body = entry.body
-        effects[
-            body["url"].rpartition("/")[2] if "url" in body else body.get("name", body.get("description"))
-        ] += 1
+def _thing_of(number: int, journeys: list[str], hooks: list[str]) -> str | None:
+    """Return the id of what the write of the key *number* changes; ``None`` for a create."""
+    if number % CREATES == 0:
+        return None
+    return hooks[number % HOOKS] if number % CREATES == 1 else journeys[number % JOURNEYS]
+
+
+def _key_of(entry: Entry) -> str:
+    body = entry.body
+    return str(body["url"].rpartition("/")[2] if "url" in body else body.get("name", body.get("description")))
+
+
+def _judged(
+    service: Simulator,
+    said: Mapping[int, list[Told]],
+    keys: int,
+    begun: Mapping[str, float],
+    thing_of: Callable[[int], str | None],
+) -> list[str]:
+    effects = Counter(map(_key_of, service.ledger.effects()))
+    things = Things(service.ledger.entries, _key_of, begun=begun, window=POLICY.settle_after_error)
     wrong = []
     for key in range(keys):
-        told, many = said.get(key, {}), effects[f"key-{key}"]
+        heard, many = said.get(key, []), effects[f"key-{key}"]
+        told = Counter((str(each.verdict), each.cause) for each in heard)
         verdicts = {verdict for verdict, _ in told}
         final = verdicts & {*FINAL}
+        reasons = {things.contradiction(f"key-{key}", thing_of(key), each) for each in heard}
+        wrong += [f"key-{key}: {why}" for why in reasons if why is not None]
         found = [
             (many > 1, f"{many} effects"),
             (len(final) > 1, "two final verdicts"),

@@ -3,8 +3,8 @@ Kill processes in the middle of their journals and stores, again and again, and 
 
     python -m tests.soak.kills [KILLS_OF_JOURNALS [KILLS_OF_BATCHES [KILLS_OF_STORES]]]
 
-The judge is the ledger of the service: a verdict is true if the effects are as it says, and each write that
-arrived has a verdict, which an ``await`` of some process returned.
+The judge is the ledger of the service: a verdict is true if the effects are as it says, for the reason that it
+gives, and each write that arrived has a verdict, which an ``await`` of some process returned.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ from invsvc_async.simulator import Faults, Simulator
 from tests.batch.killing import kill_often, seed, verdicts_of, violations
 from tests.batch.killing_troubles import Runs
 from tests.soak import receivers
+from tests.soak.journal_child import POLICY
+from tests.soak.reasons import Things, told_in
 from tests.support.children import gone_after, started
 
 FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.2, hang=0.3)
+WINDOW = POLICY.settle_after_error
 EACH = 400  # writes that one process begins at most
 BATCHED = 20_000  # writes of the batch
 DELIVERED = 1_500  # deliveries between two kills, about
@@ -66,18 +69,23 @@ async def journals(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
 
 def _judged(service: Simulator, told: Path, kills: int) -> Survived:
     verdicts: defaultdict[str, list[str]] = defaultdict(list)
-    saved = 0
+    saved, wrong = 0, list[str]()
+    # One write to each thing: none is overtaken, and what is unknown was not changed by another.
+    things = Things(service.ledger.entries, lambda entry: str(entry.body["description"]), window=WINDOW)
     for line in told.read_text().splitlines():
         with suppress(ValueError):  # the last one of a killed process may be cut
-            key, verdict, how = json.loads(line)
+            key, plain, how = json.loads(line)
             saved += how == "kept" and key not in verdicts
-            verdicts[key].append(verdict)
+            reason = told_in(plain)
+            verdicts[key].append(str(reason.verdict))
+            if (why := things.contradiction(key, None, reason)) is not None:
+                wrong.append(f"{key}: {why}")
     sent, effects, fates = Counter[str](), Counter[str](), defaultdict[str, list[str]](list)
     for entry in service.ledger.entries:
         fates[entry.body["description"]].append(entry.fault or "none")
         sent[entry.body["description"]] += 1
         effects[entry.body["description"]] += entry.applied
-    wrong = [
+    wrong += [
         f"{key}: {times} effects; what its sends met: {', '.join(fates[key])}"
         for key, times in effects.items()
         if times > 1

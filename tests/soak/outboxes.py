@@ -5,26 +5,34 @@ Run an application with an outbox in several processes, kill and stop them, and 
 
 The judge is the ledger of the service: each committed order has one effect and the verdict APPLIED (or UNKNOWN, and then
 at most one effect); those that were rolled back have none; the effects on one thing come in the order of the commits; and
-each verdict was given.
+each verdict was given, for a reason that the ledger bears out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import sys
 import time
 from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import attrs
 
 from invsvc_async import Verdict
 from invsvc_async.simulator import Faults, Simulator
-from tests.outbox.child import TABLES
+from tests.outbox.child import POLICY, TABLES
 from tests.outbox.conftest import outbox_at
+from tests.soak.reasons import Things, told_in
 from tests.support.children import Crew
 from tests.support.database import database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from invsvc_async.conformance.reasons import Told
 
 FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.15, hang=0.3)
 THINGS = 60
@@ -101,8 +109,10 @@ async def _judged(tables: asyncpg.Pool, service: Simulator) -> tuple[list[str], 
     """Compare the application's own tables with the ledger."""
     orders = {row["key"]: row for row in await tables.fetch("SELECT * FROM orders")}
     said: dict[str, dict[str, str]] = {}
+    reasons: list[tuple[str, Told]] = []
     for row in await tables.fetch("SELECT * FROM verdicts"):
         said.setdefault(row["key"], {})[row["verdict"]] = row["why"]
+        reasons.append((row["key"], told_in(json.loads(row["reason"]))))
     effects: Counter[str] = Counter()
     came: dict[str, list[str]] = {}
     arrived = {entry.body["description"] for entry in service.ledger.find("webhooks.update")}
@@ -110,6 +120,7 @@ async def _judged(tables: asyncpg.Pool, service: Simulator) -> tuple[list[str], 
         effects[entry.body["description"]] += 1
         came.setdefault(entry.path_id, []).append(entry.body["description"])
     wrong = [f"{key}: sent, and never committed" for key in arrived - set(orders)]
+    wrong += _misled(service, orders, reasons)
     for key in orders:
         wrong += [f"{key}: {each}" for each in _against(said.get(key, {}), effects[key])]
     for thing, keys in came.items():
@@ -118,6 +129,19 @@ async def _judged(tables: asyncpg.Pool, service: Simulator) -> tuple[list[str], 
             wrong.append(f"{thing}: effects came as {numbers}")
     counts = Counter(verdict for verdicts in said.values() for verdict in verdicts)
     return wrong, dict(counts), len(orders)
+
+
+def _misled(
+    service: Simulator, orders: Mapping[str, Mapping[str, Any]], reasons: Iterable[tuple[str, Told]]
+) -> Iterator[str]:  # Any: columns
+    """Yield the reasons that the ledger contradicts."""
+    things = Things(
+        service.ledger.entries, lambda entry: str(entry.body["description"]), window=POLICY.settle_after_error
+    )
+    for key, told in reasons:
+        thing = orders[key]["thing"] if key in orders else None
+        if (why := things.contradiction(key, thing, told)) is not None:
+            yield f"{key}: {why}"
 
 
 def _against(said: dict[str, str], effects: int) -> list[str]:

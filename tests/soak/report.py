@@ -18,6 +18,7 @@ from tests.soak.judge import Fault, judge, verdicts_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from invsvc_async.simulator import Entry
     from tests.soak.judge import Truth
     from tests.soak.records import Sibling
     from tests.soak.soak import Soaked
@@ -186,12 +187,17 @@ def _ledger(fault: Fault, truth: Truth) -> list[str]:
             mark = "=>" if (entry.sender or "").startswith(f"{sibling.key}@") else "  "
             lines.append(
                 f"    {mark} ledger: {entry.received_at:.4f} applied {applied} {who} {entry.operation} {body} "
-                f"[{entry.fault or 'pass'}] {entry.answered or ''} {entry.target or ''}"
+                f"[{entry.fault or 'pass'}] {entry.answered or ''} {entry.target or ''}{_stored(entry)}"
             )
     if len(lines) > 2 * LINES:
         own = [line for line in lines[LINES:-LINES] if line.startswith("    =>")]
         lines = [*lines[:LINES], *own, f"       … {len(lines) - 2 * LINES - len(own)} more", *lines[-LINES:]]
     return lines
+
+
+def _stored(entry: Entry) -> str:
+    """Return what the service stored, where that is not what was sent."""
+    return "" if entry.stored in (None, "as sent") else f" stored {entry.stored}: {entry.fields}"
 
 
 def _is_about(entry: object, sibling: Sibling) -> bool:

@@ -100,7 +100,7 @@ class Soak(TakingUp):
 
     async def _work(self) -> None:
         while self.left > 0:
-            drawn = draw(self.chance, len(self.siblings), self.around.made)
+            drawn = draw(self.chance, len(self.siblings), self.around.made, awkwardly=self.world.awkward)
             self.left -= len(drawn)
             await self._sequence(drawn)
 
@@ -239,7 +239,9 @@ async def soak(loop: VirtualLoop, world: World, *, seed: int, writes: int, tls: 
     clock = Clock(offset=chance.uniform(-5, 5), wall=loop.wall, steady=loop.stamp)
     with tempfile.TemporaryDirectory(prefix="siblings-") as folder, in_virtual_time(loop, chance):
         context = server_context(made_certificate(Path(folder))) if tls else None
-        async with Simulator(seed=seed, faults=Weather(world), clock=clock, ssl=context) as service:
+        async with Simulator(
+            seed=seed, faults=Weather(world), stores=world.stores, clock=clock, ssl=context
+        ) as service:
             initial = _seeded(service)
             flights = Flights(service.ledger.entries)
             loop.clockwork.in_flight, loop.clockwork.give_up = flights.any, flights.give_up
@@ -257,7 +259,7 @@ async def soak(loop: VirtualLoop, world: World, *, seed: int, writes: int, tls: 
             requests, ledger = service.arrivals(), service.ledger.entries
     return Soaked(
         siblings=run.siblings,
-        truth=Truth(ledger, initial, run.siblings, lag=world.lag),
+        truth=Truth(ledger, initial, run.siblings, lag=world.lag, echoes=world.stores.echoes),
         requests=requests,
         most_hooks=around.most_hooks,
         kills=run.kills,

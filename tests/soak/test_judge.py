@@ -54,12 +54,21 @@ class Story:
         fields = {"operation": operation, "path_id": thing, "target": thing, "body": body}
         self.entries.append(Entry(number=0, received_at=at, applied_at=at, by="other", **fields))
 
-    def hear(self, sibling, verdict, at, value_id=None, read=None, run=None, before=()):
+    def hear(self, sibling, verdict, at, value_id=None, read=None, run=None, before=(), **reason):
         """Add a verdict, resting on a read at *read* if there is one; there were others *before*."""
         outcome = None
-        if read is not None:
-            history = tuple(Reading(started=each, ended=each + 0.1, status=200) for each in (*before, read))
-            outcome = SimpleNamespace(history=history, evidence=Evidence(basis="equal", read_at=read))
+        if read is not None or reason:
+            words = reason.pop("words", "")
+            looks = (*before, read) if read is not None else before
+            outcome = SimpleNamespace(
+                verdict=verdict,
+                history=tuple(Reading(started=each, ended=each + 0.1, status=200) for each in looks),
+                evidence=Evidence(read_at=read, **{"basis": "equal", **reason}),
+                value=None if value_id is None else {"id": value_id},
+                message=words,
+                error=None,
+                started_as=SimpleNamespace(operation=sibling.operation),
+            )
         sibling.heard.append(Heard(verdict, at, run or sibling.runs[-1], value_id, outcome))
 
     def faults(self, lag=0.0):
@@ -293,3 +302,79 @@ def test_delete(story):
     story.hear(gone, Verdict.APPLIED, 20.0, read=19.0)
     story.hear(there, Verdict.APPLIED, 20.0, read=19.0)
     assert story.faults() == ["applied, without an effect"]
+
+
+@pytest.mark.parametrize(("newer", "kinds"), [(5.0, []), (12.0, ["false reason"]), (None, ["false reason"])])
+def test_overtaken(story, newer, kinds):
+    """A write is told as overtaken only if a newer one had arrived."""
+    older = story.write()
+    story.hear(older, Verdict.NOT_APPLIED, 10.0, basis="never sent", cause="overtaken")
+    other = story.write("w2", place=1, name="b")
+    if newer is not None:
+        story.send(other, newer, applied=newer)
+    story.hear(other, Verdict.APPLIED if newer else Verdict.NOT_APPLIED, 20.0)
+    assert story.faults() == kinds
+
+
+def test_overtaken_by_an_older_one(story):
+    """The write before is none that overtakes."""
+    older, newer = story.write(), story.write("w2", place=1, name="b")
+    newer.runs[0].began = 1.0
+    story.send(older, 2.0, applied=2.0)
+    story.hear(older, Verdict.APPLIED, 2.1)
+    story.hear(newer, Verdict.NOT_APPLIED, 10.0, basis="never sent", cause="overtaken")
+    assert story.faults() == ["false reason"]
+
+
+def test_never_sent(story):
+    """A write of which a request has arrived was sent."""
+    story.send(write := story.write(), 1.0)
+    story.hear(write, Verdict.NOT_APPLIED, 10.0, basis="never sent", cause="client closed")
+    assert story.faults() == ["false reason"]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_words_about_somebody_else(story, own):
+    """An unknown write whose message blames somebody else needs somebody else."""
+    story.send(write := story.write(), 1.0, applied=1.0)
+    if not own:
+        story.rival(2.0, name="rival")
+    words = "somebody else changed the journey at about the time of the write"
+    story.hear(write, Verdict.UNKNOWN, 20.0, basis="none", cause="changed since", words=words)
+    assert story.faults() == (["false reason"] if own else [])
+
+
+def test_applied_in_part(story):
+    """A part of an update is no effect that makes it applied; it may be repeated, and is then no duplicate."""
+    write = story.write(name="a", description="b")
+    story.send(write, 1.0, applied=1.0)
+    part = story.entries[-1]
+    part.stored, part.fields = "in part", {"name": "a"}
+    story.hear(write, Verdict.UNKNOWN, 20.0, basis="none", cause="in part")
+    assert story.faults() == []
+    story.hear(write, Verdict.APPLIED, 30.0, read=29.0)
+    assert story.faults() == ["applied, in part"]
+    story.send(write, 40.0, applied=40.0)
+    assert story.faults() == ["applied, in part"], "the second effect is no duplicate"
+    story.send(write, 50.0, applied=50.0)
+    assert story.faults() == ["duplicate", "applied, in part"]
+
+
+def test_told_as_in_part(story):
+    """A write that was stored whole is not told as stored in part."""
+    story.send(write := story.write(), 1.0, applied=1.0)
+    story.hear(write, Verdict.UNKNOWN, 20.0, basis="none", cause="in part")
+    assert story.faults() == ["false reason"]
+
+
+@pytest.mark.parametrize(
+    ("named", "kinds"), [((), ["false reason"]), (("wh_9",), ["false reason"]), (("wh_2",), [])]
+)
+def test_duplicates_that_are_named(story, named, kinds):
+    """The further effects of a create are named, and none else; that there are any is a fault of its own."""
+    write = story.write(operation="webhooks.create", thing="url one", url="https://one.example/in")
+    story.send(write, 1.0, applied=1.0, target="wh_1")
+    story.send(write, 2.0, applied=2.0, target="wh_2")
+    duplicates = tuple({"id": each} for each in named)
+    story.hear(write, Verdict.APPLIED, 20.0, "wh_1", read=19.0, basis="match", duplicates=duplicates)
+    assert story.faults() == ["duplicate", *kinds]

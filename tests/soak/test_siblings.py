@@ -17,7 +17,8 @@ WRITES = 2000  # of each world
 def check(report: Report) -> None:
     """Fail with the stories if anything was false."""
     assert report.faults == {}, report.text()
-    assert report.share <= UNKNOWN_ALLOWED, report.text()
+    calm = next(world.calm for world in WORLDS if world.name == report.world)
+    assert not calm or report.share <= UNKNOWN_ALLOWED, report.text()
     assert report.writes >= WRITES
     assert report.verdicts["applied"] > WRITES / 2
     assert report.most_hooks < 100, "the list was full, and could tell nothing"

@@ -5,11 +5,13 @@ The writes of a soak: sequences to few things, drawn so that siblings meet as of
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import attrs
 
 from invsvc_async.resources.by_name import as_write
 from tests.soak.world import HOOKS, HOSTS, JOURNEYS
+from tests.support import awkward
 
 if TYPE_CHECKING:
     import random
@@ -87,12 +89,37 @@ def _mapping(_chance: random.Random, thing: str, number: int) -> Drawn:
     return Drawn("sheets.save_mapping", thing, {"fields": fields}, fields)
 
 
-def draw(chance: random.Random, number: int, made: list[str]) -> list[Drawn]:
+def draw(chance: random.Random, number: int, made: list[str], *, awkwardly: bool = False) -> list[Drawn]:
     """
     Draw a sequence of one to three writes to one thing, the first of which is the *number*th write.
 
-    *made* are the ids of webhooks that the program has created and not deleted yet.
+    *made* are the ids of webhooks that the program has created and not deleted yet.  *Awkwardly* drawn values are
+    such that a service may store them in other words.
     """
+    drawn = _drawn(chance, number, made)
+    return [_awkward(chance, each) for each in drawn] if awkwardly else drawn
+
+
+def _awkward(chance: random.Random, drawn: Drawn) -> Drawn:
+    """Return the same write with other values: equal ones stay equal."""
+    changes: dict[str, Any] = {}
+    for name, value in drawn.arguments.items():
+        if name in ("name", "description"):
+            changes[name] = awkward.text(crc32(str(value).encode()) % 10_000)
+        elif name == "url":
+            changes[name] = awkward.url(chance.randrange(2), host=f"{drawn.thing.partition(' ')[2]}.example")
+        elif name == "events":
+            changes[name] = ["invoice.failed", *value]
+    sent = dict(changes)
+    if drawn.operation == "journeys.update" and chance.random() < 0.5:
+        number = chance.randrange(2)
+        changes |= {"graph": awkward.graph(number), "trigger_type": awkward.trigger(number)}
+        sent |= {"graph": awkward.graph(number), "triggerType": awkward.trigger(number)}
+    wanted = None if drawn.wanted is None else {**drawn.wanted, **sent}
+    return Drawn(drawn.operation, drawn.thing, {**drawn.arguments, **changes}, wanted)
+
+
+def _drawn(chance: random.Random, number: int, made: list[str]) -> list[Drawn]:
     length = chance.choice((1, 1, 2, 2, 3))
     way = chance.random()
     if way < 0.33:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.simulator.faults import Faults, Step, parse_step
+from invsvc_async.simulator import Faults, Stores
+from invsvc_async.simulator.faults import Step, parse_step
+from invsvc_async.simulator.own_words import WORDS
 
 if TYPE_CHECKING:
     import random
@@ -20,6 +22,7 @@ __all__ = ["WORLDS", "Weather", "World", "world_of"]
 JOURNEYS = ("jrn_a", "jrn_b", "jrn_c")
 HOOKS = ("wh_a", "wh_b", "wh_c")
 HOSTS = ("one", "two", "three")
+LETTER_BY_LETTER = Stores()
 
 
 @attrs.frozen(kw_only=True)
@@ -36,6 +39,9 @@ class World:
     attempt: float = 30.0  # s that an attempt is given
     at_once: int = 200
     beside: float = 0.0  # of the bare intents: resumed elsewhere while this program writes the same thing
+    stores: Stores = LETTER_BY_LETTER
+    awkward: bool = False  # the values are such that a service may store them in other words
+    calm: bool = True  # few writes are unknown
     lag: float = 0.0  # s that reads of one thing may be behind: with a late effect, less than a short window
 
 
@@ -51,11 +57,26 @@ WORLDS = (
     World(name="beside", beside=0.5, cancelled=0.06),
     World(name="killed, short attempts", kills_every=20.0, attempt=10.0),
     World(name="reads that lag", cancelled=0.05, lag=0.19),
+    World(name="awkward values", awkward=True),
+    World(name="own words", awkward=True, calm=False, stores=Stores(words=WORDS, rate=0.5)),
+    World(name="one word", awkward=True, calm=False, stores=Stores(words=WORDS, rate=0.08), cancelled=0.05),
+    World(name="own words, killed", awkward=True, calm=False, stores=Stores(words=WORDS), kills_every=30.0),
+    World(name="masked", awkward=True, calm=False, stores=Stores(words=("masked",), echoes=True)),
+    World(name="in part", calm=False, stores=Stores(partly=0.2), rival_every=80.0),
+    World(
+        name="in part and own words",
+        awkward=True,
+        calm=False,
+        stores=Stores(words=WORDS, rate=0.3, partly=0.1),
+    ),
+    World(name="lists in their own way", calm=False, stores=Stores(twice=0.3, hides_inactive=True)),
+    World(name="times cut", calm=False, stores=Stores(created_at="minute")),
+    World(name="times at zero", calm=False, stores=Stores(created_at="zero")),
 )
 
 
 def world_of(seed: int) -> World:
-    """Return the world of *seed*; eleven seeds in a row go through all of them."""
+    """Return the world of *seed*; as many seeds in a row as there are worlds go through all of them."""
     return WORLDS[seed % len(WORLDS)]
 
 

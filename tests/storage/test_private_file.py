@@ -109,3 +109,25 @@ async def test_secrets_file_of_another_user_and_root(tmp_path, monkeypatch):
     write_private(path, "text")
     with pytest.raises(JournalError, match="belongs to another user"):
         await SecretsFile(path).__aenter__()
+
+
+@pytest.mark.parametrize("use", [SecretsFile, _text])
+@pytest.mark.parametrize("exists", [True, False])
+async def test_file_that_is_a_symbolic_link(use, exists, tmp_path):
+    """It is refused: somebody else may have made it, to get what is written or to have a file overwritten."""
+    target, path = tmp_path / "target", tmp_path / "file"
+    if exists:
+        target.write_text("kept")
+    path.symlink_to(target)
+
+    with pytest.raises((JournalError, OSError), match=r"symbolic link|No such file"):
+        async with use(path):
+            pass
+    assert (target.read_text() if exists else target.exists()) == ("kept" if exists else False)
+
+
+async def test_link_to_a_device(tmp_path):
+    """It is followed, as /dev/stdout is a link."""
+    path = tmp_path / "file"
+    path.symlink_to("/dev/null")
+    write_private(path, "text")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import shutil
 import sqlite3
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -41,7 +44,7 @@ async def use(path, *, reading=False):
 def checked(monkeypatch):
     """Return the names of the files that are checked."""
     names = []
-    monkeypatch.setattr(sqlite_store, "check_file", lambda _, name: names.append(name))
+    monkeypatch.setattr(sqlite_store, "check_file", lambda _, name, *__: names.append(name))
     return names
 
 
@@ -119,3 +122,77 @@ def test_boot_without_linux(monkeypatch, tmp_path):
         texts.append(sqlite_file.boot())
 
     assert texts == ["480000", "480000", "480002"]
+
+
+# --- the check itself
+
+
+@pytest.fixture
+def large(tmp_path):
+    """Return the path of a file with an index, for which a check takes thousands of steps."""
+    path = tmp_path / "large.db"
+    with closing(sqlite3.connect(path)) as making:
+        making.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT UNIQUE)")
+        making.executemany("INSERT INTO t (b) VALUES (?)", ((f"{'x' * 500}{i}",) for i in range(3000)))
+        making.commit()
+    return path
+
+
+def fail_reads(path):
+    """Let reads of *path* by this process fail from now on: the descriptors of the file become those of a folder."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    for entry in Path("/proc/self/fd").iterdir():
+        if entry.is_symlink() and entry.readlink() == path:
+            os.dup2(folder, int(entry.name))
+    os.close(folder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the descriptors of a process so")
+@pytest.mark.parametrize("step", range(1, 8))
+def test_file_of_which_a_part_cannot_be_read(large, monkeypatch, step):
+    """The words are about the disk, wherever the check comes to it, and say nothing of damage."""
+    monkeypatch.setattr(sqlite_file, "STEPS", step)
+    looks = iter(range(1_000_000))
+
+    def stops():
+        if next(looks) == step:
+            fail_reads(large)
+        return False
+
+    with closing(sqlite3.connect(large)) as connection:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchall()
+        with pytest.raises(sqlite3.Error) as failed:
+            sqlite_file.check_file(connection, "a file", stops)
+    words = str(sqlite_file.in_words("a file", failed.value))
+    assert "the disk cannot be read or written" in words
+    assert "damaged" not in words
+    assert failed.value.sqlite_errorcode & 0xFF == sqlite3.SQLITE_IOERR
+
+
+def test_file_with_a_spoilt_page(large):
+    """It is damaged, although the check names an error code for it, too."""
+    size = 4096
+    with large.open("r+b") as spoiling:
+        spoiling.seek(20 * size)
+        spoiling.write(b"\xff" * 64)
+    with (
+        closing(sqlite3.connect(large)) as connection,
+        pytest.raises(JournalError, match="the file is damaged") as told,
+    ):
+        sqlite_file.check_file(connection, "a file")
+    assert "error code" in str(told.value)
+
+
+def test_check_that_lasts(large, monkeypatch, caplog):
+    """The log says so now and then."""
+    monkeypatch.setattr(sqlite_file, "STEPS", 100)
+    with (
+        closing(sqlite3.connect(large)) as connection,
+        caplog.at_level(logging.WARNING, "invsvc_async.storage"),
+    ):
+        sqlite_file.check_file(connection, "a file")
+        assert caplog.messages == []
+        monkeypatch.setattr(sqlite_file, "_TELL_EVERY", 0.0)
+        sqlite_file.check_file(connection, "a file")
+    assert len(caplog.messages) > 10
+    assert caplog.messages[0] == "a file: is searched for damage, since 0 s"

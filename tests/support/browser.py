@@ -58,7 +58,7 @@ class Page:
 
     async def until(self, script: str) -> Any:
         """Wait until an expression is true, and return its value."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while not (value := await self.run(script)):  # noqa: ASYNC110 - the page runs in another process
                 await asyncio.sleep(0.05)
         return value
@@ -79,7 +79,7 @@ async def browser(folder: Path) -> AsyncGenerator[Page]:
     )  # fmt: skip
     assert child.stderr is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             async for line in child.stderr:
                 if b"DevTools listening on " in line:
                     address = line.split(b" on ")[1].decode().strip()

@@ -20,7 +20,7 @@ async def web_server(app: Any) -> AsyncIterator[httpx.AsyncClient]:
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on", ws="none"))
     task = asyncio.create_task(server.serve(sockets=[listening]))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.005)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -125,7 +125,7 @@ def test_service(invsvc_service):
         request = urllib.request.Request(
             invsvc_service.base_url + "/webhooks", headers={"Authorization": f"Bearer {invsvc_service.api_key}"}
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             assert json.load(answer)["success"]
     assert invsvc_service.arrivals("webhooks.list") == 2
 

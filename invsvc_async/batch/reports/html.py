@@ -11,7 +11,7 @@ from itertools import pairwise
 from string import Template
 from typing import TYPE_CHECKING
 
-from invsvc_async.batch.reports.not_applied import Group, words_of
+from invsvc_async.batch.reports.not_applied import LOST_SECRETS, SECOND_EFFECTS, Group, words_of
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ def page_of(report: Report) -> str:
         faults=faults or "none",
         failed="" if report.groups else "None: all finished writes are applied.",
         groups=[_group(each, report.kind) for each in report.groups],
+        duplicates=_duplicates(report) if report.second_effects else "",
+        lost=_lost(report) if report.secrets_lost else "",
         total=summary.total,
         **{name: getattr(report, name) for name in ("attempts", "resends", "reads")},
         **{name: f"{report.quantile(part):.3g}" for name, part in quantiles.items()},
@@ -236,6 +238,35 @@ def _write(result: Result) -> _Html:
     candidates = f" Candidates: {', '.join(result.candidates)}." if result.candidates else ""
     words, story = f"{words_of(result)}.{candidates}", _each("story", [result.story] if is_told else [])
     return _fill("write", key=result.key, operation=result.operation, words=words, story=story)
+
+
+# --- applied, but to be looked at
+
+
+def _lost(report: Report) -> _Html:
+    rest = report.summary.secrets_lost - len(report.secrets_lost)
+    more = f"And {rest:,} more: invsvc {report.kind} report --jsonl FILE lists them all."
+    return _fill(
+        "webhooks",
+        title="Secrets lost",
+        advice=LOST_SECRETS,
+        writes=[_fill("webhook", key=each.key, thing=each.thing or "") for each in report.secrets_lost],
+        more=more if rest > 0 else "",
+    )
+
+
+def _duplicates(report: Report) -> _Html:
+    shown = sum(len(each.duplicates) for each in report.second_effects)
+    more = f"And {report.duplicates - shown:,} more: invsvc {report.kind} report --jsonl FILE lists them all."
+    return _fill(
+        "webhooks",
+        title="Duplicates",
+        advice=SECOND_EFFECTS,
+        writes=[
+            _fill("webhook", key=each.key, thing=", ".join(each.duplicates)) for each in report.second_effects
+        ],
+        more=more if report.duplicates > shown else "",
+    )
 
 
 def _moment(milliseconds: int) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN, name_of, result_of, summary_of, workers_of
+from invsvc_async.batch.entries import BEGUN, name_of, summary_of, workers_of
 from invsvc_async.batch.reports.not_applied import NOT_APPLIED, Groups
 from invsvc_async.batch.run_status import RUN, TOTAL, Status, statuses_in
 from invsvc_async.codec.exact_json import WireObject
@@ -106,8 +106,8 @@ class Watch:
             return
         groups = Groups()
         for verdict, count in failed.items():
-            for entry in await self._entries.latest(verdict, _GROUPED) if count else ():
-                groups.add(result_of(self._entries, entry))
+            if count:
+                await groups.add_page(self._entries, await self._entries.latest(verdict, _GROUPED))
         self._grouped, self._groups = failed, []
         for group in groups.sorted(self.name, self._kind):  # of few writes, and of those only the reason
             writes = [

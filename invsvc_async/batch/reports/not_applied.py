@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.entries import pages_of, result_of, results_of
+from invsvc_async.batch.entries import pages_of, result_of
 from invsvc_async.batch.result import Result
 from invsvc_async.durable.last_writes import last_writes
 from invsvc_async.durable.records import intent_of
@@ -17,12 +17,19 @@ from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.writes.as_data import arguments_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
+    from invsvc_async.durable.entry import Entry
 
 
+LOST_SECRETS = (
+    "The journal has seen no answer with the secret. If a kill came just after the answer, or the journal "
+    "is a restored copy, the file of --secrets-to has it. Otherwise delete the webhook, and create it again "
+    "with another key."
+)
+SECOND_EFFECTS = "These webhooks were made by the same writes as others. Delete those that nobody needs."
 SHOWN = 200  # writes of one group that a report lists
 _MOST_GROUPS = 100  # more, of codes that only the service knows, are one group
 _KEYS_NAMED = 5  # in a command, at most
@@ -46,19 +53,24 @@ _ADVICE = {
     "client closed": "The run ended first. Retry, which reads before it sends what may have been sent.",
     "changed since": "Somebody else changed the resource. Compare its state with the request; if yours is to "
     "win, retry.",
-    "no read": "The specification has no read for this: check the dashboard, then retry or leave it.",
+    "no read": "The specification has no read for this: check the dashboard, then resolve each with what you "
+    "find.",
     "read refused": "The credential may not read the state: use one that may, then retry, which reads first.",
     "out of time": "The state could not be read in time: retry, which reads first.",
-    "may be published": "Compare the draft with the request in the dashboard, then retry or leave it.",
-    "not visible": "No read shows these fields: check the dashboard, then retry or leave it.",
-    "no baseline": "Compare the state with the request; if it differs, write again.",
-    "other words": "The service may have stored it in its own words. Compare the state with the request, "
-    "then leave it or write again.",
+    "may be published": "Compare the draft with the request in the dashboard, then resolve each with what "
+    "you find.",
+    "not visible": "No read shows these fields: check the dashboard, then resolve each with what you find.",
+    "no baseline": "Compare the state with the request, then resolve each with what you find.",
+    "other words": "The service may have stored it in its own words. Compare the state, then "
+    "resolve each with what you find.",
     "in part": "Only a part was stored. Retry: that sends it again if nothing has changed since.",
     "gone": "The resource no longer exists. Leave it, or make a new one.",
-    "candidates": "Compare the candidates with the request, and delete the surplus ones.",
+    "candidates": "Compare the candidates with the request, then resolve each with the id that is its own, "
+    "or as not applied. Delete surplus ones.",
     "list full": LIST_FULL,
-    "too long ago": "It is too late for absence to prove anything: check the state, then retry or leave it.",
+    "too long ago": "It is too late for absence to prove anything: check the state, then resolve each with "
+    "what you find.",
+    "person": "A person found that it did not happen. Retry to send it.",
     "perhaps undone": "The resource is as it was before the write, as after a restore of the journal. Unless "
     "somebody has undone these since, retry: that sends them.",
     "reader": "The user-supplied reader is needed, or could not tell: run it again with the reader.",
@@ -66,7 +78,7 @@ _ADVICE = {
 _OTHERWISE = {
     Verdict.NOT_APPLIED: "It provably did not happen. Retry.",
     Verdict.SUPERSEDED: "Compare the state with the request; if yours is to win, retry.",
-    Verdict.UNKNOWN: "Check the state, then retry (which reads first) or leave it.",
+    Verdict.UNKNOWN: "Check the state, then resolve each with what you find, or retry, which reads first.",
 }
 
 
@@ -97,17 +109,33 @@ class Groups:
     def __init__(self) -> None:
         self._groups: dict[tuple[Verdict, str], Group] = {}
 
-    def add(self, result: Result) -> None:
-        """Count *result* in its group, unless it is applied."""
+    async def add_page(self, entries: Entries, page: Sequence[Entry]) -> list[Result]:
+        """Count the results of *page*, entries that are done, in their groups; return them."""
+        overtaken = await _overtaken_in(entries, page)
+        results = [result_of(entries, entry) for entry in page]
+        for entry, result in zip(page, results, strict=True):
+            self.add(result, is_overtaken=entry.seq in overtaken)
+        return results
+
+    def add(self, result: Result, *, is_overtaken: bool = False) -> None:
+        """
+        Count *result* in its group, unless it is applied.
+
+        If it *is_overtaken* by a newer write to the same resource, to retry it would not send it.
+        """
         if result.verdict is Verdict.APPLIED:
             return
         status, cause = result.status, result.cause
         if result.verdict is Verdict.REFUSED:
             cause = f"HTTP {status} {result.code or ''}".strip() if status else result.code
         cause = cause or "not recorded"
+        advice = _ADVICE.get(cause) or _OTHERWISE.get(result.verdict) or _REFUSED.get(status or 0, _CORRECT)
+        if is_overtaken and cause != "overtaken":
+            cause = f"{cause}, then overtaken"
+            advice = _ADVICE["overtaken"]
         if (result.verdict, cause) not in self._groups and len(self._groups) >= _MOST_GROUPS:
             cause = "other"
-        advice = _ADVICE.get(cause) or _OTHERWISE.get(result.verdict) or _REFUSED.get(status or 0, _CORRECT)
+            advice = _OTHERWISE.get(result.verdict, _CORRECT)
         new = Group(verdict=result.verdict, cause=cause, advice=advice)
         group = self._groups.setdefault((result.verdict, cause), new)
         group.count += 1
@@ -144,9 +172,22 @@ async def groups_of(entries: Entries, place: str) -> list[Group]:
     """Return the groups of *entries*, which are at *place*. Those that are applied are not read."""
     groups = Groups()
     for verdict in NOT_APPLIED:
-        async for result in results_of(entries, verdict):
-            groups.add(result)
+        async for page in pages_of(entries, verdict):
+            await groups.add_page(entries, page)
     return groups.sorted(place)
+
+
+async def _overtaken_in(entries: Entries, page: Sequence[Entry]) -> set[int]:
+    """
+    Return the numbers of entries in *page* that would not be sent again, because a newer write was.
+
+    Not those that are UNKNOWN: to retry them finds out what became of them.
+    """
+    settled = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED)
+    placed = [(entry, entry.thing) for entry in page if entry.verdict in settled and entry.thing is not None]
+    things = sorted({thing for _, thing in placed})
+    last = {each.thing: each.place for each in await last_writes(entries.store, things)} if things else {}
+    return {entry.seq for entry, thing in placed if last.get(thing, 0) > entry.place}
 
 
 def command_for(group: Group, groups: list[Group], place: str, kind: str) -> str | None:
@@ -157,6 +198,9 @@ def command_for(group: Group, groups: list[Group], place: str, kind: str) -> str
     the changes of others, are named by key.
     """
     advice, by_key = group.advice.lower(), kind == "journal"
+    if "resolve each" in advice:  # what was found has to be added, and is asked for otherwise
+        key = _named(group.results[0].key) if group.count == 1 else "KEY"
+        return f"invsvc {kind} resolve {place} --because TEXT {key}"
     if "retry" not in advice:
         is_to_correct = "correct the" in advice and not by_key
         return f"invsvc {kind} report {place} --failed out.jsonl" if is_to_correct else None
@@ -167,8 +211,13 @@ def command_for(group: Group, groups: list[Group], place: str, kind: str) -> str
         return f"{retry} --verdict {str(group.verdict).replace(' ', '-')}"
     if group.count > _KEYS_NAMED:
         return None
-    keys = [quote(each.key) for each in group.results]
-    return " ".join([retry, *(["--"] if any(each.startswith("-") for each in keys) else []), *keys])
+    return f"{retry} {_named(*(each.key for each in group.results))}"
+
+
+def _named(*keys: str) -> str:
+    """Return *keys* as arguments of a command."""
+    quoted = [quote(key) for key in keys]
+    return " ".join(["--", *quoted] if any(key.startswith("-") for key in quoted) else quoted)
 
 
 async def failed_writes(entries: Entries) -> AsyncIterator[tuple[str, WireObject | None, str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.entries import results_of, summary_of
+from invsvc_async.batch.entries import pages_of, summary_of
 from invsvc_async.batch.reports.not_applied import SHOWN, Group, Groups
 from invsvc_async.batch.run_status import RUN, Status, statuses_in
 from invsvc_async.reconcile.history import Verdict
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _COLUMNS = 120  # of the timeline, at most
+_FIRST_ERROR = 400  # the first HTTP status of an error
 _STEPS = 10  # of the logarithmic scale of times, for each factor of ten
 
 
@@ -52,6 +53,7 @@ class Report:
     secrets_discarded: int = 0
     groups: list[Group] = attrs.field(factory=list)  # of the writes that are not applied
     secrets_lost: list[Result] = attrs.field(factory=list)  # the first of them
+    second_effects: list[Result] = attrs.field(factory=list)  # the first writes that had more than one
 
     def quantile(self, part: float) -> float:
         """Return the time, in seconds, within which *part* of the writes had their verdict."""
@@ -107,14 +109,14 @@ async def report_of(entries: Entries, name: str, kind: str = "batch") -> Report:
             report.limits[why] = report.limits.get(why, 0.0) + lasted
     seconds: dict[int, Slice] = {}  # by their beginnings
     groups = Groups()
-    async for result in results_of(entries):
-        _count(report, result)
-        groups.add(result)
-        if result.done_at is not None:
-            begun = result.done_at // 1000 * 1000
-            piece = seconds.setdefault(begun, Slice(begun))
-            piece.verdicts[result.verdict] += 1
-            piece.faults += result.error is not None
+    async for page in pages_of(entries):
+        for result in await groups.add_page(entries, page):
+            _count(report, result)
+            if result.done_at is not None:
+                begun = result.done_at // 1000 * 1000
+                piece = seconds.setdefault(begun, Slice(begun))
+                piece.verdicts[result.verdict] += 1
+                piece.faults += result.error is not None
     report.groups = groups.sorted(name, kind)
     if not seconds:
         return report
@@ -135,9 +137,22 @@ def _count(report: Report, result: Result) -> None:
     report.resends += result.resends
     report.reads += result.reads
     report.duplicates += len(result.duplicates)
+    if result.duplicates and len(report.second_effects) < SHOWN:
+        report.second_effects.append(result)
     report.times[ceil(log10(max(result.seconds, 0.0001)) * _STEPS)] += 1
     if result.secret_lost and len(report.secrets_lost) < SHOWN:
         report.secrets_lost.append(result)
     report.secrets_discarded += result.secret == "not stored"
-    if result.error is not None:
-        report.faults[f"HTTP {result.status}" if result.status else result.error.partition(":")[0]] += 1
+    if (failure := failure_of(result)) is not None:
+        report.faults[failure] += 1
+
+
+def failure_of(result: Result) -> str | None:
+    """Return what failed last in a write, in a word or two; ``None`` if nothing did."""
+    if result.error is None:
+        return None
+    kind = result.error.partition(":")[0]
+    if not result.status:
+        return kind
+    is_refusal = result.status >= _FIRST_ERROR  # otherwise the answer itself was not usable
+    return f"HTTP {result.status}" if is_refusal else f"{kind} (HTTP {result.status})"

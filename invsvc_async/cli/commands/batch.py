@@ -126,7 +126,7 @@ async def run(
             writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, read=read, form=form)
             checkpoint = None if dry_run else await checkpoint_at(journal)
             with interruptible():  # a large file takes minutes
-                check_file(writes, checkpoint)
+                check_file(writes, checkpoint, note)
             _name_problems(file, writes, skip_bad=skip_bad)
             if dry_run:
                 return _tell_check(writes)

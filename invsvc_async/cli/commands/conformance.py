@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from invsvc_async.cli.files import existing_file
-from invsvc_async.cli.options import FAULTS, FaultPlan, argument, misuse, number, option
+from invsvc_async.cli.options import FAULTS, FaultPlan, StoresPlan, argument, misuse, number, option
 from invsvc_async.cli.output import Exit, as_json, console, emitted, fail, note, print_facts, table
 from invsvc_async.cli.progress import Waiting, progress
 from invsvc_async.cli.signals import interruptible
@@ -36,6 +36,7 @@ _LABELS = {
     "lost": "reported applied, but had no effect",
     "wrong": "reports that contradict the ledger",
     "out_of_order": "of these, effects out of order",
+    "false_reasons": "of these, true verdicts for a false reason",
     "unknown": "reported as unknown",
     "unreported": "of these, not reported",
     "webhooks_left": "webhooks left behind",
@@ -200,10 +201,8 @@ def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int
     """Return the rows of the table; *reasons* are those of unknown verdicts, of both clients."""
     judged = run.judgement
     wrong, lost = len(judged.wrong), len(judged.lost)
-    # Wrong for another reason than a lost write or the order of effects.
-    denied = sum(
-        each.report.verdict is not Verdict.APPLIED and "came after" not in each.why for each in judged.wrong
-    )
+    misordered = sum("came after" in each.why for each in judged.wrong)
+    denied = wrong - lost - misordered - judged.false_reasons
     verdicts = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED, Verdict.UNKNOWN)
     return {
         "writes requested": judged.asked,
@@ -219,7 +218,8 @@ def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int
         "wrong verdicts": wrong,
         "  lost (applied, but no effect)": lost,
         "  denied, but took effect": denied,
-        "  in the wrong order": wrong - lost - denied,
+        "  in the wrong order": misordered,
+        "  for a false reason": judged.false_reasons,
         "webhooks left in the service": run.left,
         "  requested to be left": kept,
         "  difference": run.left - kept,
@@ -238,6 +238,7 @@ async def conformance(
     concurrency: Annotated[int, number(int, "Requested number of writes in flight.", least=1)] = 50,
     seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
     faults: FaultPlan = FAULTS,
+    stores: StoresPlan = "none",
     timeout: Annotated[float, number(float, _TIMEOUT, least=1, metavar="SECONDS")] = 300.0,
 ) -> int:
     """
@@ -255,7 +256,13 @@ async def conformance(
     try:
         with Waiting("waiting for the command", timeout).spinning():
             found = await conform(
-                argv, writes=writes, seed=seed, faults=faults, concurrency=concurrency, timeout=timeout
+                argv,
+                writes=writes,
+                seed=seed,
+                faults=faults,
+                stores=stores,
+                concurrency=concurrency,
+                timeout=timeout,
             )
     except (FileNotFoundError, PermissionError) as error:
         raise misuse(f"{argv[0]}: {error.strerror}", "COMMAND") from error

@@ -67,7 +67,7 @@ class At:
         from invsvc_async.storage.address import is_postgres
 
         # Refuses addresses of other forms, whose password the error below would show.
-        store = open_store(self.store, table=self.table, connections=2)
+        store = open_store(self.store, table=self.table, connections=2, create=False)
         if not is_postgres(self.store) and not os.path.exists(self.store):  # noqa: ASYNC240, PTH110 - nothing else runs
             raise misuse(f"{self.store}: there is no such file", "--store")
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from base64 import b64encode
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,27 +14,30 @@ import attrs
 
 from invsvc_async import events
 from invsvc_async.api.json_values import is_object
-from invsvc_async.cli.files import check_outputs, content_of, existing_file
+from invsvc_async.cli.files import check_outputs, content_of, existing_file, text_of_secret
 from invsvc_async.cli.options import InsecureHttp, Port, check_url, misuse, option
 from invsvc_async.cli.output import Exit, as_json, fail, note, tell
 from invsvc_async.cli.secrets_file import end_line
 from invsvc_async.cli.signals import stopping
 from invsvc_async.codec import envelope
-from invsvc_async.errors import InvsvcError, UnreadableResponseError
+from invsvc_async.errors import EventError, InvsvcError, UnreadableResponseError
 from invsvc_async.events.event import key_of
 from invsvc_async.events.verify import keys_of, signature_of
 from invsvc_async.storage.address import without_login
 from invsvc_async.storage.private_file import open_private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable
 
     from invsvc_async.codec.exact_json import WireObject
+    from invsvc_async.events.receiving.admission import Arrival
 
 FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
 
-_SECRET = "A webhook's secret, for signed events; repeatable."
-_HEADER = "The secret header of resource events, as set in the dashboard."
+_SECRET = "A webhook's secret; others see it in the list of processes: use --secret-file."
+_SECRETS = "A file with webhooks' secrets, one in a line (- is stdin); or set INVSVC_WEBHOOK_SECRET."
+_HEADER = "The secret header of resource events; others see it: use --shared-header-file."
+_HEADERS = "A file with the shared header, NAME=VALUE; or set INVSVC_SHARED_HEADER."
 _STORE = "Append each event to this file, one per line."
 _REPLAY = "Process the events of a --store file instead; - is standard input."
 _FORWARD = "Forward each event to this URL; if that fails, the answer is 500."
@@ -46,6 +50,8 @@ async def listen(
     secret: Annotated[list[str] | None, option(_SECRET, "SECRET", envvar="INVSVC_WEBHOOK_SECRET")] = None,
     shared_header: Annotated[str | None, option(_HEADER, "NAME=VALUE", envvar="INVSVC_SHARED_HEADER")] = None,
     accept_unsigned: Annotated[bool, option("Accept events that nothing authenticates.")] = False,
+    secret_file: Annotated[Path | None, option(_SECRETS, "FILE", callback=existing_file)] = None,
+    shared_header_file: Annotated[Path | None, option(_HEADERS, "FILE", callback=existing_file)] = None,
     store: Annotated[Path | None, option(_STORE, "FILE", dir_okay=False)] = None,
     forward: Annotated[str | None, option(_FORWARD, "URL")] = None,
     allow_insecure_http: InsecureHttp = False,
@@ -61,8 +67,14 @@ async def listen(
 
     Stop it with Ctrl-C.  Exits with 1 if a replayed event was not accepted.
     """
+    if secret_file is not None:
+        secret = [*(secret or ()), *text_of_secret(secret_file).split()]
+    if shared_header_file is not None:
+        shared_header = text_of_secret(shared_header_file).strip()
     if replay is None and not (secret or shared_header or accept_unsigned):
-        raise misuse("nothing authenticates events. Use --secret, --shared-header or --accept-unsigned")
+        raise misuse(
+            "nothing authenticates events. Use --secret-file, --shared-header-file or --accept-unsigned"
+        )
     if forward is not None:
         check_url(forward, "--forward", insecure=allow_insecure_http)
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
@@ -105,6 +117,14 @@ class Listener:
                 self._stored.add((key, event.is_test))
         await self.emit(event)
 
+    async def keep_unreadable(self, body: bytes, error: EventError | None) -> None:
+        """Store and print an authentic body that is no event: its sender does not send it again."""
+        record = _unreadable_record(body, error)
+        if self.store is not None:
+            await asyncio.to_thread(_append, self.store, envelope.dumps(record) + b"\n")
+        tell(record, f"{_now()}\tunreadable\t{len(body)} bytes\t{error}")
+        sys.stdout.flush()
+
     async def emit(self, event: events.Event) -> None:
         """Print an event and forward it."""
         family = event.version if isinstance(event, events.ResourceEvent) else "signed"
@@ -143,6 +163,14 @@ async def listening(
     receiver.on("*")(listener.handle)
     receiver.on_test(listener.handle)
 
+    async def keep_if_unreadable(arrival: Arrival, running: Awaitable[events.Receipt]) -> events.Receipt:
+        receipt = await running
+        if receipt.outcome == "dead letter":
+            await listener.keep_unreadable(arrival.body, receipt.error)
+        return receipt
+
+    receiver.on_delivery = keep_if_unreadable
+
     async def respond(request: web.Request) -> web.Response:
         response = await receiver.aiohttp_handler(request)
         if response.status >= 300:
@@ -164,6 +192,8 @@ async def replayed(listener: Listener, path: Path, content: bytes) -> int:
             continue
         try:
             record = envelope.loads(line)
+            if is_object(record) and "unreadable" in record:
+                raise ForwardError("an authentic delivery that could not be read. Look at it")
             if not is_object(record) or not isinstance(record.get("body"), str):
                 raise ForwardError("not a stored event: `body` is missing or not text")
             headers = {"X-Service-Test": "true"} if record.get("test") is True else {}
@@ -180,6 +210,16 @@ def _record(event: events.Event) -> WireObject:
     """Return an event as it is stored.  The body is text, so that it is preserved byte for byte."""
     body = event.raw.decode()
     return {"received_at": _now(), "type": event.type, "id": event.id, "test": event.is_test, "body": body}
+
+
+def _unreadable_record(body: bytes, error: EventError | None) -> WireObject:
+    """Return an authentic body that is no event as it is stored: as text, or in base64 if it is none."""
+    record: WireObject = {"received_at": _now(), "type": "", "id": None, "test": False}
+    record["unreadable"] = str(error)
+    try:
+        return {**record, "body": body.decode()}
+    except UnicodeDecodeError:
+        return {**record, "body_base64": b64encode(body).decode()}
 
 
 def _now() -> str:

@@ -18,16 +18,11 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.reports.summary import Report
-    from invsvc_async.batch.result import Summary
+    from invsvc_async.batch.result import Result, Summary
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
 
 INPUT_INCOMPLETE = "incomplete: run it again to its end"
-_ADVICE = (
-    "The journal has seen no answer with the secret. If a kill came just after the answer, or the journal "
-    "is a restored copy, the file of --secrets-to has it. Otherwise delete the webhook, and create it again "
-    "with another key."
-)
 _DISCARDED = "are not stored: --no-secrets was given, or the results of the run had them"
 _SHOWN = 20  # writes of one group, or without arguments, that are listed
 
@@ -90,6 +85,9 @@ def plain(report: Report) -> WireObject:
         "failures": dict(report.faults.most_common()),
         "limited_by": report.limits,
         "second_effects": report.duplicates,
+        "duplicates": [
+            {"key": each.key, "webhooks": list(each.duplicates)} for each in report.second_effects
+        ],
         "not_applied": [group.plain() for group in report.groups],
         "secrets_not_stored": report.secrets_discarded,
         "lost_secrets": [{"key": each.key, "webhook": each.thing} for each in report.secrets_lost],
@@ -108,13 +106,24 @@ def show(report: Report) -> None:
     table(titles, rows, right=range(1, len(titles)))
     print_facts(_facts(report))
     show_groups(report.groups, report.kind)
-    if not report.secrets_lost:
-        return
-    print_hanging(f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {_ADVICE}")
-    for result in report.secrets_lost[:_SHOWN]:
-        say(f"  - {result.key} ({result.operation}): {result.thing}")
-    if (more := report.summary.secrets_lost - _SHOWN) > 0:
-        say(f"  and {more:,} more: invsvc {report.kind} report --jsonl FILE has them all")
+    from invsvc_async.batch.reports.not_applied import LOST_SECRETS, SECOND_EFFECTS
+
+    if report.second_effects:
+        print_hanging(f"\nduplicates: {report.duplicates:,}\n  {SECOND_EFFECTS}")
+        lines = [(each, ", ".join(each.duplicates)) for each in report.second_effects]
+        _show_webhooks(lines, report.kind)
+    if report.secrets_lost:
+        print_hanging(f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {LOST_SECRETS}")
+        lines = [(each, str(each.thing)) for each in report.secrets_lost]
+        _show_webhooks(lines, report.kind, many=report.summary.secrets_lost)
+
+
+def _show_webhooks(lines: list[tuple[Result, str]], kind: str, *, many: int = 0) -> None:
+    """Print writes with webhooks that a person has to look at; there are *many*, or these."""
+    for result, webhooks in lines[:_SHOWN]:
+        say(f"  - {result.key} ({result.operation}): {webhooks}")
+    if (more := max(many, len(lines)) - _SHOWN) > 0:
+        say(f"  and {more:,} more: invsvc {kind} report --jsonl FILE has them all")
 
 
 def show_groups(groups: list[Group], kind: str = "batch") -> None:

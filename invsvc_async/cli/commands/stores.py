@@ -38,7 +38,8 @@ _FAILED = "Write what is not applied here, as lines of a batch's input; - is std
 _RETRIED = "not-applied, refused, superseded or unknown; repeatable."
 _OPENED = "Open the page in a browser, or only print its address."
 _STATE = "open (to do or sending), untold, applied, not-applied, refused, superseded or unknown."
-_DAY = 86_400_000  # ms
+_DAY = 86_400  # s
+_APPLIED = "It was applied: the id of what it made or changed; - if there is none, or you do not know it."
 _SCREENS = ("DISPLAY", "WAYLAND_DISPLAY")  # variables of the environment
 _KEPT = {  # why a write was not pruned
     "open": "not finished",
@@ -56,14 +57,15 @@ class Kind:
 
     name: str
     example: str  # of a place, in the help
-    again: str  # what sends a write again
+    again: str  # what sends a write again that was marked so
     lacks: str = "team"
+    resent: str = "mark it with `retry`"  # what marks one that was not applied
 
 
 BATCH = Kind("batch", "run.db", "run the batch", "team profile unacknowledged")
 OUTBOX = Kind("outbox", "outbox.db", "whoever sends its writes does it")
 _ONCE = "run the same write under its key"
-JOURNAL = Kind("journal", "journal.db", _ONCE, "team verdict force failed")
+JOURNAL = Kind("journal", "journal.db", _ONCE, "team verdict force failed", _ONCE)
 
 
 @attrs.frozen
@@ -358,6 +360,38 @@ async def retry(
     return Exit.FAILED if keys and not count else Exit.DONE
 
 
+async def resolve(
+    at: At,
+    key: Annotated[str, argument("The key of the write.", "KEY")],
+    *,
+    because: Annotated[str, option("How you know it.", "TEXT")],
+    applied: Annotated[str | None, option(_APPLIED, "ID")] = None,
+    not_applied: Annotated[bool, option("It did not happen.")] = False,
+    by: Annotated[str | None, option("Who found it out; by default, who runs this.", "NAME")] = None,
+) -> None:
+    """
+    Store what you have found out about a write that is unknown:
+    `invsvc KIND resolve PLACE row-17 --applied wh_17 --because "seen in the dashboard"`.
+
+    That becomes its verdict, with who, when and why.  A write that was applied is never sent again.  One that
+    was not is sent once you AGAIN.  Nothing is read, and nothing is sent.
+
+    Refused if a living process has the write, its verdict is final, or nothing of it was sent.
+    """
+    from invsvc_async.durable.resolve import resolution, resolve as store_finding
+
+    if (applied is None) != not_applied:
+        raise misuse("give either --applied or --not-applied")
+    found: bool | str = False if applied is None else True if applied == "-" else applied
+    finding = resolution(found, because, by)
+    async with at.opened() as entries:
+        _, outcome = await store_finding(entries.store, await entries.named(key), finding, key=key)
+    person = outcome.evidence.person
+    assert person is not None
+    told = {"key": key, "verdict": str(outcome.verdict), "message": outcome.message, "by": person.by}
+    tell(told | {"because": person.because, "at": person.at}, f"{key}: {outcome.verdict}: {outcome.message}")
+
+
 async def drop(
     at: At,
     keys: Annotated[list[str], argument("Keys, as `list` shows them.", "KEY")],
@@ -368,7 +402,8 @@ async def drop(
     Delete writes that were not sent yet: `invsvc KIND drop PLACE row-17`.
 
     They are not sent then.  Of a batch, take them out of its input, too: it may add them again.  Of an outbox
-    or a journal, finished writes can be deleted, too.  Asks before on a terminal.
+    or a journal, finished writes can be deleted, too: a write under such a key is then a new one, so resolve
+    what is unknown instead.  Asks before on a terminal.
 
     Exits with 1 if one was not deleted: it is not there, or it may have been sent and has no verdict yet.
     """
@@ -403,9 +438,8 @@ async def prune(
     """
     from invsvc_async.batch.entries import summary_of
 
-    before = round(time.time() * 1000 - days * _DAY)
     async with at.opened() as entries:
-        pruned = await entries.prune(before, unacknowledged=unacknowledged)
+        pruned = await entries.prune(await entries.ago(days * _DAY), unacknowledged=unacknowledged)
         summary = await summary_of(entries)
     left, done = summary.to_do + summary.sending, summary.done - summary.unknown
     others = max(done - pruned, 0) if at.kind is BATCH else done
@@ -416,9 +450,10 @@ async def prune(
 
 def attach(group: Group, kind: Kind) -> Group:
     """Add the commands of one kind to its group, and return that."""
-    for command in (list_, show, report, watch, workers, retry, drop, prune):
+    for command in (list_, show, report, watch, workers, retry, resolve, drop, prune):
         if command.__name__ not in kind.lacks.split():
             words = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)
+            words = words.replace("AGAIN", kind.resent)
             group.add(command, words=words, lacks=kind.lacks, kind=kind)
     return group
 

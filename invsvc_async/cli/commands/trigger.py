@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import attrs
 
 from invsvc_async.cli.arguments import complete_event
-from invsvc_async.cli.files import content_of, existing_file
+from invsvc_async.cli.files import existing_file, text_of_secret
 from invsvc_async.cli.options import InsecureHttp, argument, check_url, misuse, number, option
 from invsvc_async.cli.output import Exit, fail, tell
 from invsvc_async.codec.exact_json import WireObject, loads
@@ -54,10 +54,7 @@ class Credentials:
 
 
 def _text_in(file: Path | None, variable: str) -> str:
-    try:
-        return os.environ.get(variable, "") if file is None else content_of(file).decode()
-    except UnicodeDecodeError:  # its message would show the secret
-        raise misuse(f"{file}: is not text in UTF-8") from None
+    return os.environ.get(variable, "") if file is None else text_of_secret(file)
 
 
 _TYPE = "invoice.created, for example, or `all`."

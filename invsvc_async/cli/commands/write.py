@@ -292,10 +292,17 @@ def explain(file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)])
     from invsvc_async.reconcile.history import Done
     from invsvc_async.writes.driver import words_of
 
+    content = content_of(file)
     try:
-        intent, history, stored = from_json(content_of(file))
+        intent, history, stored = from_json(content)
     except InvalidRequestError as error:
         raise _named(error, file, "what `--story FILE` wrote, or outcome.to_json() returned") from error
+    if not history:  # of a replay, what a store gave back, or a person's finding
+        message = str(envelope.loads(content).get("message"))
+        if not emitted({"said": stored, "verdict": stored, "same": True, "decisions": []}):
+            print_hanging(tell(intent, history, stored, message))
+        note("it has no history, so there is nothing to replay: the outcome is from a store, or a person's")
+        return Exit.DONE
     steps = replay(intent, history)
     last = steps[-1][1]
     now = str(last.verdict) if isinstance(last, Done) else "none: the story ends before a verdict"

@@ -27,13 +27,15 @@ from invsvc_async.errors import (
     EventError,
     MalformedEventError,
     SignatureMismatchError,
+    UnauthenticatedEventError,
     without_frames,
 )
-from invsvc_async.events.event import SIGNATURE, ByName, Event, ResourceEvent, parse, says_test
+from invsvc_async.events.event import SIGNATURE, Event, Head, ResourceEvent, parse, says_test
 from invsvc_async.events.verify import (
     Secret,
     Trust,
     check_flag,
+    check_form,
     is_retired,
     keys_of,
     shared_headers_of,
@@ -84,10 +86,23 @@ class Receipt:
     headers: Mapping[str, str] = _NO_HEADERS
 
 
-def unavailable(failure: Exception, event: Event | None = None) -> Receipt:
-    """Return the answer that makes the sender come back, because the store is down."""
-    _log.error("The event store failed: %s", type(failure).__name__, exc_info=failure)
+def unavailable(what: str, failure: Exception, event: Event | None = None) -> Receipt:
+    """Return the answer that makes the sender come back, because *what* failed."""
+    _log.error("%s failed: %s", what, type(failure).__name__, exc_info=failure)
     return Receipt(503, "unavailable", event, headers=COME_BACK)
+
+
+@attrs.frozen(eq=False)
+class Arrival:
+    """
+    A delivery as it arrived.
+
+    Its repr shows nothing of the body, and of the headers only the names: functions that wait, or that may
+    raise, hold a delivery in this form alone, because error trackers record local variables.
+    """
+
+    body: bytes = attrs.field(repr=False)
+    head: Head
 
 
 class Admitted(msgspec.Struct, frozen=True, eq=False, gc=False):  # nothing refers back to it
@@ -113,23 +128,17 @@ class Unreadable(msgspec.Struct, frozen=True, eq=False):
 Verdict: TypeAlias = Admitted | Unreadable | Receipt
 
 
-def judge(trust: Trust, body: bytes | None, headers: ByName, now: float) -> Verdict | None:
-    """
-    Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it.
-
-    Without a *body*, the result is the refusal of what no body can authenticate, or else ``None``.
-    """
-    if body is None:
-        return _refusal(trust, headers, now)
+def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
+    """Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it."""
     proof = None
     try:
-        proof = trust.prove(body, headers, now)
-        event = parse(body, None if proof else headers)
+        proof = trust.prove(arrival.body, arrival.head, now)
+        event = parse(arrival.body, None if proof else arrival.head)
     except SignatureMismatchError as error:
         return Receipt(401, "refused", error=without_frames(error))
     except MalformedEventError as error:
         bare = without_frames(error)
-        if proof and not body:  # the sender has sent one, so it is to come back
+        if proof and not arrival.body:  # the sender has sent one, so it is to come back
             _log.error(_NO_BODY)
             return Receipt(503, "unavailable", error=bare, headers=COME_BACK)
         return Unreadable(bare, proof) if proof else Receipt(400, "unreadable", error=bare)
@@ -139,7 +148,7 @@ def judge(trust: Trust, body: bytes | None, headers: ByName, now: float) -> Verd
             trust.admit(event, proof)
     except EventError as error:
         # Tests from the dashboard have no custom header; both body and headers must mark them.
-        if not (event.body_says_test and says_test(headers)):
+        if not (event.body_says_test and says_test(arrival.head)):
             return Receipt(401, "refused", event, without_frames(error))
     if event.is_test:
         return Admitted(event, "as a test", proof)
@@ -147,25 +156,58 @@ def judge(trust: Trust, body: bytes | None, headers: ByName, now: float) -> Verd
     return Admitted(event, "until acknowledged" if again else "once", proof)
 
 
-def _refusal(trust: Trust, headers: ByName, now: float) -> Receipt | None:
-    if trust.keys and SIGNATURE in headers:
+def judge_head(trust: Trust, head: Head, now: float, *, takes_tests: bool) -> Receipt | None:
+    """
+    Return the answer to a delivery that no body can change, or ``None`` if the body has to be read.
+
+    *takes_tests* is whether there is a handler of tests from the dashboard, which nothing authenticates.
+    Without one, a test is answered as a test: nothing is done with it, whatever its body is.
+    """
+    signature = head.get(SIGNATURE)
+    if trust.keys and signature is not None:
+        try:
+            check_form(signature)
+        except SignatureMismatchError as error:
+            return Receipt(401, "refused", error=without_frames(error))
         return None
     try:
-        proof = trust.prove(b"", headers, now)  # by a shared header: there is no signature, or no secret
+        proof = trust.prove(b"", head, now)  # by a shared header: there is no signature, or no secret
     except SignatureMismatchError as error:
-        return Receipt(401, "refused", error=error)
+        return Receipt(401, "refused", error=without_frames(error))
     is_open = trust.accept_unsigned and not (trust.keys and trust.shared_headers)
-    if proof is not None or is_open or says_test(headers):
+    if proof is not None or is_open:
         return None
+    if says_test(head):
+        return None if takes_tests else Receipt(200, "test")
     return Receipt(401, "refused", error=unauthenticated(trust.shared_headers))
 
 
-def retired_match(trust: Trust, body: bytes, headers: ByName, now: float) -> Credential | None:
+def check_age(event: Event, now: float, max_age: float | None) -> Receipt | None:
+    """
+    Return the refusal of a signed event that is older than *max_age* seconds at *now*, s since the epoch.
+
+    A store forgets keys in time, so that a captured body would be handled again after that.
+
+    Spec: Events, Tax-authority sync body, Invoice batch body.
+    """
+    if max_age is None or isinstance(event, ResourceEvent) or event.created_at is None:
+        return None
+    age = now - event.created_at.timestamp()
+    if age <= max_age:
+        return None
+    error = UnauthenticatedEventError(
+        f"{event.type}: it was made {age / 86400:.0f} days ago, so it may be a copy that somebody sends "
+        "again. Do not handle it, unless you deliver it again yourself: then raise max_age."
+    )
+    return Receipt(401, "refused", event, error)
+
+
+def retired_match(trust: Trust, arrival: Arrival, now: float) -> Credential | None:
     """Return what would have authenticated a refused delivery, if it were not retired."""
     keys = tuple(key for key in trust.keys if is_retired(key, now))
     shared = tuple(header for header in trust.shared_headers if is_retired(header, now))
     try:
-        return Trust(keys, shared, accept_unsigned=False).prove(body, headers, 0.0)
+        return Trust(keys, shared, accept_unsigned=False).prove(arrival.body, arrival.head, 0.0)
     except SignatureMismatchError:
         return None
 

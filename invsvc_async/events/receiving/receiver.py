@@ -18,17 +18,21 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, ov
 
 from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
-from invsvc_async.errors import ConfigurationError, takes_secrets
-from invsvc_async.events.event import ByName, Event, Headers, by_name
+from invsvc_async.errors import ConfigurationError, JournalError, takes_secrets
+from invsvc_async.events.event import Event, Head, Headers, head_of
 from invsvc_async.events.receiving.admission import (
     Admitted,
+    Arrival,
     Receipt,
     TrustSource,
     Unreadable,
     Verdict,
+    check_age,
     judge,
+    judge_head,
     retired_match,
 )
+from invsvc_async.events.receiving.body_room import BodyRoom
 from invsvc_async.events.receiving.current import Current
 from invsvc_async.events.receiving.handlers import (
     EventHandler,
@@ -45,9 +49,10 @@ from invsvc_async.events.receiving.handlers import (
     check_valid,
 )
 from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Observer, ReceiverStats, Tally
-from invsvc_async.events.receiving.web import FULL, AsgiApp, BodyRoom, SyncReceiver, cut_off, refuse_by_head
+from invsvc_async.events.receiving.web import FULL, AsgiApp, SyncReceiver, cut_off, length_in, refuse_by_head
 from invsvc_async.events.receiving.worker import Inline, Worker
 from invsvc_async.events.stores import Delivery, Store, choose_store
+from invsvc_async.models.common import UNSET, Unset
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
@@ -57,17 +62,19 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.event_types import EventName
     from invsvc_async.client import Client
-    from invsvc_async.events.verify import SecretsSource, SharedHeadersSource
+    from invsvc_async.events.receiving.body_room import Body
+    from invsvc_async.events.verify import SecretsSource, SharedHeadersSource, Trust
 
 H = TypeVar("H", bound="EventHandler")
 F = TypeVar("F", bound="FetchingHandler")
 M = TypeVar("M", bound="Middleware")
+V = TypeVar("V", bound="Verdict")
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _MAKING_SYNC: Final = threading.Lock()
 _LIMIT: Final = 10.0  # s that the sender waits (spec: Delivery behavior)
 _TO_LEAVE: Final = 1.0  # s that a cancelled closing waits for its end
-_BODIES: Final = 64  # of the largest size, in memory at once
+_OF_KEEP: Final = 0.95  # of the time for which keys are kept: a signed event that is older is refused
 
 
 class Receiver:
@@ -88,6 +95,10 @@ class Receiver:
     vault for example.  What it returned is used for *refresh_after* seconds and then fetched anew in the
     background.  If a delivery fits nothing, the function is called once more, at most once a second.  If it
     fails, what it returned before stays valid.
+
+    A signed event that was made more than *max_age* seconds ago is refused, because the store forgets its key
+    in time, and a captured body would then be handled again.  By default, that is a little less than the time
+    for which keys are kept (``InboxPolicy(keep=…)``); ``None`` accepts any age.
 
     *client* reads what handlers with ``fetch=True`` get: a ``Client`` of the events' team and data mode,
     which is used and never closed, or a function that makes one (``Client.from_env``), which is opened and
@@ -113,28 +124,31 @@ class Receiver:
         inbox: InboxPolicy | None = None,
         deadline: float = 8.0,
         max_body_bytes: int = 1 << 20,
+        max_age: float | None | Unset = UNSET,
         refresh_after: float = 300.0,
         client: Client | Callable[[], Client] | None = None,
         random: Callable[[], float] = randomness.random,
         clock: Callable[[], float] = time.time,
     ) -> None:
         _check_settings(mode, deadline, max_body_bytes, inbox, refresh_after)
+        policy = inbox or InboxPolicy()
+        self._max_age = _checked_age(policy.keep * _OF_KEEP if isinstance(max_age, Unset) else max_age)
         self._source = TrustSource(
             secrets, shared_header, accept_unsigned=accept_unsigned, max_age=refresh_after
         )
         self._tally = Tally(clock)
         self.deadline: Final = deadline
         self.max_body_bytes: Final = max_body_bytes
-        self.room: Final = BodyRoom(_BODIES * max_body_bytes)
+        self.room: Final = BodyRoom(max_body_bytes)
         self._mode = mode
         self.store: Final = choose_store(dedupe, store, mode)
         """The store of events, which also contains the dead letters."""
         self._current = Current(client)
-        self._handlers = Handlers(inbox or InboxPolicy(), self.store, stored_first=mode == "inbox")
+        self._handlers = Handlers(policy, self.store, stored_first=mode == "inbox")
         self._worker = Worker(self.store, self._handlers, self._handle, random=random, tally=self._tally)
         self._inline = Inline(self._worker, deadline=deadline)
-        self.on_delivery: Callable[[bytes, Awaitable[Receipt]], Awaitable[Receipt]] | None = None
-        """Called around each delivery, with its body; for tracing."""
+        self.on_delivery: Callable[[Arrival, Awaitable[Receipt]], Awaitable[Receipt]] | None = None
+        """Called around each delivery; for tracing."""
         self.on_handling: Callable[[Handling, Awaitable[None]], Awaitable[None]] | None = None
         """Called around each call of a handler; for tracing."""
         self._middleware: list[Middleware] = []
@@ -225,7 +239,7 @@ class Receiver:
         self._test_handler = handler
         return handler
 
-    async def receive(self, body: bytes, headers: Headers, *, until: float | None = None) -> Receipt:
+    async def receive(self, body: bytes, headers: Headers | Head, *, until: float | None = None) -> Receipt:
         """
         Process one delivery and return the answer.  Raises nothing but ``CancelledError``.
 
@@ -237,29 +251,38 @@ class Receiver:
         """
         if until is None:
             until = asyncio.get_running_loop().time() + self.deadline
-        receiving = self._receive(until, body, by_name(headers))
-        receipt = await (receiving if self.on_delivery is None else self.on_delivery(body, receiving))
+        arrival = Arrival(body, head_of(headers))
+        del body, headers
+        return await self._answered(arrival, until)
+
+    async def _answered(self, arrival: Arrival, until: float) -> Receipt:
+        receiving = self._receive(until, arrival)
+        receipt = await (receiving if self.on_delivery is None else self.on_delivery(arrival, receiving))
         return self.counted(until, receipt)
 
-    def doubts(self, headers: ByName) -> bool:
+    def doubts(self, head: Head) -> bool:
         """Return whether these headers rule a delivery out, by the secrets that are known now."""
         known = self._source.known
-        return known is not None and judge(known, None, headers, self._tally.clock()) is not None
+        return known is not None and self._judge_head(known, head) is not None
 
-    async def refusal(self, until: float | None, headers: ByName) -> Receipt | None:
+    def _judge_head(self, trust: Trust, head: Head) -> Receipt | None:
+        return judge_head(trust, head, self._tally.clock(), takes_tests=self._test_handler is not None)
+
+    async def refusal(self, until: float | None, head: Head) -> Receipt | None:
         """
         Return the answer to a delivery that its headers rule out, or ``None`` if its body has to be read.
 
         Newer secrets are waited for until the loop time *until*, by default within the deadline.
         """
-        if not self.doubts(headers):
+        if not self.doubts(head):
             return None
         until = asyncio.get_running_loop().time() + self.deadline if until is None else until
-        receipt = await self._judged(until, None, headers, self._tally.clock())
+        empty = Arrival(b"", head)
+        receipt = await self._judged(until, empty, self._judge_head_of)
         if not isinstance(receipt, Receipt):
             return None
         if self.on_delivery is not None:
-            receipt = await self.on_delivery(b"", _same(receipt))
+            receipt = await self.on_delivery(empty, _same(receipt))
         return self.counted(until, receipt)
 
     def counted(self, until: float, receipt: Receipt, now: float | None = None) -> Receipt:
@@ -272,7 +295,9 @@ class Receiver:
             _log.log(level, "Answered %s with %s: %s", kind, receipt.status, receipt.error or receipt.outcome)
         return receipt
 
-    async def answer(self, method: str, headers: Headers, body: AsyncIterable[bytes] | bytes) -> Receipt:
+    async def answer(
+        self, method: str, headers: Headers | Head, body: AsyncIterable[bytes] | bytes
+    ) -> Receipt:
         """
         Process one request in an endpoint of your own, as the ready-made applications do.
 
@@ -283,30 +308,43 @@ class Receiver:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + self.deadline
-        found = by_name(headers)
-        refusal = refuse_by_head(method, found, self.max_body_bytes)
+        head = head_of(headers)
+        del headers
+        refusal = refuse_by_head(method, head, self.max_body_bytes)
         if refusal is not None:
             return self.counted(until, refusal)
-        refusal = await self.refusal(until, found)
+        refusal = await self.refusal(until, head)
         if refusal is not None:
             return refusal
         if isinstance(body, bytes):
-            return await self.receive(body, found, until=until)
-        with self.room.body() as take:
-            whole = bytearray()
+            arrival = Arrival(body, head)
+            del body
+            return await self._answered(arrival, until)
+        with self.room.body(length_in(head)) as arriving:
             try:
                 with Deadline(loop, until):
-                    async for chunk in body:
-                        if not take(len(chunk)):
-                            return self.counted(until, FULL)
-                        whole += chunk
-                        if len(whole) > self.max_body_bytes:  # the beginning is enough to refuse it
-                            break
+                    has_room = await self._read(body, arriving)
             except TimeoutError:
                 return self.counted(until, Receipt(408, "refused"))
             except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
                 return self.counted(until, cut_off(error))
-            return await self.receive(bytes(whole), found, until=until)
+            whole = arriving.whole() if has_room else None
+            if whole is None:
+                return self.counted(until, FULL)
+            arrival = Arrival(whole, head)
+            del whole
+            return await self._answered(arrival, until)
+
+    async def _read(self, chunks: AsyncIterable[bytes], arriving: Body) -> bool:
+        """Read a body, of one that is too long the beginning; return ``False`` if there is no room for it."""
+        async for chunk in chunks:
+            has_room = arriving.add(chunk)
+            del chunk  # what waits for the next one holds none
+            if not has_room:
+                return False
+            if arriving.held > self.max_body_bytes:
+                return True
+        return True
 
     async def aiohttp_handler(self, request: web.Request) -> web.Response:
         """
@@ -320,8 +358,9 @@ class Receiver:
         # A delivery mostly comes in one piece with its headers.  Waiting for it, with a timeout, then costs
         # more than checking its signature.
         is_whole = content.is_eof() and content.exception() is None
-        body = content.read_nowait() if is_whole else content.iter_any()
-        receipt = await self.answer(request.method, request.headers, body)
+        receipt = await self.answer(
+            request.method, request.headers, content.read_nowait() if is_whole else content.iter_any()
+        )
         return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers or None)
 
     @property
@@ -378,8 +417,8 @@ class Receiver:
 
         It falls behind if an event could have been handled for more than *behind* seconds.  A worker that
         does not run here, a handler that did not end when it was cancelled, a store that does not answer
-        within the deadline, and a store (or a source of secrets) that failed for the last deliveries, are
-        problems too.
+        within the deadline, a store (or a source of secrets) that failed for the last deliveries, and a dead
+        letter that is authentic but could not be read, until it is revived or dropped, are problems too.
         """
         problems = [] if self._worker.is_running else ["no worker runs: use 'async with receiver'"]
         problems += self._tally.problems
@@ -389,8 +428,11 @@ class Receiver:
         try:
             async with asyncio.timeout(self.deadline):
                 backlog = await self.store.backlog()
+                unread = await self._tally.unread.problem(self.store, backlog.dead)
         except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
             problems.append(f"the event store does not answer ({type(error).__name__})")
+        else:
+            problems += [] if unread is None else [unread]
         self._tally.backlog = backlog
         if backlog is not None and backlog.late > behind:
             problems.append(f"{backlog.due} events are due, for up to {backlog.late:.0f} s")
@@ -400,8 +442,11 @@ class Receiver:
         """
         Open the store and start the worker.
 
+        If the database of the store cannot be reached now, the receiver starts without it: it answers 503 and
+        is not healthy until the database is back.
+
         Raises:
-            JournalError: The store cannot be used.
+            JournalError: The store cannot be used, and will not be by waiting.
             ConfigurationError: The receiver is already running, or its secrets cannot be fetched.
         """
         self._refuse_if_running()
@@ -411,7 +456,7 @@ class Receiver:
             await self._source.newer(None)
         try:
             await self._current.open()
-            await self.store.open()
+            await self._open_store()
         except BaseException as error:  # nobody else will close them
             await self._current.close()
             if isinstance(error, asyncio.CancelledError):
@@ -420,6 +465,15 @@ class Receiver:
         self._refuse_if_running()  # somebody else may have entered it meanwhile
         self._worker.start()
         return self
+
+    async def _open_store(self) -> None:
+        """Open the store; if its database is away, each delivery and the worker try again."""
+        try:
+            await self.store.open()
+        except JournalError as error:
+            if not error.is_away:
+                raise
+            _log.error("The receiver starts without its store, and answers 503 until that is back: %s", error)
 
     async def __aexit__(self, *_exc: object) -> None:
         """
@@ -449,60 +503,87 @@ class Receiver:
             stack.push_async_callback(self._inline.stop, grace=self.deadline)
             await self._worker.stop(grace=self.deadline)
 
-    async def _receive(self, until: float, body: bytes, headers: ByName) -> Receipt:
+    async def _receive(self, until: float, arrival: Arrival) -> Receipt:
         """Judge a delivery, then store or handle it."""
-        if len(body) > self.max_body_bytes:
+        if len(arrival.body) > self.max_body_bytes:
             return Receipt(413, "refused")
-        now, source = self._tally.clock(), self._source
-        trust = source.known if source.is_fixed else source.at_hand()
+        trust = self._source.known if self._source.is_fixed else self._source.at_hand()
+        verdict: Verdict | None = None
         if trust is not None:
             self._tally.failing.pop(SECRETS, None)
-        verdict = None if trust is None else judge(trust, body, headers, now)
+            verdict = self._judge(trust, arrival)
         if not isinstance(verdict, Admitted):
-            verdict = await self._judged(until, body, headers, now, verdict)
-            assert verdict is not None  # as there is a body
-            if isinstance(verdict, Receipt):
+            verdict = await self._judged(until, arrival, self._judge, verdict)
+        match verdict:
+            case Receipt():
                 return verdict
-        if verdict.by is not None:
-            use = self._tally.uses[verdict.by]
-            use.matched += 1
-            use.last = now
-        if isinstance(verdict, Unreadable):
-            found, left = Delivery(key=None, type="", body=body), until - asyncio.get_running_loop().time()
-            return await self._inline.bury(found, verdict.error, within=left)
-        event, sent = verdict.event, verdict.sent
-        if sent == "as a test":
+            case Unreadable():
+                self._tally.used(verdict.by)
+                return await self._bury(until, arrival, verdict)
+            case Admitted():
+                self._tally.used(verdict.by)
+                return await self._admit(until, verdict)
+            case None:  # there is a body, so there is a verdict
+                raise AssertionError
+
+    async def _admit(self, until: float, admitted: Admitted) -> Receipt:
+        event = admitted.event
+        if admitted.sent == "as a test":
             return await self._test(until, event)
+        refusal = check_age(event, self._tally.clock(), self._max_age)
+        if refusal is not None:
+            return refusal
         if self._mode == "inbox":
             return await self._keep(until, event)
         handlers = self._handlers.matching(event)
         if not handlers:
             return Receipt(200, "ignored" if event.is_known else "unknown", event)
-        return await self._inline.answer(until, event, handlers, once=sent == "once")
+        return await self._inline.answer(until, event, handlers, once=admitted.sent == "once")
+
+    async def _bury(self, until: float, arrival: Arrival, unreadable: Unreadable) -> Receipt:
+        """Store an authentic delivery that cannot be read as a dead letter, so that somebody looks at it."""
+        found = Delivery(key=None, type="", body=arrival.body)
+        left = until - asyncio.get_running_loop().time()
+        return await self._inline.bury(found, unreadable.error, within=left)
+
+    def _judge(self, trust: Trust, arrival: Arrival) -> Verdict:
+        return judge(trust, arrival, self._tally.clock())
+
+    def _judge_head_of(self, trust: Trust, arrival: Arrival) -> Receipt | None:
+        return self._judge_head(trust, arrival.head)
 
     async def _judged(
-        self, until: float, body: bytes | None, headers: ByName, now: float, verdict: Verdict | None = None
-    ) -> Verdict | None:
+        self,
+        until: float,
+        arrival: Arrival,
+        judging: Callable[[Trust, Arrival], V | None],
+        verdict: V | None = None,
+    ) -> V | Receipt | None:
         """Return the *verdict* so far; if it is a refusal, or there is none, the one by newer secrets."""
         trust = self._source.at_hand()
         try:
             with self._within(until):
                 trust = trust or await self._source.newer(None)
                 assert trust is not None  # or it would have raised
-                verdict = verdict or judge(trust, body, headers, now)
+                verdict = verdict or judging(trust, arrival)
                 newer = await self._source.newer(trust) if _is_refusal(verdict) else None
         except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known
             return self._tally.unavailable(SECRETS, failure)
         if newer is not None:
-            trust, verdict = newer, judge(newer, body, headers, now)
+            trust, verdict = newer, judging(newer, arrival)
         if _is_refusal(verdict):
-            retired = retired_match(trust, body or b"", headers, now)
-            if retired is not None:
-                use = self._tally.uses[retired]
-                use.refused += 1
-                if use.refused == 1:
-                    _log.warning("A delivery was refused: it came with %r, which is retired", retired)
+            self._note_retired(trust, arrival)
         return verdict
+
+    def _note_retired(self, trust: Trust, arrival: Arrival) -> None:
+        """Count a refused delivery that a retired secret or header would have authenticated."""
+        retired = retired_match(trust, arrival, self._tally.clock())
+        if retired is None:
+            return
+        use = self._tally.uses[retired]
+        use.refused += 1
+        if use.refused == 1:
+            _log.warning("A delivery was refused: it came with %r, which is retired", retired)
 
     def _within(self, until: float) -> Deadline:
         """Return the context manager of a block that ends at the loop time *until*."""
@@ -590,6 +671,12 @@ def _check_settings(
     check_valid("inbox", inbox, "an InboxPolicy", fits=inbox is None or isinstance(inbox, InboxPolicy))
     fits = isinstance(refresh_after, (int, float)) and refresh_after > 0
     check_valid("refresh_after", refresh_after, "a positive number of seconds", fits=fits)
+
+
+def _checked_age(max_age: object) -> float | None:
+    fits = max_age is None or (isinstance(max_age, (int, float)) and max_age > 0)
+    check_valid("max_age", max_age, "a positive number of seconds, or None", fits=fits)
+    return max_age if isinstance(max_age, (int, float)) else None
 
 
 async def _same(receipt: Receipt) -> Receipt:

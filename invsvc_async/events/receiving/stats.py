@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import attrs
 
 from invsvc_async.events.receiving.admission import Receipt, unavailable
+from invsvc_async.events.receiving.unread import Unread
 from invsvc_async.events.verify import Credential, Secret, Trust
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.handlers import Handling
     from invsvc_async.events.stores import Backlog
 
-SECRETS: Final = "the source of secrets"  # what may fail for a delivery
-STORE: Final = "the event store"
+SECRETS: Final = "The source of secrets"  # what may fail for a delivery
+STORE: Final = "The event store"
 
 _log: Final = logging.getLogger("invsvc_async.events")
 
@@ -121,18 +122,27 @@ class Tally:
         self._calls = self._failed_calls = 0
         self._ends: Counter[str] = Counter()
         self.uses: defaultdict[Credential, Use] = defaultdict(Use)
+        self.unread: Final = Unread()
         self.failing: dict[str, tuple[int, str]] = {}  # by what failed: how often in a row, and how last
 
     def unavailable(self, what: str, failure: Exception, event: Event | None = None) -> Receipt:
         """Note that *what* failed for a delivery, and return the answer that makes the sender come back."""
         self.failing[what] = self.failing.get(what, (0, ""))[0] + 1, type(failure).__name__
-        return unavailable(failure, event)
+        return unavailable(what, failure, event)
+
+    def used(self, credential: Credential | None) -> None:
+        """Count a delivery that *credential* has authenticated."""
+        if credential is not None:
+            use = self.uses[credential]
+            use.matched += 1
+            use.last = self.clock()
 
     @property
     def problems(self) -> list[str]:
         """What did not work for the last deliveries, in words."""
         return [
-            f"{what} failed for the last deliveries, which were answered 503 ({times} times, last {error})"
+            f"{what.lower()} failed for the last deliveries, which were answered 503 "
+            f"({times} times, last {error})"
             for what, (times, error) in self.failing.items()
         ]
 

@@ -12,18 +12,18 @@ for its answers.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import logging
 import os
 import threading
 import time
-from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.events.event import ByName, Headers, by_name
+from invsvc_async.events.event import Head, Headers, head_of
 from invsvc_async.events.receiving.admission import COME_BACK, Receipt, unavailable
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
         Awaitable,
         Callable,
         Coroutine,
-        Generator,
         Iterable,
         MutableMapping,
     )
 
+    from invsvc_async.events.receiving.body_room import Body
     from invsvc_async.events.receiving.receiver import Receiver
 
 T = TypeVar("T")
@@ -48,36 +48,10 @@ _Started: TypeAlias = concurrent.futures.Future[tuple[asyncio.AbstractEventLoop,
 
 _log: Final = logging.getLogger("invsvc_async.events")
 FULL: Final = Receipt(503, "unavailable", headers=COME_BACK)  # other bodies take all the room
+_DIGITS: Final = 18  # of a length, at most: longer ones are too large in any case
+_PIECE: Final = 16_384  # bytes of a body that are read at once where the application is not async
+_RECEIVER: Final = "The receiver"
 _PATIENCE: Final = 1.0  # s beyond the receiver's deadline until a request is answered without it
-
-
-class BodyRoom:
-    """Room for *size* bytes of bodies from their arrival until their answers, in all threads together."""
-
-    def __init__(self, size: int) -> None:
-        self._size = self._free = size
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def body(self) -> Generator[Callable[[int], bool]]:
-        """Yield a function that takes room for bytes of one body, if there is; the block's end returns it."""
-        taken = 0
-
-        def take(size: int) -> bool:
-            nonlocal taken
-            with self._lock:
-                if size > self._free:
-                    _log.warning("A delivery was refused: others fill the %s bytes for bodies", self._size)
-                    return False
-                self._free -= size
-            taken += size
-            return True
-
-        try:
-            yield take
-        finally:
-            with self._lock:
-                self._free += taken
 
 
 def cut_off(error: Exception) -> Receipt:
@@ -86,18 +60,26 @@ def cut_off(error: Exception) -> Receipt:
     return Receipt(400, "unreadable")
 
 
-def refuse_by_head(method: str, headers: ByName, limit: int) -> Receipt | None:
+def refuse_by_head(method: str, head: Head, limit: int) -> Receipt | None:
     """Return the answer to a request that its method, type, coding or length rules out."""
     if method != "POST":
         return Receipt(405, "refused", headers={"Allow": "POST"})
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    coding = headers.get("content-encoding")  # "" if it came twice; a server may have decoded it
+    kind = (head.get("content-type") or "").partition(";")[0].strip().lower()
+    coding = head.get("content-encoding")  # "" if it came twice; a server may have decoded it
     if kind != "application/json" or (coding is not None and coding.lower() != "identity"):
         return Receipt(415, "refused", headers={"Accept": "application/json"})
-    length = headers.get("content-length", "")
-    if length.isdecimal() and (len(length) > 18 or int(length) > limit):
+    length = length_in(head)
+    if length is not None and length > limit:
         return Receipt(413, "refused")
     return None
+
+
+def length_in(head: Head) -> int | None:
+    """Return how many bytes the body has, if the head says so."""
+    length = head.get("content-length") or ""
+    if not length.isdecimal():
+        return None
+    return int(length) if len(length) <= _DIGITS else 10**_DIGITS
 
 
 def _told(receipt: Receipt) -> tuple[bytes, dict[str, str]]:
@@ -121,7 +103,10 @@ class AsgiApp:
         """Serve one connection."""
         match scope["type"]:
             case "http":
-                receipt = await self._receiver.answer(scope["method"], scope["headers"], _chunks(receive))
+                method = scope["method"]
+                head = head_of(scope["headers"])
+                del scope  # which holds the headers as they came
+                receipt = await self._receiver.answer(method, head, _chunks(receive))
                 body, headers = _told(receipt)
                 pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
                 try:
@@ -154,8 +139,8 @@ async def _chunks(receive: _Receive) -> AsyncIterator[bytes]:
         message = await receive()
         if message["type"] != "http.request":
             raise ConnectionResetError  # the sender disconnected before its body was complete
-        yield message.get("body", b"")
         more = message.get("more_body", False)
+        yield message.pop("body", b"")
 
 
 class SyncReceiver:
@@ -164,8 +149,8 @@ class SyncReceiver:
 
     The thread starts with the first delivery, or with ``start``: in each process of a server that forks.  It
     opens the store and runs the worker; handlers are async functions as always, and run in that thread.
-    ``with`` and ``stop`` end it; without these, it ends with the process, and what was not handled is handled
-    after the next start.
+    ``with`` and ``stop`` end it, and so does the end of the process, unless that is killed: what was not
+    handled is handled after the next start.
 
     Spec: Events, Delivery behavior.
     """
@@ -174,6 +159,7 @@ class SyncReceiver:
         self._receiver = receiver
         self._lock = threading.Lock()
         self._started_in: int | None = None
+        self._stops_in: int | None = None
         self._thread: threading.Thread | None = None
         self._started = _Started()  # of that thread: done once it receives
         if hasattr(os, "register_at_fork"):  # not on Windows
@@ -200,6 +186,7 @@ class SyncReceiver:
             if self._thread is None or not self._thread.is_alive():
                 self._started = _Started()
                 live = partial(self._live, self._started)
+                self._stop_at_exit()
                 # Stored before its start, for ``stop``, as this may be cut off.
                 self._thread = thread = threading.Thread(target=live, name="invsvc events", daemon=True)
                 try:
@@ -209,8 +196,18 @@ class SyncReceiver:
                     raise
             return self._started  # to wait for without the lock: all that wait for one start share its result
 
+    def _stop_at_exit(self) -> None:
+        """Stop as the process ends, unless somebody has done so: a server that recycles it tells nobody."""
+        if self._stops_in != os.getpid():
+            self._stops_in = os.getpid()
+            atexit.register(self.stop)
+
     def stop(self) -> None:
-        """Wait up to the deadline for running handlers, release what is not handled, close the store."""
+        """
+        Wait up to the deadline for running handlers, release what is not handled, close the store.
+
+        A process that ends of itself, such as a worker that its server recycles, does so as it ends.
+        """
         with self._lock:
             if (thread := self._thread) is None:
                 return
@@ -231,7 +228,7 @@ class SyncReceiver:
         """Stop as ``stop`` does."""
         self.stop()
 
-    def receive(self, body: bytes, headers: Headers) -> Receipt:
+    def receive(self, body: bytes, headers: Headers | Head) -> Receipt:
         """
         Process one delivery and return the answer.  Raises no exceptions, because the sender needs an answer.
 
@@ -241,42 +238,70 @@ class SyncReceiver:
         """
         return self._waited(self._receiver.receive(body, headers), time.monotonic())
 
-    def answer(self, method: str, headers: Headers, read: Callable[[int], bytes]) -> Receipt:
+    def answer(self, method: str, headers: Headers | Head, read: Callable[[int], bytes]) -> Receipt:
         """
-        Process one request: refuse what its head rules out, then read at most so many bytes and process them.
+        Process one request: refuse what its head rules out, then read its body in pieces and process it.
+
+        *read* returns the next bytes of the body, as many as it is asked for; fewer are the last ones.
 
         Spec: Events, Delivery behavior.
         """
-        found, begun = by_name(headers), time.monotonic()
-        refusal = refuse_by_head(method, found, self._receiver.max_body_bytes)
+        begun = time.monotonic()
+        head = head_of(headers)
+        del headers
+        refusal = refuse_by_head(method, head, self._receiver.max_body_bytes)
         if refusal is not None:
             return self._counted(begun, refusal)
-        if self._receiver.doubts(found):
-            refusal = self._waited(self._receiver.refusal(None, found), begun)
+        if self._receiver.doubts(head):
+            refusal = self._waited(self._receiver.refusal(None, head), begun)
             if refusal is not None:
                 return refusal
-        most = self._receiver.max_body_bytes + 1
-        length = found.get("content-length", "")
-        with self._receiver.room.body() as take:
-            if not take(int(length) if length.isdecimal() else most):
-                return self._counted(begun, FULL)
+        with self._receiver.room.body(length_in(head)) as arriving:
             try:
-                body = read(most)
+                receipt = self._read(read, arriving, length_in(head), begun)
             except Exception as error:  # noqa: BLE001 - each server has its own errors for a broken body
-                return self._counted(begun, cut_off(error))
-            return self.receive(body, found)
+                receipt = cut_off(error)
+            if receipt is not None:
+                return self._counted(begun, receipt)
+            whole = arriving.whole()
+            if whole is None:
+                return self._counted(begun, FULL)
+            return self._waited(self._receiver.receive(whole, head), begun)
+
+    def _read(
+        self, read: Callable[[int], bytes], arriving: Body, length: int | None, begun: float
+    ) -> Receipt | None:
+        """
+        Read a body in pieces, each into room of its own; return the answer if it cannot be read whole.
+
+        A thread that waits for a piece cannot be woken: the deadline is looked at between pieces.
+        """
+        most = self._receiver.max_body_bytes + 1
+        expected = most if length is None else min(length, most)
+        while arriving.held < expected:
+            asked = min(_PIECE, expected - arriving.held)
+            piece = read(asked)
+            if piece and not arriving.add(piece):
+                return FULL
+            is_last = len(piece) != asked
+            del piece  # what waits for the next one holds none
+            if is_last:
+                break
+            if time.monotonic() > begun + self._receiver.deadline:
+                return Receipt(408, "refused")
+        if length is not None and 0 < arriving.held < expected:  # servers and Django do not tell
+            raise EOFError
+        return None
 
     def wsgi_app(
         self, environ: dict[str, Any], start_response: Callable[..., object]
     ) -> Iterable[bytes]:  # Any: as in WSGI
         """Answer one request as a WSGI application for one path."""
-        named = {"CONTENT_TYPE", "CONTENT_LENGTH"}
-        headers = [  # a server joins those of one name by commas, which no secret matches
-            (name.removeprefix("HTTP_").replace("_", "-").lower(), str(value))
-            for name, value in environ.items()
-            if name.startswith("HTTP_") or (name in named and value)
-        ]
-        receipt = self.answer(environ["REQUEST_METHOD"], headers, partial(_read_wsgi, environ))
+        method = environ["REQUEST_METHOD"]
+        head = _head_in(environ)
+        read = _WsgiInput(environ)
+        del environ
+        receipt = self.answer(method, head, read)
         body, answer = _told(receipt)
         start_response(f"{receipt.status} {HTTPStatus(receipt.status).phrase}", list(answer.items()))
         return [body]
@@ -285,14 +310,11 @@ class SyncReceiver:
         """Answer one request as a view of Django, without a CSRF token."""
         from django.http import HttpResponse  # pyright: ignore[reportMissingTypeStubs]
 
-        def read(most: int) -> bytes:
-            length = request.META.get("CONTENT_LENGTH") or ""
-            if not length and hasattr(request, "environ"):  # under WSGI, it reads none that comes in chunks
-                return _read_wsgi(request.environ, most)
-            body: bytes = request.read(most)
-            return _complete(body, min(int(length), most)) if body and length.isdecimal() else body
-
-        receipt = self.answer(request.method, list(request.headers.items()), read)
+        has_length = bool(request.META.get("CONTENT_LENGTH"))
+        # Under WSGI, Django reads no body that comes in chunks.
+        is_chunked = not has_length and hasattr(request, "environ")
+        read = _WsgiInput(request.environ) if is_chunked else request.read
+        receipt = self.answer(request.method, head_of(list(request.headers.items())), read)
         body, headers = _told(receipt)
         return HttpResponse(body, status=receipt.status, headers=headers)
 
@@ -313,9 +335,11 @@ class SyncReceiver:
             future = asyncio.run_coroutine_threadsafe(running, loop)
             return future.result(self._receiver.deadline + _PATIENCE)
         except concurrent.futures.CancelledError:
-            return self._counted(begun, unavailable(TimeoutError("the receiver stopped")))
+            return self._counted(begun, unavailable(_RECEIVER, TimeoutError("the receiver stopped")))
         except Exception as failure:  # noqa: BLE001 - of the store, of a vault's client, or of a closed loop
-            return self._counted(begun, unavailable(failure))  # or a timeout: a handler blocks the loop
+            return self._counted(
+                begun, unavailable(_RECEIVER, failure)
+            )  # or a timeout: a handler blocks the loop
         finally:
             if future is None:
                 running.close()
@@ -344,17 +368,27 @@ class SyncReceiver:
         self._lock, self._thread = threading.Lock(), None
 
 
-def _read_wsgi(environ: dict[str, Any], most: int) -> bytes:
-    """Read the body: as long as its header says, or to its end if the server marks that."""
-    length = environ.get("CONTENT_LENGTH") or ""
-    if not length.isdecimal():
-        return environ["wsgi.input"].read(most) if environ.get("wsgi.input_terminated") else b""
-    size = min(int(length), most)
-    return _complete(environ["wsgi.input"].read(size), size)
+class _WsgiInput:
+    """The body of a WSGI request.  Its repr shows nothing of the request."""
+
+    def __init__(self, environ: dict[str, Any]) -> None:  # Any: as in WSGI
+        self._environ = environ
+
+    def __call__(self, size: int) -> bytes:
+        """Read up to *size* bytes; without a length, only if the server marks the end of the body."""
+        if not self._environ.get("CONTENT_LENGTH") and not self._environ.get("wsgi.input_terminated"):
+            return b""
+        found: bytes = self._environ["wsgi.input"].read(size)
+        return found
 
 
-def _complete(body: bytes, size: int) -> bytes:
-    """Return a body of *size* bytes, unless it was cut off: servers and Django do not tell."""
-    if len(body) < size:
-        raise EOFError
-    return body
+def _head_in(environ: dict[str, Any]) -> Head:  # Any: as in WSGI
+    """Return the headers of a WSGI request; a server joins those of one name, which no secret matches."""
+    named = {"CONTENT_TYPE", "CONTENT_LENGTH"}
+    return Head(
+        [
+            (name.removeprefix("HTTP_").replace("_", "-"), str(value))
+            for name, value in environ.items()
+            if name.startswith("HTTP_") or (name in named and value)
+        ]
+    )

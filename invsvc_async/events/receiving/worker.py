@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import contextmanager, nullcontext
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
@@ -254,8 +255,11 @@ class Worker:
     async def failed(self, entry: Entry, error: Exception) -> None:
         """Store that handling failed, for a retry or as a dead letter."""
         policy = self._handlers.policy_of(entry)
-        if isinstance(error, MalformedEventError) or entry.attempts >= policy.attempts:
+        is_unread = isinstance(error, MalformedEventError)
+        if is_unread or entry.attempts >= policy.attempts:
             await self._bury(entry, _reason_of(error))
+            if is_unread:
+                self.tally.unread.note()
             return
         delay = policy.delay(entry.attempts, self._random())
         what = f"{_name_of(entry)} failed ({entry.handler or 'handler'}), attempt {entry.attempts}"
@@ -368,6 +372,8 @@ class Inline:
             return self._tally.unavailable(STORE, failure)
         self._tally.failing.pop(STORE, None)
         self._tally.ended("dead letter")
+        self._tally.unread.note()
+        _log.error("%s cannot be read, and is kept as a dead letter: %s", _told_of(found), _reason_of(error))
         return Receipt(202, "dead letter", error=error)
 
     def _soon(self, record: Coroutine[Any, Any, object]) -> Awaitable[object]:
@@ -413,6 +419,13 @@ async def _repeated(work: Callable[[], Awaitable[None]], every: float) -> None:
 
 def _name_of(entry: Entry) -> str:
     return f"{entry.type} {entry.key or ''}".rstrip()
+
+
+def _told_of(found: Delivery) -> str:
+    """Return words for an authentic delivery that cannot be read; its body's digest finds it again."""
+    digest = sha256(found.body or b"").hexdigest()[:16]
+    name = f"Event {found.type} {found.key or 'without a key'}" if found.type else "An authentic delivery"
+    return f"{name} ({len(found.body or b'')} bytes, SHA-256 {digest}…)"
 
 
 async def _ended(tasks: Collection[asyncio.Task[object]], grace: float) -> None:

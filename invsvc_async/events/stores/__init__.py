@@ -277,6 +277,10 @@ def open_store(address: str, **settings: Any) -> HandlerStore:  # Any: arguments
         from invsvc_async.events.stores.postgres import PostgresStore
 
         return PostgresStore(address, **settings)
+    if address in ("", ".", ":memory:"):
+        raise ConfigurationError(
+            f"store: {address!r} is not a file. Use postgresql://…, the path of a file, or MemoryStore()."
+        )
     from invsvc_async.events.stores.sqlite import SqliteStore
 
     return SqliteStore(address)

@@ -2,12 +2,18 @@
 An event store in one PostgreSQL table, which several machines may share.
 
 Leases are timed by the server's clock, and a worker skips the rows that another one has locked.
+
+If that clock is set back, times of before are in the future.  A delivery that nobody has had yet was due when
+it came, and a lease ends at the latest when one that begins now would: each store looks for others now and
+then, and corrects them.  What waits for its retry may be late by as much as the clock was set back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import time
+from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
@@ -43,6 +49,17 @@ _WORDS: Final = {
     "calendar": "date_part('epoch', now())",
     "picked": "= ANY (ARRAY(SELECT id FROM picked))",
 }
+_CORRECT_EVERY: Final = 5.0  # s
+# $1 is the length of a lease, $2 the handlers whose leases have it, or NULL for those of all.
+_CORRECT: Final = """
+    UPDATE {t} SET due = CASE WHEN token = '' THEN {now} ELSE {now} + $1 END
+    WHERE id = ANY (ARRAY(
+        SELECT id FROM {t} WHERE state = 'open' AND body IS NOT NULL AND due > {now} AND due < 'Infinity'
+            AND (token = '' AND attempts = 0 OR token <> '' AND due > {now} + $1)
+            AND ($2::text[] IS NULL OR handler = ANY ($2::text[]))
+        LIMIT 1000 {skip}
+    ))
+"""
 _OTHERWISE: Final = "Handle what is open in it with that version, or choose another table"
 
 
@@ -56,21 +73,27 @@ class _Connected:
 
 class PostgresStore(ScriptedStore):
     """
-    Store deliveries in *table* of the database at *dsn*; the table is created if it does not exist.
+    Store deliveries in *table* of the database at *dsn*.
+
+    The table is created if it does not exist; without *create*, that is an error.
 
     Needs the extra ``postgres``.  Give each receiver a table of its own, because its workers take whatever is
     in it.  *connections* limits the pool of this process.
     """
 
     @takes_secrets
-    def __init__(self, dsn: str, *, table: str = "invsvc_delivery", connections: int = 8) -> None:
+    def __init__(
+        self, dsn: str, *, table: str = "invsvc_delivery", connections: int = 8, create: bool = True
+    ) -> None:
         if not _NAME.fullmatch(table):
             raise ConfigurationError("table: not a valid name. Use lower-case letters, digits and _.")
         self._dsn = dsn
         self._table = table
         self._dialect = PostgresDialect(t=table, **_WORDS)
         self._connections = connections
+        self._creates = create
         self._by_loop: dict[asyncio.AbstractEventLoop, _Connected] = {}
+        self._corrections: dict[tuple[str, ...] | None, float] = {}  # by handlers: the last (monotonic s)
 
     def __repr__(self) -> str:
         return f"PostgresStore(table={self._table!r})"  # the address may contain a password
@@ -91,6 +114,14 @@ class PostgresStore(ScriptedStore):
         puts, here.puts = here.puts, None
         if puts is not None:
             await puts.pool.aclose()
+
+    def _corrected(self, lease: float, names: Sequence[str] | None) -> Script[None]:
+        """Correct times of before the clock was set back, of what *names* get, or all; now and then."""
+        group = None if names is None else tuple(names)
+        now = time.monotonic()
+        if now >= self._corrections.get(group, -inf) + _CORRECT_EVERY:
+            self._corrections[group] = now
+            yield _CORRECT, (lease, names)
 
     async def _put(self, delivery: Delivery) -> bool:
         return await (await self._opened()).put(delivery)
@@ -128,6 +159,8 @@ class PostgresStore(ScriptedStore):
     async def _prepare(self, connection: Connection) -> None:
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         if await connection.fetchval("SELECT to_regclass($1)", self._table) is None:
+            if not self._creates:
+                raise JournalError(f"table {self._table}: does not exist. Check its name and the database.")
             await self._dialect.run(connection, create())
             await connection.execute(f"COMMENT ON TABLE {self._table} IS '{_MARK}schema {VERSION}'")
             return

@@ -29,7 +29,7 @@ from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, Script, SqliteDialect, slices
 from invsvc_async.storage.file_lock import FileLock, LockedConnection
 from invsvc_async.storage.private_file import make_database_private
-from invsvc_async.storage.sqlite_file import SameFile, check_file, in_words, opened_as
+from invsvc_async.storage.sqlite_file import DAMAGE, STEPS, SameFile, check_file, in_words, opened_as
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 from invsvc_async.storage.table_version import VERSION, check_version
 
@@ -55,9 +55,7 @@ _CHECKED: Final = """
     SELECT value, page_count * page_size FROM facts, pragma_page_count, pragma_page_size
     WHERE name = 'checked'
 """
-_STEPS: Final = 10_000  # of SQLite's virtual machine, between looks at whether to stop
 _AGAIN: Final = 60.0  # s until the next try, if one failed
-_DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _WANTED: Final = 1_000  # pages of the log, after which SQLite's own commits would copy it
 # Changed rows between two copies: if each has a commit of its own, and if many share one.
 _FEWEST: Final = 250
@@ -396,8 +394,8 @@ class Upkeep:
             try:
                 with closing(connect_again(self._path)) as db:
                     if not self._is_checked:
-                        db.set_progress_handler(self._stopping.is_set, _STEPS)
-                        self._check(db)
+                        db.set_progress_handler(self._stopping.is_set, STEPS)
+                        self._check(db, self._stopping.is_set)
                         db.set_progress_handler(None, 0)
                     while self._due.wait() and not self._stopping.is_set():
                         self._due.clear()
@@ -406,7 +404,7 @@ class Upkeep:
                 if self._stopping.is_set():
                     return
                 code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-                if not self._is_checked and (isinstance(error, JournalError) or code in _DAMAGE):
+                if not self._is_checked and (isinstance(error, JournalError) or code in DAMAGE):
                     self.failure = in_words(self._name, error)
                     _log.error("%s", self.failure)
                     return
@@ -414,8 +412,8 @@ class Upkeep:
                 _log.warning("%s", in_words(f"upkeep of {self._name}", error))
                 self._stopping.wait(_AGAIN)
 
-    def _check(self, db: sqlite3.Connection) -> None:
-        check_file(db, self._name)
+    def _check(self, db: sqlite3.Connection, stops: Callable[[], bool] | None = None) -> None:
+        check_file(db, self._name, stops)
         db.execute("UPDATE facts SET value = ? WHERE name = 'checked'", (self._opened,))
         self._is_checked = True
 

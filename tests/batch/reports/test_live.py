@@ -90,7 +90,7 @@ async def test_pause_and_the_length_of_the_input(service, tmp_path, journal, pat
         async with Batch.open(journal, client, concurrency=4) as batch:
             running = asyncio.create_task(all_of(batch, file))
             await paused(batch)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 while not (  # noqa: ASYNC110 - no event
                     any(each["paused"] for each in (await read(journal))["limits"])
                     and any(has_lasted(run) for run in statuses_in(await batch.entries.facts.beginning(RUN)))

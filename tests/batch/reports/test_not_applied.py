@@ -14,7 +14,9 @@ import pytest
 
 from invsvc_async import Absent, CallOptions, PersonToken
 from invsvc_async.batch import Batch
+from invsvc_async.batch.reports.live import Watch
 from invsvc_async.batch.reports.not_applied import _ADVICE, _REFUSED, Group, Groups, command_for, groups_of
+from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.sending import content_of
 from invsvc_async.cli.app import run
@@ -138,6 +140,33 @@ async def test_groups_of_a_journal(journal):
     assert all(each.advice for each in groups)
 
 
+@pytest.mark.parametrize("place", ["file", "database"])
+async def test_write_that_a_newer_one_has_overtaken_since(service, client, path, place):
+    """To retry it would not send it: the advice says so, in the report and on the page that is watched."""
+    journal = path if place == "file" else database().journal("overtaken_since", silence=60)
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "403", "403")
+    async with Batch.open(journal, client, concurrency=1) as batch:
+        writes = [client.webhooks.update(hook, description=text).keyed(text) for text in ("old", "new")]
+        alone = client.webhooks.update(service.seed_webhook().id, description="alone").keyed("alone")
+        await all_of(batch, [writes[0], alone])
+        await all_of(batch, [writes[1]])
+        found = await groups_of(batch.entries, "run.db")
+        reported = (await report_of(batch.entries, "run.db")).groups
+        watched = (await Watch(batch.entries, str(journal)).read())["groups"]
+        assert await batch.retry(keys=["old"]) == 1
+        [again] = [each for each in await all_of(batch) if each.key == "old"]
+    assert (again.verdict, again.overtaken) == (Verdict.NOT_APPLIED, True)
+    told = {each.cause: (each.advice, each.command) for each in found}
+    assert told.keys() == {"HTTP 403 forbidden", "HTTP 403 forbidden, then overtaken"}
+    advice, command = told["HTTP 403 forbidden, then overtaken"]
+    assert advice == _ADVICE["overtaken"]
+    assert command == "invsvc batch retry run.db --force old"
+    assert told["HTTP 403 forbidden"][1] == "invsvc batch retry run.db --verdict refused"
+    assert [(each.cause, each.advice) for each in reported] == [(each.cause, each.advice) for each in found]
+    assert {each["cause"] for each in watched} == {each.cause for each in found}
+
+
 def group(verdict, advice, *keys, count=0):
     results = [SimpleNamespace(key=key) for key in keys]
     return Group(verdict=verdict, cause="cause", advice=advice, count=count or len(results), results=results)
@@ -161,6 +190,12 @@ def group(verdict, advice, *keys, count=0):
             [group(Verdict.SUPERSEDED, "If yours is to win, retry.", "a", count=6),
              group(Verdict.SUPERSEDED, "Retry.", "d")],
             [None, "retry J d"],
+        ),
+        (  # what was found has to be added, so that it does nothing as it is
+            "batch",
+            [group(Verdict.UNKNOWN, "Check, then resolve each with what you find, or retry.", "-a"),
+             group(Verdict.UNKNOWN, "Compare them, then resolve each with what you find.", "b", "c")],
+            ["resolve J --because TEXT -- -a", "resolve J --because TEXT KEY"],
         ),
         (  # a journal's writes are not run by verdict
             "journal",
@@ -189,7 +224,7 @@ def test_advice_names_no_option_that_is_not_there(kind):
         )
     for each in groups.sorted("J", kind.name):
         told = re.findall("--([a-z]+)", f"{each.advice} {each.command or ''}")
-        assert {*told} <= {"verdict", "force", "failed"} - {*kind.lacks.split()}, each.advice
+        assert {*told} <= {"verdict", "force", "failed", "because"} - {*kind.lacks.split()}, each.advice
 
 
 def test_command_quotes_the_journal():

@@ -307,6 +307,7 @@ async def test_inline_handler_that_is_too_slow() -> None:
 
     first = await service.deliver(v2("payment.created"), shared=True)
     slow.append(False)
+    service.receiver.deadline = 60.0
     second = await service.deliver(v2("payment.created"), shared=True)
 
     assert (first.status, second.outcome, stopped) == (500, "handled", [True])
@@ -553,7 +554,7 @@ async def test_inbox_within_its_concurrency() -> None:
 async def test_receiver_that_stops_with_work_in_hand(tmp_path) -> None:
     """A handler that does not end in time is cancelled, and its event waits for the next start."""
     store = events.SqliteStore(tmp_path / "events.db")
-    service = Service(mode="inbox", store=store, deadline=0.5)
+    service = Service(mode="inbox", store=store, deadline=60.0)
     started = asyncio.Event()
 
     @service.receiver.on("payment.created")
@@ -564,6 +565,7 @@ async def test_receiver_that_stops_with_work_in_hand(tmp_path) -> None:
     async with service.receiver:
         await service.deliver(v2("payment.created"), shared=True)
         await started.wait()
+        service.receiver.deadline = 0.5
 
     (entry,) = await store.take(limit=1, lease=1)
     assert entry.attempts == 2
@@ -597,7 +599,7 @@ async def test_receiver_that_stops_while_its_store_hangs() -> None:
             return []
 
     service = Service(mode="inbox", store=Hanging(), deadline=0.02)
-    async with asyncio.timeout(30), service.receiver:
+    async with asyncio.timeout(300), service.receiver:
         await asyncio.sleep(0)
 
 
@@ -624,7 +626,7 @@ async def test_receiver_that_stops_while_its_store_records_nothing(
         started.set()
         await asyncio.sleep(0 if how == "done" else 60)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         async with service.receiver:
             await service.deliver(v2("payment.created"), shared=True)
             await started.wait()
@@ -809,3 +811,37 @@ async def test_worker_whose_store_cannot_prune(caplog) -> None:
         await eventually(lambda: service.seen)
 
     assert "disk is full" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "days", "expected"),
+    [
+        ({}, 28.4, "handled"),
+        ({}, 28.6, "refused"),  # keys are kept for 30 days
+        ({"inbox": events.InboxPolicy(keep=86400.0)}, 1.0, "refused"),
+        ({"max_age": 3600.0}, 0.05, "refused"),
+        ({"max_age": None}, 1000, "handled"),
+        ({}, -3, "handled"),
+    ],
+)
+async def test_signed_event_that_is_sent_again_late(settings: Any, days: float, expected: str) -> None:
+    """One whose key may be forgotten is refused: somebody may have captured its body."""
+    now = 1_900_000_000.0
+    service = Service(clock=lambda: now, **settings)
+
+    receipt = await service.deliver(
+        signed_body("sat.invoice.synced", created_at=int(now - days * 86400)), signed=True
+    )
+
+    assert (receipt.outcome, len(service.seen)) == (expected, int(expected == "handled"))
+    if expected == "refused":
+        assert (receipt.status, "days ago" in str(receipt.error)) == (401, True)
+
+
+async def test_unsigned_event_of_any_age() -> None:
+    """What is not signed tells no time that could be trusted."""
+    service = Service(max_age=1.0)
+
+    assert (await service.deliver(v2("invoice.created"), shared=True)).outcome == "handled"
+    with pytest.raises(ConfigurationError, match="max_age"):
+        Service(max_age=0)

@@ -14,7 +14,7 @@ from tests.events.bodies import HEADER, SECRET, encoded, headers_of, v2
 def test_first_deliveries_in_several_threads(monkeypatch) -> None:
     """They share one receiver: a second one could not start, and would refuse all that come later."""
     receiver = events.Receiver(secrets=SECRET, shared_header=HEADER)
-    both, makers = threading.Barrier(2, timeout=30), list[int]()
+    both, makers = threading.Barrier(2, timeout=300), list[int]()
 
     def made(of: events.Receiver) -> SyncReceiver:
         makers.append(threading.get_ident())

@@ -372,7 +372,7 @@ async def test_order_of_keys_at_the_same_time(kept) -> None:
                 await kept.store.handled(entry)
             await asyncio.sleep(0)
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         await asyncio.gather(*map(put_all, done), *(work() for _ in range(3)))
 
     assert done == {key: list(range(12)) for key in "abc"}

@@ -557,7 +557,7 @@ async def test_postgres_store_that_is_closed_in_use(postgres: str) -> None:
         await store.close()
         await connection.fetch("SELECT 1")
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         with pytest.raises(JournalError):
             await pool.ask(act)
 
@@ -817,7 +817,7 @@ async def test_sqlite_check_that_cannot_be_completed(
     checks: list[str] = []
     completed = threading.Event()
 
-    def check(_: sqlite3.Connection, name: str) -> None:
+    def check(_: sqlite3.Connection, name: str, _stops: object = None) -> None:
         checks.append(name)
         if len(checks) == 1:
             sqlite3.connect(tmp_path / "no" / "events.db")
@@ -838,7 +838,7 @@ async def test_sqlite_opening_does_not_wait_for_the_check(tmp_path, monkeypatch)
     """Deliveries are stored while the file is checked, and closing ends the check."""
     checking, let_go = threading.Event(), threading.Event()
 
-    def check(db: sqlite3.Connection, name: str) -> None:
+    def check(db: sqlite3.Connection, name: str, _stops: object = None) -> None:
         checking.set()
         let_go.wait()
         db.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n")

@@ -151,8 +151,8 @@ class Server:
         self.bridge = _Bridge()
         self.kind, self.address = kind, database().at(**{kind: "walk", "silence": SILENCE})
         self.how = Opening(kind)
-        if kind == "batch":
-            self.how = Opening(kind, LANES, counted=True, it="the batch")
+        if kind != "journal":
+            self.how = Opening(kind, LANES, counted=kind == "batch", it=f"the {kind}")
         first = self._first = PostgresStore(self.address, self.how)
         session = None if kind == "batch" else Client(BASE, ApiKey("abcdefghij"))._view.session
         self.bridge.run(first.open_for(session, same_mode=False))
@@ -166,6 +166,7 @@ class Server:
         self.dialect._known.clear()
         now = f"(SELECT last_value / 1e6 FROM {first.schema}.walk_clock)::float8"
         self.dialect._names["now"] = now
+        self.dialect._names["ms"] = f"floor({now} * 1000)"
         self._tables = [name for (name,) in names if name != "lanes" or kind == "journal"]
 
     def empty(self) -> None:

@@ -10,6 +10,7 @@ What must hold at the end of an execution of a batch, judged by the service's le
 13 Nothing is lost: each write has a verdict, and somebody was given it.
 14 Nothing is told again once it is acknowledged.
 15 What the journal counts is what it has.
+22 Reasons are true, too.
 0  Nothing fails, and nothing is stuck.
 """
 
@@ -18,18 +19,29 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from invsvc_async.batch.result import Result
+from invsvc_async.conformance.reasons import Happened, Told, contradiction
 from invsvc_async.reconcile.history import Verdict
+from tests.interleavings.actions import HOOK, URL
+from tests.interleavings.judge import entry_of
+from tests.interleavings.service import SHORT, thing_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.exhaustive.batches.stage import BatchStage
+    from tests.exhaustive.batches.stage import BatchStage, Told as Given
 
 _DONE = 2  # of an entry's states
+THINGS = {  # of writes that were never sent
+    "journeys.update": "/journeys/j1",
+    "webhooks.update": f"/webhooks/{HOOK}",
+    "webhooks.delete": f"/webhooks/{HOOK}",
+    "webhooks.create": thing_of("POST", "/webhooks", {"url": URL}),
+}
 
 
 def broken(stage: BatchStage) -> list[str]:
-    return [*stage.wrong, *ended(stage), *_judged(stage), *_told(stage), *in_order(stage)]
+    return [*stage.wrong, *ended(stage), *_judged(stage), *_told(stage), *in_order(stage), *reasoned(stage)]
 
 
 def ended(stage: BatchStage) -> Iterator[str]:
@@ -75,6 +87,44 @@ def _told(stage: BatchStage) -> Iterator[str]:
             yield f"13: {writer} is {verdict}, and was last given as {last.get(writer)}"
         elif verdict is not None and writer not in taken:
             yield f"13: nobody took the result of {writer}, and it was not given again"
+
+
+def reasoned(stage: BatchStage) -> Iterator[str]:
+    """Yield the results and outcomes that were given with a reason that the ledger contradicts."""
+    for told in stage.heard:
+        outcome = told.outcome
+        claim = (
+            Told.of_result(outcome, at=told.at)
+            if isinstance(outcome, Result)
+            else Told.of(outcome, at=told.at)
+        )
+        if (why := contradiction(claim, _happened_to(stage, told))) is not None:
+            yield f"22: {told.writer} was given as {claim.verdict}, {claim.basis}, {claim.cause}: {why}: {claim.words}"
+
+
+def _happened_to(stage: BatchStage, told: Given) -> Happened:
+    """Return what the ledger has about a write.  Nobody else writes here."""
+    service = stage.service
+    sends = [(number, sent) for number, sent in enumerate(service.sends) if sent.started <= told.at]
+    own = [(number, sent) for number, sent in sends if sent.writer == told.writer]
+    thing = own[0][1].thing if own else THINGS[_operation(told)]
+    since = own[0][1].started if own else told.begun
+    ranks = stage.places if stage.by_journal else told.ranks
+    rank = ranks.get(told.writer, 0)
+    beside = [each.at for each in service.effects if each.thing == thing and each.writer != told.writer]
+    return Happened(
+        sends=[entry_of(stage, number, sent) for number, sent in own],
+        newer=[sent.started for _, sent in sends if sent.thing == thing and ranks.get(sent.writer, 0) > rank],
+        siblings=beside,
+        states=[state for _, state in service.states.get(thing, [])],
+        since=since,
+        window=SHORT,
+    )
+
+
+def _operation(told: Given) -> str:
+    outcome = told.outcome
+    return outcome.operation if isinstance(outcome, Result) else outcome.started_as.operation
 
 
 def in_order(stage: BatchStage) -> Iterator[str]:

@@ -24,7 +24,7 @@ __all__ = ["play"]
 
 BATCH = "invsvc_async.batch"
 MODULES = (
-    f"{BATCH}.earlier", f"{BATCH}.intake", f"{BATCH}.item", f"{BATCH}.restored", "invsvc_async.durable.last_writes",
+    f"{BATCH}.intake", f"{BATCH}.item", f"{BATCH}.restored",
     "invsvc_async.durable.keys", "invsvc_async.durable.key_claims",
 )  # fmt: skip
 

@@ -56,6 +56,7 @@ class Told:
     begun: float
     at: float
     outcome: Result
+    ranks: dict[str, int] = attrs.field(factory=dict)  # the order of the writes at that moment
 
     @property
     def verdict(self) -> Verdict:
@@ -307,7 +308,9 @@ class BatchStage(Stage):
         if before is not process and not before.is_over and self.frozen_at.get(before.name, -inf) < at:
             self.wrong.append(f"14: {result.key} was told to {process.name}, and {before.name} has it")
         self.given[result.key] = process, self.loop.now
-        self.heard.append(Told(result.key, "batch", process.name, begun, self.loop.now, result))
+        self.heard.append(
+            Told(result.key, "batch", process.name, begun, self.loop.now, result, {**self.ranks})
+        )
 
     def kill_process(self, process: Process, after: Callable[[], None] | None = None) -> None:
         """Kill *process*, and start what comes *after* it."""

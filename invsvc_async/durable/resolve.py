@@ -1,0 +1,412 @@
+"""
+What a person has found out about a write, stored as its verdict.
+
+Some writes end UNKNOWN because the service has no read that shows them, or because it is too late for one.
+A person looks, in the dashboard for example, and says what happened.  That is evidence of its own kind: the
+verdict has the basis ``"person"``, with who, when and why.
+
+=========================  ================================================================================
+the entry                  what the finding of a person does
+=========================  ================================================================================
+UNKNOWN                    becomes its verdict
+open, may have been sent   the same, unless a living process has it: that one finds out
+NOT_APPLIED, REFUSED       becomes APPLIED, if the person found an effect; not if nothing was ever sent
+APPLIED, SUPERSEDED        nothing: these are final
+open, never sent           nothing: there is nothing to find out
+=========================  ================================================================================
+
+It is one transaction, under the locks of a take-over: on the lane, then on the entry.  So who takes the lane
+has the entry before that, and then the finding is refused; or it finds the verdict.  What a process
+may still store that was silent for too long is rejected, because the entry is done.
+
+Nothing is read and nothing is sent.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+import attrs
+from msgspec.structs import replace
+
+from invsvc_async import codec, models
+from invsvc_async.api.operations import BY_NAME
+from invsvc_async.durable.entry import ENTRY, SENT, SET_SENT, State, columns_of, entry_in
+from invsvc_async.durable.key_claims import FREED
+from invsvc_async.durable.key_names import key_in
+from invsvc_async.durable.leases import living, member_of
+from invsvc_async.durable.records import (
+    Record,
+    encoded,
+    intent_of,
+    may_be_sent,
+    record_of,
+    verdict_and_record,
+    verdict_record,
+)
+from invsvc_async.durable.restored import marked
+from invsvc_async.durable.scripts import HEARD
+from invsvc_async.durable.tables import count, flags_in
+from invsvc_async.errors import InvalidRequestError, JournalError
+from invsvc_async.models.common import Model
+from invsvc_async.reconcile.compare import names_another
+from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.reconcile.findings import is_unique
+from invsvc_async.reconcile.history import Evidence, PersonFinding
+from invsvc_async.reconcile.json_form import error_of
+from invsvc_async.reconcile.kinds import kind_of_write
+from invsvc_async.reconcile.outcome import OutcomeBase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from invsvc_async.api.operations import Operation
+    from invsvc_async.codec.exact_json import WireObject
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store import Store
+    from invsvc_async.reconcile.history import Secret
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import AnyOutcome
+    from invsvc_async.storage.dialect import Script
+    from invsvc_async.transport.session import ClientState
+
+
+_FINAL: Final = (Verdict.APPLIED, Verdict.SUPERSEDED)
+_LONGEST_WHY: Final = 1000  # characters
+_LONGEST_NAME: Final = 200  # characters of an id, or of who it was
+_NOW: Final = "SELECT {ms}"
+_OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
+_LOCKED: Final = f"SELECT {ENTRY}, {flags_in('e')} FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
+# First this, so that all that follows from an end does: an entry that is done already may get another one.
+_OPENED: Final = f"""
+UPDATE {{s}}entries SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL WHERE seq = $1
+"""
+_ENDED: Final = f"""
+UPDATE {{s}}entries AS e SET lane = given.lane, {SET_SENT} FROM {{rows 1 seq:bigint lane:bigint {SENT}}}
+    WHERE e.seq = given.seq
+"""
+_FLAGS: Final = f"SELECT {flags_in('e')} FROM {{s}}entries AS e WHERE e.seq = $1"
+_UNHEARD: Final = "INSERT INTO {s}unheard (seq, taker) VALUES ($1, NULL) ON CONFLICT (seq) DO NOTHING"
+# A later write may have left the state that is stored, or this one: from now on, it is not known.
+_PERHAPS_CHANGED: Final = """
+INSERT INTO {s}states AS s (thing, place) VALUES ($1, $2) ON CONFLICT (thing) DO UPDATE SET
+    place = CASE WHEN s.place > excluded.place THEN s.place ELSE excluded.place END,
+    team = NULL, state = NULL, stamp = NULL
+"""
+
+
+@attrs.frozen(kw_only=True)
+class Resolution:
+    """A person's finding: whether a write was applied, *of* what if that is known, by whom, and why."""
+
+    applied: bool
+    of: str | Model | WireObject | None = None
+    because: str
+    by: str
+
+
+class Resolved(NamedTuple):
+    """An entry with its verdict, and the outcome."""
+
+    entry: Entry
+    outcome: AnyOutcome
+
+
+def resolution(applied: object, because: str, by: str | None) -> Resolution:
+    """
+    Return what a person has found, by default whoever runs this process.
+
+    Raises:
+        InvalidRequestError: The arguments do not say what was found, or why.
+    """
+    problems: list[str] = []
+    if isinstance(applied, str) and not _is_line(applied, _LONGEST_NAME):
+        problems.append(f"applied: an id must have 1 to {_LONGEST_NAME} printable characters")
+    elif not isinstance(applied, (bool, str, Model, dict)):
+        kind = type(applied).__name__
+        problems.append(f"applied: must be True, False, an id, or what was made or changed, not {kind}")
+    if not _is_line(because, _LONGEST_WHY):
+        problems.append(f"because: must say in 1 to {_LONGEST_WHY} printable characters how you know")
+    if by is None:
+        by = _whoever_runs_this()
+    elif not _is_line(by, _LONGEST_NAME):
+        problems.append(f"by: must have 1 to {_LONGEST_NAME} printable characters")
+    if problems:
+        raise InvalidRequestError(problems, hint="Nothing was stored.")
+    of = cast("str | Model | WireObject", applied) if not isinstance(applied, bool) else None
+    return Resolution(applied=applied is not False, of=of, because=because, by=by)
+
+
+def _is_line(text: object, longest: int) -> bool:
+    return isinstance(text, str) and len(text.strip()) > 0 and len(text) <= longest and text.isprintable()
+
+
+def _whoever_runs_this() -> str:
+    """Return the login and the host of this process."""
+    try:
+        login = getpass.getuser()
+    except (KeyError, OSError):  # such as in a container without users
+        login = "unknown"
+    return f"{login}@{socket.gethostname()}"
+
+
+async def resolve(
+    store: Store,
+    name: str,
+    finding: Resolution,
+    *,
+    key: str | None = None,
+    identity: str | None = None,
+    mine: str | None = None,
+) -> Resolved:
+    """
+    Store *finding* as the verdict of the entry *name*, which people call *key*.
+
+    With *identity*, only if it is that write.  *mine* is the token of a lane of this process, in which no run
+    has the write.
+
+    Raises:
+        InvalidRequestError: What was found is no result of such a write, or another thing than it changes.
+        JournalError: There is no such write, a living process has it, it has a final verdict, nothing of it
+            was sent, or somebody changed it at the same time.  Nothing was stored.
+    """
+    called = f"resolve: the write under the key {name if key is None else key!r}"
+    await store.idle()  # what this process stores of it
+    found = await store.entries("e.key = $1", name)
+    if not found:
+        raise JournalError(f"{called} is not there. Check the key, and that this is its journal.")
+    seen = found[0]
+    is_of_copy = seen.seq <= (await store.run(marked)).through
+    _check_open(seen, finding, called, is_of_copy=is_of_copy)
+    is_keyed = store.how.kind == "journal" and seen.digest != ""
+    intent = intent_of(replace(seen, key=key_in(seen.key)) if is_keyed else seen, store.commons)
+    if identity is not None and intent.identity != identity:
+        raise JournalError(f"{called} is another one than that of the intent. Nothing was stored.")
+    value = _value_of(intent, finding)
+    before = Record() if seen.verdict is None else verdict_and_record(seen)[1]
+    made: dict[str, Resolved] = {}  # by the texts that are stored: a try may be made again
+
+    def make(at: int) -> Entry:
+        outcome = _outcome(intent, finding, value, before, at)
+        entry = _entry(store.how.kind, seen, outcome, at)
+        made[str(entry.outcome)] = Resolved(entry, outcome)
+        return entry
+
+    has_results = store.how.kind != "journal"
+    change = partial(_change, seen, make, made.keys(), mine=mine, silence=store.silence, called=called)
+    text = await store.run(lambda: _store(change(), has_results=has_results))
+    await store.tell(str(seen.lane))
+    return made[text]
+
+
+def note(session: ClientState, resolved: Resolved) -> None:
+    """Note in the client of *session* that a write has its verdict, and what is not known any more."""
+    session.writes.take(resolved.outcome.started_as.identity)
+    if resolved.outcome.applied and resolved.entry.thing is not None:
+        session.writes.forget_state(resolved.entry.thing)
+
+
+# --- what may be resolved
+
+
+def _check_open(entry: Entry, finding: Resolution, called: str, *, is_of_copy: bool) -> None:
+    """Raise JournalError if nothing is to be found out about the write of *entry*."""
+    if entry.state is not State.DONE:
+        if not (is_of_copy or may_be_sent(entry)):
+            raise _never_sent(called)
+        return
+    verdict, record = verdict_and_record(entry)
+    if verdict in _FINAL:
+        raise JournalError(f"{called} has the verdict {verdict}, which is final. Nothing was stored.")
+    if entry.intent is None:
+        raise JournalError(f"{called} was pruned, so there is nothing to resolve. Nothing was stored.")
+    if verdict is Verdict.UNKNOWN:
+        return
+    if not finding.applied:
+        raise JournalError(
+            f"{called} has the verdict {verdict} already: it did not happen, and may be done again."
+        )
+    if record.basis == "never sent":
+        raise _never_sent(called)
+
+
+def _never_sent(called: str) -> JournalError:
+    return JournalError(
+        f"{called} was never sent, so there is nothing to find out. Run it, or delete it. Nothing was stored."
+    )
+
+
+def _is_alive(called: str) -> JournalError:
+    return JournalError(
+        f"{called} belongs to a living process, which finds out what became of it. Wait for its verdict, or "
+        "end that process. Nothing was stored."
+    )
+
+
+def _changed(called: str) -> JournalError:
+    return JournalError(f"{called} was changed at the same time. Look at it again. Nothing was stored.")
+
+
+def is_being_done(key: str) -> JournalError:
+    """Return the error for a write of which this process has a run."""
+    return JournalError(
+        f"resolve: the write under the key {key!r} is being done by this process. Wait for its verdict. "
+        "Nothing was stored."
+    )
+
+
+# --- the verdict
+
+
+def _value_of(intent: Intent, finding: Resolution) -> Any:  # Any: as the operation
+    """
+    Return the value of the write of *intent*, if it was applied; ``None`` if no more is known.
+
+    Of an id alone, it is an object that has that id, and no other field.
+
+    Raises:
+        InvalidRequestError: It is another thing than the write changes, or of another kind.
+    """
+    if not finding.applied:
+        return None
+    operation, of = BY_NAME[intent.operation], finding.of
+    if of is None or isinstance(of, str):
+        is_new = kind_of_write(operation).creates
+        known = of or (None if is_new else intent.path.get("id"))
+        if not is_new and names_another(known, intent.path):
+            raise _other_thing(intent, known)
+        return None if known is None else _of_id(operation, known)
+    if operation.result == "object":
+        return codec.unstructure(of) if isinstance(of, Model) else of
+    wanted: type[Model] = getattr(models, operation.result)
+    if not isinstance(of, wanted):
+        raise InvalidRequestError(
+            f"applied: {intent.operation} gives {operation.result}, not {type(of).__name__}",
+            hint="Pass an id, such an object, or True. Nothing was stored.",
+        )
+    if names_another(getattr(of, "id", None), intent.path):
+        raise _other_thing(intent, getattr(of, "id", None))
+    return of
+
+
+def _other_thing(intent: Intent, named: object) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"applied: {named!r:.100} is another thing than the write changes, {intent.path.get('id')!r}",
+        hint="Check the key. Nothing was stored.",
+    )
+
+
+def _of_id(operation: Operation, named: str) -> Any:  # Any: as the operation
+    if operation.result == "object":
+        return {"id": named}
+    model: type[Model] = getattr(models, operation.result)
+    return codec.structure(model, {"id": named}) if "id" in attrs.fields_dict(model) else None
+
+
+def _outcome(intent: Intent, finding: Resolution, value: Any, before: Record, at: int) -> AnyOutcome:
+    """Return the outcome of *finding*, with what the record *before* has counted."""
+    words = "it was applied" if finding.applied else "it was not applied"
+    secret: Secret | None = None
+    if finding.applied and kind_of_write(BY_NAME[intent.operation]).has_secret:
+        secret = "lost"
+        if getattr(value, "secret", None) is not None:  # the person has it
+            value, secret = attrs.evolve(value, secret=None), "not stored"
+    outcome: OutcomeBase[Any] = OutcomeBase(
+        verdict=Verdict.APPLIED if finding.applied else Verdict.NOT_APPLIED,
+        message=f"{finding.by} found that {words}: {finding.because}",
+        evidence=Evidence(
+            basis="person",
+            cause=None if finding.applied else "person",
+            person=PersonFinding(by=finding.by, at=at, because=finding.because),
+        ),
+        value=value,
+        error=error_of(before.error),
+        attempts=before.tries if before.basis else len(intent.sent),
+        resends=before.again,
+        secret=secret,
+        started_as=intent,
+        livemode=before.livemode,
+    )
+    return cast("AnyOutcome", outcome)
+
+
+def _entry(kind: str, seen: Entry, outcome: AnyOutcome, at: int) -> Entry:
+    """Return the entry of the write *seen* with its outcome, as a store of this *kind* has it."""
+    record = record_of(outcome)
+    entry = replace(seen, state=State.DONE, verdict=outcome.verdict.value, done_at=at)
+    if kind == "journal":
+        entry.outcome = verdict_record(outcome, record)
+        if seen.digest == "":  # it waits for the application, as all verdicts that have no key
+            entry.done_at = None
+        else:  # no process may take it for one that it has applied itself, after it has waited for others
+            entry.lane = FREED
+        return entry
+    is_found = outcome.applied and record.thing is not None
+    if is_found and kind_of_write(BY_NAME[seen.operation]).creates and not is_unique(outcome.started_as.tag):
+        entry.claim = record.thing
+    if kind == "outbox":
+        entry.outcome = verdict_record(outcome, record)
+        return entry
+    entry.outcome = encoded(record)
+    if outcome.applied:  # as of all that are applied
+        entry.common = entry.intent = None
+    return entry
+
+
+# --- the transaction
+
+
+def _store(change: Script[Entry], *, has_results: bool) -> Script[str]:
+    """Run *change*, and store what follows from it; return the outcome as it is stored."""
+    yield "SELECT {durably}", ()
+    entry = yield from change
+    if has_results:  # of a journal, the application asks for it by its key
+        yield _UNHEARD, (entry.seq,)
+    is_new = kind_of_write(BY_NAME[entry.operation]).creates
+    if entry.verdict == Verdict.APPLIED and entry.thing is not None and not is_new:
+        yield _PERHAPS_CHANGED, (entry.thing, entry.place)
+    return str(entry.outcome)
+
+
+def _change(
+    seen: Entry,
+    make: Callable[[int], Entry],
+    tries: Collection[str],
+    *,
+    mine: str | None,
+    silence: float,
+    called: str,
+) -> Script[Entry]:
+    """
+    Store the entry that *make* gives in place of *seen*, and return it.
+
+    *tries* are the outcomes that earlier tries have stored, whose replies were lost.
+    """
+    owners = yield _OWNER, (seen.lane,)
+    owner = owners[0][0] if owners else None
+    rows = yield _LOCKED, (seen.seq,)
+    if not rows:
+        raise _changed(called)
+    *fields, flags = rows[0]
+    there = entry_in(fields)
+    if there.outcome is not None and there.outcome in tries:
+        return there
+    if there != seen:
+        raise _changed(called)
+    if seen.state is not State.DONE and owner not in (None, mine):
+        alive = yield from living(silence, [owner])
+        if member_of(str(owner)) in alive:
+            raise _is_alive(called)
+    [(now,)] = yield _NOW, ()
+    entry = make(int(now))
+    yield HEARD, ([seen.seq],)
+    yield _OPENED, (seen.seq,)
+    yield _ENDED, ([(entry.seq, entry.lane, *columns_of(entry))],)
+    [(new_flags,)] = yield _FLAGS, (seen.seq,)
+    before = int(seen.state), seen.verdict or "", int(flags)
+    after = int(entry.state), str(entry.verdict), int(new_flags)
+    yield from count({before: -1, after: 1} if before != after else {})
+    return entry

@@ -1,0 +1,152 @@
+"""
+Room in memory for the bodies of deliveries, from their first byte until their answers.
+
+Anybody can send bodies, and most of them cannot be judged before their last byte.  So their sum is limited,
+and two rules keep strangers from filling it:
+
+- Small bodies have a room of their own, which larger ones cannot take: an event has some kB.
+- Where a room is full, the unfinished body that has been under way for longest gives its part up.  A body
+  that comes as fast as others keeps its part; one that comes slowly, or not at all, loses it to them.
+
+A body that is whole keeps its part until its answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_log: Final = logging.getLogger("invsvc_async.events")
+_BODIES: Final = 64  # of the largest size, in memory at once
+_SMALL: Final = 16  # a small body has at most this part of the largest size: 64 KiB of 1 MiB
+_FOR_SMALL: Final = 4  # this part of all the room is for small bodies alone
+
+
+class Body:
+    """
+    A body on its way.
+
+    Its repr shows its length alone, because error trackers record local variables.
+    """
+
+    def __init__(self, room: BodyRoom, part: _Part) -> None:
+        self.part: _Part = part
+        self.chunks: bytearray = bytearray()
+        self.held: int = 0  # bytes, of its part
+        self.is_refused: bool = False
+        self._room = room
+
+    def __repr__(self) -> str:
+        return f"<a body of {self.held} bytes so far>"
+
+    def add(self, chunk: bytes) -> bool:
+        """Add *chunk*; return ``False`` if there is no room for it, or the body has lost its part."""
+        return self._room.hold(self, chunk)
+
+    def whole(self) -> bytes | None:
+        """Return the body, all of which has come; ``None`` if it has lost its part."""
+        return self._room.finish(self)
+
+
+class _Part:
+    """A part of the room: the bytes that are free, and its unfinished bodies, the oldest first."""
+
+    def __init__(self, size: int) -> None:
+        self.free: int = size
+        self.unfinished: OrderedDict[Body, None] = OrderedDict()
+
+    def take(self, body: Body, size: int) -> bool:
+        """
+        Take *size* bytes for *body*, from older unfinished bodies if need be.
+
+        Return whether it has them.
+        """
+        while self.free < size and self.unfinished:
+            oldest = next(iter(self.unfinished))
+            self.give_back(oldest)
+            oldest.is_refused = True
+            if oldest is body:
+                return False
+        if self.free < size:
+            return False
+        self.free -= size
+        body.held += size
+        return True
+
+    def give_back(self, body: Body) -> None:
+        """Free all that *body* holds."""
+        self.unfinished.pop(body, None)
+        self.free += body.held
+        body.held = 0
+        body.chunks.clear()
+
+
+class BodyRoom:
+    """
+    The room for the bodies of one receiver, the largest of which may have *largest* bytes.
+
+    It can be used from several threads.
+    """
+
+    def __init__(self, largest: int) -> None:
+        size = _BODIES * largest
+        self.size: Final = size
+        self._small_size = max(1, largest // _SMALL)
+        self._small = _Part(size // _FOR_SMALL)
+        self._large = _Part(size - size // _FOR_SMALL)
+        self._lock = threading.Lock()
+
+    @property
+    def free(self) -> int:
+        """How many bytes are free, of both parts together."""
+        return self._small.free + self._large.free
+
+    @contextmanager
+    def body(self, length: int | None = None) -> Generator[Body]:
+        """Yield a body of *length* bytes, if its head says so; it gives its part back as the block ends."""
+        is_small = length is None or length <= self._small_size
+        body = Body(self, self._small if is_small else self._large)
+        try:
+            yield body
+        finally:
+            with self._lock:
+                body.part.give_back(body)
+
+    def hold(self, body: Body, chunk: bytes) -> bool:
+        """Add *chunk* to *body*; return whether there is room for it."""
+        with self._lock:
+            if not body.is_refused and self._takes(body, len(chunk)):
+                body.chunks += chunk
+                return True
+            body.part.give_back(body)
+            body.is_refused = True
+        _log.warning("A delivery was refused: others fill the %s bytes for bodies", self.size)
+        return False
+
+    def _takes(self, body: Body, size: int) -> bool:
+        outgrows = body.part is self._small and body.held + size > self._small_size
+        if outgrows:  # nothing in its head said how long it is
+            so_far = body.held
+            self._small.unfinished.pop(body, None)
+            self._small.free += so_far
+            body.held = 0
+            body.part = self._large
+            size += so_far
+        body.part.unfinished.setdefault(body)
+        return body.part.take(body, size)
+
+    def finish(self, body: Body) -> bytes | None:
+        """Return *body* as a whole, which keeps its part from now on; ``None`` if it has lost it."""
+        with self._lock:
+            if body.is_refused:
+                return None
+            body.part.unfinished.pop(body, None)
+            whole = bytes(body.chunks)
+            body.chunks.clear()
+            return whole

@@ -1,0 +1,77 @@
+"""Whether there are authentic events that could not be read, and that nobody has dealt with."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from invsvc_async.errors import MalformedEventError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.events.stores import Store
+
+_LOOK_AGAIN: Final = 60.0  # s between two searches of the dead letters
+_PAGE: Final = 100
+_PAGES: Final = 10  # of dead letters, which have their bodies with them: a search stops there
+_PROBLEM: Final = (
+    "an authentic event could not be read, and is a dead letter. Look at it with invsvc events list "
+    "--state dead, then revive or drop it"
+)
+
+
+class Unread:
+    """
+    Knows whether the store of a receiver has such events.
+
+    The first search finds those of earlier processes.  While there are some, the store is searched again now
+    and then: somebody may have revived or dropped them meanwhile.
+    """
+
+    def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
+        self._steady = steady
+        self._has_some: bool = False
+        self._searched: float | None = None
+
+    def note(self) -> None:
+        """Note that an event became such a dead letter."""
+        self._has_some = True
+        self._searched = self._steady()
+
+    async def problem(self, store: Store, dead: int) -> str | None:
+        """
+        Return what is wrong, in words, if there is such an event.
+
+        *dead* is how many dead letters there are.
+        """
+        if dead == 0:
+            self._has_some = False
+            self._searched = self._steady()
+        elif self._is_to_search:
+            self._has_some = await _has_unread(store)
+            self._searched = self._steady()
+        return _PROBLEM if self._has_some else None
+
+    @property
+    def _is_to_search(self) -> bool:
+        if self._searched is None:
+            return True
+        return self._has_some and self._steady() - self._searched >= _LOOK_AGAIN
+
+
+def is_unread(reason: str) -> bool:
+    """Return whether *reason*, that of a dead letter, says that it could not be read."""
+    return reason.startswith(MalformedEventError.__name__)
+
+
+async def _has_unread(store: Store) -> bool:
+    after = 0
+    for _ in range(_PAGES):
+        letters = await store.events(state="dead", after=after, limit=_PAGE)
+        if any(is_unread(letter.reason) for letter in letters):
+            return True
+        if len(letters) < _PAGE:
+            return False
+        after = letters[-1].id
+    return False

@@ -1,0 +1,98 @@
+"""A key that is run again: what its own earlier run left is no later write, and whether its sender has ended."""
+
+from __future__ import annotations
+
+import asyncio
+
+import attrs
+import pytest
+
+from invsvc_async import Verdict
+from invsvc_async.reconcile.history import Resumed
+from tests.batch.conftest import POLICY, client_of
+from tests.durable.writing import rename
+from tests.support.waiting import cancel, until
+
+SHORT = attrs.evolve(POLICY, deadline=1.0)
+
+
+async def left_unknown(service, path, journey, name):
+    """Run a keyed update in a process that cannot read: its request is lost, and its verdict is UNKNOWN."""
+    service.script("journeys.update", "reset")
+    service.script("journeys.get", "pass", *["503"] * 200)
+    async with client_of(service, journal=path, reconcile=SHORT) as client:
+        outcome = await client.journeys.update(journey, name=name).keyed("k").outcome()
+    service.scripts["journeys.get"].clear()
+    assert outcome.verdict is Verdict.UNKNOWN
+
+
+def effects(service):
+    return [entry.body["name"] for entry in service.ledger.effects("journeys.update")]
+
+
+async def test_unknown_update_that_is_run_again(service, tmp_path):
+    """It was the last write to its thing, so that nothing has overtaken it: it is proven absent, and sent again."""
+    journey, path = service.seed_journey(status="draft").id, tmp_path / "calls.db"
+    await left_unknown(service, path, journey, "new")
+    async with client_of(service, journal=path) as client:
+        again = await client.journeys.update(journey, name="new").keyed("k").outcome()
+    assert again.verdict is Verdict.APPLIED, again
+    assert effects(service) == ["new"]
+
+
+@pytest.mark.parametrize("newer", [True, False])
+async def test_unknown_update_that_is_run_again_after_a_newer_one(service, tmp_path, newer):
+    """Where a newer write to its thing was applied, it is not sent over that; one to another thing changes nothing."""
+    journey, other = (service.seed_journey(status="draft").id for _ in range(2))
+    path = tmp_path / "calls.db"
+    await left_unknown(service, path, journey, "old")
+    async with client_of(service, journal=path) as client:
+        await client.journeys.update(journey if newer else other, name="newer").keyed("newer")
+        again = await client.journeys.update(journey, name="old").keyed("k").outcome()
+    assert (again.verdict is Verdict.APPLIED) is not newer, again
+    assert effects(service) == (["newer"] if newer else ["newer", "old"])
+
+
+def gone(outcome):
+    """Return whether a run took its write for one whose sender has provably ended."""
+    [resumed] = [event for event in outcome.history if isinstance(event, Resumed)]
+    return resumed.sender_gone
+
+
+@pytest.mark.parametrize("by", ["a run", "a recovery"])
+@pytest.mark.parametrize("left", ["its lane", "the key"])
+async def test_sender_of_a_key_that_is_settled_elsewhere(service, shared, left, by):
+    """A process that has released its lane has ended; one that left only the key may have its request under way."""
+    service.script("journeys.update", "apply, then hang")
+    async with client_of(service, journal=shared) as sender, client_of(service, journal=shared) as later:
+        running = asyncio.create_task(rename(sender, "new", "k").outcome())
+        await service.arrived("journeys.update")
+        if left == "its lane":  # as a process does whose store was too slow for more when it ended
+            await sender._view.session.writes.journal._store.rows("UPDATE {s}lanes SET owner = NULL")
+        else:
+            await cancel(running)
+        if by == "a run":
+            outcome = await rename(later, "new", "k").outcome()
+        else:
+            [outcome] = await until(later.recover)
+        await cancel(running)
+    assert outcome.verdict is Verdict.APPLIED
+    assert gone(outcome) is (left == "its lane")
+    assert service.arrivals("journeys.update") == 1
+
+
+async def test_keys_that_are_run_while_another_waits(service, tmp_path):
+    """A run that waits for its turn behind another key of its thing does not keep keys of other things."""
+    one, two = (service.seed_journey(status="draft").id for _ in range(2))
+    service.script("journeys.update", "slow 0.5")
+    async with client_of(service, journal=tmp_path / "calls.db") as client:
+        order = []
+
+        async def named(journey, name):
+            await client.journeys.update(journey, name=name).keyed(name)
+            order.append(name)
+
+        async with asyncio.TaskGroup() as group:
+            for journey, name in ((one, "first"), (one, "second"), (two, "other")):
+                group.create_task(named(journey, name))
+    assert order == ["other", "first", "second"]

@@ -1,0 +1,24 @@
+"""Writes that no longer fit, read together with writes that do."""
+
+from __future__ import annotations
+
+import pytest
+
+from invsvc_async import Outbox, Verdict
+from tests.outbox.conftest import enqueue, entries_of, spoil, update, verdicts_of, written
+
+
+@pytest.mark.parametrize("unfit", [0, 1, 2])
+async def test_writes_beside_one_that_no_longer_fits(service, client, place, unfit):
+    """Those before and after it are sent, each once, though all were enqueued before anything dispatched."""
+    async with Outbox.open(place, client) as outbox:
+        gone = client.journeys.update(service.seed_journey().id, name="gone")
+        writes = [update(client, service, f"number {number}") for number in range(2)]
+        keys = await enqueue(outbox, *writes[:unfit], gone, *writes[unfit:])
+        key = keys.pop(unfit)
+        await spoil(outbox, "journeys.update", "journeys.gone")
+        async with outbox.dispatching():
+            assert await verdicts_of(outbox, keys) == [Verdict.APPLIED] * 2
+            assert await verdicts_of(outbox, [key]) == [Verdict.NOT_APPLIED]
+        assert await entries_of(outbox, "open") == []
+    assert written(service.ledger.entries) == ["number 0", "number 1"]

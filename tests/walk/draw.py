@@ -1,0 +1,263 @@
+"""Programs, drawn at random."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+from msgspec.structs import replace
+
+from invsvc_async.simulator.stores import Stores
+from tests.walk.program import End, Life, Program, Write
+from tests.walk.service import IN_PART
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from invsvc_async.simulator.stores import Times
+    from tests.walk.program import How, Journal, Kind, Use
+
+FATES = ("ok", "ok", "ok", "lost", "landed", "soon", "late", "slow", "500", "500 late", "refused", "unsent")
+CLOCKS = (
+    1.0,
+    -1.0,
+    60.0,
+    660.0,
+    -660.0,
+    3_700.0,
+    -3_700.0,
+    86_400.0,
+    -86_400.0,
+    8_640_000.0,
+    -8_640_000.0,
+)  # s
+FILES = (
+    "writes/driver", "writes/results", "durable/keys", "durable/key_claims", "durable/journal",
+    "durable/leases", "durable/sqlite_store", "durable/postgres_store", "storage/sqlite_writer", "batch/item",
+)  # fmt: skip
+TEXTS = (
+    "nfc", "no markup", "no emoji", "no zero-width", "trimmed", "folded", "masked", "sorted", "cut", "entities"
+)  # fmt: skip
+TIMES: tuple[Times, ...] = ("exact", "exact", "exact", "seconds", "zero", "minute", "day")
+RECOVERS = 0.2  # of the processes
+FROZEN = 0.1  # of the ends are none, but a freeze
+SUCCESSIONS = 0.2  # of all programs: processes follow each other, and leave writes that are not known
+WILD = 0.35  # of all programs have each kind of event
+KEYS = "ABCDEFGHIJ"
+
+
+EVENTS = ("signals", "clocks", "replies", "fates", "reads", "cancels", "ends", "prunes", "words")
+
+
+def drawn(
+    chance: Random, journals: tuple[Journal, ...], uses: tuple[Use, ...], without: tuple[str, ...] = ()
+) -> Program:
+    """Return a program that *chance* draws, but for the events *without*, which are in ``EVENTS``."""
+    program = _drawn(chance, journals, uses)
+    return _reduced(program, without) if without else program
+
+
+@attrs.frozen
+class _Taste:
+    """How much of each kind of event a program has, as shares."""
+
+    ends: float
+    clocks: float
+    replies: float
+    fates: float
+    reads: float
+    cancels: float
+    prunes: float
+    parts: float  # of the processes run only a part of the keys
+    haste: float  # of them have a short deadline
+    words: float  # of the programs meet a service that stores in its own way
+    succession: float = 0.0  # of the processes run one key, each another one
+
+    @classmethod
+    def of(cls, chance: Random) -> _Taste:
+        """Return one that *chance* draws: some have something of everything, because faults need several."""
+        shares = [0.3, 0.6] if chance.random() < WILD else [0.0, 0.0, 0.0, 0.3, 0.9]
+        taste = cls(*(chance.choice(shares) for _ in attrs.fields(cls)[:-1]))
+        if chance.random() < SUCCESSIONS:
+            return attrs.evolve(taste, fates=0.7, haste=0.7, succession=0.9)
+        return taste
+
+
+def _drawn(chance: Random, journals: tuple[Journal, ...], uses: tuple[Use, ...]) -> Program:
+    journal, use, taste = chance.choice(journals), chance.choice(uses), _Taste.of(chance)
+    taste = attrs.evolve(taste, ends=chance.choice((0.0, 0.5, 0.9, 0.9)))
+    writes = _writes(chance)
+    return Program(
+        journal=journal,
+        use=use,
+        writes=writes,
+        lives=_lives(chance, taste, journal, [write.key for write in writes]),
+        fates=_fates(chance, taste, writes, words := _words(chance, taste)),
+        stores=words,
+        reads=_reads(chance, taste),
+        wall=_steps(chance, taste.clocks / 2, wrong_at_first=0.3) if journal == "database" else (),
+        order=chance.randrange(1, 10**6) if chance.random() < 0.5 else 0,
+        jitter=chance.randrange(1, 10**6) if journal == "database" and chance.random() < 0.7 else 0,
+    )
+
+
+def _reduced(program: Program, without: tuple[str, ...]) -> Program:
+    less: dict[str, tuple[()]] = {}
+    if "clocks" in without:
+        less["wall"] = ()
+    if "replies" in without:
+        less |= {"lost": (), "slow": ()}
+    if "cancels" in without:
+        less["cancels"] = ()
+    lives = []
+    for life in program.lives:
+        is_signal = life.end is not None and life.end.how == "raise"
+        drops = "ends" in without or ("signals" in without and is_signal)
+        end, prunes = life.end, life.prunes
+        if drops:
+            end = None
+        if "prunes" in without:
+            prunes = None
+        lives.append(replace(life, **less, end=end, prunes=prunes))
+    return replace(
+        program,
+        lives=tuple(lives),
+        fates={} if "fates" in without else program.fates,
+        reads={} if "reads" in without else program.reads,
+        wall=() if "clocks" in without else program.wall,
+        stores="" if "words" in without else program.stores,
+    )
+
+
+def _writes(chance: Random) -> tuple[Write, ...]:
+    things = chance.choice((1, 1, 1, 2, 2, 3))
+    many = chance.choice((1, 2, 2, 2, 3, 3, 4, 6))
+    kinds: list[Kind] = chance.choices(("rename", "change"), k=things)
+    found: list[Write] = []
+    for number in range(many):
+        thing = chance.randrange(things)
+        kind = kinds[thing]
+        if chance.random() < 0.1:
+            kind = "create"
+        elif kind == "change" and chance.random() < 0.06 and not any(each.kind == "remove" for each in found):
+            kind = "remove"
+        found.append(Write(KEYS[number], kind, thing))
+    return tuple(found)
+
+
+def _lives(chance: Random, taste: _Taste, journal: Journal, keys: list[str]) -> tuple[Life, ...]:
+    lives: list[Life] = []
+    for number in range(1, chance.choice((1, 1, 2, 2, 3)) + 1):
+        after: tuple[str, ...] = ()
+        if lives and (journal == "file" or chance.random() < 0.5):
+            after = (lives[-1].name,)
+        life = _life(chance, taste, f"p{number}", journal, keys, after)
+        if chance.random() < taste.succession:
+            life = replace(life, keys=(keys[(number - 1) % len(keys)],), end=None)
+        lives.append(life)
+    everything = tuple(keys)
+    if chance.random() < 0.4:
+        everything = tuple(chance.sample(keys, len(keys)))
+    last = Life(
+        "last",
+        everything,
+        how=chance.choice(("one by one", "at once", "apart")),
+        after=tuple(life.name for life in lives),
+        gap=chance.choice((0.0, 0.0, 0.5, 9.0)),
+        wall=_steps(chance, taste.clocks / 2),
+    )
+    return (*lives, last)
+
+
+def _life(
+    chance: Random, taste: _Taste, name: str, journal: Journal, keys: list[str], after: tuple[str, ...]
+) -> Life:
+    is_shared = journal == "database"
+    return Life(
+        name,
+        _chosen(chance, taste, keys),
+        how=chance.choice(("one by one", "at once", "at once", "at once", "apart")),
+        after=after,
+        gap=chance.choice((0.0, 0.0, 0.01, 0.1, 0.5, 2.0, 9.0)),
+        end=_end(chance, is_shared=is_shared) if chance.random() < taste.ends else None,
+        cancels=((chance.choice(keys), _moment(chance)),) if chance.random() < taste.cancels else (),
+        wall=_steps(chance, taste.clocks),
+        lost=_numbers(chance, taste.replies) if is_shared else (),
+        slow=_numbers(chance, taste.replies) if is_shared else (),
+        deadline=chance.choice((1.0, 1.0, 5.0)) if chance.random() < taste.haste else 40.0,
+        recovers=chance.random() < RECOVERS,
+        prunes=_moment(chance) if chance.random() < taste.prunes / 2 else None,
+    )
+
+
+def _chosen(chance: Random, taste: _Taste, keys: list[str]) -> tuple[str, ...]:
+    if chance.random() < taste.parts:
+        return tuple(chance.sample(keys, chance.randint(1, len(keys))))
+    match chance.randrange(4):
+        case 0:
+            return tuple(reversed(keys))
+        case 1:
+            return tuple(chance.sample(keys, len(keys)))
+    return tuple(keys)
+
+
+def _end(chance: Random, *, is_shared: bool) -> End:
+    how: How = chance.choice(("kill", "kill", "cancel", "close", "drop", "raise"))
+    if is_shared and chance.random() < FROZEN:
+        how = "freeze"
+    if how == "raise":
+        return End(how, step=int(10 ** chance.uniform(0.0, 2.7)), file=chance.choice(FILES))
+    if chance.random() < 0.5:
+        return End(how, step=int(10 ** chance.uniform(0.3, 2.3)))
+    return End(how, at=_moment(chance))
+
+
+def _moment(chance: Random) -> float:
+    """Return some ms to some seconds."""
+    return round(10 ** chance.uniform(-2.5, 1.0), 3)
+
+
+def _steps(chance: Random, share: float, *, wrong_at_first: float = 0.7) -> tuple[tuple[float, float], ...]:
+    """Return the steps of a clock; it is *wrong_at_first* in so many cases."""
+    if chance.random() >= share:
+        return ()
+    moments = sorted(_moment(chance) for _ in range(chance.choice((1, 1, 2))))
+    if chance.random() < wrong_at_first:
+        moments[0] = 0.0
+    return tuple((moment, chance.choice(CLOCKS)) for moment in moments)
+
+
+def _numbers(chance: Random, share: float) -> tuple[int, ...]:
+    if chance.random() >= share:
+        return ()
+    return tuple(sorted({chance.randrange(40) for _ in range(chance.choice((1, 1, 2, 4)))}))
+
+
+def _fates(
+    chance: Random, taste: _Taste, writes: tuple[Write, ...], words: str
+) -> dict[str, tuple[str, ...]]:
+    chosen = [write.key for write in writes if chance.random() < taste.fates]
+    among = (*FATES, IN_PART, IN_PART) if words else FATES
+    return {key: tuple(chance.choices(among, k=chance.choice((1, 1, 2, 3)))) for key in chosen}
+
+
+def _words(chance: Random, taste: _Taste) -> str:
+    """Return how the service stores, in the words of ``Stores.parse``."""
+    if chance.random() >= taste.words / 2:
+        return ""
+    stores = Stores(
+        words=tuple(chance.sample(TEXTS, chance.choice((1, 1, 2, 3)))),
+        echoes=chance.random() < 0.3,
+        twice=chance.choice((0.0, 0.0, 0.0, 1.0)),
+        created_at=chance.choice(TIMES),
+        last_updated=chance.choice(TIMES),
+    )
+    return stores.text()
+
+
+def _reads(chance: Random, taste: _Taste) -> dict[str, str]:
+    if chance.random() >= taste.reads:
+        return {}
+    return {
+        str(chance.randrange(20)): chance.choice(("failed", "slow")) for _ in range(chance.choice((1, 2, 5)))
+    }

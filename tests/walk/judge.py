@@ -1,0 +1,203 @@
+"""
+What must hold at the end of a history, judged by the service's ledger.
+
+lost       Each key that somebody ran to its end has a verdict.
+twice      Nothing is done twice.
+false      Verdicts are true.
+stranger   No write is superseded, because nobody else writes.
+reason     What is told as overtaken was overtaken by a newer write that was sent, or may have been.
+waiting    What a process begins at once is not overtaken by what it began with it.
+order      Writes to one thing take effect in the order of their first claims.
+start      Writes to one thing that one process begins in an order are claimed in that order.
+overlap    Nothing is sent while an earlier send of it, or another write to the same thing, may still land.
+final      A key has one final verdict, and nothing is sent under it after that was told.
+unknown    A write is UNKNOWN only where something stood in the way.
+hang       Nothing fails, and nothing is stuck.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from invsvc_async.reconcile.history import Verdict
+from tests.exhaustive.batches.judge import ended
+from tests.walk.signals import SoftLimitError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.walk.stage import WalkStage
+
+NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED)
+FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
+DONE = 2  # of an entry's states
+OVERTAKEN = ("overtaken", "perhaps overtaken")
+
+
+def broken(stage: WalkStage) -> list[str]:
+    """Return what is broken, each with the name of its rule."""
+    return [
+        *_while_played(stage),
+        *_ended(stage),
+        *_lost(stage),
+        *_effects(stage),
+        *_reasons(stage),
+        *_waiting(stage),
+        *_in_order(stage),
+        *_started(stage),
+        *_final(stage),
+        *_unknown(stage),
+    ]
+
+
+def _while_played(stage: WalkStage) -> Iterator[str]:
+    for words in stage.wrong:
+        yield f"overlap: {words.partition(': ')[2]}"
+
+
+def _ended(stage: WalkStage) -> Iterator[str]:
+    for words in ended(stage):
+        if SoftLimitError.__name__ not in words:
+            yield f"hang: {words.partition(': ')[2]}"
+    for process in stage.lives.values():
+        if process.ended is None:
+            yield f"hang: {process.name} never ends"
+    for life in stage.program.lives:
+        if life.name not in stage.lives:
+            yield f"hang: {life.name} never begins"
+    for name, key, error in stage.errors:
+        process = stage.lives[name]
+        if process.hit is None and not (process.life.lost or process.life.slow):
+            yield f"hang: {key or name} of {name} failed, though nothing had happened: {error}"
+
+
+def _lost(stage: WalkStage) -> Iterator[str]:
+    told = {told.writer for told in stage.told}
+    failed = {key for name, key, _ in stage.errors if name == "last"}
+    for write in stage.program.writes:
+        state, verdict = stage.states.get(write.key, (None, None))
+        if write.key not in failed and (write.key not in told or state != DONE):
+            yield f"lost: {write.key} has no verdict, or nobody was told: {state}, {verdict}"
+
+
+def _effects(stage: WalkStage) -> Iterator[str]:
+    service = stage.service
+    for write in stage.program.writes:
+        effects = [effect for effect in service.effects if effect.writer == write.key]
+        whole = [effect for effect in effects if effect.number not in service.in_part]
+        if len(whole) > 1:
+            yield f"twice: {write.key} took effect {len(whole)} times"
+        for told in stage.told:
+            if told.writer != write.key:
+                continue
+            if told.verdict is Verdict.SUPERSEDED:
+                yield f"stranger: {told.writer} is superseded, and nobody else was there"
+            if told.verdict is Verdict.APPLIED and not any(effect.at <= told.at for effect in whole):
+                yield f"false: {write.key} is said to be applied, and is not"
+            early = [each for each in effects if service.sends[each.number].started < told.at]
+            if told.verdict in NO_EFFECT and early:
+                yield f"false: {write.key} is said to be {told.verdict}, and took effect"
+
+
+def _line(stage: WalkStage, key: str) -> str:
+    write = stage.program.write(key)
+    return f"create {key}" if write.kind == "create" else f"{write.kind == 'rename'} {write.thing}"
+
+
+def _newer(stage: WalkStage, key: str) -> list[str]:
+    """Return the keys of the newer writes to the thing of *key*."""
+    place, line = stage.places.get(key, 0), _line(stage, key)
+    return [each for each, at in stage.places.items() if at > place and _line(stage, each) == line]
+
+
+def _reasons(stage: WalkStage) -> Iterator[str]:
+    for told in stage.told:
+        cause, key = told.cause, told.writer
+        if told.verdict is Verdict.NOT_APPLIED and cause in OVERTAKEN:
+            newer = _newer(stage, key)
+            arrived = {sent.writer for sent in stage.service.sends if sent.started <= told.at}
+            if not (arrived | stage.may_have_sent).intersection(newer):
+                yield f"reason: {key} is said to be overtaken, and none of {newer} had been sent"
+        if cause == "never left" and any(
+            sent.writer == key and told.begun <= sent.started <= told.at for sent in stage.service.sends
+        ):
+            yield f"reason: {key} is said never to have left, and it has"
+
+
+def _waiting(stage: WalkStage) -> Iterator[str]:
+    if stage.program.lives[-1].how != "at once":
+        return
+    seen: set[str] = set()
+    for told in sorted(stage.told, key=lambda told: told.at):
+        is_first = told.writer not in seen  # what is done anew has waited for nothing
+        seen.add(told.writer)
+        if told.client != "last" or not is_first:
+            continue
+        newer = {*_newer(stage, told.writer)}
+        sends = [sent for sent in stage.service.sends if sent.writer in newer and sent.started <= told.at]
+        before = [sent for sent in sends if sent.client != "last" or sent.started < told.begun]
+        if told.cause in OVERTAKEN and sends and not before and not newer & stage.may_have_sent:
+            yield f"waiting: {told.writer} is overtaken by {sends[0].writer}, which was begun with it"
+
+
+def _in_order(stage: WalkStage) -> Iterator[str]:
+    last: dict[str, tuple[int, str]] = {}
+    for effect in stage.service.effects:
+        if effect.writer is None or effect.thing.startswith("url") or effect.writer not in stage.places:
+            continue
+        rank = stage.places[effect.writer]
+        before, newer = last.get(effect.thing, (0, ""))
+        if rank < before:
+            yield f"order: {effect.writer} took effect after {newer}, which is newer"
+        last[effect.thing] = max((before, newer), (rank, effect.writer))
+
+
+def _started(stage: WalkStage) -> Iterator[str]:
+    first: dict[str, tuple[float, str]] = {}
+    runs: defaultdict[str, list[str]] = defaultdict(list)
+    for begun, name, key in stage.asked:
+        if first.setdefault(key, (begun, name))[1] == name and key not in runs[name]:
+            runs[name].append(key)
+    for name, keys in runs.items():
+        process = stage.lives[name]
+        if process.life.cancels or process.life.lost or process.life.slow:
+            continue
+        until = process.hit if process.hit is not None else process.ended
+        others = {key for at, other, key in stage.asked if other != name and (until is None or at <= until)}
+        claimed = stage.places.keys() if process.claimed is None else process.claimed
+        known = [key for key in keys if key not in others and key in stage.places and key in claimed]
+        for one, two in combinations(known, 2):
+            if _line(stage, one) == _line(stage, two) and stage.places[one] > stage.places[two]:
+                yield f"start: {one} was begun before {two} by {name}, and is claimed after it"
+
+
+def _final(stage: WalkStage) -> Iterator[str]:
+    final: dict[str, tuple[Verdict, float]] = {}
+    for told in sorted(stage.told, key=lambda told: told.at):
+        verdict, at = final.setdefault(told.writer, (told.verdict, told.at))
+        if verdict not in FINAL:
+            final[told.writer] = told.verdict, told.at
+        elif told.verdict is not verdict:
+            yield f"final: {told.writer} is {verdict}, and {told.client} was told {told.verdict}"
+    for sent in stage.service.sends:
+        verdict, at = final.get(sent.writer, (None, 0.0))
+        if verdict in FINAL and sent.started > at:
+            yield f"final: {sent.writer} is sent by {sent.client} after it was told as {verdict}"
+
+
+def _unknown(stage: WalkStage) -> Iterator[str]:
+    """Yield what is UNKNOWN in the end, though all reads were sound, and no other write to the thing was sent."""
+    if stage.program.reads or stage.program.stores:
+        return
+    sent = {each.writer for each in stage.service.sends}
+    for write in stage.program.writes:
+        key = write.key
+        told = [told for told in stage.told if told.writer == key]
+        if not told or told[-1].verdict is not Verdict.UNKNOWN:
+            continue
+        line = _line(stage, key)
+        beside = {other for other in sent if other != key and _line(stage, other) == line}
+        if not beside:
+            yield f"unknown: {key} stays UNKNOWN, and nothing stood in the way: {told[-1].message}"

@@ -1,0 +1,77 @@
+"""One history: a program is played, and judged."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+from tests.interleavings.loop import RUN, START, Stuck
+from tests.walk.journals import WalkConnection, WalkWriter
+from tests.walk.judge import broken
+from tests.walk.stage import WalkStage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.walk.program import Program
+
+_STORAGE = "invsvc_async.storage"
+
+
+@contextmanager
+def _world(stage: WalkStage) -> Iterator[None]:
+    """Let each process have its own time of day; commit in files on the loop; try again at once."""
+
+    def now() -> float:
+        return stage.wall_time(RUN.get().partition("/")[0])
+
+    with ExitStack() as stack:
+        for name, value in (
+            ("invsvc_async.durable.sqlite_store.Writer", WalkWriter),
+            ("invsvc_async.outbox.sqlite.Writer", WalkWriter),
+            ("invsvc_async.durable.sqlite_store.LockedConnection", WalkConnection),
+            (f"{_STORAGE}.postgres_pool._PAUSE", 0.0),
+        ):
+            stack.enter_context(patch(name, value))
+        stack.enter_context(patch.object(time, "time", now))
+        stack.enter_context(patch.object(time, "time_ns", lambda: int(now() * 1e9)))
+        yield
+
+
+def play(program: Program) -> tuple[WalkStage, list[str]]:
+    """Play *program* once, and return what is broken."""
+    stage = WalkStage.of(program)
+    try:
+        with _world(stage):
+            stage.play()
+    except Stuck as stuck:
+        return stage, [f"hang: {stuck}"]
+    return stage, broken(stage)
+
+
+def told(stage: WalkStage) -> list[str]:
+    """Return what happened, in order."""
+    service = stage.service
+    lines = [
+        *(
+            (sent.started, f"{sent.writer} is sent by {sent.client} ({sent.fate.name})")
+            for sent in service.sends
+        ),
+        *((effect.at, f"{effect.writer} takes effect on {effect.thing}") for effect in service.effects),
+        *((begun, f"{run.partition('/')[0]} reads {what}") for begun, _, run, what in service.looks),
+        *((begun, f"{name} begins a run of {key}") for begun, name, key in stage.asked),
+    ]
+    for process in stage.lives.values():
+        lines.append((process.begun, f"{process.name} begins"))
+        if process.hit is not None:
+            how = "" if process.life.end is None else process.life.end.how
+            lines.append((process.hit, f"{process.name}: {how}"))
+        if process.ended is not None:
+            lines.append((process.ended, f"{process.name} is gone"))
+    lines += [
+        (each.at, f"{each.client} is told that {each.writer} is {each.verdict}: {each.message}")
+        for each in stage.told
+    ]
+    return [f"{at - START:9.3f} {words}" for at, words in sorted(lines, key=lambda line: line[0])]

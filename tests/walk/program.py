@@ -1,0 +1,116 @@
+"""
+A program: what is written in how many processes, and what happens to them, as data.
+
+A history is a program that was played.  The same program makes the same history, so a broken one can be printed,
+stored, shrunk and played again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Journal = Literal["file", "database"]
+Use = Literal["keys", "batch", "outbox"]
+Kind = Literal["rename", "change", "create", "remove"]
+
+How = Literal["kill", "cancel", "close", "drop", "raise", "freeze"]
+
+
+class Write(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One write of the program: its key, and what it does to which thing."""
+
+    key: str
+    kind: Kind
+    thing: int = 0
+
+
+class End(msgspec.Struct, frozen=True, omit_defaults=True):
+    """
+    How a process ends before its work is done.
+
+    It does so *at* so many seconds after its beginning, or, if *step* is set, just before that step of its own.
+    ``freeze`` is no end: it takes no step for longer than it counts as living, and then goes on.
+    ``raise`` raises an exception at the line number *step* that it runs in *file* of the package.
+    """
+
+    how: How
+    at: float = 0.0
+    step: int | None = None
+    file: str = ""
+
+
+class Life(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One process: which keys it runs, how, and when."""
+
+    name: str
+    keys: tuple[str, ...]
+    how: Literal["one by one", "at once", "apart"] = "at once"
+    after: tuple[str, ...] = ()  # the processes that must have ended
+    gap: float = 0.0  # s from then, or from the start, until it begins
+    end: End | None = None
+    cancels: tuple[tuple[str, float], ...] = ()  # keys whose run is cancelled, and when
+    wall: tuple[
+        tuple[float, float], ...
+    ] = ()  # steps of its wall clock: from when, by how much it is ahead (s)
+    lost: tuple[int, ...] = ()  # numbers of its transactions whose reply is lost
+    slow: tuple[int, ...] = ()  # numbers of its transactions that are slow to answer
+    deadline: float = 40.0  # s of its policy
+    recovers: bool = False  # before its work, it takes over what others have left
+    prunes: float | None = None  # s after its work that it prunes what is older than an hour
+
+
+class Program(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A program, and its world."""
+
+    journal: Journal
+    use: Use
+    writes: tuple[Write, ...]
+    lives: tuple[Life, ...]
+    fates: dict[str, tuple[str, ...]] = {}  # by key: of its sends, one after the other; then "ok"
+    reads: dict[str, str] = {}  # by number: of the reads that are not quick and sound
+    wall: tuple[tuple[float, float], ...] = ()  # steps of the database's clock
+    stores: str = ""  # how the service stores what it is sent, as ``Stores.parse`` reads it; "": as it is
+    order: int = 0  # a seed: which of several tasks that could go on does; 0: the first
+    jitter: int = 0  # a seed: how long transactions take; 0: always as long
+
+    def write(self, key: str) -> Write:
+        """Return the write under *key*."""
+        return next(write for write in self.writes if write.key == key)
+
+    @property
+    def size(self) -> int:
+        """How much of it there is: what shrinking makes smaller."""
+        ends = sum(life.end is not None for life in self.lives)
+        runs = sum(
+            len(life.keys) + len(life.cancels) + len(life.lost) + len(life.slow) for life in self.lives
+        )
+        clocks = len(self.wall) + sum(
+            len(life.wall) + (life.prunes is not None) + life.recovers for life in self.lives
+        )
+        fates = sum(len(fates) for fates in self.fates.values()) + len(self.reads)
+        seeds = bool(self.order) + bool(self.jitter) + 2 * bool(self.stores)
+        return 2 * len(self.writes) + 3 * len(self.lives) + ends + runs + clocks + fates + seeds
+
+
+def offset(steps: tuple[tuple[float, float], ...], at: float) -> float:
+    """Return by how much a clock with these *steps* is ahead at the time *at*."""
+    ahead = 0.0
+    for since, by in steps:
+        if since <= at:
+            ahead = by
+    return ahead
+
+
+def text_of(program: Program) -> str:
+    """Return *program* as JSON, on a few lines."""
+    return msgspec.json.format(msgspec.json.encode(program), indent=1).decode()
+
+
+def read(path: Path) -> Program:
+    """Return the program in the file at *path*."""
+    return msgspec.json.decode(path.read_bytes(), type=Program)

@@ -1,0 +1,279 @@
+"""What the processes of a program use: keys of a journal, a batch, or an outbox."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from unittest.mock import patch
+
+import attrs
+
+from invsvc_async.batch import Batch
+from invsvc_async.batch.entries import BatchEntries
+from invsvc_async.batch.sending import Sending
+from invsvc_async.durable.journal import ClientJournal
+from invsvc_async.durable.key_names import key_in
+from invsvc_async.outbox.outbox import Outbox
+from invsvc_async.outbox.postgres import PostgresOutbox
+from invsvc_async.outbox.sqlite import SqliteOutbox
+from invsvc_async.reconcile.history import Verdict
+from tests.support.inline_writer import InlineWriter
+from tests.walk.errors import SILENT_ERRORS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.walk.process import Process
+    from tests.walk.stage import WalkStage
+
+AN_HOUR = 3600.0  # s
+ROUNDS = 4  # how often the last process runs what has no final verdict
+GRACE = 0.5  # s that a process that is stopped gives to what is under way
+APART = 0.05  # s between the beginnings of runs
+_FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
+
+
+@attrs.frozen
+class Told:
+    """What a process was told of a write."""
+
+    writer: str
+    client: str
+    begun: float
+    at: float
+    verdict: Verdict
+    cause: str | None
+    basis: str
+    message: str
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether another run would change nothing."""
+        return self.verdict in _FINAL or self.cause in ("overtaken", "perhaps overtaken")
+
+
+class Use(Protocol):
+    """How one process uses its journal."""
+
+    def drop(self) -> None:
+        """Close its files, as the end of its process does."""
+
+    async def live(self, process: Process) -> None:
+        """Do its work."""
+
+    async def close(self) -> None:
+        """End before the work is done, as after SIGTERM."""
+
+
+@attrs.define(eq=False)
+class Keyed:
+    """Keys of the journal of a client."""
+
+    kind: ClassVar = "journal"
+    stage: WalkStage
+    process: Process
+    store: Any
+
+    @classmethod
+    def of(cls, stage: WalkStage, process: Process) -> Keyed:
+        life = process.life
+        store = stage.journal.store(f"{life.name}/run", cls.kind)
+        with patch("invsvc_async.durable.journal.store_at", lambda *_: store):
+            journal = ClientJournal("postgresql://walk?namespace=walk")
+        process.member = stage.member(life, journal=journal)
+        return cls(stage, process, store)
+
+    @staticmethod
+    def key_of(name: str) -> str:
+        """Return the key of the program in that of an entry."""
+        return key_in(name)
+
+    def drop(self) -> None:
+        self.store.drop()
+
+    async def live(self, process: Process) -> None:
+        life = process.life
+        async with process.member.client:
+            if life.recovers:
+                await self._recover()
+            await self._round([*life.keys])
+            if life.prunes is not None:
+                await self._prune(life.prunes)
+            for _ in range(ROUNDS - 1 if life.name == "last" else 0):
+                if keys := self.stage.unsettled(process):
+                    await self._round(keys)
+
+    async def close(self) -> None:
+        await self.process.member.client.aclose()
+
+    async def _round(self, keys: list[str]) -> None:
+        how = self.process.life.how
+        if how == "one by one":
+            for key in keys:
+                await self._run(key)
+            return
+        tasks = []
+        try:
+            for key in keys:
+                tasks.append(asyncio.create_task(self._run(key)))
+                if how == "apart":
+                    await asyncio.sleep(APART)
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+
+    async def _run(self, key: str) -> None:
+        stage, process = self.stage, self.process
+        begun = stage.note_asked(process, key)
+        write = stage.made(process, key)
+        with stage.limited(process, key):
+            try:
+                outcome = await write.outcome()
+            except SILENT_ERRORS as error:
+                stage.note_error(process, key, error)
+            else:
+                stage.note_outcome(process, key, begun, outcome)
+
+    async def _recover(self) -> None:
+        begun = self.stage.loop.now
+        with suppress(*SILENT_ERRORS):
+            for outcome in await self.process.member.client.recover(same_mode=True):
+                self.stage.note_outcome(self.process, outcome.started_as.key, begun, outcome)
+
+    async def _prune(self, pause: float) -> None:
+        await asyncio.sleep(pause)
+        with suppress(*SILENT_ERRORS):
+            await self.process.member.client.prune(older_than=AN_HOUR)
+
+
+def _sending(process: Process) -> Sending:
+    concurrency = 1 if process.life.how == "one by one" else 4
+    return Sending(
+        client=process.member.client, concurrency=concurrency, rate=None, on_secret=lambda *_: None
+    )
+
+
+@attrs.define(eq=False)
+class InBatch:
+    """A batch."""
+
+    kind: ClassVar = "batch"
+    stage: WalkStage
+    process: Process
+    store: Any
+    batch: Batch
+
+    @classmethod
+    def of(cls, stage: WalkStage, process: Process) -> InBatch:
+        store = stage.journal.store(f"{process.name}/run", cls.kind)
+        process.member = stage.member(process.life)
+        return cls(stage, process, store, Batch(BatchEntries(store), _sending(process), None))
+
+    @staticmethod
+    def key_of(name: str) -> str:
+        return name
+
+    def drop(self) -> None:
+        self.store.drop()
+
+    async def live(self, process: Process) -> None:
+        async with self.batch:
+            await self._take(process.life.keys)
+            if process.life.name != "last":
+                return
+            for _ in range(ROUNDS - 1):
+                if keys := self.stage.unsettled(process):
+                    await self.batch.retry(keys=keys)
+                    await self._take(())
+
+    async def close(self) -> None:
+        await self.batch.stop(GRACE)
+
+    async def _take(self, keys: tuple[str, ...]) -> None:
+        stage, process, begun = self.stage, self.process, self.stage.loop.now
+
+        async def writes() -> AsyncIterator[Any]:
+            for key in keys:
+                stage.note_asked(process, key)
+                yield stage.made(process, key)
+                if process.life.how == "apart":
+                    await asyncio.sleep(APART)
+
+        async for result in self.batch.run(writes()):
+            stage.note_result(process, begun, result)
+
+
+@attrs.define(eq=False)
+class InOutbox:
+    """An outbox, into which each process enqueues, and from which it sends."""
+
+    kind: ClassVar = "outbox"
+    stage: WalkStage
+    process: Process
+    entries: Any
+    outbox: Outbox
+    stopped: asyncio.Event = attrs.field(factory=asyncio.Event)
+
+    @classmethod
+    def of(cls, stage: WalkStage, process: Process) -> InOutbox:
+        process.member = stage.member(process.life)
+        session, run = process.member.state, f"{process.name}/run"
+        entries: Any
+        if stage.journal.is_shared:
+            entries = PostgresOutbox(stage.journal.store(run, cls.kind), session, same_mode=False)
+        else:
+            with patch("invsvc_async.outbox.sqlite.file_at", stage.journal.store_at):
+                entries = SqliteOutbox(stage.journal.path, session)
+        return cls(stage, process, entries, Outbox(entries, _sending(process)))
+
+    @staticmethod
+    def key_of(name: str) -> str:
+        return name
+
+    def drop(self) -> None:
+        self.entries.store.drop()
+        writer = getattr(self.entries, "_writer", None)
+        if isinstance(writer, InlineWriter) and writer.connection is not None:
+            writer.connection.close()
+            writer.connection = None
+
+    async def live(self, process: Process) -> None:
+        async with self.outbox, self.outbox.dispatching(grace=GRACE):
+            working = asyncio.create_task(self._work(process))
+            stopping = asyncio.create_task(self.stopped.wait())
+            try:
+                await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                working.cancel()
+                stopping.cancel()
+                await asyncio.wait([working, stopping])
+            if not working.cancelled():
+                working.result()
+
+    async def close(self) -> None:
+        self.stopped.set()
+
+    async def _work(self, process: Process) -> None:
+        stage = self.stage
+        for key in process.life.keys:
+            begun = stage.note_asked(process, key)
+            spec = self.outbox._accepted(stage.made(process, key))
+            await self.entries.insert(None, self.entries.new(spec))
+            if process.life.how == "one by one":
+                await self._wait(key, begun)
+        await asyncio.gather(*(self._wait(key, stage.loop.now) for key in process.life.keys))
+        for _ in range(ROUNDS - 1 if process.life.name == "last" else 0):
+            if keys := stage.unsettled(process):
+                begun = stage.loop.now
+                await self.outbox.retry(*keys)
+                await asyncio.gather(*(self._wait(key, begun) for key in keys))
+
+    async def _wait(self, key: str, begun: float) -> None:
+        self.stage.note_outcome(self.process, key, begun, await self.outbox.wait(key))
+
+
+USES: dict[str, type[Keyed | InBatch | InOutbox]] = {"keys": Keyed, "batch": InBatch, "outbox": InOutbox}

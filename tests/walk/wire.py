@@ -1,0 +1,118 @@
+"""The transport of one process of a walk, and what the program says of its requests."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tests.interleavings.actions import EVENTS
+from tests.interleavings.service import WRITER, thing_of
+from tests.interleavings.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invsvc_async.transport.exchange import Exchange
+    from tests.interleavings.execution import Member
+    from tests.interleavings.service import Service
+    from tests.walk.program import Program, Write
+    from tests.walk.stage import WalkStage
+
+
+THINGS = 3  # of each kind
+
+
+class Fates:
+    """What the program says becomes of each request, in the form of a schedule."""
+
+    READS: ClassVar = ("ok", "slow", "failed")
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._sends: Counter[str] = Counter()
+        self._reads = 0
+
+    def next_of(self, writer: str) -> str:
+        """Return what becomes of the next send of *writer*."""
+        number, fates = self._sends[writer], self._program.fates.get(writer, ())
+        self._sends[writer] += 1
+        return fates[number] if number < len(fates) else "ok"
+
+    def choose(self, kind: str, ways: Sequence[str], **_: object) -> int:
+        """Return which of *ways* is taken: of a send, the one that was chosen last."""
+        if kind != "read":
+            return len(ways) - 1
+        number, self._reads = self._reads, self._reads + 1
+        return ways.index(self._program.reads.get(str(number), "ok"))
+
+
+class WalkWire(Wire):
+    """The transport of one process: what a request writes shows whose it is."""
+
+    stage: WalkStage
+
+    def _answer(self, exchange: Exchange, status: int, data: Any, stamp: int | None = None) -> None:
+        if isinstance(data, list):
+            data = self.stage.service.listed(data)
+        super()._answer(exchange, status, data, stamp)
+
+    def _value(self, number: int) -> Any:
+        value, sent = super()._value(number), self.service.sends[number]
+        if self.stage.service.stores.echoes and sent.method in ("PUT", "POST"):
+            return {**value, **sent.body}
+        return value
+
+    async def _write(self, exchange: Exchange) -> None:
+        stage, service = self.stage, self.service
+        body = json.loads(exchange.content) if exchange.content else None
+        path = exchange.url.path.removeprefix("/v2")
+        writer = stage.removers[path] if body is None else writer_of(body)
+        WRITER.set(writer)
+        fate = stage.schedule.next_of(writer)  # type: ignore[attr-defined]
+        service.fates[writer] = (fate,)
+        if fate != "unsent":
+            stage.judge_send(writer, self.client, thing_of(exchange.method, path, body))
+        await super()._write(exchange)
+
+
+def writer_of(body: dict[str, Any]) -> str:
+    """Return the key of the write with this *body*."""
+    return str(body.get("name") or body["description"]).split()[0]
+
+
+def hook_id(thing: int) -> str:
+    """Return the id of a webhook that is there from the start."""
+    return f"wh_{900 + thing:026d}"
+
+
+def seed(service: Service) -> None:
+    """Store what programs write to."""
+    for thing in range(THINGS):
+        service.seed_journey("old")
+        service.seed_hook("old")
+        journey, hook = service.journeys.pop("j1"), service.hooks.pop(f"wh_{0:026d}")
+        service.journeys[f"j{thing + 1}0"] = {**journey, "id": f"j{thing + 1}0"}
+        service.hooks[hook_id(thing)] = {**hook, "id": hook_id(thing)}
+    service.states.clear()
+
+
+def made_by(member: Member, write: Write, more: str = "") -> Any:  # Any: of any operation
+    """Return *write*, as *member* makes it; with *more* text, it has several fields."""
+    client, text = member.client, f"{write.key}{more}"
+    fields: dict[str, Any] = {}
+    match write.kind:
+        case "rename":
+            if more:
+                fields = {"description": f"of {text}"}
+            return client.journeys.update(f"j{write.thing + 1}0", name=text, **fields)
+        case "change":
+            if more:
+                fields = {"url": f"https://a.example/{write.key}?b=1&a=2"}
+            return client.webhooks.update(hook_id(write.thing), description=text, **fields)
+        case "create":
+            return client.webhooks.create(
+                url=f"https://a.example/{write.thing}", events=EVENTS, description=text
+            )
+        case "remove":
+            return client.webhooks.delete(hook_id(write.thing))
