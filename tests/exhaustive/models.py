@@ -58,10 +58,10 @@ def holds(held: Any, value: int) -> bool:
 
 
 def is_part_of(held: Any, value: int) -> bool:
-    """Return whether one of two fields holds *value*, or what shares much with it, and the other the oldest one."""
-    if not isinstance(held, tuple) or OLD not in held:
+    """Return whether one of two fields, and not the other, holds *value*, or what shares much with it."""
+    if not isinstance(held, tuple):
         return False
-    return bool({each % WORDED for each in held} & {value, KIN})
+    return [each % WORDED in (value, KIN) for each in held].count(True) == 1
 
 
 def written(value: int, before: Any) -> Any:
@@ -157,7 +157,7 @@ class Journey:
         return holds(thing[0], self._value(run)) and not thing[3]
 
     def is_part(self, thing: Thing, run: int) -> bool:
-        """Return whether one of two fields holds the value, in whatever words, and the other what it held before."""
+        """Return whether one of two fields, and not the other, holds the value, in whatever words."""
         return is_part_of(thing[0], self._value(run))
 
 
@@ -243,7 +243,7 @@ class Hook:
         return bool(thing[2]) if value is None else holds(thing[0], value) and not thing[2]
 
     def is_part(self, thing: Thing, run: int) -> bool:
-        """Return whether one of two fields holds the value, in whatever words, and the other what it held before."""
+        """Return whether one of two fields, and not the other, holds the value, in whatever words."""
         value = self._value(run)
         return value is not None and is_part_of(thing[0], value)
 

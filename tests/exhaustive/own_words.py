@@ -18,6 +18,9 @@ DOUBTS = (a.ERROR, a.RESET)
 EVERY_WAY: tuple[Way, ...] = ("whole", "words", "first", "second", "first in words")
 IN_PART: tuple[Way, ...] = ("whole", "first", "first in words")
 LATER = (Crash("resume", 30.0), Crash("settle", 30.0))
+OPEN = Crash(
+    "resume", 30.0, journaled=False, gone=False, client="same"
+)  # resumed by the client that left it open
 KILLS = (Crash("settle"), Crash("resume", 20.0), Crash("resume", 20.0, gone=False))
 ONCE = ReconcilePolicy(resend="never")
 MANY = ReconcilePolicy(max_resends=3, deadline=300.0)
@@ -91,7 +94,7 @@ def _siblings() -> list[SetUp]:
                 named,
                 placed,
                 **facts,
-                afterwards=(Crash("resume", 30.0, client="same"),),
+                afterwards=(OPEN,),
             )
     return setups  # fmt: skip
 

@@ -68,6 +68,8 @@ def _seen(run: Run) -> Any:
 def _answered(_setup: SetUp, _node: Node, run: Run, done: Done) -> bool:
     if done.verdict is Verdict.APPLIED:
         return run.told
+    if done.verdict is Verdict.NOT_APPLIED and run.doubt:
+        return False
     stored = any(sent.end is not None and sent.end.refusal is not None for sent in run.intent.sent)
     return stored or any(attempt.status in _REFUSALS for attempt in _attempts(run))
 
@@ -97,8 +99,10 @@ def _superseded(_setup: SetUp, _node: Node, _run: Run, done: Done) -> bool:
     return done.verdict is Verdict.SUPERSEDED  # what it needs is in `judge`
 
 
-def _none(_setup: SetUp, _node: Node, _run: Run, done: Done) -> bool:
-    return done.verdict is Verdict.UNKNOWN
+def _none(_setup: SetUp, node: Node, run: Run, done: Done) -> bool:
+    """Return whether nothing is known, or that earlier sends had no effect, but not how each of them ended."""
+    had_none = bool(run.intent.sent) and not run.doubt and not node.effects(run.number)
+    return done.verdict is Verdict.UNKNOWN or had_none
 
 
 _BASES: dict[str, Callable[[SetUp, Node, Run, Done], bool]] = {
@@ -191,7 +195,7 @@ def _candidates(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
     model, seen = setup.model, _seen(run)
     if not isinstance(model, Listing) or not isinstance(seen, list) or not done.evidence.candidates:
         return False
-    assert run.first is not None
+    first = run.first  # None, where only an intent of before the first send was kept
     for candidate in done.evidence.candidates:
         number = int(candidate["id"].removeprefix("wh_"))
         _, _, created, by = node.world.thing[number]
@@ -199,7 +203,7 @@ def _candidates(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
             return False
         honest = model.show(((number, 0, created, by),))[0]["created_at"] == stamp(created)
         honest = honest and setup.bounds is not None and model.step == NO_STEP
-        if honest and created < run.first - _WIDEST:
+        if honest and first is not None and created < first - _WIDEST:
             return False
     return True
 
