@@ -5,7 +5,7 @@ lost       Each key that somebody ran to its end has a verdict.
 twice      Nothing is done twice.
 false      Verdicts are true.
 stranger   No write is superseded, because nobody else writes.
-reason     What is told as overtaken was overtaken by a newer write that was sent, or may have been.
+reason     Reasons are true: what is told as overtaken was, by a newer write that was sent, or may have been; and so on.
 waiting    What a process begins at once is not overtaken by what it began with it.
 order      Writes to one thing take effect in the order of their first claims.
 start      Writes to one thing that one process begins in an order are claimed in that order.
@@ -21,19 +21,25 @@ from collections import defaultdict
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from invsvc_async.conformance.reasons import Happened, UnknownReasonError, contradiction
 from invsvc_async.reconcile.history import Verdict
 from tests.exhaustive.batches.judge import ended
+from tests.interleavings.judge import entry_of
+from tests.interleavings.service import SHORT
 from tests.walk.signals import SoftLimitError
+from tests.walk.wire import thing_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.interleavings.service import Sent
     from tests.walk.stage import WalkStage
+    from tests.walk.uses import Heard
 
 NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED)
 FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
 DONE = 2  # of an entry's states
-OVERTAKEN = ("overtaken", "perhaps overtaken")
+HTTP_CLIENT, HTTP_SERVER = 400, 500
 
 
 def broken(stage: WalkStage) -> list[str]:
@@ -113,17 +119,40 @@ def _newer(stage: WalkStage, key: str) -> list[str]:
 
 
 def _reasons(stage: WalkStage) -> Iterator[str]:
-    for told in stage.told:
-        cause, key = told.cause, told.writer
-        if told.verdict is Verdict.NOT_APPLIED and cause in OVERTAKEN:
-            newer = _newer(stage, key)
-            arrived = {sent.writer for sent in stage.service.sends if sent.started <= told.at}
-            if not (arrived | stage.may_have_sent).intersection(newer):
-                yield f"reason: {key} is said to be overtaken, and none of {newer} had been sent"
-        if cause == "never left" and any(
-            sent.writer == key and told.begun <= sent.started <= told.at for sent in stage.service.sends
-        ):
-            yield f"reason: {key} is said never to have left, and it has"
+    for heard in stage.told:
+        told = heard.told
+        try:
+            why = contradiction(told, _happened(stage, heard))
+        except UnknownReasonError as error:
+            why = str(error)
+        if why is not None:
+            yield f"reason: {heard.writer} is {told.verdict}, {told.basis}, {told.cause}: {why}: {told.words}"
+
+
+def _happened(stage: WalkStage, heard: Heard) -> Happened:
+    """Return what the ledger has about a write."""
+    service, key, thing = stage.service, heard.writer, thing_of(stage.program.write(heard.writer))
+    sends = [(number, sent) for number, sent in enumerate(service.sends) if sent.writer == key]
+    if heard.verdict is not Verdict.REFUSED:  # what was refused before is over: then it is done anew
+        sends = [(number, sent) for number, sent in sends if not _was_refused(sent, heard.begun)]
+    newer = _newer(stage, key)
+    arrived = [sent.started for sent in service.sends if sent.writer in newer]
+    since = min((sent.started for _, sent in sends), default=heard.begun)
+    return Happened(
+        sends=[entry_of(stage, number, sent) for number, sent in sends],
+        newer=[*arrived, *(at for each, at in stage.may_have_sent.items() if each in newer)],
+        siblings=[each.at for each in service.effects if each.thing == thing and each.writer != key],
+        states=[state for _, state in service.states.get(thing, [])],
+        wanted=sends[-1][1].body if sends else None,
+        since=since,
+        window=SHORT,
+        echoes=service.stores.echoes,
+    )
+
+
+def _was_refused(sent: Sent, before: float) -> bool:
+    is_over = sent.ended is not None and sent.ended < before
+    return is_over and sent.status is not None and HTTP_CLIENT <= sent.status < HTTP_SERVER
 
 
 def _waiting(stage: WalkStage) -> Iterator[str]:
@@ -138,7 +167,7 @@ def _waiting(stage: WalkStage) -> Iterator[str]:
         newer = {*_newer(stage, told.writer)}
         sends = [sent for sent in stage.service.sends if sent.writer in newer and sent.started <= told.at]
         before = [sent for sent in sends if sent.client != "last" or sent.started < told.begun]
-        if told.cause in OVERTAKEN and sends and not before and not newer & stage.may_have_sent:
+        if told.is_overtaken and sends and not before and not newer & stage.may_have_sent.keys():
             yield f"waiting: {told.writer} is overtaken by {sends[0].writer}, which was begun with it"
 
 
@@ -200,4 +229,4 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
         line = _line(stage, key)
         beside = {other for other in sent if other != key and _line(stage, other) == line}
         if not beside:
-            yield f"unknown: {key} stays UNKNOWN, and nothing stood in the way: {told[-1].message}"
+            yield f"unknown: {key} stays UNKNOWN, and nothing stood in the way: {told[-1].told.words}"

@@ -71,7 +71,7 @@ def told(stage: WalkStage) -> list[str]:
         if process.ended is not None:
             lines.append((process.ended, f"{process.name} is gone"))
     lines += [
-        (each.at, f"{each.client} is told that {each.writer} is {each.verdict}: {each.message}")
+        (each.at, f"{each.client} is told that {each.writer} is {each.verdict}: {each.told.words}")
         for each in stage.told
     ]
     return [f"{at - START:9.3f} {words}" for at, words in sorted(lines, key=lambda line: line[0])]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.simulator.stores import Stores, kept_of_new, kept_of_update, listed_hooks, time_of
+from invsvc_async.simulator.stores import Kept, Stores, kept_of_new, kept_of_update, listed_hooks, time_of
 from tests.interleavings.service import EFFECT, FATES, SHORT, Effect, Fate, Service
 
 if TYPE_CHECKING:
@@ -34,32 +34,30 @@ class WalkService(Service):
 
     def land(self, number: int) -> None:
         """Apply the effect of a send; only a part of it, if that is its fate."""
-        sent = self.sends[number]
-        if sent.fate.name != IN_PART or sent.method != "PUT" or self.state(sent.thing) is None:
-            super().land(number)
+        sent, made = self.sends[number], None
+        if sent.method == "POST":
+            new = {"status": "active", "description": None, **sent.body}
+            kept = kept_of_new(self.stores, new, self._seeded)
+            made = self._create(kept.stored)
+            self.hooks[made]["created_at"] = time_of(self.stores.created_at, self.stamp())
+        elif self.state(sent.thing) is None:
             return
-        chance = self._seeded(f"{sent.writer}/{number}")
-        kept = kept_of_update(replace(self.stores, partly=1.0), sent.body, self._seeded, chance)
-        self._store(sent.thing, kept.stored)
+        elif sent.method == "DELETE":
+            kept = Kept(sent={})
+            self._change(sent.thing, None)
+        else:
+            stores = replace(self.stores, partly=float(sent.fate.name == IN_PART))
+            chance = self._seeded(f"{sent.writer}/{number}")
+            before = self.state(sent.thing)
+            kept = kept_of_update(stores, sent.body, before, self._seeded, chance)
+            self._change(sent.thing, kept.stored)
+            self._cut_time(sent.thing)
         if kept.in_part:
             self.in_part.add(number)
-        self.effects.append(Effect(self.loop.now, sent.writer, sent.thing, number))
+        effect = Effect(self.loop.now, sent.writer, sent.thing, number, made, kept.how)
+        self.effects.append(effect)
 
-    def _create(self, body: dict[str, Any]) -> str:
-        kept = kept_of_new(self.stores, {"status": "active", "description": None, **body}, self._seeded)
-        made = super()._create(kept.stored)
-        self.hooks[made]["created_at"] = time_of(self.stores.created_at, self.stamp())
-        return made
-
-    def _change(self, thing: str, changes: dict[str, Any] | None) -> None:
-        if changes is None:
-            super()._change(thing, None)
-            return
-        whole = replace(self.stores, partly=0.0)
-        self._store(thing, kept_of_update(whole, changes, self._seeded, Random(0)).stored)
-
-    def _store(self, thing: str, stored: dict[str, Any]) -> None:
-        super()._change(thing, stored)
+    def _cut_time(self, thing: str) -> None:
         kind, _, name = thing[1:].partition("/")
         if kind == "journeys":
             self.journeys[name]["last_updated"] = time_of(self.stores.last_updated, self.stamp())

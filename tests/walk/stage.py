@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from invsvc_async.conformance.reasons import Told
 from invsvc_async.simulator.stores import Stores
 from tests.exhaustive.batches.stage import FROZEN, BatchStage
 from tests.interleavings.loop import START
@@ -22,7 +23,7 @@ from tests.walk.process import Process
 from tests.walk.program import Life, Program, offset
 from tests.walk.service import RICH, WalkService
 from tests.walk.signals import Signal, SoftLimitError
-from tests.walk.uses import USES, Told
+from tests.walk.uses import USES, Heard
 from tests.walk.wire import Fates, WalkWire, hook_id, made_by, seed
 
 if TYPE_CHECKING:
@@ -48,11 +49,13 @@ class WalkStage(BatchStage):
     asked: list[tuple[float, str, str]] = attrs.field(
         factory=list
     )  # when which process began a run of which key
-    told: list[Told] = attrs.field(factory=list)
+    told: list[Heard] = attrs.field(factory=list)
     errors: list[tuple[str, str, Exception]] = attrs.field(
         factory=list
     )  # of which process, in the run of which key
-    may_have_sent: set[str] = attrs.field(factory=set)  # keys that were being sent when their process was hit
+    may_have_sent: dict[str, float] = attrs.field(
+        factory=dict
+    )  # what was being sent when its process was hit: when
     _chance: Random = attrs.field(factory=Random)
     _limited: set[asyncio.Task[Any] | None] = attrs.field(factory=set)
 
@@ -204,32 +207,11 @@ class WalkStage(BatchStage):
 
     def note_outcome(self, process: Process, key: str, begun: float, outcome: Outcome[Any]) -> None:
         """Note what *process* was told of *key*."""
-        evidence = outcome.evidence
-        told = Told(
-            key,
-            process.name,
-            begun,
-            self.loop.now,
-            outcome.verdict,
-            evidence.cause,
-            evidence.basis,
-            outcome.message,
-        )
-        self.told.append(told)
+        self.told.append(Heard(key, process.name, begun, Told.of(outcome, at=self.loop.now)))
 
     def note_result(self, process: Process, begun: float, result: Result) -> None:
         """Note a result of a batch, which *process* was given."""
-        told = Told(
-            result.key,
-            process.name,
-            begun,
-            self.loop.now,
-            result.verdict,
-            result.cause,
-            result.basis or "",
-            result.message,
-        )
-        self.told.append(told)
+        self.told.append(Heard(result.key, process.name, begun, Told.of_result(result, at=self.loop.now)))
 
     # --- ends from outside
 
@@ -259,7 +241,9 @@ class WalkStage(BatchStage):
         process.hit = self.loop.now
         rows = self.journal.fetch("SELECT key, state FROM {s}entries")
         process.claimed = frozenset(self._key_of(name) for name, _ in rows)
-        self.may_have_sent |= {self._key_of(name) for name, state in rows if state == SENDING}
+        for name, state in rows:
+            if state == SENDING:
+                self.may_have_sent.setdefault(self._key_of(name), self.loop.now)
 
     async def _close(self, process: Process) -> None:
         with suppress(*SILENT_ERRORS):

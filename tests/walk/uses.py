@@ -24,6 +24,7 @@ from tests.walk.errors import SILENT_ERRORS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from invsvc_async.conformance.reasons import Told
     from tests.walk.process import Process
     from tests.walk.stage import WalkStage
 
@@ -35,22 +36,33 @@ _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
 
 
 @attrs.frozen
-class Told:
-    """What a process was told of a write."""
+class Heard:
+    """What a process was told of a write: when, since when it had been asked, and with which reason."""
 
     writer: str
     client: str
     begun: float
-    at: float
-    verdict: Verdict
-    cause: str | None
-    basis: str
-    message: str
+    told: Told
+
+    @property
+    def at(self) -> float:
+        """When it was told."""
+        return self.told.at
+
+    @property
+    def verdict(self) -> Verdict:
+        """What became of the write."""
+        return self.told.verdict
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether a newer write is the reason."""
+        return self.told.overtaken or self.told.cause in ("overtaken", "perhaps overtaken")
 
     @property
     def is_settled(self) -> bool:
         """Whether another run would change nothing."""
-        return self.verdict in _FINAL or self.cause in ("overtaken", "perhaps overtaken")
+        return self.verdict in _FINAL or self.is_overtaken
 
 
 class Use(Protocol):

@@ -6,8 +6,9 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from invsvc_async.reconcile.compare import url_key
 from tests.interleavings.actions import EVENTS
-from tests.interleavings.service import WRITER, thing_of
+from tests.interleavings.service import WRITER, thing_of as request_thing
 from tests.interleavings.wire import Wire
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class WalkWire(Wire):
         fate = stage.schedule.next_of(writer)  # type: ignore[attr-defined]
         service.fates[writer] = (fate,)
         if fate != "unsent":
-            stage.judge_send(writer, self.client, thing_of(exchange.method, path, body))
+            stage.judge_send(writer, self.client, request_thing(exchange.method, path, body))
         await super()._write(exchange)
 
 
@@ -86,13 +87,33 @@ def hook_id(thing: int) -> str:
     return f"wh_{900 + thing:026d}"
 
 
+def thing_of(write: Write) -> str:
+    """Return what *write* is about, as the service has it."""
+    match write.kind:
+        case "rename":
+            return f"/journeys/{journey_id(write.thing)}"
+        case "create":
+            return f"url {url_key(url_of(write.thing))}"
+    return f"/webhooks/{hook_id(write.thing)}"
+
+
+def journey_id(thing: int) -> str:
+    """Return the id of a journey that is there from the start."""
+    return f"j{thing + 1}0"
+
+
+def url_of(thing: int) -> str:
+    """Return the URL of new webhooks."""
+    return f"https://a.example/{thing}"
+
+
 def seed(service: Service) -> None:
     """Store what programs write to."""
     for thing in range(THINGS):
         service.seed_journey("old")
         service.seed_hook("old")
         journey, hook = service.journeys.pop("j1"), service.hooks.pop(f"wh_{0:026d}")
-        service.journeys[f"j{thing + 1}0"] = {**journey, "id": f"j{thing + 1}0"}
+        service.journeys[journey_id(thing)] = {**journey, "id": journey_id(thing)}
         service.hooks[hook_id(thing)] = {**hook, "id": hook_id(thing)}
     service.states.clear()
 
@@ -105,14 +126,12 @@ def made_by(member: Member, write: Write, more: str = "") -> Any:  # Any: of any
         case "rename":
             if more:
                 fields = {"description": f"of {text}"}
-            return client.journeys.update(f"j{write.thing + 1}0", name=text, **fields)
+            return client.journeys.update(journey_id(write.thing), name=text, **fields)
         case "change":
             if more:
                 fields = {"url": f"https://a.example/{write.key}?b=1&a=2"}
             return client.webhooks.update(hook_id(write.thing), description=text, **fields)
         case "create":
-            return client.webhooks.create(
-                url=f"https://a.example/{write.thing}", events=EVENTS, description=text
-            )
+            return client.webhooks.create(url=url_of(write.thing), events=EVENTS, description=text)
         case "remove":
             return client.webhooks.delete(hook_id(write.thing))
