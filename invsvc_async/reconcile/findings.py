@@ -427,7 +427,7 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
         return Applied(reading.seen) if differed and _is_current(known, reading) else Holds(reading.seen)
     seen_before = [before.seen for before in known.earlier(reading) if isinstance(before.seen, dict)]
     as_before = baseline is not None and _same(kind, reading.seen, baseline, sent)
-    if not as_before or not known.is_newest(reading):
+    if baseline is None or not as_before or not known.is_newest(reading):
         was_as_before = baseline is not None and any(
             _same(kind, before, baseline, sent) for before in seen_before
         )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-SERVER = 1_700_000_017.0  # no whole minute after START, which a service may have cut a time to
+# START, and what is soon after it, is neither on a whole minute nor in the first one of a quarter of an hour.
+SERVER = 1_700_000_077.0
 EPSILON = 1e-6
 PART = 2  # the id of an update's effect of which only a part was stored
 OTHER = -1  # who did it, where it was not one of our runs
