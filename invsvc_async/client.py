@@ -577,7 +577,9 @@ class Client:
         Close the connections and the journal, but not a user-supplied session.
 
         Requests, waits and reads end at once. When this returns, each write that was under way has its
-        verdict, was never sent, or is in ``unsettled``; no settle window is waited for.
+        verdict, was never sent, or is in ``unsettled``; no settle window is waited for. An ``on_secret`` that
+        is under way has 10 s more; then it is cancelled, which is logged, and the outcome says whether the
+        secret is lost. A second call returns once the first has closed the journal.
         """
         await self._view.session.aclose()
 

@@ -13,6 +13,7 @@ from invsvc_async.batch.entries import BEGUN, BatchEntries, entries_of, results_
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import Progress, Result, Summary, Worker, outcome_in
 from invsvc_async.batch.sending import Sending
+from invsvc_async.concurrency.uncopied import Uncopied
 from invsvc_async.durable.entry import State
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, takes_secrets
 from invsvc_async.reconcile.history import Verdict
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _FAILED = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)
 
 
-class Batch:
+class Batch(Uncopied):
     """
     Many writes, each of which is applied once or reported as unknown, even if the process is killed.
 
@@ -43,6 +44,8 @@ class Batch:
     writes that were in flight before it sends them again, or sends others to the same things. Make one with
     :meth:`open`, and use it with ``async with``.
     """
+
+    _why_uncopied = "Both would send its writes. Pass on the batch itself, or open its journal again."
 
     def __init__(
         self,

@@ -7,20 +7,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.intents import was_seen_undone, without_lost_sends
-from invsvc_async.durable.last_writes import (
-    close_line,
-    in_flight_of,
-    last_writes,
-    learn,
-    take_claims,
-    unknown_of,
-)
+from invsvc_async.durable.last_writes import in_flight_of, last_writes, learn, take_claims, unknown_of
 from invsvc_async.durable.records import intent_of
-from invsvc_async.errors import JournalError
+from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.reconcile.kinds import replaces
-from invsvc_async.writes.state_reads import StateReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,11 +20,10 @@ if TYPE_CHECKING:
     from invsvc_async.batch.sending import Sending
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store import Store
-    from invsvc_async.reconcile.history import Reading
+    from invsvc_async.reconcile.intent import Intent
 
 
 _THINGS_KNOWN = 10_000  # things whose older writes were looked up once
-_CLOCKS_AGREE = 600.0  # s for which one reading of the service's clock is valid
 
 
 class Earlier:
@@ -46,9 +36,12 @@ class Earlier:
     def __init__(self, sending: Sending, store: Store) -> None:
         self._sending, self._store = sending, store
         self._known: set[str] = set()  # things that were looked up
-        self._clock_reading: Reading | None = None  # shows the service's clock
+        self._unknown = UnknownWrites(store, self._intent_in)
         self._begun = sending.session.clock.now()  # local s; a file was opened before
         self.any: bool = True
+
+    async def _intent_in(self, entry: Entry) -> Intent:
+        return intent_of(entry, self._store.commons)
 
     def forget(self) -> None:
         """Look everything up again: other processes may have written."""
@@ -67,13 +60,14 @@ class Earlier:
         if len(self._known) > _THINGS_KNOWN:
             self._known.clear()
         self._known.update(fresh)
-        writes = self._sending.session.writes
         if fresh:
-            await self._close_lines(await unknown_of(self._store, fresh))
+            unknown = await unknown_of(self._store, fresh)
+            since = inf if self._store.silence < inf else self._begun
+            await self._unknown.close_lines(unknown, self._sending.options, since=since)
         if urls := [thing for thing in fresh if thing.startswith("url ")]:
-            await take_claims(writes, self._store, urls)
+            await take_claims(self._sending.session.writes, self._store, urls)
         rows = await last_writes(self._store, things)
-        learn(writes, rows)
+        learn(self._sending.options, rows)
         if self._sending.restored is not None:
             for row in rows:
                 self._sending.restored.learn(row)
@@ -101,50 +95,3 @@ class Earlier:
                 item.intent, item.spec = attrs.evolve(item.intent, newest=False), None
             else:
                 item.intent = without_lost_sends(item.intent)
-
-    async def _close_lines(self, unknown: Sequence[Entry]) -> None:
-        """
-        Close the lines of the things to which *unknown* writes may still be applied.
-
-        Those that this version cannot read are waited for, together.
-        """
-        last = 0  # when the last of those got its verdict, epoch ms: their bounds are not known
-        for entry in unknown:
-            try:
-                await self._close_line(entry)
-            except JournalError:
-                last = max(last, entry.done_at or 0)
-        if not last:
-            return
-        options = self._sending.options
-        policy, since = options.reconcile, await self._since(last / 1000)
-        longest = options.timeouts.attempt + policy.settle_after_loss
-        longest += 2 * policy.clock_slack + policy.clock_band
-        if since < longest:
-            await options.session.clock.sleep(min(longest - since, longest))
-
-    async def _since(self, done: float) -> float:
-        """
-        Return how many s ago a time of the store's clock was, at least.
-
-        The clock of a file is that of this machine, and may have been set since the file was used before.
-        """
-        since = float((await self._store.rows("SELECT {now}"))[0][0]) - done
-        if self._store.silence < inf:
-            return since
-        return min(since, self._sending.session.clock.now() - self._begun)
-
-    async def _close_line(self, entry: Entry) -> None:
-        """Close one line, with a read that shows the service's clock."""
-        if entry.intent is None or entry.thing is None:  # lost with an outbox's journal
-            return
-        view = self._sending.options
-        session, reading = view.session, self._clock_reading
-        if reading is not None and reading.ended < session.clock.now() - _CLOCKS_AGREE:
-            reading = None
-        intent = intent_of(entry, self._store.commons)
-        operation = BY_NAME[intent.operation]
-        if reading is None and operation.reader is not None:
-            looks = StateReader(view.without_team(), intent, lambda: intent, own=None)
-            reading = self._clock_reading = await looks.look(operation.reader, lane="settle")
-        close_line(session, entry.thing, intent, *(() if reading is None else (reading,)))

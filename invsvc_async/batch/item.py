@@ -10,11 +10,10 @@ import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.durable.entry import ANSWERED, Entry, State
+from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.intents import pack
-from invsvc_async.durable.last_writes import left_by
-from invsvc_async.durable.records import Record, encoded, is_answered, record_of, verdict_record
-from invsvc_async.reconcile.findings import is_unique
+from invsvc_async.durable.last_writes import claim_by, left_by
+from invsvc_async.durable.records import Record, encoded, record_of, verdict_record
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.settings import JOURNEY_READER, AnyReader, OnSecret
@@ -127,17 +126,14 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         if self.restored is not None:
             outcome, left = self.restored.judged(outcome, left)
         intent = outcome.started_as if applied else outcome.intent
-        record, claim = record_of(outcome), None
-        if applied and self.kind.creates and record.thing is not None and not is_unique(intent.tag):
-            # PostgreSQL would refuse all that is stored with a null character.
-            claim = (ANSWERED if is_answered(outcome) else "") + record.thing.replace("\0", "\ufffd")
+        record = record_of(outcome)
         entry = self._entry(
             State.DONE,
             None if applied and not self.keeps_outcome else intent,
             taker=self.lane.leases.taker,
             verdict=outcome.verdict.value,
             outcome=verdict_record(outcome, record) if self.keeps_outcome else encoded(record),
-            claim=claim,
+            claim=claim_by(outcome),
             done_at=time.time_ns() // 1_000_000,
         )
         self.storing = self.lane.put(entry, left)
@@ -179,6 +175,11 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
     def on_secret(self) -> OnSecret | None:
         """That of the batch or outbox."""
         return self.item.engine.sending.on_secret
+
+    @property
+    def gives_values(self) -> bool:
+        """False: results have no secrets."""
+        return False
 
     async def send(self, request: Request, exchange: Exchange) -> Exchange:
         """Send *exchange* as the base class does. A write takes a slot meanwhile, and its lease bounds it."""

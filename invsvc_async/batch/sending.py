@@ -87,7 +87,7 @@ class Sending:
     def as_stored(self, spec: WriteSpec, key: str) -> WriteSpec:
         """Return *spec* under *key*, with a tag if it needs one, and a policy that waits when limited."""
         tag, policy = spec.tag, spec.policy
-        if self.tag and tag is None and spec.creates_webhook:
+        if self.tag and spec.lacks_tag:
             tag = tag_of(self.epoch, key) if self.epoch else new_tag()
         # One object for each, so that it is packed once.
         if (known := self._policies.get(id(policy))) is None:

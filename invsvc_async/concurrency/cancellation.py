@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 
 T = TypeVar("T")
+TO_FINISH: Final = 10.0  # s that a cancelled wait for something that must end may still take
 
 
 def cancellations() -> int:
@@ -44,6 +46,24 @@ async def until_ended(tasks: Collection[asyncio.Task[Any]], hurry: Callable[[], 
             hurry()
     if cancelled:
         raise asyncio.CancelledError
+
+
+async def finished(task: asyncio.Task[T]) -> T:
+    """
+    Return the result of *task*, which goes on if this is cancelled, however often.
+
+    ``CancelledError`` is then raised once it has ended, or after 10 s: a disk may hang.
+    """
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        until = asyncio.get_running_loop().time() + TO_FINISH
+        while not task.done() and (left := until - asyncio.get_running_loop().time()) > 0:
+            with suppress(asyncio.CancelledError):  # it is raised below
+                await asyncio.wait([task], timeout=left)
+        if task.done() and not task.cancelled():
+            task.exception()  # mark it as retrieved, so that asyncio does not log it
+        raise
 
 
 def settle(future: asyncio.Future[T], result: T, error: BaseException | None) -> None:

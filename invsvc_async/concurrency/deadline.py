@@ -39,16 +39,26 @@ class Deadline:
             self._timer = None if self.deadline == inf else self._loop.call_at(self.deadline, self.expire)
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, _trace: object) -> None:
-        task, self.task = self.task, None
+    def end(self) -> None:
+        """Let it expire no more.  The block's end does so, unless a signal handler has raised just then."""
+        self.task = None
         if self._shared is not None:
             self._shared.open.discard(self)
         elif self._timer is not None:
             self._timer.cancel()
+
+    def __exit__(self, kind: object, error: BaseException | None, _trace: object) -> None:
+        task = self.task
+        self.end()
         if self._expired and task is not None:
             alone = task.uncancel() <= self._before
             if alone and kind is asyncio.CancelledError:
                 raise TimeoutError from error
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether it has ended its block, or is about to."""
+        return self._expired
 
     def expire(self) -> None:
         """End the block now, as if the deadline had passed."""
@@ -80,6 +90,14 @@ class Deadlines:
             self._timer.cancel()
         self.timer_at = when
         self._timer = None if when == inf else self.loop.call_at(when, self._expire_due)
+
+    def end_within(self, seconds: float) -> None:
+        """Let all blocks that are open now expire within *seconds*, or at their deadlines."""
+        until = self.loop.time() + seconds
+        for block in self.open:
+            block.deadline = min(block.deadline, until)
+        if self.open:
+            self.set_timer(min(until, self.timer_at))
 
     def _expire_due(self) -> None:
         now, self._timer = self.loop.time(), None

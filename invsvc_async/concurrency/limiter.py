@@ -8,7 +8,8 @@ from itertools import count
 from typing import Literal, TypeAlias
 
 Lane: TypeAlias = Literal["call", "settle"]
-_Queue: TypeAlias = "OrderedDict[asyncio.Future[None], int]"
+# By what waits: when it came, and for which request.
+_Queue: TypeAlias = "OrderedDict[asyncio.Future[None], tuple[int, object]]"
 
 
 class Limiter:
@@ -17,14 +18,26 @@ class Limiter:
 
     So calls that use up the limit cannot keep ambiguous writes from being settled.  A limit of one has no
     reserve.
+
+    A request is known by any object; without one, it is one of several that need not be told apart.  What is
+    counted are those objects, so that :meth:`leave` may be called again if a signal handler raised in it.
     """
 
     def __init__(self, total: int) -> None:
         self._queues: dict[Lane, _Queue] = {"call": OrderedDict(), "settle": OrderedDict()}
+        self._running: dict[Lane, set[object]] = {"call": set(), "settle": set()}
         self._arrivals = count()
-        self.calls: int = 0  # calls in flight
-        self.in_use: int = 0  # all requests in flight
         self.resize(total)
+
+    @property
+    def calls(self) -> int:
+        """How many calls are in flight."""
+        return len(self._running["call"])
+
+    @property
+    def in_use(self) -> int:
+        """How many requests are in flight."""
+        return len(self._running["call"]) + len(self._running["settle"])
 
     def resize(self, total: int) -> None:
         """Change the limit.  Requests in flight above it are not interrupted."""
@@ -41,47 +54,50 @@ class Limiter:
         """Whether calls wait."""
         return bool(self._queues["call"])
 
-    def enter(self, lane: Lane) -> bool:
+    def enter(self, lane: Lane, request: object = None) -> bool:
         """Start a request if the limit allows it.  Return whether it does; if not, use :meth:`wait`."""
-        is_call = lane == "call"
-        if self.in_use >= self.total or (is_call and self.calls >= self._for_calls):
+        calls, settling = self._running["call"], self._running["settle"]
+        if len(calls) + len(settling) >= self.total or (lane == "call" and len(calls) >= self._for_calls):
             return False
-        self.in_use += 1
-        self.calls += is_call
+        self._running[lane].add(object() if request is None else request)
         return True
 
-    async def wait(self, lane: Lane) -> None:
+    async def wait(self, lane: Lane, request: object = None) -> None:
         """Wait until the limit allows a request, and start it.  If cancelled, none is started."""
+        request = object() if request is None else request
         waiter = asyncio.get_running_loop().create_future()
         queue = self._queues[lane]
-        queue[waiter] = next(self._arrivals)
         try:
+            queue[waiter] = next(self._arrivals), request
             await waiter
         except BaseException:  # also GeneratorExit, of a write that is closed
             queue.pop(waiter, None)
-            if waiter.done() and not waiter.cancelled():  # it was started at the same moment
-                self.leave(lane)
+            if request in self._running[lane]:  # it was started at the same moment
+                self.leave(lane, request)
             raise
 
-    def leave(self, lane: Lane) -> None:
+    def leave(self, lane: Lane, request: object = None) -> None:
         """End a request, and start the one that has waited longest if the limit allows it."""
-        self.in_use -= 1
-        if lane == "call":
-            self.calls -= 1
+        running = self._running[lane]
+        if request is None:
+            running.pop()
+        else:
+            running.discard(request)
         if self._queues["call"] or self._queues["settle"]:
             self._hand_out()
 
     def _hand_out(self) -> None:
         while self.in_use < self.total:
-            due: list[tuple[int, Lane]] = [
-                (next(iter(queue.values())), lane)
+            due: list[tuple[tuple[asyncio.Future[None], tuple[int, object]], Lane]] = [
+                (next(iter(queue.items())), lane)
                 for lane, queue in self._queues.items()
                 if queue and (lane == "settle" or self.calls < self._for_calls)
             ]
             if not due:
                 return
-            _, lane = min(due)  # that of the one that has waited longest
-            waiter, _ = self._queues[lane].popitem(last=False)
+            # The one that has waited longest.
+            (waiter, (_, request)), lane = min(due, key=lambda each: each[0][1][0])
             if not waiter.done():  # else cancelled, and its task has not run since
-                self.enter(lane)
+                self.enter(lane, request)
                 waiter.set_result(None)
+            self._queues[lane].pop(waiter, None)

@@ -6,13 +6,14 @@ import asyncio
 import threading
 from concurrent.futures import Future
 from contextvars import copy_context
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 T = TypeVar("T")
+JOIN: Final = "invsvc join "  # the name of a thread that waits for another's end, with that one's number
 
 
 def called(function: Callable[[], T], name: str) -> asyncio.Future[T]:
@@ -40,4 +41,4 @@ def called(function: Callable[[], T], name: str) -> asyncio.Future[T]:
 async def joined(thread: threading.Thread) -> None:
     """Wait until *thread*, which was started, has ended."""
     if thread.is_alive():
-        await called(thread.join, "invsvc join")
+        await called(thread.join, f"{JOIN}{thread.ident}")

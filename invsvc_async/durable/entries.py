@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import weakref
 from contextlib import nullcontext
 from functools import partial
 from hashlib import blake2b
@@ -110,6 +111,7 @@ class Entries:
 
     async def open(self) -> None:
         """Open the store, or create it; raise JournalError if it cannot be used, or may lack sends."""
+        weakref.finalize(self, self.store.abandon).atexit = False  # of what nobody closes
         await self.store.open_for(self._session, same_mode=self._same_mode)
 
     async def aclose(self) -> None:

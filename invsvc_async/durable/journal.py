@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
+from invsvc_async.concurrency.cancellation import finished
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import Entry, LostLaneError, State
@@ -93,9 +95,13 @@ class ClientJournal:
         self.opened: float = 0.0  # local s
         self._leases: Leases | None = None
         self._lane: Lane | None = None
-        self._closed = False
+        self._closed = False  # or about to be
+        self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None  # that of the first opening
-        self._opening = asyncio.Lock()
+        # Tasks of their own: whoever awaits them may be cancelled, and again while it would clean up.
+        self._opening: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._making_lane = asyncio.Lock()
         self._taking = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
         # By the identity of intents, which is the key of their entries.
@@ -140,26 +146,40 @@ class ClientJournal:
         self._loop = self._loop or asyncio.get_running_loop()
         self._check_loop()
         if self._leases is not None:
+            self._go_on_beating(self._leases)
             return
-        async with self._opening:
-            if self._leases is None:
-                await self._store.open_for(self.session, same_mode=False)
-                clock = SystemClock() if self.session is None else self.session.clock
-                leases = Leases(self._store, clock, patience=_PATIENCE)
-                try:
-                    await leases.forget_the_dead()
-                    await leases.beat()
-                    lane = await self._new_lane(leases)
-                    if not self.is_shared:
-                        await self._take(leases, lane, None)
-                except BaseException:
-                    await self._store.aclose()
-                    raise
-                self._leases, self._lane, self.opened = leases, lane, clock.now()
-                if self.session is not None:
-                    self.session.opened("journal", leases)
-                if self.is_shared:
-                    self._beating = asyncio.create_task(leases.live(warning=_SILENT))
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._open())
+            self._opening.add_done_callback(_note_failure)
+        await asyncio.shield(self._opening)
+
+    async def _open(self) -> None:
+        """Open the store, and begin to give signs of life. If that fails, close the store."""
+        clock = SystemClock() if self.session is None else self.session.clock
+        try:
+            weakref.finalize(self, self._store.abandon).atexit = False
+            await self._store.open_for(self.session, same_mode=False)
+            leases = Leases(self._store, clock, patience=_PATIENCE)
+            await leases.forget_the_dead()
+            await leases.beat()
+            lane = await self._new_lane(leases)
+            if not self.is_shared:
+                await self._take(leases, lane, None)
+        except BaseException:
+            await self._store.aclose()
+            raise
+        self._go_on_beating(leases)
+        if self.session is not None:
+            self.session.opened("journal", leases)
+        self.opened = clock.now()
+        self._lane = lane
+        self._leases = leases
+
+    def _go_on_beating(self, leases: Leases) -> None:
+        """Give signs of life, also again if a signal handler has raised an exception in the task that did."""
+        if self.is_shared and not self._closed and (self._beating is None or self._beating.done()):
+            self._beating = asyncio.create_task(leases.live(warning=_SILENT))
+            weakref.finalize(self, _end_soon, self._beating).atexit = False
 
     def _check_loop(self) -> None:
         if self._loop is not asyncio.get_running_loop():
@@ -178,7 +198,7 @@ class ClientJournal:
         assert self._leases is not None
         assert self._lane is not None
         if self._lane.lost or self._lane.doubtful:
-            async with self._opening:
+            async with self._making_lane:
                 if self._lane.lost or self._lane.doubtful:
                     await self._leases.beat()
                 if self._lane.lost:
@@ -260,15 +280,17 @@ class ClientJournal:
         if write is None or started.identity in self._resolved:  # never sent under this journal, or resolved
             return
         self._heard.discard(started.identity)
-        sent, write.sent = write.sent, None
-        write.done = outcome.verdict is not Verdict.UNKNOWN
-        if write.done:
-            entry = done_entry(outcome, sent, commons, key=started.identity)
+        is_done = outcome.verdict is not Verdict.UNKNOWN
+        if is_done:
+            entry = done_entry(outcome, write.sent, commons, key=started.identity)
         else:
             write.gone = None  # this process does not recover it again
             entry = entry_of(State.SENDING, outcome.intent, commons, key=started.identity)
+        storing = write.lane.put(entry)
+        write.sent = None
+        write.done = is_done  # only now: what is not about to be stored is to be shelved
         try:
-            await write.lane.put(entry)
+            await storing
             write.lane.leases.done += write.done
         except JournalError as error:
             log.error("%s %s: its verdict is not stored: %s", started.operation, started.key, error)
@@ -316,7 +338,7 @@ class ClientJournal:
 
     def _remove(self, identity: str) -> None:
         self._heard.add(identity)
-        if self._remover is None:
+        if self._remover is None or self._remover.done():
             self._remover = asyncio.get_running_loop().create_task(self._remove_heard())
 
     async def _remove_heard(self) -> None:
@@ -437,28 +459,36 @@ class ClientJournal:
         """
         Close it, with everything stored, even if it is cancelled. What is open is left to other processes.
 
+        A second call waits for the first one.
+
         Raises:
             ConfigurationError: It belongs to another event loop, which is not closed.
         """
-        try:
-            await asyncio.sleep(0)  # the application is about to get what was just returned
-        finally:
-            if self._loop is not None and self._loop.is_closed():
-                # Connections cannot be used in another loop: others notice that this process is silent.
-                was_closed, self._closed = self._closed, True
-                if isinstance(self._store, SqliteStore) and self._leases is not None and not was_closed:
-                    self._store.forget([*self._heard])
-                    await self._store.aclose()
-            await self._close()
-
-    async def _close(self) -> None:
-        if self._closed:
+        if self._loop is not None and self._loop.is_closed():
+            # Connections cannot be used in another loop: others notice that this process is silent.
+            was_closed = self._closed
+            self._closed = True
+            if not isinstance(self._store, SqliteStore):
+                self._store.abandon()
+                return
+            if self._leases is not None and not was_closed:
+                self._store.forget([*self._heard])
+            await self._store.aclose()
             return
         if self._loop is not None:
             self._check_loop()
+        if self._ending is None or (self._ending.done() and not self._is_closed):
+            self._ending = asyncio.create_task(self._close())
+        await finished(self._ending)
+
+    async def _close(self) -> None:
+        await asyncio.sleep(0)  # the application is about to get what was just returned
         self._closed = True
         self._closing.set()
         try:
+            if self._opening is not None and not self._opening.done():
+                self._opening.cancel()
+                await asyncio.wait([self._opening])
             await self.keys.claims.end()
             await self._leave()
         finally:  # also if that was cancelled: signs of life would keep others from what is open
@@ -466,6 +496,7 @@ class ClientJournal:
                 self._beating.cancel()
                 await asyncio.wait([self._beating])
             await self._store.aclose()
+            self._is_closed = True
 
     async def _leave(self) -> None:
         """Store what is pending, and release the lane, if the database answers."""
@@ -479,6 +510,18 @@ class ClientJournal:
                 await self._store.idle()
                 await self._store.run(partial(end_lane, lane))
                 await self._store.rows("DELETE FROM {s}members WHERE name = $1", leases.name)
+
+
+def _note_failure(opening: asyncio.Task[None]) -> None:
+    """Mark an error as seen: whoever asked may have been cancelled. The next one opens anew."""
+    if not opening.cancelled():
+        opening.exception()
+
+
+def _end_soon(task: asyncio.Task[None]) -> None:
+    """Cancel *task* from any thread: what it does it for is gone."""
+    with suppress(RuntimeError):  # its loop is closed
+        task.get_loop().call_soon_threadsafe(task.cancel)
 
 
 def _move(taken: list[Lane], to: Lane) -> Script[tuple[list[str], set[str]]]:

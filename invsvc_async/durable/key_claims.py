@@ -15,8 +15,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+import weakref
 from contextlib import suppress
 from functools import partial
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -28,13 +30,15 @@ from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.intents import Packed, pack
 from invsvc_async.durable.key_names import key_in
-from invsvc_async.durable.last_writes import Left, left_by
+from invsvc_async.durable.key_order import MINE, Turn, begin, lost_lane
+from invsvc_async.durable.last_writes import Left, claim_by, left_by
 from invsvc_async.durable.leases import Lane, dead, living, member_of
 from invsvc_async.durable.records import done_entry, entry_of
 from invsvc_async.durable.restored import IS_OPEN
 from invsvc_async.durable.scripts import HEARD, add
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
+from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.transport.transport import CLOSED
 from invsvc_async.writes.new_intent import line_of
 
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 
     from invsvc_async.durable.journal import ClientJournal
+    from invsvc_async.durable.key_starts import Start
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.intent import Intent
@@ -124,7 +129,6 @@ _TAKER: Final = """
 INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint taker:text} WHERE true
     ON CONFLICT (seq) DO UPDATE SET taker = excluded.taker
 """
-_MINE: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
 _TAKE: Final = """
 UPDATE {s}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL RETURNING seq
 """
@@ -182,10 +186,17 @@ class KeyedRun:
     options: ClientOptions
     taker: str | None = None  # who returns the secret of a new webhook; None: nobody need
     seq: int = 0  # of its entry, once it is claimed
-    is_next: bool = True  # no other write to its thing has to be waited for, or looked at
+    creates: bool = False  # what other creates may look alike to, if it has a thing
+    place: int = 0  # of its entry, in the order of its thing
+    is_next: bool = False  # its turn has come: it has to wait for no other write to its thing
+    has_to_wait: bool = False  # it was about to be sent, and its turn had not come
+    passed: list[int] = attrs.field(
+        factory=list
+    )  # earlier entries that nobody has, and that may have been sent
+    start: Start | None = None  # in the order of its thing, until its key is claimed
     sent: Packed | None = None  # the intent as it was stored before the last send
     over: bool = False
-    overtaken: bool = False  # a later write to its thing may have had an effect
+    overtaken: bool = False  # a later write to its thing was sent
     outcome: AnyOutcome | None = None
     called: float | None = None  # when it was awaited, local s
     waited: float = 0.0  # s since then, for earlier writes to its thing
@@ -195,10 +206,18 @@ class KeyedRun:
         cls, spec: WriteSpec, claims: Claims, lane: Lane, name: str, digest: str, called: float
     ) -> KeyedRun:
         """Return a run of *spec*, which was *called* then (local s)."""
-        thing = None if spec.creates_webhook else line_of(spec.request, spec.team, spec.tag)
         asks = spec.creates_webhook and spec.options.session.on_secret is None
-        taker = lane.token if asks else None
-        return cls(claims, lane, name, thing, digest, spec.options, taker=taker, called=called)
+        return cls(
+            claims=claims,
+            lane=lane,
+            name=name,
+            thing=changed_by(spec),
+            digest=digest,
+            options=spec.options,
+            taker=lane.token if asks else None,
+            creates=spec.kind.creates,
+            called=called,
+        )
 
     def bound(self) -> ClientOptions:
         """Return its options with this as the journal."""
@@ -209,13 +228,29 @@ class KeyedRun:
         await self.lane.hold()
         self.sent = pack(intent, self.claims.store.commons)
         entry = self.entry(State.SENDING, intent, self.sent)
-        if self.seq:
+        if not self.seq:
+            await self.claim(entry)
+            self.has_to_wait = not self.is_next
+        elif self.is_next or self.thing is None:
             await self.lane.put(entry)
         else:
-            await self.claims.claim(self, entry)
-            if not self.is_next:
-                raise KeyTakenError(None)
+            self.is_next = await self.claims.begin(self, entry) is Turn.BEGUN
+            self.has_to_wait = not self.is_next
+        if self.has_to_wait:
+            raise KeyTakenError(None)
         return self.lane.until
+
+    async def claim(self, entry: Entry) -> None:
+        """Claim its key, as ``Claims.claim``, and let the next run for its thing claim its own."""
+        try:
+            await self.claims.claim(self, entry)
+        finally:
+            self.has_started()
+
+    def has_started(self) -> None:
+        """Let the next run for its thing claim its key, because this one has claimed its own, or need not."""
+        if self.start is not None:
+            self.start.leave()
 
     async def settled(self, outcome: Outcome[Any]) -> None:
         """
@@ -226,10 +261,11 @@ class KeyedRun:
             JournalError: It could not be stored. That is tried again while the journal is open.
         """
         if not self.seq:  # it ended before its first send
-            await self.claims.claim(self, self.entry(State.TO_DO, outcome.intent))
+            await self.claim(self.entry(State.TO_DO, outcome.intent))
         left = left_by(self.thing, outcome, self.options.session.writes)
         done_at, commons = time.time_ns() // 1_000_000, self.claims.store.commons
-        entry = done_entry(outcome, self.sent, commons, done_at=done_at, **self._known())
+        claim = claim_by(outcome)
+        entry = done_entry(outcome, self.sent, commons, done_at=done_at, claim=claim, **self._known())
         try:
             await self.lane.put(entry, left)
         except LostLaneError:
@@ -246,8 +282,8 @@ class KeyedRun:
         self.claims.tell(self.lane.number)
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
-        """Store how far it got, and let any run have it; one that is not next goes on once it is."""
-        if self.is_next:
+        """Store how far it got, and let any run have it; one that has to wait goes on once it need not."""
+        if not self.has_to_wait:
             self.let_go(self.entry(State.SENDING if sent else State.TO_DO, intent))
 
     def let_go(self, entry: Entry | None = None) -> None:
@@ -267,7 +303,13 @@ class KeyedRun:
         return entry_of(state, intent, self.claims.store.commons, packed, **self._known())
 
     def _known(self) -> dict[str, Any]:  # Any: fields of Entry
-        return {"seq": self.seq, "key": self.name, "thing": self.thing, "digest": self.digest}
+        return {
+            "seq": self.seq,
+            "place": self.place,
+            "key": self.name,
+            "thing": self.thing,
+            "digest": self.digest,
+        }
 
 
 class Claims:
@@ -281,11 +323,17 @@ class Claims:
         self._leaving: dict[str, asyncio.Task[Any]] = {}  # of them, those that end runs, by key
         # By key: what is to be claimed in the next statement.
         self._asked: dict[str, _Asked] = {}
+        self._asked_now: dict[str, _Asked] = {}  # in the current one
         self._claiming: asyncio.Task[None] | None = None
         self._waiting: dict[asyncio.Event, int] = {}  # for something in a lane
         self._hearing: asyncio.Task[None] | None = None
         self._telling: asyncio.Task[None] | None = None
         self._told: set[int] = set()  # lanes of which other processes are to be told that something has ended
+
+    @property
+    def alone_since(self) -> float:
+        """The local time since which only this process can have sent anything: the opening of a file."""
+        return inf if self._journal.is_shared else self._journal.opened
 
     async def claim(self, run: KeyedRun, entry: Entry) -> None:
         """
@@ -299,43 +347,60 @@ class Claims:
         while True:
             future: asyncio.Future[Found | _Made | None] = asyncio.get_running_loop().create_future()
             self._asked[run.name] = run, entry, future
-            if self._claiming is None:
+            if self._claiming is None or self._claiming.done():
                 self._claiming = asyncio.get_running_loop().create_task(self._claim_all())
+                self._claiming.add_done_callback(self._fail_claims)
             made = await future
             if isinstance(made, Found):
                 raise KeyTakenError(made)
             if made is not None:
                 return
             # It was inserted by somebody else while the statement ran; or the lane is lost.
-            if not await self.store.rows(_MINE, run.lane.number, run.lane.token):
+            if not await self.store.rows(MINE, run.lane.number, run.lane.token):
                 run.lane.doubt()
-                raise _lost()
+                raise lost_lane()
 
     async def _claim_all(self) -> None:
-        try:
-            while self._asked:
-                # One for each thing: the next one has to see it.
-                firsts: dict[str, str] = {}
-                for name, (run, _, _) in self._asked.items():
-                    firsts.setdefault(run.thing or name, name)
-                asked = {name: self._asked.pop(name) for name in sorted([*firsts.values()][:_AT_ONCE])}
-                made, lane = None, next(iter(asked.values()))[0].lane
-                try:
-                    made = await self._inserted(lane, [*asked.values()])
-                except Exception as error:  # noqa: BLE001 - raised where it is awaited
-                    for _, _, future in asked.values():
-                        settle(future, None, error)
-                for name, (run, _, future) in asked.items():
-                    if made is not None and not future.done():
-                        result = made.get(name)
-                        if isinstance(result, tuple) and not isinstance(result, Found):
-                            # Now: its run may be cancelled before it goes on.
-                            run.lane, (run.seq, run.is_next) = lane, result
-                        future.set_result(result)
-                    elif name not in self._asked:  # it may have been inserted, and its run goes no further
-                        self.leave(name, lane)
-        finally:
-            self._claiming = None
+        while self._asked:
+            # One for each thing: the next one has to see it.
+            firsts: dict[str, str] = {}
+            for name, (run, _, _) in self._asked.items():
+                firsts.setdefault(run.thing or name, name)
+            for name in sorted([*firsts.values()][:_AT_ONCE]):
+                self._asked_now[name] = self._asked[name]
+                del self._asked[name]
+            asked = self._asked_now
+            made, lane = None, next(iter(asked.values()))[0].lane
+            try:
+                made = await self._inserted(lane, [*asked.values()])
+            except Exception as error:  # noqa: BLE001 - raised where it is awaited
+                for _, _, future in asked.values():
+                    settle(future, None, error)
+            for name, (run, _, future) in asked.items():
+                if made is not None and not future.done():
+                    result = made.get(name)
+                    if isinstance(result, tuple) and not isinstance(result, Found):
+                        # Now: its run may be cancelled before it goes on.
+                        run.lane = lane
+                        run.seq = run.place = result[0]
+                        run.is_next = result[1]
+                    future.set_result(result)
+                elif name not in self._asked:  # it may have been inserted, and its run goes no further
+                    self.leave(name, lane)
+            self._asked_now = {}
+
+    def _fail_claims(self, claiming: asyncio.Task[None]) -> None:
+        """Fail what a task has not answered that a signal handler's exception has ended."""
+        if self._claiming is not claiming:
+            return
+        unanswered = {**self._asked_now, **self._asked}
+        self._asked_now = {}
+        self._asked = {}
+        self._claiming = None
+        for name, (run, _, future) in unanswered.items():
+            if not future.done():
+                settle(future, None, _interrupted(claiming))
+                self.leave(name, run.lane)  # it may have been inserted
 
     async def _inserted(self, lane: Lane, given: Sequence[_Asked]) -> dict[str, Found | _Made]:
         """Insert entries; return by key what was made of each, or the entry that was there."""
@@ -397,6 +462,23 @@ class Claims:
         with suppress(JournalError):
             await self.store.rows(HEARD, [seq])
 
+    async def begin(self, run: KeyedRun, entry: Entry) -> Turn:
+        """
+        Store *entry* as being sent if the turn of *run* has come.
+
+        Raises:
+            LostLaneError: Another process has it.
+            JournalError: The journal cannot be used.
+        """
+        commons = self.store.commons
+        common = [each for each in commons.fresh() if each[0] == entry.common]
+        script = partial(begin, entry, run.lane, common, self.store.silence, run.passed, creates=run.creates)
+        try:
+            return await self._to_its_end(run.name, self.store.run(script))
+        except LostLaneError:
+            run.lane.doubt()
+            raise
+
     # --- waiting
 
     async def until_closed(self, waiting: Awaitable[object]) -> None:
@@ -414,7 +496,10 @@ class Claims:
     async def wait(self, found: Found) -> None:
         """Wait until an entry is done, released, or its owner is silent."""
         if self._hearing is None and self._journal.is_shared:
-            self._hearing = asyncio.get_running_loop().create_task(self.store.hear(self._woken))
+            # Weakly: a client that is dropped without being closed is to be collected.
+            woken = weakref.WeakMethod(self._woken)
+            hearing = self.store.hear(lambda what: (wake := woken()) and wake(what))
+            self._hearing = asyncio.get_running_loop().create_task(hearing)
         lane, pause, event = found.entry.lane, _FIRST, asyncio.Event()
         self._waiting[event] = lane
         try:
@@ -441,7 +526,7 @@ class Claims:
             self._woken(str(lane))
         if self._journal.has_company:
             self._told.add(lane)
-            if self._telling is None:
+            if self._telling is None or self._telling.done():
                 self._telling = asyncio.get_running_loop().create_task(self._tell())
 
     async def _tell(self) -> None:
@@ -521,13 +606,29 @@ class Claims:
             await asyncio.wait([*self._tasks], timeout=_TO_END)
 
 
+def changed_by(spec: WriteSpec) -> str | None:
+    """
+    Return the name of the thing that a keyed write changes.
+
+    That of a create without a tag is its URL, because a webhook of another create of that URL may be taken
+    for its own. ``None`` for a write that waits for no other.
+    """
+    has_tag = spec.lacks_tag or is_unique(spec.tag)  # it gets one
+    return None if spec.creates_webhook and has_tag else line_of(spec.request, spec.team, spec.tag)
+
+
 def _found_in(row: Sequence[Cell]) -> Found:
     *entry, owner, lives, untold = row
     return Found(entry_in(entry), owner, bool(lives), untold)
 
 
-def _lost() -> LostLaneError:
-    return LostLaneError("the journal of this process now belongs to another. Nothing was sent.")
+def _interrupted(task: asyncio.Task[None]) -> JournalError:
+    error = None if task.cancelled() else task.exception()
+    why = "" if error is None else f" by {type(error).__name__}"
+    return JournalError(
+        f"journal: the claim of the key was interrupted{why}. Nothing was sent. Run it again under the "
+        "same key."
+    )
 
 
 def _insert(
@@ -551,8 +652,8 @@ def _insert(
 
 
 def _take(seq: int, before: int, to: int, mine: Lane, silence: float) -> Script[bool | None]:
-    if not (yield _MINE, (mine.number, mine.token)):
-        raise _lost()
+    if not (yield MINE, (mine.number, mine.token)):
+        raise lost_lane()
     owners = yield "SELECT owner FROM {s}lanes WHERE id = $1 {update}", (before,)
     owner = owners[0][0] if owners else None
     alive = yield from living(silence, [owner])

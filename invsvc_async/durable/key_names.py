@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 
 _LONGEST: Final = 1000  # digits of a number that is compared by value
+_TWO_NAMES: Final = (
+    "journal: it has keys of writes with team=… and without. Where that is the credential's own team, the "
+    "same key means two writes, because this token does not say which team it is of. Always pass team=…, "
+    "or never."
+)
 _encode = msgspec.json.Encoder(order="sorted", decimal_format="number").encode
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -33,11 +38,17 @@ class Namespaces:
 
     Such a one belongs to the credential that began it, because another one may be of another data mode, where
     a write that was made would seem absent.  *same_mode* is the word of a person that it is not.
+
+    Where its token says of which team the credential is, writes with and without the name of that team have
+    one namespace.  An older version of the package gave them two: then each key stays where it is, and new
+    ones are where that version looks for them.
     """
 
     def __init__(self, store: Store, *, named: str | None, same_mode: bool) -> None:
         self._facts, self._named, self._same_mode = Facts(store), named, same_mode
-        self._known: dict[str | None, str] = {}  # by team
+        self._store = store
+        # By team: its namespace, and another one in which an older version may have stored a key of it.
+        self._known: dict[str | None, tuple[str, str | None]] = {}
 
     async def name(self, key: str, team: str | None, session: ClientState) -> str:
         """
@@ -47,8 +58,36 @@ class Namespaces:
             ConfigurationError: Nothing shows that the credential is of the data mode of the keys there.
         """
         if team not in self._known:
-            self._known[team] = self._named or await self._found(team, session)
-        return f"{self._known[team]} {key}"
+            found = await self._places(team, session)
+            self._warn_of_two_names(team, session)
+            self._known[team] = found
+        place, other = self._known[team]
+        if other is not None and await self._is_there(f"{other} {key}"):
+            place = other
+        return f"{place} {key}"
+
+    async def _places(self, team: str | None, session: ClientState) -> tuple[str, str | None]:
+        """Return the namespace of *team*, and another one that it may have had."""
+        own = session.credential.team
+        if self._named is not None:
+            return self._named, None
+        if own is None or team not in (None, own):
+            return await self._found(team, session), None
+        begun = [each for each in (None, own) if await self._facts.get(f"keys {_place_of(each, session)}")]
+        if len(begun) < 2:  # that of the version before, or of this one
+            return await self._found(begun[0] if begun else None, session), None
+        other = own if team is None else None
+        return await self._found(team, session), _place_of(other, session)
+
+    async def _is_there(self, name: str) -> bool:
+        return bool(await self._store.rows("SELECT 1 FROM {s}entries WHERE key = $1", name))
+
+    def _warn_of_two_names(self, team: str | None, session: ClientState) -> None:
+        """Warn if keys may be of one team under two names, because its token does not say which it is."""
+        unnamed = [each is None for each in (team, *self._known)]
+        is_certain = self._named is not None or session.credential.team is not None
+        if any(unnamed) and not all(unnamed) and not is_certain:
+            session.warn_once("keys of a team", _TWO_NAMES)
 
     async def has(self, name: str, session: ClientState) -> bool:
         """Return whether the key of an entry is in a namespace that this client may use."""
@@ -65,7 +104,7 @@ class Namespaces:
                 "journal: this credential does not show its team and data mode, so the namespace of its keys "
                 "is not certain. Name one: journal='…?namespace=NAME'. Nothing was sent."
             )
-        place = blake2b(f"{session.base_url} {team or ''}".encode(), digest_size=8).hexdigest()
+        place = _place_of(team, session)
         if await self._facts.get(f"keys {place}", mine) == mine:
             return place
         if await self._facts.get(f"keys {place} {mine}", "" if self._same_mode else None) is not None:
@@ -75,6 +114,11 @@ class Namespaces:
             "another data mode. If it is of the same, add same_mode=true to the query of the journal's "
             "address; otherwise name a namespace: namespace=NAME. Nothing was sent."
         )
+
+
+def _place_of(team: str | None, session: ClientState) -> str:
+    """Return the namespace of the keys of *team*."""
+    return blake2b(f"{session.base_url} {team or ''}".encode(), digest_size=8).hexdigest()
 
 
 def _mine(session: ClientState) -> str | None:

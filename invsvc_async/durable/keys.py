@@ -20,8 +20,8 @@ An entry is in the lane of the process that runs it, so what a zombie stores is 
 run that ends without a verdict releases its entry to the lane ``FREED``, where any run may take it.  What a
 process left that is provably done with it is in the lane ``ENDED``.
 
-The writes to one thing have one order in all processes, that of their claims: each waits until the earlier
-ones are done, or settles those that nobody has.
+The writes to one thing have one order in all processes, that of their claims: see ``key_order``, and
+``key_queue`` for what a run waits for.
 
 A verdict is returned once it is stored.  If another process has the entry by then, that one's verdict counts.
 """
@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -38,17 +37,21 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 from msgspec.structs import replace
 
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import as_new, in_doubt
-from invsvc_async.durable.key_claims import ENDED, FREED, Claims, Found, KeyedRun, KeyTakenError
+from invsvc_async.durable.key_claims import ENDED, FREED, Claims, Found, KeyedRun, KeyTakenError, changed_by
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
-from invsvc_async.durable.last_writes import Left, close_line, learn
+from invsvc_async.durable.key_order import is_overtaken
+from invsvc_async.durable.key_queue import Queue
+from invsvc_async.durable.key_starts import StartOrder
 from invsvc_async.durable.records import intent_of, outcome_of, verdict_and_record
 from invsvc_async.durable.resolve import is_being_done, note, resolve
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.intent import Intent
+from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.writes.driver import AnyDriver, Driver, new_run, run_of
 from invsvc_async.writes.new_intent import (
     intent_of as new_intent,
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
 
     from invsvc_async.durable.journal import ClientJournal
+    from invsvc_async.durable.key_starts import Start
     from invsvc_async.durable.resolve import Resolution
     from invsvc_async.durable.store import Store
     from invsvc_async.models.webhooks import Webhook
@@ -75,21 +79,8 @@ log: logging.Logger = logging.getLogger("invsvc_async.writes")
 _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
 # Settings of the run that goes on with a write: what was sent is settled within the windows of its own.
 _OF_A_RUN: Final = ("deadline", "resend", "max_resends", "journey_reader")
-_RECENT = 600_000  # ms after its verdict for which an UNKNOWN write may still have an effect
 _OLDEST: Final = 1e11  # s; the store counts in 64 bits
 _TO_RETURN, _LOOK = 5.0, 0.02  # s that a run has to note that it returned a secret; s between looks
-# Of a thing, beside the write at a place: an earlier one that is open, whether a later one may have had an
-# effect, whether others are UNKNOWN, and what the last one left.
-_UNKNOWN: Final = f"e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $2 AND e.done_at > $3"
-_OTHERS: Final = f"""
-SELECT earlier.key, earlier.place, s.place > $4 OR EXISTS (
-        SELECT 1 FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place > $4
-    ), EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE {_UNKNOWN}), s.team, s.state, s.stamp
-FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING (thing) LEFT JOIN (
-    SELECT key, place FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place < $4 AND place > $5
-        ORDER BY place LIMIT 1
-) AS earlier ON true
-"""
 _DIGEST: Final = "UPDATE {s}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
 _LEFT_OPEN: Final = f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
 _NO_SECRETS = (
@@ -104,8 +95,14 @@ class _Turn:
 
     lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     users: int = 0
+    ended: asyncio.Event = attrs.field(factory=asyncio.Event)  # set when the run that has begun ends
     last: AnyDriver | None = None  # the last of them that has an outcome
     digest: str = ""
+
+    def has_ended(self) -> None:
+        """Wake those that wait for the end of a run."""
+        self.ended.set()
+        self.ended = asyncio.Event()
 
 
 class Keys:
@@ -118,6 +115,8 @@ class Keys:
         self._names = Namespaces(store, named=named.get("namespace"), same_mode="same_mode" in named)
         self.doubts: Doubts = Doubts(store, complete="complete" in named)
         self._turns: dict[str, _Turn] = {}  # by the keys of entries
+        self._starts = StartOrder()
+        self._queue = Queue(self, self.claims)
 
     @property
     def session(self) -> ClientState:
@@ -136,7 +135,7 @@ class Keys:
             ConfigurationError: The namespace of its key is not certain, or the client is closed.
             JournalError: The journal cannot be used; nothing was sent.
         """
-        return spec.options.session.tracked(partial(self._in_turn, spec))
+        return spec.options.session.tracked(partial(self._started, spec))
 
     async def _name(self, key: str, team: str | None) -> str:
         await self.journal.open()
@@ -213,13 +212,26 @@ class Keys:
 
     # --- a run
 
-    async def _in_turn(self, spec: WriteSpec) -> Driver[Any]:
+    async def _started(self, spec: WriteSpec) -> Driver[Any]:
+        """Run the write; its key is claimed after those of earlier starts for its thing."""
+        thing = changed_by(spec)
+        if thing is None:
+            return await self._in_turn(spec, None)
+        start = self._starts.enter(thing)  # at once: what follows waits for the journal
+        try:
+            return await self._in_turn(spec, start)
+        finally:
+            start.leave()
+
+    async def _in_turn(self, spec: WriteSpec, start: Start | None) -> Driver[Any]:
         """Run the write, or return the outcome of a run in this process that ended meanwhile."""
         called = self.session.clock.now()
         name = await self._name(spec.key or "", spec.team)
         with self._turn_of(name) as turn:
             before = turn.last
             if turn.users > 1 or spec.options.session.closed:
+                if start is not None:  # the run before it stands for the key
+                    start.leave()
                 await self.claims.until_closed(turn.lock.acquire())
             else:
                 await turn.lock.acquire()  # at once
@@ -230,10 +242,11 @@ class Keys:
                         check_same(spec, turn.digest, digests_of(spec))
                     if spec.resumes is None or spec.resumes.identity == outcome.started_as.identity:
                         return _replayed(spec, outcome)
-                turn.last = await self._run(spec, name, turn, called)
+                turn.last = await self._run(spec, name, turn, start, called)
                 return turn.last
             finally:
                 turn.lock.release()
+                turn.has_ended()
 
     @contextmanager
     def _turn_of(self, name: str) -> Generator[_Turn]:
@@ -245,10 +258,23 @@ class Keys:
             turn.users -= 1
             if not turn.users:
                 del self._turns[name]
+                turn.has_ended()
 
-    async def _run(self, spec: WriteSpec, name: str, turn: _Turn, called: float) -> Driver[Any]:
+    def runs(self, name: str) -> bool:
+        """Return whether a run of the key has begun here."""
+        return name in self._turns
+
+    async def until_run_ends(self, name: str) -> None:
+        """Wait until the run of the key that has begun here ends, whatever came of it."""
+        turn = self._turns.get(name)
+        if turn is not None:
+            await self.claims.until_closed(turn.ended.wait())
+
+    async def _run(
+        self, spec: WriteSpec, name: str, turn: _Turn, start: Start | None, called: float
+    ) -> Driver[Any]:
         """Claim the key, and do what its entry says; see the top of this file."""
-        if spec.creates_webhook and spec.tag is None:
+        if spec.lacks_tag:
             spec = replace(spec, tag=new_tag())
         digest = digests_of(spec)
         waited = await self.claims.until_left(name)  # then the verdict counts, whatever it is
@@ -257,8 +283,10 @@ class Keys:
             if spec.resumes is not None and found is not None:
                 digest = found.entry.digest  # its body has a tag by now
             run = KeyedRun.of(spec, self.claims, await self.journal.own_lane(), name, digest, called)
+            run.start = start
             try:
                 if found is not None:
+                    run.has_started()
                     check_same(spec, found.entry.digest, digest)
                     run.digest = found.entry.digest
                     driver = await self._met(run, spec, found, waited=waited)
@@ -268,7 +296,7 @@ class Keys:
                         "now."
                     )
                 else:
-                    await self._begun(run, spec)
+                    await self._claimed(run, spec)
                     driver = await self._first(run, spec)
                 if driver is not None:
                     turn.digest = run.digest
@@ -288,25 +316,35 @@ class Keys:
         found, resumes = await self.claims.look(name), spec.resumes
         if resumes is None:
             return found
-        if found is None or (await self._intent(found.entry)).identity != resumes.identity:
+        if found is None or (await self.intent_in(found.entry)).identity != resumes.identity:
             raise ConfigurationError(
                 f"{spec.operation.name}: this journal does not have the write of this intent under the key "
                 f"{spec.key!r}. Use the client whose journal has it."
             )
         return found
 
-    async def _begun(self, run: KeyedRun, spec: WriteSpec) -> None:
+    async def _claimed(self, run: KeyedRun, spec: WriteSpec) -> None:
         """
-        Claim the key now, unless the claim can be a part of the store before the first send.
+        Claim the key in its order, unless the claim can be a part of the store before the first send.
 
         That is so if nothing has to be read before that send, and the journal has all keys.
         """
         has_all = not (await self.doubts.mark()).is_open
-        if has_all and new_start(spec, run.thing, partial(new_intent, spec)).first is not None:
+        if run.start is not None:
+            await self.claims.until_closed(self._starts.turn(run.start))
+        may_be_next = run.thing is None or not run.creates  # otherwise a later one may be under way
+        if has_all and may_be_next and _is_sent_at_once(spec, run.thing):
             return
-        await self.claims.claim(run, run.entry(State.TO_DO, new_intent(spec)))
+        await run.claim(run.entry(State.TO_DO, new_intent(spec)))
+        run.is_next = run.is_next and may_be_next
         if not run.is_next:
-            await self._after_earlier(run, run.seq)
+            await self._wait(run)
+
+    async def _wait(self, run: KeyedRun) -> None:
+        """Wait for the earlier writes to the thing of *run*, if others may change it."""
+        run.has_to_wait = False
+        if run.thing is not None:
+            await self._queue.wait(run)
 
     async def _met(self, run: KeyedRun, spec: WriteSpec, found: Found, *, waited: bool) -> Driver[Any] | None:
         """Do what follows from an entry; return ``None`` if it has to be looked at again."""
@@ -317,7 +355,7 @@ class Keys:
         if not is_done and found.lives and found.owner != run.lane.token:
             await self.claims.wait(found)
             return None
-        run.seq = entry.seq  # if its move fails, it may be in this lane all the same
+        run.seq, run.place = entry.seq, entry.place  # if its move fails, it may be in this lane all the same
         if is_done:
             state = State.SENDING if verdict == Verdict.UNKNOWN else State.TO_DO
             gone = False if await self.claims.reopen(found, state, run.lane) else None
@@ -332,20 +370,23 @@ class Keys:
     async def _again(self, run: KeyedRun, spec: WriteSpec, entry: Entry, *, gone: bool) -> Driver[Any]:
         """Go on with an entry that this process has now; *gone* is whether its last one is done with it."""
         await self.claims.note_taker(run)
-        run.overtaken = run.thing is not None and await self._after_earlier(run, entry.place)
-        if entry.state is State.TO_DO and not await self.doubts.has(entry):
-            return await self._first(run, spec)
-        return await self._driven(run, await self._left(run, entry, gone=gone, spec=spec))
+        while True:
+            await self._wait(run)
+            if entry.state is State.TO_DO and not await self.doubts.has(entry):
+                return await self._first(run, spec)
+            try:
+                return await self._driven(run, await self._left(run, entry, gone=gone, spec=spec))
+            except KeyTakenError:
+                if not run.has_to_wait:
+                    raise
 
     async def _left(
         self, run: KeyedRun, entry: Entry, *, gone: bool, spec: WriteSpec | None = None
     ) -> Driver[Any]:
         """Return a run that goes on with what may have been sent; without *spec*, it only reads."""
-        intent = await self._intent(entry)
+        intent = attrs.evolve(await self.intent_in(entry), newest=not run.overtaken)
         if await self.doubts.has(entry):
             intent = in_doubt(intent)
-        newest = False if run.overtaken else None if self.journal.is_shared else intent.newest
-        intent = attrs.evolve(intent, newest=newest)
         if spec is not None:
             policy = attrs.evolve(intent.policy, **{name: getattr(spec.policy, name) for name in _OF_A_RUN})
             intent = with_reader(attrs.evolve(intent, policy=policy), spec.reader)
@@ -360,26 +401,35 @@ class Keys:
         """Run a write of which nothing was sent."""
         await self.doubts.check()
         if run.overtaken:
-            intent = attrs.evolve(new_intent(spec), newest=False)
-            driver = run_of(run.bound(), intent, reader=spec.reader, journaled=True, reads_only=False)
-            return await self._driven(run, driver)
+            return await self._driven(run, self._overtaken(run, spec))
         if run.seq and spec.resumes is None and (digest := digests_of(spec)) != run.digest:
             run.digest = digest  # of another body than before, of which nothing was applied
             await self.store.rows(_DIGEST, run.seq, run.lane.number, digest)
-        spec = replace(spec, options=run.bound())
         if spec.creates_webhook and self.session.on_secret is None:
             self.session.warn_once("on_secret", _NO_SECRETS)
-        if spec.resumes is None:
+        driver = self._new_driver(run, spec)
+        while True:
             try:
-                return await self._driven(run, new_run(spec))
+                return await self._driven(run, driver)
             except KeyTakenError as taken:
                 if taken.found is not None:
                     raise
-                await self.doubts.check()
-                await self._after_earlier(run, run.seq)
-                return await self._driven(run, new_run(spec))
+            await self.doubts.check()
+            await self._wait(run)
+            driver = self._overtaken(run, spec) if run.overtaken else self._new_driver(run, spec)
+
+    def _new_driver(self, run: KeyedRun, spec: WriteSpec) -> AnyDriver:
+        """Return the first run of a write."""
+        bound = replace(spec, options=run.bound())
+        if spec.resumes is None:
+            return new_run(bound)
         intent = attrs.evolve(as_new(spec.resumes), policy=spec.policy)
-        return await self._driven(run, Driver(spec, intent))  # the body has its tag already
+        return Driver(bound, intent)  # the body has its tag already
+
+    def _overtaken(self, run: KeyedRun, spec: WriteSpec) -> AnyDriver:
+        """Return a run that sends nothing, because a newer write to its thing was sent."""
+        intent = attrs.evolve(new_intent(spec), newest=False)
+        return run_of(run.bound(), intent, reader=spec.reader, journaled=True, reads_only=False)
 
     async def _driven(self, run: KeyedRun, driver: Driver[Any]) -> Driver[Any]:
         if run.called is not None:
@@ -396,47 +446,6 @@ class Keys:
             driver.journal = None
         return driver
 
-    # --- the order of the writes to one thing
-
-    async def _after_earlier(self, run: KeyedRun, place: int) -> bool:
-        """
-        Wait until the earlier writes to the thing of *run* are done; settle those that nobody has.
-
-        Return whether a later one may have had an effect.
-        """
-        thing = run.thing or ""
-        after = 0
-        begun = self.session.clock.now()
-        since = time.time_ns() // 1_000_000 - _RECENT
-        while True:
-            [(key, earlier, later, unknown, *left)] = await self.store.rows(
-                _OTHERS, thing, run.seq, since, place, after
-            )
-            if key is None:
-                break
-            found = await self.claims.look(key)
-            if found is None or found.entry.state is State.DONE:
-                continue
-            if found.lives and (found.owner != run.lane.token or key in self._turns):
-                await self.claims.wait(found)
-            elif found.entry.state is State.TO_DO:
-                # Nothing of it was sent. Nothing can be before a run takes it, and sees that it is overtaken.
-                if found.entry.lane == FREED or await self.claims.take(found, run.lane, to=FREED) is not None:
-                    after = earlier
-            elif key in self._turns:  # a run here is about to take it
-                await self.claims.until_closed(asyncio.sleep(_LOOK))
-            elif await self._may_settle(found.entry, run.options):
-                await self._settle(key, run.options)
-            else:
-                close_line(self.session, thing, await self._intent(found.entry), sender_gone=False)
-                after = earlier
-        learn(self.session.writes, [Left(thing, *left)])
-        for entry in await self.store.entries(_UNKNOWN, thing, run.seq, since) if unknown else ():
-            close_line(self.session, thing, await self._intent(entry))
-        run.is_next = True
-        run.waited += self.session.clock.now() - begun
-        return bool(later)
-
     # --- what processes have left
 
     async def settle_left(self, options: ClientOptions, *, same_mode: bool) -> list[Outcome[Any]]:
@@ -444,15 +453,15 @@ class Keys:
         settled: list[Outcome[Any] | None] = []
         for entry in await self.store.entries(f"{_LEFT_OPEN} ORDER BY e.seq", [FREED, ENDED]):
             try:
-                if await self._may_settle(entry, options, same_mode=same_mode):
-                    settled.append(await self._settle(entry.key, options))
+                if await self.may_settle(entry, options, same_mode=same_mode):
+                    settled.append(await self.settle(entry.key, options))
             except JournalError as error:
                 if not self.journal.is_shared or self.store.is_away(error):
                     raise
                 log.error("left in the journal: %s", error)
         return [outcome for outcome in settled if outcome is not None]
 
-    async def _may_settle(self, entry: Entry, options: ClientOptions, *, same_mode: bool = False) -> bool:
+    async def may_settle(self, entry: Entry, options: ClientOptions, *, same_mode: bool = False) -> bool:
         """
         Return whether reads of this client may show the write of *entry*.
 
@@ -460,12 +469,12 @@ class Keys:
         """
         same_mode = same_mode or await self._names.has(entry.key, self.session)
         try:
-            check_scope(options.without_team(), await self._intent(entry), same_mode=same_mode)
+            check_scope(options.without_team(), await self.intent_in(entry), same_mode=same_mode)
         except InvalidRequestError:
             return False
         return True
 
-    async def _settle(self, name: str, options: ClientOptions) -> Outcome[Any] | None:
+    async def settle(self, name: str, options: ClientOptions) -> Outcome[Any] | None:
         """Settle the write of an entry that nobody has, by reads alone, unless a run of it began here."""
         if name in self._turns:
             return None
@@ -476,11 +485,23 @@ class Keys:
                 if found is None or (entry := found.entry).state is not State.SENDING:
                     return None
                 options = options.without_team()
-                run = KeyedRun(self.claims, lane, name, entry.thing, entry.digest, options, seq=entry.seq)
+                run = KeyedRun(
+                    claims=self.claims,
+                    lane=lane,
+                    name=name,
+                    thing=entry.thing,
+                    digest=entry.digest,
+                    options=options,
+                    seq=entry.seq,
+                    place=entry.place,
+                    creates=kind_of_write(BY_NAME[entry.operation]).creates,
+                )
                 try:
                     if (gone := await self.claims.take(found, lane)) is None:
                         run.over = True
                         return None
+                    if run.thing is not None and not run.creates:
+                        run.overtaken = await is_overtaken(self.store, run.thing, run.place)
                     await self._driven(run, await self._left(run, entry, gone=gone))
                 except LostLaneError:
                     run.over = True
@@ -490,7 +511,8 @@ class Keys:
 
     # --- back from an entry
 
-    async def _intent(self, entry: Entry) -> Intent:
+    async def intent_in(self, entry: Entry) -> Intent:
+        """Return the intent of *entry*, under the user's key."""
         return intent_of(await self._readable(entry), self.store.commons)
 
     async def _readable(self, entry: Entry) -> Entry:
@@ -513,6 +535,11 @@ class Keys:
             if latest is not None and not latest.untold:
                 outcome = attrs.evolve(outcome, secret="not stored")
         return attrs.evolve(outcome, replayed=True)
+
+
+def _is_sent_at_once(spec: WriteSpec, thing: str | None) -> bool:
+    """Return whether nothing has to be read before the first send."""
+    return new_start(spec, thing, partial(new_intent, spec)).first is not None
 
 
 def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:

@@ -6,7 +6,6 @@ A journal has one row for each thing that was changed. Rows contain no secrets.
 
 from __future__ import annotations
 
-import time
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,11 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
 from invsvc_async.codec.exact_json import MEMBERS, Wire, salvage
 from invsvc_async.durable.entry import ANSWERED, Entry, State, unreadable
+from invsvc_async.durable.records import is_answered
 from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.enums import NO_EFFECT, Verdict
 from invsvc_async.reconcile.facts import Known
+from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Resumed
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.storage.dialect import MOST, slices
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Reading
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.session import ClientOptions, ClientState
 
 
 MOST_LARGE = 4096  # bytes: a larger graph is left out of a stored state
@@ -81,6 +82,19 @@ def left_by(thing: str | None, outcome: AnyOutcome, writes: WriteRegister) -> Le
     return Left(thing, team, text, last.stamp)
 
 
+def claim_by(outcome: AnyOutcome) -> str | None:
+    """Return which webhook the untagged create with *outcome* made, as stores note it; ``None``: none."""
+    intent, thing = outcome.started_as, outcome.value
+    made = thing.get("id") if isinstance(thing, dict) else getattr(thing, "id", None)
+    creates = kind_of_write(BY_NAME[intent.operation]).creates
+    if outcome.verdict is not Verdict.APPLIED or not creates or is_unique(intent.tag):
+        return None
+    if not isinstance(made, str):
+        return None
+    # PostgreSQL would refuse all that is stored with a null character.
+    return (ANSWERED if is_answered(outcome) else "") + made.replace("\0", "\ufffd")
+
+
 def _kept(kind: Kind, fields: Mapping[str, Wire]) -> dict[str, Wire] | None:
     """Return what a journal keeps of a state, empty if the thing is gone; ``None`` if it is only a part."""
     chosen = {name: fields[name] for name in kind.stored if name in fields}
@@ -90,16 +104,21 @@ def _kept(kind: Kind, fields: Mapping[str, Wire]) -> dict[str, Wire] | None:
     return None if is_part else chosen
 
 
-def learn(writes: WriteRegister, rows: Iterable[Left]) -> None:
+def learn(options: ClientOptions, rows: Iterable[Left]) -> None:
     """
     Pass what a journal stores of things on to the client.
 
     It replaces nothing that the client has seen later itself. The state of a webhook, which shows no time of
-    its last change, counts only for ten minutes. After that, a read before the write says more.
+    its last change, counts only for ten minutes, by the service's clock. After that, or while that clock is
+    not known, a read before the write says more.
 
     Raises:
         JournalError: A state cannot be read.
     """
+    session = options.session
+    writes = session.writes
+    now = session.clock.now()
+    bounds = session.server_clock.bounds(now, options.reconcile.clock_slack)
     for row in rows:
         if row.state is None:
             continue
@@ -108,8 +127,10 @@ def learn(writes: WriteRegister, rows: Iterable[Left]) -> None:
             continue
         state, weight = _state_of(row), len(row.state)
         lasts = not state or version_of(state) is not None  # what was deleted stays so
-        # A clock that is wrong costs certainty, not truth.
-        if lasts or (row.stamp is not None and time.time() - row.stamp / 1000 < _RECENT):
+        is_recent = (
+            row.stamp is not None and bounds is not None and now + bounds.high - row.stamp / 1000 < _RECENT
+        )
+        if lasts or is_recent:
             writes.learn_state(
                 row.team, row.thing, state, -inf, -inf, stamp=row.stamp, weight=weight, written=True
             )
@@ -129,14 +150,20 @@ def _state_of(row: Left) -> Wire:
 
 
 def close_line(
-    session: ClientState, thing: str, intent: Intent, *seen: Reading, sender_gone: bool = True
+    session: ClientState,
+    thing: str,
+    intent: Intent,
+    *seen: Reading,
+    sender_gone: bool = True,
+    since: float | None = None,
 ) -> None:
     """
     Delay the next write to *thing* as long as *intent*, which is open or UNKNOWN, may have an effect.
 
-    Only the service's clock shows how long ago it was sent: what was *seen* shows that clock.
+    Only the service's clock shows how long ago it was sent: what was *seen* shows that clock.  Otherwise it
+    may have been sent until now, or until the local time *since*.
     """
-    resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=sender_gone)
+    resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=sender_gone, since=since)
     known = Known(BY_NAME[intent.operation], intent, (resumed, *seen))
     if known.free_at > resumed.at:
         session.writes.close(thing, intent.identity, known.free_at)

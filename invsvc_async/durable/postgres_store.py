@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from random import randrange
@@ -153,6 +154,7 @@ class PostgresStore(Pool):
         self._dialect = _dialect_in(self.schema, self.how)
         self.commons: Commons = Commons()
         self._pending: list[tuple[Put, asyncio.Future[None]]] = []
+        self._pending_now: list[tuple[Put, asyncio.Future[None]]] = []  # of them, what is being stored
         self._flushing: asyncio.Task[None] | None = None
 
     # --- opening
@@ -329,10 +331,19 @@ class PostgresStore(Pool):
         """Store what is pending, if the database answers, and disconnect."""
         if self._flushing is not None:
             await asyncio.wait([self._flushing], timeout=self.patience)
-        if self._flushing is not None:
+        if self._flushing is not None and not self._flushing.done():
             self._flushing.cancel()
             await self.idle()
         await super().aclose()
+
+    def abandon(self) -> None:
+        """Drop the connections soon, without waiting, from any thread: nobody will close this."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            self.give_up()
+            return
+        with suppress(RuntimeError):  # it is closed just now
+            loop.call_soon_threadsafe(self.give_up)
 
     # --- statements
 
@@ -400,41 +411,51 @@ class PostgresStore(Pool):
         """Store *entry* and the state in which it *left* its thing, if *lane* is still owned."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pending.append(((entry, lane, left), done))
-        if self._flushing is None:
+        if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush())
+            self._flushing.add_done_callback(self._fail_puts)
         return done
 
     async def idle(self) -> None:
         """Wait until everything pending is stored."""
-        while self._flushing is not None:
+        while self._flushing is not None and not self._flushing.done():
             await asyncio.wait([self._flushing])
 
     async def _flush(self) -> None:
         """Store what is pending in one statement, and what was added meanwhile in the next."""
-        try:
-            while self._pending:
-                pending, self._pending = self._pending, []
-                try:
-                    await self.store_commons()
-                    kept = await self._store([given for given, _ in pending])
-                except BaseException as error:
-                    away = JournalError(
-                        "the journal was closed while its database was away. Run again to continue."
-                    )
-                    known = isinstance(error, Exception)
-                    for _, done in pending:
-                        settle(done, None, error if known else away)
-                    if known:
-                        continue
-                    raise
-                for (entry, lane, _), done in pending:
-                    if (entry.seq or entry.key) in kept:
-                        settle(done, None, None)
-                    else:
-                        lane.doubt()
-                        settle(done, None, LostLaneError(f"entry {entry.key!r} {_LOST}"))
-        finally:
+        while self._pending:
+            pending = self._pending_now = self._pending
+            self._pending = []
+            try:
+                await self.store_commons()
+                kept = await self._store([given for given, _ in pending])
+            except Exception as error:  # noqa: BLE001 - raised where it is awaited
+                for _, done in pending:
+                    settle(done, None, error)
+                self._pending_now = []
+                continue
+            for (entry, lane, _), done in pending:
+                if (entry.seq or entry.key) in kept:
+                    settle(done, None, None)
+                else:
+                    lane.doubt()
+                    settle(done, None, LostLaneError(f"entry {entry.key!r} {_LOST}"))
+            self._pending_now = []
+
+    def _fail_puts(self, flushing: asyncio.Task[None]) -> None:
+        """Fail what a task left unanswered that was cancelled, or ended by a signal handler's exception."""
+        unanswered = self._pending_now
+        self._pending_now = []
+        if self._flushing is flushing:
             self._flushing = None
+            unanswered = [*unanswered, *self._pending]
+            self._pending = []
+        if flushing.cancelled():
+            why = "the journal was closed while its database was away"
+        else:
+            why = f"storing was interrupted by {type(flushing.exception()).__name__}"
+        for _, done in unanswered:
+            settle(done, None, JournalError(f"{why}. Run again to continue."))
 
     async def _store(self, given: Sequence[Put]) -> set[int | str]:
         """

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 import threading
 from contextlib import closing, nullcontext, suppress
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from invsvc_async.concurrency.cancellation import finished
 from invsvc_async.durable.entry import ENTRY, SENT, SET_SENT, LostLaneError, State, columns_of, entry_in
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import Epoch, fact
@@ -20,7 +23,7 @@ from invsvc_async.storage.dialect import MOST, Cell, Script, SqliteDialect, slic
 from invsvc_async.storage.file_lock import FileLock, LockedConnection, check_names
 from invsvc_async.storage.private_file import make_database_private
 from invsvc_async.storage.sqlite_file import STEPS, SameFile, check_file, opened_as
-from invsvc_async.storage.sqlite_writer import Writer, transaction
+from invsvc_async.storage.sqlite_writer import Writer, transaction, wait_for_ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -88,8 +91,8 @@ class SqliteStore:
         self._name = f"journal {self.path}"
         self.how: Opening = how
         self._same = SameFile(self.path, self._name, "all that use it")
-        self._lock = FileLock(self.path, self._name, _IN_USE.get(how.kind, _IN_USE_OTHERWISE))
         self._writer: Writer | None = None
+        self._ending: Writer | None = None  # the one before, whose thread may still have the file
         self._given_up = threading.Event()  # the opening: the check of a large file takes a minute
         self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons()
@@ -109,6 +112,8 @@ class SqliteStore:
         """
         del session, same_mode  # of each entry that is settled
         if self._writer is None:
+            if self._ending is not None:
+                await self._ending.stop()
             self._given_up = threading.Event()
             self._writer = Writer(
                 self._name, self._connect, self._store_group, check=self._same.check, ended=self._group_ended
@@ -121,13 +126,29 @@ class SqliteStore:
             raise
 
     async def aclose(self) -> None:
-        """Store everything and release the file. An opening that is under way ends soon."""
+        """
+        Store everything and release the file. An opening that is under way ends soon.
+
+        If this is cancelled, the file is released all the same before ``CancelledError`` is raised, unless
+        the disk hangs.
+        """
         self._given_up.set()
-        writer, self._writer = self._writer, None
-        if writer is not None:
+        if (writer := self._writer) is not None:
+            self._ending = writer
             if not self.how.reading:
                 writer.act(lambda connection: connection.execute("DELETE FROM facts WHERE name = 'open'"))
-            await writer.stop()  # if that is cancelled, its thread still stores what was requested
+            writer.end()
+            self._writer = None
+        if self._ending is not None:
+            await finished(asyncio.ensure_future(self._ending.stop()))
+            self._ending = None
+
+    def abandon(self) -> None:
+        """Release the file soon, without waiting, from any thread: nobody will close this."""
+        self._given_up.set()
+        for writer in (self._writer, self._ending):
+            if writer is not None:
+                writer.end()
 
     async def run(self, script: Callable[[], Script[T]]) -> T:
         """Run a new *script* in a transaction, after all earlier requests."""
@@ -242,16 +263,18 @@ class SqliteStore:
     def _connect(self) -> sqlite3.Connection:
         if not self.how.reading:
             self._check_program()
+        # One for each connection: the thread of an earlier one may not have ended yet.
+        lock = FileLock(self.path, self._name, _IN_USE.get(self.how.kind, _IN_USE_OTHERWISE))
         try:
-            self._lock.share() if self.how.reading else self._lock.acquire()
+            lock.share() if self.how.reading else self._acquire(lock)
             check_names(self.path, self._name)
             connection = sqlite3.connect(
                 self.path, timeout=_PATIENCE, isolation_level=None, factory=LockedConnection
             )
         except BaseException:
-            self._release()
+            self._release(lock)
             raise
-        connection.release = self._release
+        connection.release = partial(self._release, lock)
         try:
             connection.set_progress_handler(self._given_up.is_set, STEPS)
             self._prepare(connection)
@@ -265,6 +288,17 @@ class SqliteStore:
                 ) from error
             raise
         return connection
+
+    def _acquire(self, lock: FileLock) -> None:
+        """Acquire the file; wait for one that this process is about to release, or has dropped unclosed."""
+        try:
+            lock.acquire()
+        except JournalError:
+            if not lock.is_ours():
+                raise
+            gc.collect()  # what was dropped without being closed releases it then
+            wait_for_ending(self._name, _PATIENCE)
+            lock.acquire()
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         empty = self._check_application(connection)
@@ -299,10 +333,10 @@ class SqliteStore:
     def _load_commons(self, connection: sqlite3.Connection) -> None:
         self.commons.load(connection.execute("SELECT number, text FROM commons"))
 
-    def _release(self) -> None:
+    def _release(self, lock: FileLock) -> None:
         """Release the file, which nothing uses any more."""
         self._epoch.close()
-        self._lock.release()
+        lock.release()
 
     def _store_group(self, connection: sqlite3.Connection, values: list[Put]) -> list[JournalError | None]:
         new, sent, lefts = latest(values)

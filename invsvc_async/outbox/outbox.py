@@ -14,6 +14,7 @@ from invsvc_async.batch.result import Result, outcome_in
 from invsvc_async.batch.sending import Sending
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
+from invsvc_async.concurrency.uncopied import Uncopied
 from invsvc_async.durable.entry import State
 from invsvc_async.durable.leases import Leases, Sign
 from invsvc_async.durable.results import Consumer
@@ -66,7 +67,7 @@ _NO_READERS = (
 )
 
 
-class Outbox:
+class Outbox(Uncopied):
     """
     Writes that are sent if, and only if, a transaction of the application commits.
 
@@ -75,6 +76,8 @@ class Outbox:
     given at least once, to ``on_result`` or by :meth:`results`, and stays available by its key. Make one with
     :meth:`open`, and use it with ``async with``.
     """
+
+    _why_uncopied = "Both would send its writes. Pass on the outbox itself, or open another one."
 
     def __init__(self, store: OutboxEntries, sending: Sending) -> None:
         self._store = store

@@ -195,6 +195,7 @@ class Resource:
             kind=KINDS[operation.write_kind or ""],
             policy=view.reconcile,
             tag=new_tag() if tag is True else tag or None,
+            may_tag=tag is not False,
             baseline=known,
             reader=given.get("reader"),
         )

@@ -82,7 +82,7 @@ class Webhooks(Resource):
         events: Sequence[EventName] | AbstractSet[EventName],
         description: str | Unset = UNSET,
         status: Literal["active", "inactive"] | Unset = UNSET,
-        tag: bool | str = False,
+        tag: bool | str | None = None,
         on_lost_secret: Literal["raise", "keep"] = "raise",
         extra_body: Mapping[str, Wire] | None = None,
         team: str | None = None,
@@ -99,11 +99,13 @@ class Webhooks(Resource):
         content and a time of creation that fits. Its secret is lost then. *on_lost_secret* decides whether
         that raises, or returns the webhook with ``secret=None``.
 
-        *tag* puts a short token at the end of *description*, so that the webhook can be identified.
-        ``ReconcilePolicy(tag_creates=True)`` does so for every create of a client. Without a tag, only their
-        times distinguish equal webhooks. Creates of one URL then wait for each other. If another program
-        creates an equal webhook at the same time, a lost answer may end as UNKNOWN, or with that webhook. A
-        user-supplied text as *tag* helps only if no other webhook of this URL has it.
+        ``tag=True`` puts a short token at the end of *description*, so that the webhook can be identified.
+        Without *tag*, a create under a key (``.keyed(…)``), in a batch or in an outbox gets one, and each of
+        a client with ``ReconcilePolicy(tag_creates=True)``. ``tag=False`` leaves the description as it is.
+
+        Without a tag, only their times distinguish equal webhooks. Creates of one URL then wait for each
+        other. If another program creates an equal webhook at the same time, a lost answer may end as UNKNOWN,
+        or with that webhook. A user-supplied text as *tag* helps only if no other webhook of this URL has it.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
@@ -115,8 +117,9 @@ class Webhooks(Resource):
         Spec: Endpoints, Webhooks.
         """
         others: list[str] = []
-        if not isinstance(tag, bool) and not (isinstance(tag, str) and tag.isprintable() and tag.strip()):
-            others.append("tag: must be true, false or a printable string")
+        is_text = isinstance(tag, str) and tag.isprintable() and bool(tag.strip())
+        if tag is not None and not isinstance(tag, bool) and not is_text:
+            others.append("tag: must be true, false, null or a printable string")
         if on_lost_secret not in ("raise", "keep"):  # not a set: values of JSON may be unhashable
             others.append("on_lost_secret: must be 'raise' or 'keep'")
         return self._write(operations.WEBHOOKS_CREATE, locals(), others=others)

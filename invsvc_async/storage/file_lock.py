@@ -116,6 +116,10 @@ class FileLock:
         self._lock_file: _File | None = None
         self._file: _File | None = None
 
+    def is_ours(self) -> bool:
+        """Return whether the lock file names this process, which may hold the lock by another object."""
+        return owner_of(self._path) == (socket.gethostname(), os.getpid())
+
     def acquire(self) -> None:
         """
         Acquire the lock, or fail at once; create the file with mode 0600 if it does not exist.
@@ -206,7 +210,7 @@ class FileLock:
     def _own(self, file: _File) -> None:
         with _changing:
             if file.owner is not None:
-                raise self._in_use(f"process {os.getpid()} under another name")
+                raise self._in_use("this process under another name")
             try:
                 _ask(file.number, "F_OFD_SETLK", "F_WRLCK", _OWNER)
             except OSError as error:
@@ -218,6 +222,12 @@ class FileLock:
         try:
             _lock(number)
         except OSError as error:
+            if self.is_ours():
+                raise JournalError(
+                    f"{self._name}: it is in use by this process itself ({os.getpid()}): something else has "
+                    "it open, or was never closed. Close that first (use it with `async with`, or await its "
+                    "aclose()), or use another path."
+                ) from error
             host, pid = owner_of(self._path) or (None, None)
             raise self._in_use(f"process {pid} on {host}" if pid else "another process") from error
         with suppress(OSError):  # on a full disk the lock is held, but does not name its owner

@@ -3,6 +3,10 @@ A thread that owns a SQLite connection and commits in groups.
 
 All work that is requested while one commit runs shares the next one.  A durable commit costs milliseconds,
 however much is in it.
+
+A signal handler may raise an exception in any function of the loop's thread, also where that begins: then the
+call is lost.  Whoever waits for a request would wait for ever.  So what the loop calls is called twice; each
+of these functions does what is left of its work, and nothing twice.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import asyncio
 import os
 import sqlite3  # noqa: TC003 - msgspec reads the types of _Job
 import threading
+import time
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import groupby
 from operator import attrgetter
@@ -55,21 +60,26 @@ def transaction(
 class _Job(msgspec.Struct, eq=False, gc=False):  # gc=False: a quarter of the collections (measured)
     """One request: *act* runs in the transaction, *value* is stored with the others of its group."""
 
-    done: asyncio.Future[Any]  # Any: the result of *act*, or of storing *value*
+    done: asyncio.Future[Any] | None  # Any: the result of *act*, or of storing *value*; None: it was told
     value: Any = None  # Any: as the writer's owner has it
     act: Callable[[sqlite3.Connection], Any] | None = None
     result: Any = None
     error: Exception | None = None
 
     def resolve(self) -> None:
-        """Complete the future, on the loop's thread."""
-        if self.error is None:
-            if not self.done.done():
-                self.done.set_result(self.result)
+        """Complete the future, on the loop's thread, unless it is complete."""
+        done = self.done
+        if done is None:
             return
-        settle(self.done, None, self.error)
+        if self.error is None:
+            if not done.done():
+                done.set_result(self.result)
+            return
+        settle(done, None, self.error)
         # The traceback of an error refers to this object, and the collector would not see a cycle through it.
-        del self.done, self.act, self.error
+        self.act = None
+        self.error = None
+        self.done = None
 
 
 _act_of: attrgetter[Callable[[sqlite3.Connection], Any] | None] = attrgetter("act")
@@ -106,11 +116,13 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._live, name=f"invsvc {name}", daemon=True)
         self._opened: asyncio.Future[None] = self._loop.create_future()
+        self.is_ending: bool = False  # its thread was told to end
         # These three belong to the loop: the thread receives whole groups, because each hand-over costs a
         # thread switch.
         self._waiting: list[_Job] = []
         self._under_way: list[_Job] = []
         self._ended: JournalError | None = None
+        self._handed: list[_Job] | None = None  # the group that the thread was given last
 
     @property
     def has_ended(self) -> bool:
@@ -137,12 +149,20 @@ class Writer:
 
     async def stop(self) -> None:
         """Commit what was requested, and close; works from another loop once this writer's is closed."""
-        if self._ended is None:
-            self._ended = JournalError(f"{self._name}: it is closed. Open it again.")
-            if self._waiting:
-                self._groups.put(self._waiting)
-        self._groups.put(None)
+        self.end()
         await joined(self._thread)
+
+    def end(self) -> None:
+        """Let the thread commit what was requested, close and end; from any thread, without waiting."""
+        if self._ended is None and self._waiting:
+            self._groups.put(self._waiting)  # if this is called again, the thread ignores it
+        self._groups.put(None)
+        self.is_ending = True
+        self._ended = self._ended or JournalError(f"{self._name}: it is closed. Open it again.")
+
+    def join(self, seconds: float) -> None:
+        """Wait until the thread has ended, at most for *seconds*."""
+        self._thread.join(seconds)
 
     def store(self, value: object) -> asyncio.Future[Any]:
         """Store *value* with the others of its group; the future completes once that is on the disk."""
@@ -158,19 +178,28 @@ class Writer:
 
     def _put(self, job: _Job) -> asyncio.Future[Any]:
         done = job.done
+        assert done is not None
         if self._ended is not None:
             job.error = self._ended
             job.resolve()
             return done
         if not (self._waiting or self._under_way or self._loop.is_closed()):  # if it is, `stop` hands over
             self._loop.call_soon(self._hand_over)  # together with all that is requested until then
+            self._loop.call_soon(self._hand_over)
         self._waiting.append(job)
         return done
 
     def _hand_over(self) -> None:
-        if self._waiting and self._ended is None:
-            self._under_way, self._waiting = self._waiting, []
-            self._groups.put(self._under_way)
+        """Give the thread what waits, unless it is at work."""
+        if self._ended is not None:
+            return
+        if not self._under_way:
+            self._under_way = self._waiting
+        if self._waiting is self._under_way:
+            self._waiting = []
+        if self._under_way and self._handed is not self._under_way:
+            self._groups.put(self._under_way)  # perhaps for the second time: the thread ignores that
+            self._handed = self._under_way
 
     # --- on the thread
 
@@ -189,14 +218,20 @@ class Writer:
             self._tell(self._died, in_words(self._name, error))
             return
         self._tell(settle, self._opened, None, None)
+        last: list[_Job] | None = None
         try:
             while jobs := self._groups.get():
+                if jobs is last:
+                    continue
+                last = jobs
                 is_clean = self._commit(connection, jobs)
                 self._tell(self._committed, jobs)
                 if self._ended_group is not None:
                     self._ended_group(connection, is_clean)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the callers get it
             self._tell(self._died, in_words(self._name, error))
+        else:
+            self._tell(self._died, JournalError(f"{self._name}: it is closed. Open it again."))
         finally:
             connection.close()
 
@@ -246,25 +281,36 @@ class Writer:
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed, so nothing waits any more
             self._loop.call_soon_threadsafe(what, *arguments)
+            self._loop.call_soon_threadsafe(what, *arguments)
 
     # --- on the loop, called by the thread
 
     def _committed(self, jobs: list[_Job]) -> None:
         """Hand over what was requested meanwhile, so that the disk need not wait; then complete *jobs*."""
-        self._under_way = []
+        if self._under_way is jobs:
+            self._under_way = []
         self._hand_over()
         for job in jobs:
             job.resolve()
 
     def _died(self, error: JournalError) -> None:
         """Fail all requests, pending and future."""
-        self._ended = error
+        self._ended = self._ended or error
         settle(self._opened, None, error)
-        jobs = [*self._under_way, *self._waiting]
-        self._under_way, self._waiting = [], []
-        for job in jobs:
-            job.error = job.error or error
-            job.resolve()
+        for job in (*self._under_way, *self._waiting):
+            if job.done is not None:
+                job.error = job.error or error
+                job.resolve()
+        self._under_way = []
+        self._waiting = []
+
+
+def wait_for_ending(name: str, seconds: float) -> None:
+    """Wait, in a thread, until the writers of the file *name* have closed it that were told to end."""
+    until = time.monotonic() + seconds
+    for writer, its_name in [*_names.items()]:
+        if its_name == name and writer.is_ending:
+            writer.join(max(until - time.monotonic(), 0.0))
 
 
 def _check_process(name: str) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import binascii
 import hashlib
+import json
+from base64 import urlsafe_b64decode
 from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 
 from invsvc_async.concurrency.cancellation import cancellations, raise_if_cancelled
@@ -57,6 +60,29 @@ class Credential:
             return None
         token = self.ready.removeprefix("Bearer ").encode()
         return hashlib.blake2b(token, key=key.encode()[:64], digest_size=12).hexdigest()
+
+    @property
+    def team(self) -> str | None:
+        """
+        The team on which a request without ``team`` acts, as the token says; ``None`` if it does not.
+
+        An API key is a JWT, which names its team.
+        """
+        return None if self.ready is None else _team_in(self.ready)
+
+
+def _team_in(token: str) -> str | None:
+    """Return the team that a JWT names; ``None`` if *token* is none, or names none."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    padding = "=" * (-len(parts[1]) % 4)
+    try:
+        claims = json.loads(urlsafe_b64decode(parts[1] + padding))
+    except (binascii.Error, ValueError, RecursionError):
+        return None
+    team = claims.get("team") if isinstance(claims, dict) else None
+    return team if isinstance(team, str) and team else None
 
 
 @takes_secrets

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, nan
+from math import inf, isnan, nan
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,6 +45,11 @@ class Exchange(msgspec.Struct, eq=False):  # made for every call
     started: float = nan  # when the first byte may have been sent, or when `send` was called
     ended: float = nan
     timed_out: bool = False
+
+    @property
+    def was_begun(self) -> bool:
+        """Whether it was handed to the transport. If not, no byte of it was sent."""
+        return not isnan(self.started)
 
     def note_load(self, limit: AdaptiveLimit, in_flight: int) -> None:
         """Record in *limit* how long the answer took while *in_flight* requests were in flight."""

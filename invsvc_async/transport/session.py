@@ -52,6 +52,7 @@ T = TypeVar("T")
 
 NO_TOKEN = "TokenProvider's source returned no token in time"
 HEADERS_KEPT = 16
+TO_KEEP_SECRETS = 10.0  # s that `on_secret` may still take once the client is closed
 CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
 _SHORTEST_TOKEN = 10  # characters: shorter ones are test values, and could be part of any word
 _ANY = "surrogateescape"  # as aiohttp reads headers
@@ -141,6 +142,7 @@ class ClientState(msgspec.Struct, eq=False, weakref=True):
     prepared: dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]] = msgspec.field(default_factory=dict)
     closed: bool = False
     waits: Deadlines | None = None  # that end when it is closed
+    hooks: Deadlines | None = None  # of users: waits for them that end some time after that
     runs: dict[object, asyncio.Task[Any] | None] = msgspec.field(default_factory=dict)  # of writes
     idle: asyncio.Event = msgspec.field(default_factory=asyncio.Event)  # once it is closed: no run is left
 
@@ -174,6 +176,13 @@ class ClientState(msgspec.Struct, eq=False, weakref=True):
             self.waits = Deadlines(loop)
         return Deadline(loop, inf, self.waits)
 
+    def until_hooks_end(self) -> Deadline:
+        """Limit the wait for a user's hook to ``TO_KEEP_SECRETS`` seconds after the client is closed."""
+        loop = asyncio.get_running_loop()
+        if self.hooks is None or self.hooks.loop is not loop:
+            self.hooks = Deadlines(loop)
+        return Deadline(loop, loop.time() + TO_KEEP_SECRETS if self.closed else inf, self.hooks)
+
     async def pause(self, seconds: float) -> bool:
         """Sleep for *seconds*. Return ``False``, perhaps earlier, if the client is closed."""
         if not self.closed:
@@ -201,7 +210,8 @@ class ClientState(msgspec.Struct, eq=False, weakref=True):
         """
         Close connections and journal, and end all waits of writes. Intents in doubt are kept.
 
-        Called within a write, as by its reader, it does not wait for writes to end.
+        A hook ``on_secret`` that is under way has ``TO_KEEP_SECRETS`` more seconds. Called within a write, as
+        by its reader, it does not wait for writes to end.
         """
         self.transport.check_loop(closing=True)
         self.closed = True
@@ -211,6 +221,8 @@ class ClientState(msgspec.Struct, eq=False, weakref=True):
             for wait in () if self.waits is None or self.waits.loop is not loop else tuple(self.waits.open):
                 if wait.task is not task:
                     wait.expire()
+            if self.hooks is not None and self.hooks.loop is loop:
+                self.hooks.end_within(TO_KEEP_SECRETS)
             # The runs of a loop that is closed will not end.
             self.runs = {run: of for run, of in self.runs.items() if of is not None and of.get_loop() is loop}
             if self.runs and task not in self.runs.values():
@@ -268,6 +280,11 @@ class ClientOptions(msgspec.Struct, eq=False):
     def on_secret(self) -> OnSecret | None:
         """What gets the secret of each new webhook; a batch has its own."""
         return self.session.on_secret
+
+    @property
+    def gives_values(self) -> bool:
+        """Whether who awaits a write gets its value, and with it the secret of a new webhook."""
+        return True
 
     def for_call(self, options: CallOptions) -> ClientOptions:
         """Return these options with those of one call."""

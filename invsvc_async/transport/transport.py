@@ -134,34 +134,31 @@ class Transport:
         self._in_flight.add(gate)
         try:
             with Deadline(loop, exchange.deadline, self._deadlines) as gate.scope:
-                if not limiter.enter(lane):
+                if not limiter.enter(lane, gate):
                     if self._knee is not None:
                         self._make_room(self._knee, waits=True)
-                    await limiter.wait(lane)
+                    await limiter.wait(lane, gate)
                 if self._knee is not None and lane == "call":
                     self._knee.in_flight.begin(gate, loop.time())
                     if limiter.has_waiting:
                         self._make_room(self._knee)
+                response = await self._request(session, gate, loop)
                 try:
-                    response = await self._request(session, gate, loop)
-                    try:
-                        _hear(gate, response)
-                        answer = body_at_hand(response, cap=self._cap)
-                        exchange.answer = (
-                            await whole_body(response, cap=self._cap) if answer is None else answer
-                        )
-                        exchange.end = _ANSWERED
-                    finally:
-                        if not response.closed:
-                            response.close()
+                    _hear(gate, response)
+                    answer = body_at_hand(response, cap=self._cap)
+                    exchange.answer = await whole_body(response, cap=self._cap) if answer is None else answer
+                    exchange.end = _ANSWERED
                 finally:
-                    if self._knee is not None:
-                        self._knee.in_flight.end(gate)
-                    limiter.leave(lane)
+                    if not response.closed:
+                        response.close()
         except Exception as error:  # noqa: BLE001 - the gate shows how it ended, not the exception
             self._explain(gate, error)
         finally:
-            self._conclude(gate)
+            try:
+                self._conclude(gate)
+            except BaseException:  # a signal handler's: what is not concluded would hold up others for ever
+                self._conclude(gate)
+                raise
             if self._knee is not None:
                 exchange.note_load(self._knee, limiter.calls)
                 self._make_room(self._knee)
@@ -190,9 +187,8 @@ class Transport:
             undo.callback(self._conclude, gate)
             try:
                 with Deadline(loop, exchange.deadline, self._deadlines) as gate.scope:
-                    if not limiter.enter(lane):
-                        await limiter.wait(lane)
-                    undo.callback(limiter.leave, lane)
+                    if not limiter.enter(lane, gate):
+                        await limiter.wait(lane, gate)
                     response = await self._request(session, gate, loop)
                     _hear(gate, response)
             except Exception as error:  # noqa: BLE001 - as in send
@@ -322,14 +318,22 @@ class Transport:
             self._room = self._loop.call_at(due, self._make_room, knee)
 
     def _conclude(self, gate: Gate) -> None:
+        """End a request. A second call does what is left, if a signal handler raised in the first one."""
         gate.sealed = True
         exchange = gate.exchange
         exchange.ended = self._clock.now()
+        is_lost = exchange.end is not _ANSWERED
+        if is_lost:
+            exchange.end = End.LOST if gate.opened else End.NOT_SENT
+        if self._knee is not None:
+            self._knee.in_flight.end(gate)
+        self._limiter.leave(exchange.lane, gate)
+        if gate.scope is not None:
+            gate.scope.end()
         self._in_flight.discard(gate)
         if self._closed and not self._in_flight:
             self._emptied.set()
-        if exchange.end is None:
-            exchange.end = End.LOST if gate.opened else End.NOT_SENT
+        if is_lost:
             gate.drop()  # last: it calls what is not ours
 
 

@@ -40,6 +40,8 @@ def line_of_write(spec: WriteSpec, intent: Intent) -> WireObject:
     arguments: dict[str, Any] = _plain(arguments_of(intent), "arguments", problems)
     if is_unique(spec.tag):
         arguments["tag"] = True  # each write of the line gets a tag of its own
+    if not spec.may_tag:
+        arguments["tag"] = False
     if problems:
         raise InvalidRequestError(problems, operation=spec.operation.name)
     line = {"operation": spec.operation.name, "arguments": arguments}

@@ -11,6 +11,10 @@ are made only if somebody asks for them. Each short cut returns what ``decide`` 
 
 A run can be cancelled at any point. Then its intent, if a byte may have left, stays in
 ``client.unsettled``, and the same ``Write``, awaited again, goes on with the same run.
+
+A signal handler, such as that of a time limit, may raise an exception between any two instructions. So a send
+is marked before it begins, and the mark counts as a lost attempt until the record of the attempt is in the
+history. What others wait for is done again if such an exception interrupts it.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 from msgspec.structs import replace
@@ -45,6 +49,7 @@ from invsvc_async.reconcile.history import (
 )
 from invsvc_async.transport.session import ClientOptions, ClientState, DecisionReport
 from invsvc_async.transport.transport import CLOSED, Exchange
+from invsvc_async.writes.late_modules import load_for
 from invsvc_async.writes.new_intent import (
     close_lines_of_leftovers,
     intent_of,
@@ -76,6 +81,14 @@ _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # cheaper than access thr
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 
+class _Leaving(NamedTuple):
+    """A send that may have begun at *since* (local s), while the history was *after*."""
+
+    send: Send
+    since: float
+    after: History
+
+
 class Driver(Generic[T]):
     """
     One run of one write, from its first send (or from where another run left it) to its outcome.
@@ -89,7 +102,8 @@ class Driver(Generic[T]):
     _begun = False
     _gathered: Known | None = None
     _users_before: tuple[str, ...] | None = None  # of its line, before it was sent
-    _leaving: tuple[Send, float] | None = None  # what is being sent now, and since when
+    _mark: _Leaving | None = None  # of the last send
+    _overtook: tuple[Intent, ...] = ()  # open writes to its thing that its send overtakes, as they were
     _call_ends: float | None = None  # loop time, if it began with a read
 
     def __init__(
@@ -128,43 +142,59 @@ class Driver(Generic[T]):
 
     async def _drive(self) -> None:
         session = self.session
-        writes, session.runs[self] = session.writes, asyncio.current_task()
         self.result.begin(session.clock.now())
         try:
-            if self._takes_up:
-                session.transport.check_loop()  # its reads would only fail, until the deadline
-            if writes.journal is not None and writes.leftovers is None:
-                await close_lines_of_leftovers(session, writes.journal)
-            known = writes.ended.get(self.intent.identity) if self._takes_up or self.history else None
-            thing = self.thing = thing_of(self.spec)
-            if thing.line is None and (self._takes_up or self.spec.reader is not None):
-                thing = self.thing = writes.thing(f"key {self.intent.identity}")  # all runs could send it
-            if not thing.enter():  # another write runs, or has closed the line
-                owner = self.intent.identity if self._takes_up or self.history else None
-                waits_since = session.clock.now()
-                try:
-                    await writes.turn(thing, owner, session.pause)
-                except BaseException:
-                    self._leave_untouched()
-                    raise
-                self.result.waited += session.clock.now() - waits_since
-            try:
-                if self._begun or self._begin is not None:
-                    first = self._start(known)
-                else:  # by far the most
-                    self._begun = True
-                    self._intent, _, first = new_start(self.spec, thing.line, self._intent)
-                if self.result.done is None:  # no other run has found the verdict
-                    await self._conclude(await self._loop(first))
-            except BaseException:
-                self._shelve()
-                raise
-            finally:
-                writes.leave(thing)
+            session.runs[self] = asyncio.current_task()
+            await self._take_turn()
         finally:
-            session.runs.pop(self, None)
-            if session.closed and not session.runs:
-                session.idle.set()
+            try:
+                self._end_turn()
+            except BaseException:
+                # A signal handler's: without the rest, the line or the close of the client would wait on.
+                self._end_turn()
+                raise
+
+    async def _take_turn(self) -> None:
+        """Wait for the turn in the line of the thing, and run until there is a verdict."""
+        session = self.session
+        writes = session.writes
+        if self._takes_up:
+            session.transport.check_loop()  # its reads would only fail, until the deadline
+        if writes.journal is not None and writes.leftovers is None:
+            await close_lines_of_leftovers(session, writes.journal)
+        known = writes.ended.get(self.intent.identity) if self._takes_up or self.history else None
+        thing = self.thing = thing_of(self.spec)
+        if thing.line is None and (self._takes_up or self.spec.reader is not None):
+            thing = self.thing = writes.thing(f"key {self.intent.identity}")  # all runs could send it
+        if not thing.enter(self):  # another write runs, or has closed the line
+            owner = self.intent.identity if self._takes_up or self.history else None
+            waits_since = session.clock.now()
+            try:
+                await writes.turn(thing, owner, session.pause, self)
+            except BaseException:
+                self._leave_untouched()
+                raise
+            self.result.waited += session.clock.now() - waits_since
+        try:
+            if self._begun or self._begin is not None:
+                first = self._start(known)
+            else:  # by far the most
+                self._begun = True
+                self._intent, _, first = new_start(self.spec, thing.line, self._intent)
+            if self.result.done is None:  # no other run has found the verdict
+                await self._conclude(await self._loop(first))
+        except BaseException:
+            self._shelve()
+            raise
+
+    def _end_turn(self) -> None:
+        """Let the next write to the thing run, and the client close. A second call does what is left."""
+        session, thing = self.session, self.__dict__.get("thing")
+        if thing is not None:
+            session.writes.leave(thing, self)
+        session.runs.pop(self, None)
+        if session.closed and not session.runs:
+            session.idle.set()
 
     def _leave_untouched(self) -> None:
         """Keep an intent that was taken up in ``client.unsettled``, because its run had no turn."""
@@ -185,9 +215,10 @@ class Driver(Generic[T]):
         """
         if not self._begun:
             self._begun = True
-            assert self._begin is not None  # `_drive` starts the others
+            assert self._begin is not None  # `_take_turn` starts the others
             start = self._begin(self._intent)
         else:
+            self._note_lost_send()
             writes, own = self.session.writes, self.intent.identity
             if (latest := writes.opened(own)) is None:
                 is_latest = not self._known().in_doubt and own not in writes.ended
@@ -276,8 +307,22 @@ class Driver(Generic[T]):
 
     def current_intent(self) -> Intent:
         """Return the intent with all sends so far, as another process needs it."""
-        send, at = self._leaving or (None, 0.0)
+        mark = self._under_way()
+        send, at = (None, 0.0) if mark is None else (mark.send, mark.since)
         return self.result.noted_in(stored(self._known(), livemode=self.session.livemode, send=send, at=at))
+
+    def _under_way(self) -> _Leaving | None:
+        """Return the mark of a send that may have begun, and of which there is no record yet."""
+        mark = self._mark
+        return mark if mark is not None and mark.after is self.history else None
+
+    def _note_lost_send(self) -> None:
+        """Record a send as lost whose end was not recorded: a signal handler raised just then."""
+        mark = self._under_way()
+        if mark is not None:
+            now = self.session.clock.now()
+            lost = Attempt(started=mark.since, ended=now, end=End.LOST, timeout=mark.send.attempt_timeout)
+            self.history = (*self.history, lost)
 
     # --- sending
 
@@ -288,6 +333,7 @@ class Driver(Generic[T]):
         if self._call_ends is not None and self._known().never_left:
             deadline = min(deadline, self._call_ends)
         try:
+            load_for(spec.request.operation)
             if session.credential.ready is None and spec.request.operation.credentials:
                 with session.until_closed():
                     await options.fetch_token(spec.request, deadline)
@@ -300,21 +346,36 @@ class Driver(Generic[T]):
             if self._users_before is None:
                 self._users_before = thing.users
             thing.users = (self.intent.identity if self._takes_up else "",)
-        overtaken = self.session.writes.overtake(thing, self.intent.identity) if thing.open else []
+        if thing.open:
+            self._overtook = tuple(session.writes.overtake(thing, self.intent.identity))
         try:
             if self.journal is not None:
                 await self._store_send(self.journal, send, started, exchange)
-            self._leaving = send, started
+            self._mark = _Leaving(send, started, self.history)
             await options.send(spec.request, exchange)
         finally:
-            self._leaving = None
-            if exchange.end is not None:
-                attempt = self.result.attempt(exchange, send, thing.line, lambda: self.intent.identity)
-                self.history = (*self.history, attempt)
-            if overtaken and exchange.end in (None, End.NOT_SENT) and not self._known().sends:
-                self.session.writes.revise(*overtaken)  # as they were: no byte of this write left
+            self._record(exchange, send)
         if exchange.status == 401:
             await self._renew_token(exchange, send)
+
+    def _record(self, exchange: Exchange, send: Send) -> None:
+        """Add how an attempt ended to the history."""
+        if exchange.end is not None:
+            attempt = self.result.attempt(exchange, send, self.thing.line, lambda: self.intent.identity)
+            self.history = (*self.history, attempt)
+        elif not exchange.was_begun:
+            self._mark = None
+        self._leave_others_standing()
+
+    def _leave_others_standing(self) -> None:
+        """Keep the writes that a send would have overtaken as they were, if no byte of it left."""
+        if not self._overtook or self._under_way() is not None:
+            return
+        known = self._known()
+        has_left = known.sends or any(attempt.end is not End.NOT_SENT for attempt in known.attempts)
+        if not has_left:
+            self.session.writes.revise(*self._overtook)
+            self._overtook = ()
 
     async def _store_send(
         self, journal: WriteJournal, send: Send, started: float, exchange: Exchange
@@ -451,6 +512,8 @@ class Driver(Generic[T]):
 
     def _shelve(self) -> None:
         """Keep the intent if a byte of it may have been sent."""
+        self._note_lost_send()
+        self._leave_others_standing()
         intent, sent = self.current_intent(), bool(self._known().sends)
         self._note_end()
         if sent:

@@ -150,7 +150,8 @@ class Thing(Struct, eq=False):
     """
 
     line: str | None = None
-    held: bool = False  # a write runs, or was handed the line
+    # The run that has the line, or the waiter that it was handed to; None: nobody. Any: of the caller
+    held: Any = None
     waiters: deque[asyncio.Future[None]] | None = None
     closed_until: dict[str, float] | None = None  # local s, by the write that closed it
     # The write that was sent last, and after it those that did nothing. "" is one that no other run can send.
@@ -159,12 +160,20 @@ class Thing(Struct, eq=False):
     ids: UrlIds | None = None
     open: dict[str, None] | None = None  # by identity, oldest first
 
-    def enter(self) -> bool:
-        """Begin unless another write runs, waits or has closed the line. Return whether it has begun."""
+    def enter(self, run: object = True) -> bool:  # noqa: FBT002 - any token will do
+        """Begin *run* unless another write runs, waits or has closed the line. Return whether it did."""
         if self.held or self.closed_until:
             return False
-        self.held = True
+        self.held = run
         return True
+
+    def heir(self) -> asyncio.Future[None] | None:
+        """Return the one that has waited longest, and still does."""
+        while self.waiters:
+            if not self.waiters[0].done():
+                return self.waiters[0]
+            self.waiters.popleft()
+        return None
 
     def opens_at(self, owner: str | None) -> float:
         """Return when it opens for *owner*, who ignores what it closed itself (local s)."""
@@ -261,49 +270,59 @@ class WriteRegister(Struct, eq=False):
 
     # --- the queue
 
-    async def turn(self, thing: Thing, owner: str | None, pause: Callable[[float], Awaitable[bool]]) -> None:
+    async def turn(
+        self,
+        thing: Thing,
+        owner: str | None,
+        pause: Callable[[float], Awaitable[bool]],
+        run: object = True,  # noqa: FBT002 - as of `Thing.enter`
+    ) -> None:
         """
-        Wait until *thing* is free and open, and begin.
+        Wait until *thing* is free and open, and begin *run*.
 
         *owner* does not wait for what it closed itself. *pause* waits for some seconds, and returns
         ``False`` if the client was closed meanwhile.
         """
         if thing.held:
             waiter = asyncio.get_running_loop().create_future()
-            if thing.waiters is None:
-                thing.waiters = deque()
-            thing.waiters.append(waiter)
             try:
+                if thing.waiters is None:
+                    thing.waiters = deque()
+                thing.waiters.append(waiter)
                 await waiter
             except BaseException:
-                if waiter.done() and not waiter.cancelled():  # it was handed over: pass it on
-                    self.leave(thing)
-                elif waiter in thing.waiters:
+                waiter.cancel()
+                self.leave(thing, waiter)  # if it was handed over: pass it on
+                if thing.waiters and waiter in thing.waiters:
                     thing.waiters.remove(waiter)
                 raise
-        thing.held = True
+        thing.held = run
         try:
             while thing.closed_until:
                 left = thing.opens_at(owner) - self.clock.now()
                 if left <= 0 or not await pause(left):
                     break
         except BaseException:
-            self.leave(thing)
+            self.leave(thing, run)
             raise
 
-    def leave(self, thing: Thing) -> None:
-        """End the turn of a write. The next is the one that has waited longest."""
-        while thing.waiters:
-            waiter = thing.waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-        thing.held = False
+    def leave(self, thing: Thing, run: object = True) -> None:  # noqa: FBT002 - as of `Thing.enter`
+        """
+        End the turn of *run*. The next is the one that has waited longest.
+
+        A second call does what the first one did not, because a signal handler raised in it.
+        """
+        if thing.held is run:
+            thing.held = thing.heir()
+        if isinstance(thing.held, asyncio.Future) and not thing.held.done():
+            thing.held.set_result(None)
+        if thing.held:
+            return
         if thing.closed_until and thing.opens_at(None) <= self.clock.now():
             thing.closed_until = None
         if thing.last is not None or thing.ids is not None or thing.line is None:
             return
-        if not (thing.users or thing.open or thing.closed_until):
+        if not (thing.users or thing.open or thing.closed_until) and self._things.get(thing.line) is thing:
             del self._things[thing.line]
             self._bytes -= OWN_BYTES
 

@@ -22,6 +22,7 @@ from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Attempt, Done, End, ErrorFacts, Reading, Secret, Send, Verdict
 from invsvc_async.reconcile.json_form import error_of
 from invsvc_async.reconcile.outcome import AnyOutcome, Outcome, OutcomeBase
+from invsvc_async.transport import session as sessions
 from invsvc_async.transport.session import Request, stamp_of
 from invsvc_async.writes.register import milliseconds
 
@@ -239,19 +240,40 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         """Return *intent*, with the note that nobody has the secret of its last answer, if that is so."""
         if self.done is not None or self.had == "delivered" or getattr(self.value, "secret", None) is None:
             return intent
-        *before, last = intent.sent
-        if last.end is None:
+        if not intent.sent or intent.sent[-1].end is None:
             return intent
+        *before, last = intent.sent
+        assert last.end is not None
         last = attrs.evolve(last, end=attrs.evolve(last.end, secret_lost=True))
         return attrs.evolve(intent, sent=(*before, last))
 
     async def pass_secret_on(self, done: Done, key: str) -> None:
-        """Pass the secret of a new webhook on to the hook, if there is one."""
-        hook, made = self.spec.options.on_secret, self.value
+        """
+        Pass the secret of a new webhook on to the hook, if there is one.
+
+        A hook that is still under way some time after the client was closed is cancelled. Then the secret is
+        lost, unless whoever awaits the write gets it.
+        """
+        options, made = self.spec.options, self.value
+        hook = options.on_secret
         if hook is None or done.verdict is not _APPLIED or getattr(made, "secret", None) is None:
             return
-        await hand_over(hook, key, made)
-        self.had = "delivered"
+        waiting = options.session.until_hooks_end()
+        try:
+            with waiting:
+                await hand_over(hook, key, made)
+        except TimeoutError:
+            if not waiting.has_expired:
+                raise
+            self.had = "returned" if options.gives_values else "lost"
+            who = "only who awaits the write has it" if options.gives_values else "it is lost"
+            log.error(
+                "%s %s: on_secret did not end within %g s after the client was closed, and was cancelled. It "
+                "may not have kept the secret of the webhook %s: %s.",
+                self.spec.operation.name, key, sessions.TO_KEEP_SECRETS, getattr(made, "id", ""), who,
+            )  # fmt: skip
+        else:
+            self.had = "delivered"
 
 
 async def hand_over(hook: Callable[..., Awaitable[None] | None], *given: object) -> None:

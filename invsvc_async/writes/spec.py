@@ -21,7 +21,8 @@ class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # made fo
     What one write asks for, and how it is settled. A run of it is a ``Driver``.
 
     ``key`` is the user's own; ``match`` is what must be equal in another write under it. ``baseline`` is the
-    last state of the thing that the user has seen. ``resumes`` is the intent that is settled before
+    last state of the thing that the user has seen. ``may_tag`` is whether a create without a tag may get one:
+    not if the user wants the description as it is. ``resumes`` is the intent that is settled before
     anything is sent.
     """
 
@@ -32,6 +33,7 @@ class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # made fo
     key: str | None = None
     match: Literal["all", "operation"] = "all"
     tag: str | None = None
+    may_tag: bool = True
     baseline: Model | Wire = None
     reader: AnyReader | None = None
     resumes: Intent | None = None
@@ -50,3 +52,8 @@ class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # made fo
     def creates_webhook(self) -> bool:
         """Whether it creates a webhook, which is found again in a list, without its secret."""
         return self.kind.has_secret
+
+    @property
+    def lacks_tag(self) -> bool:
+        """Whether it creates a webhook, has no tag, and may get one."""
+        return self.creates_webhook and self.tag is None and self.may_tag

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import attrs
 from msgspec.structs import replace
 
+from invsvc_async.concurrency.uncopied import Uncopied
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.models.common import UNSET, Unset
 from invsvc_async.reconcile.enums import Verdict
@@ -32,7 +33,9 @@ T_co = TypeVar("T_co", covariant=True)
 _APPLIED = Verdict.APPLIED  # on 3.11, access through the class takes as long as a call
 
 
-class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its event loop is the loop's
+class Write(
+    Uncopied, Coroutine[Any, Any, T_co]
+):  # Any: what a coroutine yields to its event loop is the loop's
     """
     A write that is sent when it is first awaited, and only then.
 
@@ -45,6 +48,11 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     writes that wait for the same resource come before it. A write that is dropped without being awaited,
     closed or handed to a batch warns.
     """
+
+    _why_uncopied = (
+        "Both would be sent. Call the method again for another write. For another process, use to_line(), "
+        "and client.write_from(line) there."
+    )
 
     __slots__ = (
         "_driver",
@@ -64,7 +72,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             problem = "reader: must be an async callable that takes (client, intent)"
             raise InvalidRequestError(problem, operation=spec.operation.name)
         self._spent = False  # awaited, closed or handed on
-        if spec.tag is None and spec.policy.tag_creates and spec.creates_webhook and spec.resumes is None:
+        if spec.lacks_tag and spec.policy.tag_creates and spec.resumes is None:
             spec = replace(spec, tag=new_tag())
         self._spec = spec
         self._keep_lost = on_lost_secret == "keep"
@@ -147,13 +155,24 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
                         self._driver = driver
                 await driver.drive()
             finally:
-                self._running = False
-                while self._waiting:
-                    if not (waiter := self._waiting.pop(0)).done():
-                        waiter.set_result(None)
+                try:
+                    self._wake()
+                except BaseException:  # a signal handler's: the others would wait for ever
+                    self._wake()
+                    raise
         if driver.journal is not None:  # in the next round of the loop, the awaiter has the verdict
             asyncio.get_running_loop().call_soon(driver.journal.heard, driver.intent.identity)
         return driver
+
+    def _wake(self) -> None:
+        """End a run, and let the tasks go on that wait for it."""
+        self._running = False
+        while self._waiting:
+            waiter = self._waiting[0]
+            if not waiter.done():
+                waiter.set_result(None)
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
 
     def with_policy(  # noqa: PLR0913 - each is a setting of its own
         self,
@@ -199,6 +218,9 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         In a journal (``Client(journal=…)``), a batch or an outbox, the write under a key happens once,
         however often and in whichever process it is run. Awaiting it without a journal raises
         ``ConfigurationError``.
+
+        A create of a webhook gets a tag at the end of its description, unless it has ``tag=False``: by the
+        tag, any process finds the webhook again.
 
         With ``match="operation"``, awaiting a write with another body under the key returns the outcome of
         the first one, instead of raising ``KeyConflictError``: for bodies that contain a time, for example.

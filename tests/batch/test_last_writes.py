@@ -13,6 +13,7 @@ import pytest
 
 from invsvc_async import ConfigurationError, TokenProvider, Verdict
 from invsvc_async.batch import Batch
+from invsvc_async.client import options_of
 from invsvc_async.durable.last_writes import MOST_LARGE, Left, last_writes, learn, left_by
 from invsvc_async.errors import JournalError
 from invsvc_async.writes.register import WriteRegister
@@ -169,7 +170,7 @@ BLIND = ("503", "503", "503")  # the reads before the write tell nothing
 
 @pytest.mark.parametrize("taken_in", [False, True], ids=["new", "taken in by a run that ended"])
 async def test_baseline_after_a_restart(service, journal, taken_in):
-    """An update in doubt is compared with what the one before it left, in another process."""
+    """An update in doubt is compared with what the one before it left, in another process that knows the service's clock."""
     hook = service.seed_webhook(description="before")
     async with opened(service, journal) as (client, batch):
         await all_of(batch, describes(client, hook.id, "k1"))
@@ -178,8 +179,8 @@ async def test_baseline_after_a_restart(service, journal, taken_in):
             await all_of(batch, describes(client, hook.id, "k2"))
             await batch.retry(verdict=Verdict.REFUSED)
     service.script("webhooks.update", "reset")
-    service.script("webhooks.get", *BLIND)
     async with opened(service, journal) as (client, batch):
+        await client.webhooks.list()  # shows the clock
         [second] = await all_of(batch, () if taken_in else describes(client, hook.id, "k2"))
     assert (second.verdict, second.resends) == (Verdict.APPLIED, 1)
     assert done_by(service, "webhooks.update") == ["k1", "k2"]
@@ -303,12 +304,12 @@ def test_state_with_a_number_that_no_parser_accepts(client):
     left = left_by(thing, outcome_of(client, client.journeys.update("jrn_1", name="x")), own)
     writes = client._view.session.writes
 
-    learn(writes, [Left(thing, state=left.state, stamp=5)])
+    learn(options_of(client), [Left(thing, state=left.state, stamp=5)])
 
     assert b"999" in left.state.encode()
     assert writes.last_state(None, thing).state == {"id": "jrn_1", "name": "x", "last_updated": 5}
     with pytest.raises(JournalError):
-        learn(writes, [Left(thing, state=left.state[:-5], stamp=6)])
+        learn(options_of(client), [Left(thing, state=left.state[:-5], stamp=6)])
 
 
 @pytest.mark.parametrize("shown", [b"", b"[]", b'{"id":"\\xff"}'])

@@ -191,3 +191,19 @@ async def test_failed_writes_of_another_version(service, place, invsvc, tmp_path
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     assert (code, [json.loads(line)["key"] for line in lines]) == (0, ["later"])
     assert "older: its arguments cannot be read by this version" in err
+
+
+@pytest.mark.parametrize("place", ["PostgreSQL"], indirect=True)
+async def test_prune_on_a_machine_that_is_ahead(service, place, invsvc, monkeypatch):
+    """Ages are by the clock of the database."""
+    async with client_of(service) as client, Outbox.open(place, client) as outbox:
+        await enqueued(outbox, client, service, "young")
+        async with outbox.dispatching():
+            await verdict_of(outbox, "young")
+        with monkeypatch.context() as patched:
+            ahead = time.time() + 100 * 86_400
+            patched.setattr(time, "time", lambda: ahead)
+            code, out, _ = await invsvc("prune", place, "--days", "30", "--unacknowledged")
+        assert code == 0
+        assert "0 writes pruned" in out
+        assert (await outbox.get("young")).applied

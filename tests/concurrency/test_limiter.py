@@ -19,10 +19,10 @@ from invsvc_async.transport.exchange import Exchange
 pytestmark = pytest.mark.one_python
 
 
-async def turn(limiter, lane="call"):
+async def turn(limiter, lane="call", request=None):
     """Start a request, as the transport does."""
-    if not limiter.enter(lane):
-        await limiter.wait(lane)
+    if not limiter.enter(lane, request):
+        await limiter.wait(lane, request)
 
 
 async def settled():
@@ -178,15 +178,17 @@ async def test_any_order_of_events():
     dice, limiter, running = random.Random(7), Limiter(5), set()
 
     async def caller(lane):
-        await turn(limiter, lane)
+        me = object()
+        await turn(limiter, lane, me)
         try:
-            running.add(me := object())
+            running.add(me)
             assert len(running) <= 12
             for _ in range(dice.randrange(4)):
                 await asyncio.sleep(0)
         finally:
             running.discard(me)
-            limiter.leave(lane)
+            limiter.leave(lane, me)
+            limiter.leave(lane, me)  # as after a signal handler's exception: it changes nothing
 
     tasks = []
     for _ in range(4000):

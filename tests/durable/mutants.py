@@ -36,9 +36,10 @@ OTHERS = [
     "tests/events/receiving/test_refusal_by_head.py", "tests/events/stores/test_standing.py",
     "tests/outbox/test_unfit_among_others.py", "tests/test_tracing_values.py",
 ]  # fmt: skip
+KEYS = ("key_claims", "keys", "queued_keys", "key_clocks", "key_tags", "key_teams")
 TESTS = {  # by the list of mutants: workers, and what they run
     "stores": (("0", ["--hypothesis-profile=mutants", *STORIES]), ("4", ["tests/outbox"])),
-    "keys": (("0", ["tests/durable/test_key_claims.py", "tests/durable/test_keys.py"]),),
+    "keys": (("0", [f"tests/durable/test_{name}.py" for name in KEYS]),),
     "resolve": (("0", [f"tests/{name}/test_resolve.py" for name in ("durable", "batch", "outbox")]),),
     "others": (("0", OTHERS),),
 }

@@ -61,10 +61,12 @@ async def fill(store, *keys, thing="thing"):
     return await store.entries("e.key {any 1 text} ORDER BY e.place", [*keys])
 
 
-async def end(lane, entry, verdict="refused", done_at=1000):
-    """Store the verdict of *entry*, as if it had come at *done_at* (epoch ms)."""
-    entry.state, entry.verdict, entry.outcome, entry.done_at = State.DONE, verdict, "{}", done_at
+async def end(lane, entry, verdict="refused", done_at=None):
+    """Store the verdict of *entry*, as if it had come at *done_at* (epoch ms), if that is given."""
+    entry.state, entry.verdict, entry.outcome, entry.done_at = State.DONE, verdict, "{}", done_at or 1000
     await lane.put(entry)
+    if done_at is None:
+        return
     text = "UPDATE {s}entries SET done_at = {arg 1 bigint} WHERE seq = $2 AND done_at IS NOT NULL"
     await lane.leases.store.rows(text, done_at, entry.seq)
 

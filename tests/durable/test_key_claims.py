@@ -13,6 +13,7 @@ from invsvc_async.durable import journal, key_claims
 from invsvc_async.durable.entries import JournalEntries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.key_claims import ENDED, FREED, KeyTakenError
+from invsvc_async.durable.key_order import Turn
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.restored import mark_restored
 from tests.batch.conftest import client_of
@@ -246,6 +247,7 @@ class Claimant:
 
     def __init__(self, client, name):
         self.client, self.name, self.seq, self.is_next = client, name, 0, True
+        self.passed = []
 
     async def claim(self):
         """Claim the key as of a write that is being sent; return whether it is next, and what is stored."""
@@ -257,13 +259,23 @@ class Claimant:
 
     def entry(self, state, **done):
         return Entry(
-            seq=self.seq, key=self.name, state=state, thing=self.thing, digest="{}", intent="{}",
-            operation="journeys.update", **done,
+            seq=self.seq, place=self.seq, key=self.name, state=state, thing=self.thing, digest="{}",
+            intent="{}", operation="journeys.update", **done,
         )  # fmt: skip
+
+    async def begin(self, *, creates=False):
+        """Try to begin its send; return what came of it."""
+        self.creates = creates
+        return await journal_of(self.client).keys.claims.begin(self, self.entry(State.SENDING))
+
+    async def move(self, lane):
+        """Move its entry to another lane."""
+        text = "UPDATE {s}entries SET lane = $2 WHERE seq = $1"
+        await rows_of(self.client, text, self.seq, lane)
 
     async def end(self, verdict):
         """Store its verdict, and what it left."""
-        left = Left(self.thing, None, "{}", 1) if verdict != "refused" else None
+        left = Left(self.thing, None, "{}", 1) if verdict in ("applied", "unknown") else None
         await self.lane.put(self.entry(State.DONE, verdict=verdict, outcome="{}", done_at=1), left)
 
 
@@ -344,6 +356,95 @@ async def test_write_is_not_next_where_keys_may_be_missing(service, shared, thin
         await journal_of(first.client)._store.run(mark_restored)
         second.thing = thing
         assert not await second.claim()
+
+
+async def test_turn_of_a_write_beside_an_earlier_one(service, address):
+    """It waits while a living process has that one, or it may have been sent and was not passed over."""
+    async with order(service, address) as claimant:
+        first, second = claimant("a"), claimant("b")
+        assert await first.claim()
+        assert not await second.claim()
+        assert await second.begin() is Turn.WAITS
+        await first.move(FREED)
+        assert await second.begin() is Turn.WAITS  # it may have been sent
+        second.passed = [first.seq]
+        assert await second.begin() is Turn.BEGUN
+        assert await second.begin() is Turn.BEGUN  # a try whose reply was lost
+
+
+async def test_turn_of_a_write_beside_an_earlier_one_that_waits(service, address):
+    """It is passed over if nobody living has it."""
+    async with order(service, address) as claimant:
+        first, second, third = (claimant(name) for name in "abc")
+        assert await first.claim()
+        assert not await second.claim()
+        assert not await third.claim()
+        await first.end("applied")
+        assert await third.begin() is Turn.WAITS
+        await second.move(ENDED)
+        assert await third.begin() is Turn.BEGUN
+
+
+@pytest.mark.parametrize(
+    ("later", "turn"),
+    [
+        ("waits", "BEGUN"), ("waits, and nobody has it", "BEGUN"), ("is sent", "OVERTAKEN"),
+        ("is sent, and nobody has it", "OVERTAKEN"), ("applied", "OVERTAKEN"), ("unknown", "OVERTAKEN"),
+        ("refused", "BEGUN"), ("not applied", "BEGUN"),
+    ],
+)  # fmt: skip
+async def test_turn_of_a_write_beside_a_later_one(service, address, later, turn):
+    """Only one that was sent overtakes it: not one that waits too, and none without an effect."""
+    async with order(service, address) as claimant:
+        first, second, third = (claimant(name) for name in "abc")
+        assert await first.claim()
+        assert not await second.claim()
+        assert not await third.claim()
+        await first.end("applied")
+        await second.move(FREED)
+        if not later.startswith("waits"):
+            assert await third.begin() is Turn.BEGUN
+        if later.endswith("nobody has it"):
+            await third.move(FREED)
+        if later in ("applied", "unknown", "refused", "not applied"):
+            await third.end(later)
+        await second.move(second.lane.number)
+        assert await second.begin() is Turn[turn]
+
+
+@pytest.mark.parametrize("what", ["entry", "lane"])
+async def test_turn_of_a_write_that_another_process_has(service, shared, what):
+    """Nothing is stored for it, and the lane is looked at again."""
+    async with order(service, shared) as claimant:
+        first, second = claimant("a"), claimant("b")
+        assert await first.claim()
+        assert not await second.claim()
+        await first.end("applied")
+        if what == "entry":
+            await second.move(FREED)
+        else:
+            await owner(second.client, "thief.1", second.lane.number)
+        with pytest.raises(LostLaneError):
+            await second.begin()
+        assert second.lane.doubtful
+        [entry] = await journal_of(second.client)._store.entries("e.seq = $1", second.seq)
+        assert entry.state is State.TO_DO
+
+
+async def test_turn_of_a_create_beside_a_later_one(service, address):
+    """None overtakes it, but one that is sent may be mistaken for it."""
+    async with order(service, address) as claimant:
+        first, second, third = (claimant(name) for name in "abc")
+        assert await first.claim()
+        assert not await second.claim()
+        assert not await third.claim()
+        await first.end("refused")
+        await second.move(FREED)
+        assert await third.begin(creates=True) is Turn.BEGUN
+        await second.move(second.lane.number)
+        assert await second.begin(creates=True) is Turn.WAITS
+        await third.end("applied")
+        assert await second.begin(creates=True) is Turn.BEGUN
 
 
 async def test_key_that_another_process_claims_at_the_same_moment(service, shared):

@@ -426,7 +426,7 @@ async def test_resume_while_another_process_does_the_write_anew(service, shared,
         await service.arrived("webhooks.create")
         keys, waiting = (each._view.session.writes.journal.keys for each in (one, other))
         [name] = keys._turns
-        intent = await keys._intent((await keys.claims.look(name)).entry)
+        intent = await keys.intent_in((await keys.claims.look(name)).entry)
 
         async def until_done_anew(_found):
             waits.set()

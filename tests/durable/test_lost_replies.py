@@ -82,7 +82,7 @@ async def test_changes_of_entries(store, client):
     await store.rows("DELETE FROM {s}counts")
     await store.rows("INSERT INTO {s}counts (part, state, verdict, flags, many) VALUES (0, 0, '', 0, 4)")
     for entry in (refused, other, done):
-        await end(lane, entry, "applied" if entry is done else "refused")
+        await end(lane, entry, "applied" if entry is done else "refused", 1000)
     again, dropped, gone = set(), set(), set()
     await twice(store, lambda: reopen(["refused"], NOT_APPLIED, again))
     await twice(store, lambda: reopen(["other"], NOT_APPLIED, again, newest=True))

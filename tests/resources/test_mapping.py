@@ -371,9 +371,7 @@ async def test_unlisted_read_that_leaves_its_bounds(recorder, method, path):
     assert recorder.arrived == []
 
 
-@pytest.mark.parametrize(
-    "given", [{"tag": 5}, {"tag": ""}, {"tag": "a\n"}, {"tag": None}, {"on_lost_secret": "ignore"}]
-)
+@pytest.mark.parametrize("given", [{"tag": 5}, {"tag": ""}, {"tag": "a\n"}, {"on_lost_secret": "ignore"}])
 async def test_create_with_a_tag_that_is_none(recorder, given):
     """A tag is a flag or a printable text, and a lost secret is raised or kept."""
     async with Client(recorder.base_url, ApiKey("eyJ.key")) as client:

@@ -209,12 +209,12 @@ USES = {
 
 @pytest.mark.parametrize("use", USES)
 async def test_second_owner_is_told_who_has_the_file(service, tmp_path, use):
-    """It is refused in words that name the process, also under the name of a link; and has the file after the first."""
+    """It is refused in words that say that it is this process, also under the name of a link; and has the file after the first."""
     path, link = tmp_path / "app.db", tmp_path / "link.db"
     link.symlink_to(path)
     async with USES[use](service, path):
         for name in (path,) if use == "outbox" else (path, link):  # which has a journal beside its own file
-            with pytest.raises(JournalError, match=f"in use by process {os.getpid()} on "):
+            with pytest.raises(JournalError, match=rf"in use by this process itself \({os.getpid()}\)"):
                 async with USES[use](service, name):
                     pass
     async with USES[use](service, path):

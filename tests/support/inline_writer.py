@@ -45,7 +45,7 @@ class InlineWriter(Writer):
             connection.close()
 
     def _hand_over(self) -> None:
-        if self._waiting and self._ended is None:
+        if self._waiting and not self._under_way and self._ended is None:
             self._under_way, self._waiting = self._waiting, []
             self._loop.call_later(self.delay(), self._land)
 

@@ -13,6 +13,7 @@ rules of writes. Judged is what each process was told, and the ledger of the ser
 13 Each run that lives gets a verdict; after a cancellation of another one at once.
 14 A key has one final verdict.
 15 Nothing is sent under a key after a final verdict was told.
+17 What waited when its process ended is sent once it is run again with all others.
 22 Reasons are true, too.
 0  Nothing fails, and nothing is stuck.
 """
@@ -22,6 +23,7 @@ from __future__ import annotations
 import asyncio
 from contextvars import Context
 from functools import cache, partial
+from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -63,6 +65,7 @@ class KeyStage(BatchStage):
     """Where one scene of keys is played, by one schedule."""
 
     cancelled: dict[str, float] = attrs.field(factory=dict)  # which process's run was cancelled, and when
+    all_are_sent: bool = False  # in the end, whatever happens
 
     def open_journal(self) -> KeyJournal:
         self.by_journal = True
@@ -104,6 +107,26 @@ class KeyStage(BatchStage):
 
         self.start(f"{process.name}/run", life())
 
+    def run_queue(self, process: Process, *asked: tuple[str, str]) -> None:
+        """Start *process*, which runs writes (kind, key) at the same time. It outlives a cancellation."""
+
+        async def one(kind: str, key: str) -> None:
+            begun = self.loop.now
+            write = KINDS[kind](process.member, key).keyed(key)
+            process.made.append(write)
+            outcome = await write.outcome()
+            self.heard.append(Told(key, "keyed", process.name, begun, self.loop.now, outcome))
+
+        async def life() -> None:
+            try:
+                await asyncio.gather(*(one(kind, key) for kind, key in asked))
+            except asyncio.CancelledError:
+                await asyncio.sleep(FROZEN)
+            await process.member.client.aclose()
+            process.is_over = True
+
+        self.start(f"{process.name}/run", life())
+
     def offer_cancel(self, process: Process) -> None:
         """Allow one cancellation of what *process* awaits, at a moment that the schedule chooses."""
 
@@ -120,15 +143,8 @@ class KeyStage(BatchStage):
         return {key_in(key): (state, verdict) for key, state, verdict, _ in rows}
 
     def broken(self) -> list[str]:
-        return [
-            *self.wrong,
-            *ended(self),
-            *in_order(self),
-            *self._told(),
-            *self._waited(),
-            *self._effects(),
-            *reasoned(self),
-        ]
+        judged = self._told(), self._waited(), self._effects(), self._lost(), reasoned(self)
+        return [*self.wrong, *ended(self), *in_order(self), *chain.from_iterable(judged)]
 
     def _told(self) -> Iterator[str]:
         final: dict[str, tuple[Verdict, float]] = {}
@@ -153,6 +169,15 @@ class KeyStage(BatchStage):
             for told in self.heard:
                 if told.begun < since + FROZEN / 2 < told.at:
                     yield f"13: {told.client} had to wait until {name} was gone, where it was cancelled"
+
+    def _lost(self) -> Iterator[str]:
+        """Yield what waited, and was never sent."""
+        if not self.all_are_sent:
+            return
+        sent = {each.writer for each in self.service.sends}
+        for writer in self.ranks:
+            if writer not in sent:
+                yield f"17: {writer} waited, and was never sent"
 
     def _effects(self) -> Iterator[str]:
         for writer in self.ranks:
@@ -233,7 +258,39 @@ def in_turn(one: tuple[str, str], two: tuple[str, str], *, dies: bool = False, r
     return scene
 
 
-A, B, D, F = ("rename", "A"), ("rename", "B"), ("change", "D"), ("create", "F")
+def queued(*asked: tuple[str, str], again: str, ends: str, both: bool = False) -> Play:
+    """
+    Return a scene where a process with a queue of writes to one thing *ends*, and the next one runs them *again*.
+
+    It is killed or cancelled at any moment.  *again* is the order in which the next one starts them, all at once.
+    If *both*, a third one does the same at the same time.
+    """
+
+    async def scene(stage: KeyStage) -> None:
+        seed(stage)
+        stage.rank(*keys_of(asked))
+        stage.all_are_sent = True
+        first = stage.process("p1")
+        stage.run_queue(first, *asked)
+        if ends == "killed":
+            stage.offer_kill(first)
+        else:
+            stage.offer_cancel(first)
+        by_key = {key: (kind, key) for kind, key in asked}
+        for name in ("p2", "p3") if both else ("p2",):
+            chosen = again if name == "p2" else again[::-1]
+            run = partial(_run_again, stage, name, [by_key[key] for key in chosen])
+            stage.loop.call_later(FROZEN / 2, run, context=Context())
+
+    return scene
+
+
+def _run_again(stage: KeyStage, name: str, asked: list[tuple[str, str]]) -> None:
+    stage.run_queue(stage.process(name), *asked)
+
+
+A, B, C = ("rename", "A"), ("rename", "B"), ("rename", "C")
+D, E, F = ("change", "D"), ("change", "E"), ("create", "F")
 LEFT = ("ok", "lost", "late")
 KEY_SCENES: tuple[Scene, ...] = (
     Scene(name="keys: two runs", play=raced(A), fates={"A": ("ok", "lost", "landed", "late", "500 late", "refused")}),
@@ -249,4 +306,10 @@ KEY_SCENES: tuple[Scene, ...] = (
     Scene(name="keys: in turn", play=in_turn(A, B, dies=True), fates={"A": LEFT, "B": ("ok", "late")}),
     Scene(name="keys: in turn, at once", play=in_turn(A, B, dies=True, reads="p1 p2"),
           fates={"A": LEFT, "B": ("ok", "late")}),
+    Scene(name="keys: queued, killed", play=queued(A, B, C, again="ABC", ends="killed"), fates={"A": LEFT}),
+    Scene(name="keys: queued, killed, reversed", play=queued(A, B, C, again="CBA", ends="killed"),
+          fates={"A": LEFT, "B": ("ok", "lost")}),
+    Scene(name="keys: queued, cancelled", play=queued(A, B, C, again="CAB", ends="cancelled"), fates={"A": LEFT}),
+    Scene(name="keys: queued, a webhook", play=queued(D, E, again="ED", ends="killed"), fates={"D": LEFT}),
+    Scene(name="keys: queued, two go on", play=queued(A, B, again="BA", ends="killed", both=True), fates={"A": LEFT}),
 )  # fmt: skip

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["play"]
 
 BATCH = "invsvc_async.batch"
-MODULES = (
-    f"{BATCH}.earlier", f"{BATCH}.intake", f"{BATCH}.item", f"{BATCH}.restored", "invsvc_async.durable.last_writes",
-    "invsvc_async.durable.keys", "invsvc_async.durable.key_claims",
-)  # fmt: skip
+MODULES = (f"{BATCH}.item", "invsvc_async.durable.key_claims")
 
 
 @contextmanager

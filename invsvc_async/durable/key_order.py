@@ -1,0 +1,155 @@
+"""
+The order of the writes to one thing under keys: who comes before whom, and who is overtaken.
+
+The places of a thing's writes are the order in which their keys were claimed first.  A write is overtaken
+once a later one was sent: that is done with an effect, or UNKNOWN, or about to be sent.  What only waits
+overtakes nothing, so a queue whose process has ended is sent by the next one that runs it.
+
+That a write may begin is decided in one transaction, under the lock of its thing, which also notes that it
+is about to be sent.  So of an earlier and a later one that look at the same moment, one sees the other.
+What a run waits for before that is in ``key_queue``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from invsvc_async.durable.entry import SENT, SET_SENT, LostLaneError, State, columns_of
+from invsvc_async.durable.leases import dead
+from invsvc_async.durable.scripts import COMMONS
+from invsvc_async.reconcile.enums import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.leases import Lane
+    from invsvc_async.durable.store import Store
+    from invsvc_async.storage.dialect import Script
+
+
+# Of the writes to the thing $1 after the place $2, whether one was sent. One that is not done counts only
+# while it is stored as being sent.
+_IS_OVERTAKEN: Final = f"""
+EXISTS (SELECT 1 FROM {{s}}states WHERE thing = $1 AND place > $2) OR EXISTS (
+    SELECT 1 FROM {{s}}entries WHERE thing = $1 AND place > $2 AND done_at IS NULL
+        AND state = {State.SENDING:d}
+)
+"""
+_OVERTAKEN: Final = f"SELECT {_IS_OVERTAKEN}"
+UNKNOWN: Final = f"""
+SELECT seq, done_at FROM {{s}}entries WHERE thing = $1 AND verdict = '{Verdict.UNKNOWN}' AND seq <> $2
+"""
+# The first of the earlier writes that are not done, after the place $3; and what is known of the thing.
+# One that creates ($5 is 1) replaces nothing: it waits also for a later one that may have been sent.
+_AHEAD: Final = f"""
+SELECT earlier.key, earlier.place, {_IS_OVERTAKEN}, EXISTS (SELECT 1 FROM {{s}}entries AS e WHERE
+    e.thing = $1 AND e.verdict = '{Verdict.UNKNOWN}' AND e.seq <> $4), s.place, s.team, s.state, s.stamp
+FROM (SELECT {{arg 1 text}} AS thing) AS given LEFT JOIN {{s}}states AS s USING (thing) LEFT JOIN (
+    SELECT key, place FROM {{s}}entries WHERE thing = $1 AND done_at IS NULL AND place > $3 AND (
+        place < $2 OR {{arg 5 smallint}} = 1 AND state = {State.SENDING:d} AND seq <> $4
+    ) ORDER BY place LIMIT 1
+) AS earlier ON true
+"""
+# Whether an earlier write has to be waited for: a living process has it, or it may have been sent, and is
+# none of those that were passed over.
+_HAS_TO_WAIT: Final = f"""
+SELECT EXISTS (
+    SELECT 1 FROM {{s}}entries AS e LEFT JOIN {{s}}lanes AS l ON l.id = e.lane
+    WHERE e.thing = {{arg 2 text}} AND e.done_at IS NULL AND (
+        e.place < $3 OR {{arg 6 smallint}} = 1 AND e.state = {State.SENDING:d} AND e.seq <> $5
+    ) AND (
+        l.owner IS NOT NULL AND NOT ({dead("l.owner")})
+        OR e.state = {State.SENDING:d} AND (e.seq {{any 4 bigint}}) IS NOT TRUE
+    )
+)
+"""
+_LOCK: Final = "SELECT 1 FROM {s}states WHERE thing = $1 {update}"
+_BEGIN: Final = f"""
+UPDATE {{s}}entries AS e SET {SET_SENT} FROM {{rows 1 number:bigint at:bigint {SENT}}}
+    WHERE e.seq = given.number AND e.lane = given.at AND e.done_at IS NULL RETURNING seq
+"""
+MINE: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
+
+
+class Ahead(NamedTuple):
+    """
+    The first write before another one to the same thing that is not done, by its ``key`` and ``place``.
+
+    ``key`` is ``None`` if there is none.  The rest is about the thing: whether a later write was sent,
+    whether other writes are UNKNOWN, the place of the last one that may have had an effect, and what that one
+    left.
+    """
+
+    key: str | None
+    place: int
+    is_overtaken: bool
+    has_unknown: bool
+    last: int
+    team: str | None
+    state: str | None
+    stamp: int | None
+
+
+class Turn(Enum):
+    """Whether a write may be sent now."""
+
+    BEGUN = auto()  # it is stored as being sent
+    WAITS = auto()  # for an earlier one
+    OVERTAKEN = auto()
+
+
+async def ahead_of(store: Store, thing: str, place: int, after: int, own: int, *, creates: bool) -> Ahead:
+    """
+    Return what comes before the entry *own* of *thing* at *place*, and behind the place *after*.
+
+    One that *creates* is not overtaken.
+    """
+    rows = await store.rows(_AHEAD, thing, place, after, own, int(creates))
+    [(key, earlier, overtaken, unknown, last, *left)] = rows
+    return Ahead(key, earlier or 0, bool(overtaken) and not creates, bool(unknown), last or 0, *left)
+
+
+async def is_overtaken(store: Store, thing: str, place: int) -> bool:
+    """Return whether a write to *thing* that is later than *place* was sent."""
+    [(found,)] = await store.rows(_OVERTAKEN, thing, place)
+    return bool(found)
+
+
+def begin(
+    entry: Entry,
+    lane: Lane,
+    common: Sequence[tuple[int, str]],
+    silence: float,
+    passed: Sequence[int],
+    *,
+    creates: bool,
+) -> Script[Turn]:
+    """
+    Store *entry*, with the *common* part of its intent, as being sent, if its turn has come.
+
+    Those *passed* over may have been sent; nobody has them, and it need not wait for them. One that *creates*
+    is not overtaken.
+
+    Raises:
+        LostLaneError: Another process has the entry.
+    """
+    yield "SELECT {durably}", ()
+    if not (yield MINE, (lane.number, lane.token)):
+        raise lost_lane()
+    yield _LOCK, (entry.thing,)
+    if not creates and (yield _OVERTAKEN, (entry.thing, entry.place))[0][0]:
+        return Turn.OVERTAKEN
+    asked = (silence, entry.thing, entry.place, passed, entry.seq, int(creates))
+    if (yield _HAS_TO_WAIT, asked)[0][0]:
+        return Turn.WAITS
+    yield COMMONS, (common,)
+    if not (yield _BEGIN, ([(entry.seq, lane.number, *columns_of(entry))],)):
+        raise lost_lane()
+    return Turn.BEGUN
+
+
+def lost_lane() -> LostLaneError:
+    """Return the error for a change by a process that another one took for dead."""
+    return LostLaneError("the journal of this process now belongs to another. Nothing was sent.")

@@ -1,0 +1,141 @@
+"""
+What a keyed write waits for before it may be sent: the earlier writes to the same thing.
+
+=========================================  ===============================================================
+an earlier write that is not done          what a run does before its own first send
+=========================================  ===============================================================
+a run of it has begun, here or elsewhere   waits for the end of that run
+nobody has it, nothing of it was sent      passes it over, after a moment in which a run of it may begin
+nobody has it, it may have been sent       settles it by reads; if it may not read it, it waits until that
+                                           one can have no effect any more
+=========================================  ===============================================================
+
+Then ``key_order.begin`` decides whether the write is sent.  A later one that is run alone need not wait for
+earlier ones that nobody runs; those are overtaken once it is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+from invsvc_async.durable.entry import State
+from invsvc_async.durable.key_claims import ENDED, FREED
+from invsvc_async.durable.key_order import UNKNOWN, ahead_of
+from invsvc_async.durable.last_writes import Left, close_line, learn, take_claims
+from invsvc_async.durable.unknown_writes import UnknownVerdict, UnknownWrites
+from invsvc_async.storage.dialect import MOST, slices
+
+if TYPE_CHECKING:
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.key_claims import Claims, Found, KeyedRun
+    from invsvc_async.durable.key_order import Ahead
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.transport.session import ClientOptions
+
+
+_LOOK: Final = 0.02  # s between looks whether a run of an earlier write begins
+# s in which it may: a program that runs its keys again may not start with the first one.
+_MOMENT: Final = 0.25
+
+
+class Runs(Protocol):
+    """The runs of keys in this process."""
+
+    def runs(self, name: str) -> bool:
+        """Return whether a run of the key has begun here."""
+        ...
+
+    async def until_run_ends(self, name: str) -> None:
+        """Wait until that run ends."""
+        ...
+
+    async def may_settle(self, entry: Entry, options: ClientOptions) -> bool:
+        """Return whether reads of this client may show the write of *entry*."""
+        ...
+
+    async def settle(self, name: str, options: ClientOptions) -> object:
+        """Settle the write of a key that nobody has, by reads alone."""
+        ...
+
+    async def intent_in(self, entry: Entry) -> Intent:
+        """Return the intent of *entry*."""
+        ...
+
+
+class Queue:
+    """The order of the writes to each thing in the journal of *claims*, for the *runs* of this process."""
+
+    def __init__(self, runs: Runs, claims: Claims) -> None:
+        self._runs = runs
+        self._claims = claims
+        self._store = claims.store
+        self._unknown = UnknownWrites(self._store, runs.intent_in)
+
+    async def wait(self, run: KeyedRun) -> None:
+        """
+        Wait until the earlier writes to the thing of *run* are done, or are passed over.
+
+        Then the run knows whether a later one was sent, and this client, what the last one left.
+        """
+        assert run.thing is not None
+        clock = run.options.session.clock
+        begun = clock.now()
+        after, until = 0, asyncio.get_running_loop().time() + _MOMENT
+        while True:
+            ahead = await ahead_of(self._store, run.thing, run.place, after, run.seq, creates=run.creates)
+            if ahead.key is None:
+                break
+            if await self._is_passed(run, ahead, ahead.key, until):
+                after = ahead.place
+        run.overtaken = ahead.is_overtaken
+        if run.creates:
+            await take_claims(run.options.session.writes, self._store, [run.thing])
+        learn(run.options, [Left(run.thing, ahead.team, ahead.state, ahead.stamp)])
+        if ahead.has_unknown:
+            await self._claims.until_closed(self._close_lines(run))
+        run.waited += clock.now() - begun
+
+    async def _close_lines(self, run: KeyedRun) -> None:
+        """Close the line of the thing of *run* as long as UNKNOWN writes to it may have an effect."""
+        rows = await self._store.rows(UNKNOWN, run.thing, run.seq)
+        fresh = self._unknown.fresh(UnknownVerdict(*row) for row in rows)
+        for some in slices(fresh, MOST):
+            unknown = await self._store.entries("e.seq {any 1 bigint}", some)
+            await self._unknown.close_lines(unknown, run.options, since=self._claims.alone_since)
+
+    async def _is_passed(self, run: KeyedRun, ahead: Ahead, key: str, until: float) -> bool:
+        """
+        Wait for the earlier write *key*, or settle it; return whether it is passed over instead.
+
+        Afterwards it is looked at again.
+        """
+        found = await self._claims.look(key)
+        if found is None or found.entry.state is State.DONE:
+            return False
+        if self._runs.runs(key):
+            await self._runs.until_run_ends(key)
+            return False
+        if found.lives and found.owner != run.lane.token:
+            await self._claims.wait(found)
+            return False
+        if found.entry.state is State.TO_DO:
+            return await self._is_passed_unsent(run, ahead, found, until)
+        if await self._runs.may_settle(found.entry, run.options):
+            await self._runs.settle(key, run.options)
+            return False
+        intent = await self._runs.intent_in(found.entry)
+        close_line(run.options.session, found.entry.thing or "", intent, sender_gone=False)
+        run.passed.append(found.entry.seq)
+        return True
+
+    async def _is_passed_unsent(self, run: KeyedRun, ahead: Ahead, found: Found, until: float) -> bool:
+        """Pass over a write that nobody has, unless a run of it begins in a moment."""
+        may_be_sent_yet = ahead.place > ahead.last and not ahead.is_overtaken
+        if may_be_sent_yet and asyncio.get_running_loop().time() < until:
+            await self._claims.until_closed(asyncio.sleep(_LOOK))
+            return False
+        if found.entry.lane in (FREED, ENDED):
+            return True
+        # Its process may only be frozen: it has to see that it is overtaken before it sends.
+        return await self._claims.take(found, run.lane, to=FREED) is not None

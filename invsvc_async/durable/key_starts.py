@@ -1,0 +1,60 @@
+"""
+The order in which runs of keys start in one process.
+
+Keys of one thing are claimed in the order in which their runs have started, whatever each of them has to look
+up before: the namespace of its key, or a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import attrs
+
+
+@attrs.define(eq=False)
+class Start:
+    """The start of a run, from its first step until its key is claimed, or its entry found."""
+
+    order: StartOrder
+    thing: str
+    first: asyncio.Future[None] | None = None  # done once no earlier one is waiting; None: nobody asked
+
+    def leave(self) -> None:
+        """Let the next start go on. It may be called again."""
+        self.order.leave(self)
+
+
+class StartOrder:
+    """The starts of runs in this process, by thing, until their keys are claimed."""
+
+    def __init__(self) -> None:
+        self._starts: dict[str, deque[Start]] = {}
+
+    def enter(self, thing: str) -> Start:
+        """Note that a run for *thing* starts."""
+        start = Start(self, thing)
+        self._starts.setdefault(thing, deque()).append(start)
+        return start
+
+    async def turn(self, start: Start) -> None:
+        """Wait until no earlier start is left."""
+        starts = self._starts.get(start.thing)
+        if starts is None or start not in starts or starts[0] is start:
+            return
+        start.first = asyncio.get_running_loop().create_future()
+        await start.first
+
+    def leave(self, start: Start) -> None:
+        """Remove *start*."""
+        starts = self._starts.get(start.thing)
+        if starts is None or start not in starts:
+            return
+        starts.remove(start)
+        if not starts:
+            del self._starts[start.thing]
+            return
+        first = starts[0].first
+        if first is not None and not first.done():
+            first.set_result(None)

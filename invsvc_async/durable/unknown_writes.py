@@ -1,0 +1,119 @@
+"""
+The UNKNOWN writes of a store: the next write to the same thing waits until they can have no effect any more.
+
+How long ago one was sent is known by the service's clock alone, which its intent repeats.  The clocks of
+processes may be hours apart, so what they note as the time of a verdict says nothing.  Where the service's
+clock is not known, it counts from when this process saw the write first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from invsvc_async.api.operations import BY_NAME
+from invsvc_async.durable.last_writes import close_line
+from invsvc_async.errors import JournalError
+from invsvc_async.reconcile.history import Reading
+from invsvc_async.writes.state_reads import StateReader
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from invsvc_async.durable.entry import Entry
+    from invsvc_async.durable.store import Store
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.transport.session import ClientOptions
+
+
+_MOST: Final = 10_000  # verdicts that are remembered
+
+
+class UnknownVerdict(NamedTuple):
+    """One verdict of an entry; ``done_at`` tells it from the next one, and is compared with nothing."""
+
+    seq: int
+    done_at: int | None
+
+
+class UnknownWrites:
+    """Those of *store*; *intent_in* returns the intent of an entry, or raises JournalError."""
+
+    def __init__(self, store: Store, intent_in: Callable[[Entry], Awaitable[Intent]]) -> None:
+        self._store, self._intent_in = store, intent_in
+        self._closed: OrderedDict[UnknownVerdict, None] = OrderedDict()  # whose lines were closed once
+
+    def fresh(self, verdicts: Iterable[UnknownVerdict]) -> list[int]:
+        """Return the numbers of the entries whose lines were not closed yet."""
+        return [each.seq for each in verdicts if each not in self._closed]
+
+    async def close_lines(
+        self, entries: Sequence[Entry], options: ClientOptions, *, since: float = inf
+    ) -> None:
+        """
+        Close the lines of the things of *entries*, UNKNOWN ones, as long as these may still be applied.
+
+        Nothing of them was sent after the local time *since*. Those that this version cannot read are waited
+        for, together.
+        """
+        clock = options.session.clock
+        first_seen = min(clock.now(), since)
+        until = -inf
+        for entry in entries:
+            verdict = UnknownVerdict(entry.seq, entry.done_at)
+            if verdict in self._closed:
+                continue
+            try:
+                await self._close_line(entry, options, first_seen)
+            except JournalError:
+                left = _longest(options) - await self._age(entry)
+                until = max(until, first_seen + left)
+            self._note(verdict)
+        if until > clock.now():
+            await clock.sleep(until - clock.now())
+
+    async def _age(self, entry: Entry) -> float:
+        """
+        Return how many s ago the verdict of *entry* was stored, at least: by the clock of the database.
+
+        That of a file is the clock of this machine, which may have been set since.
+        """
+        if self._store.silence == inf or entry.done_at is None:
+            return 0.0
+        now = float((await self._store.rows("SELECT {now}"))[0][0])
+        return max(now - entry.done_at / 1000, 0.0)
+
+    def _note(self, verdict: UnknownVerdict) -> None:
+        self._closed[verdict] = None
+        if len(self._closed) > _MOST:
+            self._closed.popitem(last=False)
+
+    async def _close_line(self, entry: Entry, options: ClientOptions, since: float) -> None:
+        if entry.intent is None or entry.thing is None:  # lost with an outbox's journal
+            return
+        intent = await self._intent_in(entry)
+        shown = await _shown_clock(intent, options)
+        close_line(options.session, entry.thing, intent, *shown, since=since)
+
+
+async def _shown_clock(intent: Intent, options: ClientOptions) -> tuple[Reading, ...]:
+    """Return a reading that shows the service's clock, if it is known, or a read shows it."""
+    session, slack = options.session, options.reconcile.clock_slack
+    bounds = session.server_clock.bounds(session.clock.now(), slack)
+    reader = BY_NAME[intent.operation].reader
+    if bounds is None and reader is not None:
+        looks = StateReader(options.without_team(), intent, lambda: intent, own=None)
+        return (await looks.look(reader, lane="settle"),)
+    if bounds is None:
+        return ()
+    stamp = round((session.clock.now() + bounds.low) * 1000)
+    started = stamp / 1000 - bounds.high
+    return (Reading(started=started, ended=stamp / 1000 - bounds.low, stamp=stamp),)
+
+
+def _longest(options: ClientOptions) -> float:
+    """Return for how long a write of *options* may be applied after it was sent, in seconds."""
+    policy = options.reconcile
+    windows = options.timeouts.attempt + policy.settle_after_loss
+    return windows + 2 * policy.clock_slack + policy.clock_band

@@ -1,0 +1,81 @@
+"""Tags of webhooks that are created under keys: by default there is one, and ``tag=False`` is honoured."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from invsvc_async import Batch, Verdict
+from invsvc_async.reconcile.findings import is_unique
+from tests.batch.conftest import HOOK, client_of
+from tests.durable.test_restored import SOON
+from tests.durable.writing import create, cut_off
+
+
+def descriptions(service):
+    """Return the descriptions of what was created, in its order."""
+    return [entry.body.get("description") for entry in service.ledger.effects("webhooks.create")]
+
+
+@pytest.mark.parametrize(("tag", "is_tagged"), [(None, True), (True, True), (False, False), ("mine", False)])
+async def test_tag_of_a_keyed_create(service, address, tag, is_tagged):
+    """Only False, or a text of the user's own, leaves the tag out."""
+    async with client_of(service, journal=address) as client:
+        await create(client, tag=tag, description="in")
+        assert (await create(client, tag=tag, description="in").outcome()).replayed
+    [description] = descriptions(service)
+    assert is_unique(description.partition(" ")[2]) is is_tagged
+    if tag is False:
+        assert description == "in"
+
+
+@pytest.mark.parametrize("tag", [None, False])
+async def test_tag_of_a_create_that_is_not_keyed(service, tag):
+    """There is none, unless the policy of the client asks for it; False is honoured there, too."""
+    async with client_of(service) as client:
+        await client.webhooks.create(**HOOK, tag=tag)
+        await client.webhooks.create(**HOOK, tag=tag).with_policy(tag_creates=True)
+    found = descriptions(service)
+    assert found[0] is None
+    assert (found[1] is None) is (tag is False)
+
+
+@pytest.mark.parametrize("tag", [None, False])
+async def test_tag_in_a_batch_and_in_a_line(service, tmp_path, tag):
+    """False is honoured in a batch, and on the way there."""
+    async with client_of(service) as client, Batch.open(tmp_path / "run.db", client) as batch:
+        line = client.webhooks.create(**HOOK, tag=tag).to_line()
+        async for _ in batch.run([client.write_from(line)]):
+            pass
+    [description] = descriptions(service)
+    assert (description is None) is (tag is False)
+
+
+async def test_lost_answer_of_an_untagged_create(service, address):
+    """The webhook is found by its content and time, and nothing is sent again."""
+    service.script("webhooks.create", "apply, then hang")
+    async with client_of(service, journal=address, timeout=SOON) as client:
+        await client.webhooks.list()
+        await cut_off(service, create(client, tag=False))
+        outcome = await create(client, tag=False).outcome()
+        assert (outcome.verdict, outcome.evidence.basis) == (Verdict.APPLIED, "match"), outcome.explain()
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_equal_untagged_creates_of_two_processes(service, shared):
+    """One waits for the other, and knows which webhook is that one's."""
+    service.script("webhooks.create", "apply, then hang")
+    async with (
+        client_of(service, journal=shared, timeout=SOON) as one,
+        client_of(service, journal=shared, timeout=SOON) as other,
+    ):
+        await other.webhooks.list()
+        first = asyncio.create_task(create(one, "a", tag=False).outcome())
+        await service.arrived("webhooks.create")
+        service.script("webhooks.create", "apply, then 500")
+        outcomes = [await create(other, "b", tag=False).outcome(), await first]
+    assert {outcome.verdict for outcome in outcomes} == {Verdict.APPLIED}, [o.explain() for o in outcomes]
+    assert outcomes[0].value.id != outcomes[1].value.id
+    assert all(outcome.evidence.duplicates == () for outcome in outcomes)
+    assert len(service.ledger.effects("webhooks.create")) == 2

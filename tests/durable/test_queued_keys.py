@@ -1,0 +1,188 @@
+"""Keyed writes to one thing that waited for each other when their process ended: none is lost, and reasons are true."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import asynccontextmanager
+from operator import attrgetter
+
+import pytest
+
+from invsvc_async import Verdict
+from tests.batch.conftest import client_of
+from tests.durable.child import process
+from tests.durable.queue_child import are_claimed, queue, update
+from tests.support.waiting import cancel, until
+
+KEYS = ("k1", "k2", "k3", "k4", "k5")
+WAYS = ("in order", "reversed", "at once", "at once, reversed", "recovered, in order")
+TEXT = {"journeys": "name", "webhooks": "description"}
+
+
+def thing_of(service, kind):
+    return (service.seed_journey() if kind == "journeys" else service.seed_webhook()).id
+
+
+def written(service, kind):
+    """Return the keys of the effects in the ledger, in their order."""
+    effects = sorted(service.ledger.effects(f"{kind}.update"), key=attrgetter("applied_at"))
+    return [entry.body[TEXT[kind]] for entry in effects]
+
+
+async def run_again(client, kind, thing, how, keys=KEYS):
+    """Run the writes of *keys* in one of the ways; return the outcomes by key."""
+    if how.startswith("recovered"):
+        await client.recover()
+    chosen = [*reversed(keys)] if how.endswith("reversed") else keys
+    if how.startswith("at once"):
+        running = [asyncio.create_task(update(client, kind, thing, key).outcome()) for key in chosen]
+        found = [await each for each in running]
+    else:
+        found = [await update(client, kind, thing, key).outcome() for key in chosen]
+    return dict(zip(chosen, found, strict=True))
+
+
+def judge(service, kind, outcomes, how):
+    """Each write took effect once, in order, unless a newer one was sent before; the reason is true."""
+    effects = written(service, kind)
+    assert effects == sorted({*effects}), effects
+    for key, outcome in outcomes.items():
+        if key in effects:
+            assert outcome.verdict is Verdict.APPLIED, outcome.explain()
+        else:
+            assert how == "reversed", (key, outcome.explain())
+            assert (outcome.verdict, outcome.evidence.cause) == (Verdict.NOT_APPLIED, "overtaken")
+            assert any(entry.body[TEXT[kind]] > key for entry in service.ledger.effects(f"{kind}.update"))
+    assert effects[-1] == max(outcomes)
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("kind", TEXT)
+async def test_queue_that_was_cancelled(service, address, kind, how):
+    """The next process sends what waited."""
+    thing = thing_of(service, kind)
+    service.script(f"{kind}.update", "apply, then hang")
+    async with client_of(service, journal=address) as client:
+        running = [asyncio.create_task(update(client, kind, thing, key).outcome()) for key in KEYS]
+        await service.arrived(f"{kind}.update")
+        await until(lambda: are_claimed(client, len(KEYS)))
+        await cancel(*running)
+    async with client_of(service, journal=address) as client:
+        judge(service, kind, await run_again(client, kind, thing, how), how)
+
+
+@pytest.mark.one_python
+@pytest.mark.parametrize(
+    ("kind", "how", "sent", "fate"),
+    [
+        ("journeys", "in order", "SIGTERM", "apply, then hang"),
+        ("webhooks", "at once, reversed", "SIGTERM", "hang"),
+        ("journeys", "at once, reversed", "SIGKILL", "hang"),
+        ("webhooks", "recovered, in order", "SIGKILL", "hang"),
+        ("webhooks", "in order", "SIGKILL", "apply, then hang"),
+        ("journeys", "reversed", "SIGKILL", "apply, then hang"),
+    ],
+)
+async def test_queue_of_a_process_that_was_ended(service, address, kind, how, sent, fate):
+    """The same, if it was stopped or killed, while its first write had taken effect, or not."""
+    thing = thing_of(service, kind)
+    service.script(f"{kind}.update", fate)
+    async with queue(service, address, kind, thing, KEYS) as child:
+        await service.arrived(f"{kind}.update")
+        child.send_signal(signal.Signals[sent])
+        await child.wait()
+    async with client_of(service, journal=address) as client:
+        judge(service, kind, await run_again(client, kind, thing, how), how)
+
+
+@pytest.mark.one_python
+@pytest.mark.parametrize("kind", TEXT)
+async def test_write_whose_process_was_killed_before_it_was_sent(service, address, kind):
+    """Nothing later was sent to its thing, so a read that shows the state before it is proof enough to send it."""
+    thing = thing_of(service, kind)
+    arguments = {kind.removesuffix("s"): thing, TEXT[kind]: "k1", "key": "k1"}
+    async with process(service, address, f"{kind}.update", "SIGKILL before the socket", **arguments) as child:
+        assert await child.wait() == -signal.SIGKILL
+    assert written(service, kind) == []
+    async with client_of(service, journal=address) as client:
+        outcome = await update(client, kind, thing, "k1").outcome()
+    assert outcome.verdict is Verdict.APPLIED, outcome.explain()
+    assert written(service, kind) == ["k1"]
+
+
+async def test_start_order_is_the_order_of_the_claims(service, address):
+    """Many keys of many things start together, in a new process that has to look up what their names are."""
+    things = [thing_of(service, "webhooks") for _ in range(20)]
+    async with client_of(service, journal=address) as client:
+        running = [
+            asyncio.create_task(update(client, "webhooks", thing, f"{number}-{key}").outcome())
+            for key in KEYS
+            for number, thing in enumerate(things)
+        ]
+        verdicts = {(await each).verdict for each in running}
+    assert verdicts == {Verdict.APPLIED}
+    effects = written(service, "webhooks")
+    out_of_order = [
+        number
+        for number in range(len(things))
+        if [each for each in effects if each.startswith(f"{number}-")] != [f"{number}-{key}" for key in KEYS]
+    ]
+    assert out_of_order == []
+
+
+@asynccontextmanager
+async def waiting(service, address, thing, *keys):
+    """Yield two clients in whose journal the writes of *keys* wait: their runs were cancelled before a byte was sent."""
+    service.script("journeys.update", "apply, then hang")
+    async with client_of(service, journal=address) as one, client_of(service, journal=address) as other:
+        running = [
+            asyncio.create_task(update(one, "journeys", thing, key).outcome()) for key in ("first", *keys)
+        ]
+        await service.arrived("journeys.update")
+        await until(lambda: are_claimed(one, len(running)))
+        await cancel(*reversed(running))
+        assert (await update(one, "journeys", thing, "first").outcome()).applied
+        yield one, other
+
+
+async def test_later_write_that_begins_a_moment_before_an_earlier_one(service, shared):
+    """It waits for a moment in which runs of earlier ones may begin, so that none is overtaken."""
+    thing = thing_of(service, "journeys")
+    async with waiting(service, shared, thing, "k1", "k2") as (one, other):
+        later = asyncio.create_task(update(one, "journeys", thing, "k2").outcome())
+        await asyncio.sleep(0.02)
+        assert (await update(other, "journeys", thing, "k1").outcome()).applied
+        assert (await later).applied
+    assert written(service, "journeys") == ["first", "k1", "k2"]
+
+
+async def test_earlier_write_that_is_run_just_before_a_later_one_is_sent(service, shared):
+    """The later one has passed it over, and reads the state: it sees at its send that it has to wait."""
+    thing = thing_of(service, "journeys")
+    async with waiting(service, shared, thing, "k1", "k2") as (_, other):
+        service.script("journeys.get", "slow 2")
+        async with client_of(service, journal=shared) as third:
+            reads = service.arrivals("journeys.get")
+            later = asyncio.create_task(update(third, "journeys", thing, "k2").outcome())
+            await service.arrived("journeys.get", reads + 1)
+            service.script("journeys.update", "slow 3")
+            earlier = await update(other, "journeys", thing, "k1").outcome()
+            assert earlier.applied, earlier.explain()
+            assert (await later).applied
+    assert written(service, "journeys") == ["first", "k1", "k2"]
+    [_, first, second] = service.ledger.find("journeys.update")
+    assert second.received_at > first.ended_at
+
+
+async def test_write_that_is_run_alone_overtakes_those_that_nobody_runs(service, address):
+    """It does not wait for them; they are told so, and the newer write was sent indeed."""
+    thing = thing_of(service, "journeys")
+    async with client_of(service, journal=address) as client:
+        service.script("journeys.update", "apply, then hang")
+        running = [asyncio.create_task(update(client, "journeys", thing, key).outcome()) for key in KEYS]
+        await until(lambda: are_claimed(client, len(KEYS)))
+        await cancel(*running)
+        assert (await update(client, "journeys", thing, "k5").outcome()).applied
+        outcomes = await run_again(client, "journeys", thing, "at once")
+    judge(service, "journeys", outcomes, "reversed")

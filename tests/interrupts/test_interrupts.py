@@ -1,0 +1,108 @@
+"""
+Exceptions of signal handlers in the bookkeeping of keyed writes.
+
+``python -m tests.interrupts`` raises one at every place; here are some of each function that others wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import cycle
+
+import pytest
+
+from invsvc_async.writes.register import WriteRegister
+from tests.interrupts.program import World
+from tests.interrupts.tracer import Interrupter
+from tests.interrupts.trial import KINDS, TimeLimit, Trials, watched
+from tests.support.database import database
+
+pytestmark = [
+    pytest.mark.one_python,
+    # What is interrupted leaves coroutines that were not awaited, and clients that were not closed.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+MOST = 4  # places of one function
+FUNCTIONS = (
+    "Driver._take_turn", "Driver._send", "Driver._record", "Driver._conclude", "Driver._end_turn",
+    "WriteRegister.leave", "Transport.send", "Transport._conclude", "Limiter.leave", "Result.attempt",
+    "Writer._put", "Writer._hand_over", "Writer._committed", "_Job.resolve", "Writer.end",
+    "ClientJournal._open", "ClientJournal._close", "Claims._claim_all", "KeyedRun.sending", "KeyedRun.settled",
+    "KeyedRun.let_go", "Claims.leave", "Write._driven", "Write._wake",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def file_world():
+    world = World()
+    with watched():
+        yield world
+    world.close()
+
+
+@pytest.fixture(scope="module")
+def database_world():
+    world = World(in_real_time=True)
+    yield world
+    world.close()
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_function(file_world, tmp_path, function):
+    """At most one effect, no wait for ever, a true verdict: in the next process, or in the same client."""
+    number = FUNCTIONS.index(function)
+    kind, goes_on = ("create", "update")[number % 2], number % 4 < 2
+    trials = Trials(file_world, lambda number: tmp_path / f"{number}.db", kind, goes_on=goes_on)
+    places = trials.places(function)
+    step = max(places // MOST, 1)
+
+    wrong = []
+    for place, error in zip(range(1 + number % step, places + 1, step), cycle(KINDS), strict=False):
+        wrong += trials.at(place, error, function)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("kind", ["create", "update"])
+@pytest.mark.parametrize("function", ["Driver._send", "KeyedRun.settled", "PostgresStore._flush"])
+def test_function_with_a_database(database_world, kind, function):
+    """The same, where the journal is shared."""
+    name = f"interrupts_{kind}_{function.rpartition('.')[2].strip('_')}"
+    trials = Trials(database_world, lambda _: database().at(journal=name, silence=1), kind)
+    places = trials.places(function)
+
+    wrong = []
+    for place, error in zip((1, places // 2, places), KINDS, strict=True):
+        wrong += trials.at(place, error, function)
+    assert wrong == []
+
+
+async def test_line_that_is_handed_over():
+    """Wherever that is interrupted, once it is done again the line is the next one's, and nobody else's."""
+    place = 0
+    while True:
+        place += 1
+        register = WriteRegister(is_of_one_mode=True)
+        thing = register.thing("a")
+        assert thing.enter(1)
+        waiting = [asyncio.create_task(register.turn(thing, None, asyncio.sleep, run)) for run in (2, 3)]
+        await asyncio.sleep(0)
+        interrupter = Interrupter(TimeLimit, place, within="WriteRegister.leave")
+        try:
+            with interrupter:
+                register.leave(thing, 1)
+        except TimeLimit:
+            register.leave(thing, 1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [task.done() for task in waiting] == [True, False]
+        assert thing.held == 2
+        register.leave(thing, 2)
+        await asyncio.wait(waiting)
+        register.leave(thing, 3)
+        assert register.things() == {}
+        if not interrupter.where:
+            break
+    assert place > 5

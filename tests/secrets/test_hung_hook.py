@@ -1,0 +1,155 @@
+"""An ``on_secret`` that hangs while its client, batch or outbox is closed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from invsvc_async import Outbox, SecretLostError, Verdict
+from invsvc_async.batch import Batch
+from invsvc_async.transport import session
+from tests.batch.conftest import HOOK, client_of
+from tests.support.waiting import cancel
+
+pytestmark = pytest.mark.one_python
+
+
+class Hook:
+    """A hook that never ends, unless it is cancelled."""
+
+    def __init__(self):
+        self.begun = asyncio.Event()
+        self.calls = 0
+        self.cancelled = False
+
+    async def __call__(self, _key, _webhook):
+        self.calls += 1
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+
+@pytest.fixture
+def bound(monkeypatch):
+    """Give hooks little time."""
+    monkeypatch.setattr(session, "TO_KEEP_SECRETS", 0.05)
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_close_of_the_client(service, tmp_path, bound, caplog, key):
+    """The close ends; the verdict stands, and whoever awaits the write has the secret, and says so."""
+    hook = Hook()
+    client = client_of(service, journal=tmp_path / "calls.db", on_secret=hook)
+    write = client.webhooks.create(**HOOK)
+    writing = asyncio.create_task((write if key is None else write.keyed(key)).outcome())
+    await hook.begun.wait()
+    async with asyncio.timeout(60):
+        await client.aclose()
+        outcome = await writing
+
+    assert hook.cancelled
+    assert (outcome.verdict, outcome.secret) == (Verdict.APPLIED, "returned")
+    assert outcome.value.secret is not None
+    assert "on_secret did not end within 0.05 s" in caplog.text
+    assert "only who awaits the write has it" in caplog.text
+    if key is not None:
+        async with client_of(service, journal=tmp_path / "calls.db") as other:
+            again = await other.webhooks.create(**HOOK).keyed(key).outcome()
+        assert (again.replayed, again.secret) == (True, "not stored")
+
+
+async def test_hook_that_begins_once_the_client_is_closed(service, bound):
+    """It has the same time."""
+    hook = Hook()
+    client = client_of(service, on_secret=hook)
+    options = client._view
+
+    async with asyncio.timeout(60):
+        options.session.closed = True
+        with pytest.raises(TimeoutError), options.session.until_hooks_end() as waiting:
+            await hook("k", None)
+    assert waiting.has_expired
+    options.session.closed = False
+    await client.aclose()
+
+
+async def test_hook_that_ends_in_time(service, tmp_path):
+    """A hook that the close finds at work may end, and the outcome says that it had the secret."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hook(_key, _webhook):
+        begun.set()
+        await go_on.wait()
+
+    client = client_of(service, on_secret=hook)
+    writing = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
+    await begun.wait()
+    closing = asyncio.create_task(client.aclose())
+    await asyncio.sleep(0.02)
+    assert not closing.done()
+    go_on.set()
+    await closing
+    assert (await writing).secret == "delivered"
+
+
+async def test_close_of_the_client_of_a_batch(service, tmp_path, bound):
+    """The close ends, the hook is not asked again, and the result says that the secret is lost."""
+    hook, results = Hook(), []
+    client = client_of(service)
+
+    async def run():
+        async with Batch.open(tmp_path / "run.db", client, on_secret=hook) as batch:
+            results.extend(
+                [result async for result in batch.run([client.webhooks.create(**HOOK).keyed("a")])]
+            )
+
+    running = asyncio.create_task(run())
+    await hook.begun.wait()
+    async with asyncio.timeout(60):
+        await client.aclose()
+        await asyncio.wait([running])
+    assert (hook.calls, hook.cancelled) == (1, True)
+    if not results:  # the run ended with its client
+        async with client_of(service) as other, Batch.open(tmp_path / "run.db", other) as batch:
+            results.extend([result async for result in batch.run()])
+    [result] = results
+    assert (result.verdict, result.secret) == (Verdict.APPLIED, "lost")
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_stop_of_a_batch(service, client, tmp_path):
+    """A run that is left cancels the hook; the next one settles the write, and says that the secret is lost."""
+    hook = Hook()
+
+    async def run():
+        async with Batch.open(tmp_path / "run.db", client, on_secret=hook) as batch:
+            async for _ in batch.run([client.webhooks.create(**HOOK).keyed("a")]):
+                pass
+
+    running = asyncio.create_task(run())
+    await hook.begun.wait()
+    async with asyncio.timeout(60):
+        await cancel(running)
+    assert hook.cancelled
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        [result] = [result async for result in batch.run()]
+    assert (result.verdict, result.secret) == (Verdict.APPLIED, "lost")
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_close_of_the_client_of_an_outbox(service, tmp_path, bound):
+    """The stored verdict says that the secret is lost."""
+    hook = Hook()
+    client = client_of(service)
+    async with Outbox.open(tmp_path / "app.db", client, on_secret=hook) as outbox, outbox.dispatching():
+        sending = asyncio.create_task(outbox.send(client.webhooks.create(**HOOK).keyed("a")))
+        await hook.begun.wait()
+        async with asyncio.timeout(60):
+            await client.aclose()
+            with pytest.raises(SecretLostError):
+                await sending
+    assert (hook.calls, hook.cancelled) == (1, True)
