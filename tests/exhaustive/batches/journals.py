@@ -63,11 +63,12 @@ class ScriptedFile(SqliteStore):
 
     def drop(self) -> None:
         """Do what the end of a killed process does: undo what is not committed, and close all files."""
-        writer, self._writer = self._writer, None
-        if isinstance(writer, InlineWriter) and writer.connection is not None:
-            writer.connection.close()
-            writer.connection = None
-        self._release()
+        writers = self._writer, self._ending
+        self._writer = self._ending = None
+        for writer in writers:
+            if isinstance(writer, InlineWriter) and writer.connection is not None:
+                writer.connection.close()
+                writer.connection = None
 
 
 class FileJournal:
