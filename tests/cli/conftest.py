@@ -18,9 +18,12 @@ from typing import NamedTuple
 import pytest
 
 from invsvc_async.cli.app import run
+from tests.support.watchdog import MARK
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("INVSVC_")}
+ENVIRONMENT = {  # with the mark by which the watchdog stops what a test leaves behind
+    name: value for name, value in os.environ.items() if not name.startswith("INVSVC_") or name == MARK
+}
 ENVIRONMENT |= {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}  # output is buffered, as users have it
 
 

@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,12 @@ from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
 from tests.cli.conftest import Terminal
 from tests.outbox.conftest import enqueue
+from tests.support.watchdog import MARK
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from invsvc_async.simulator.ledger import Entry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +61,7 @@ class Ran:
     opened: Sequence[str] = ()  # in a browser
     seen: Any = None  # by what was done meanwhile
     seconds: float = 0.0
+    values: dict[str, Any] = attrs.field(factory=dict)  # of the world
 
     @property
     def json(self) -> Any:
@@ -158,7 +166,7 @@ class World:
         with self._patch.context() as patch:
             patch.chdir(self.folder)
             given = {"INVSVC_BASE_URL": self.service.base_url, "INVSVC_API_KEY": self.service.api_key}
-            for name in [each for each in os.environ if each.startswith("INVSVC_")]:
+            for name in [each for each in os.environ if each.startswith("INVSVC_") and each != MARK]:
                 patch.delenv(name)
             for name, value in {**given, **case.variables}.items():
                 patch.setenv(name, self._filled(value))
@@ -176,6 +184,7 @@ class World:
                 more = self._called(attrs.evolve(case, answers=None), self._words(case.then), patch)
                 ran.out += more.out
             ran.opened = opened
+            ran.values = dict(self.values)
             ran.asked = [each for each in self._all() if id(each) not in before]
             ran.posts = self.receiver.posts[posts:]
         return ran
@@ -263,8 +272,11 @@ class Interrupter:
 
 
 def _is_handled() -> bool:
-    """Return whether the loop of the command handles Ctrl-C by now."""
-    return getattr(signal.getsignal(signal.SIGINT), "__name__", "") == "_sighandler_noop"
+    """Return whether the command handles Ctrl-C by now, and not Python or the runner of its loop."""
+    handler = signal.getsignal(signal.SIGINT)
+    return (
+        callable(handler) and handler is not signal.default_int_handler and not isinstance(handler, partial)
+    )
 
 
 def free_port() -> int:

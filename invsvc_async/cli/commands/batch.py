@@ -260,5 +260,5 @@ def _facts(summary: Summary, progress: Progress, bad: int, *, discarded: bool) -
     }
 
 
-batch.add(worker, lacks="tag stop_after")
+batch.add(worker, lacks="tag stop_after team")  # each write has its own
 attach(batch, BATCH)

@@ -21,7 +21,6 @@ from invsvc_async.storage.address import is_postgres
 outbox: Group = Group()
 
 
-@outbox.add
 async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending) -> None:
     """
     Send what is committed, until interrupted: `invsvc outbox work outbox.db --no-secrets`.
@@ -61,6 +60,9 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
         except asyncio.CancelledError:
             if not stopped.is_set():
                 raise
+
+
+outbox.add(work, lacks="team")  # each write has its own
 
 
 @outbox.add
