@@ -398,7 +398,7 @@ class Engine:
             intent = attrs.evolve(intent, sent=())
         spec = spec_of_intent(ItemOptions.of(item, anywhere), intent, item.reader)
         if begin is None and item.times_put_back and item.entry.thing is not None:
-            begin = partial(_begun_again, spec, item.entry.thing)
+            begin = partial(_begun_again, spec, item.entry.thing, item.intent)
         return Driver(spec, intent, begin=begin, takes_up=item.in_doubt)
 
     def _next_in_line(self, thing: str | None, wait: float) -> None:
@@ -423,11 +423,15 @@ def _has_written_beside(session: ClientState, line: str | None, intent: Intent) 
     return bool(users) and intent.identity not in users
 
 
-def _begun_again(spec: WriteSpec, line: str, intent: Intent) -> Start:
-    """Start a write that was put back, unless the client has sent a newer one to its thing meanwhile."""
+def _begun_again(spec: WriteSpec, line: str, put_back: Intent, intent: Intent) -> Start:
+    """
+    Start a write that was *put_back*, unless the client has sent a newer one to its thing meanwhile.
+
+    *intent* is the same without the sends that had no effect.
+    """
     session = spec.options.session
     if _has_written_beside(session, line, intent):
-        return taken_up(session, attrs.evolve(intent, newest=False), journaled=True)
+        return taken_up(session, attrs.evolve(put_back, newest=False), journaled=True)
     return new_start(spec, line, intent)
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entry import Entry, State
-from invsvc_async.durable.intents import pack
+from invsvc_async.durable.intents import pack, without_effect
 from invsvc_async.durable.last_writes import claim_by, left_by
 from invsvc_async.durable.records import Record, encoded, record_of, verdict_record
 from invsvc_async.reconcile.history import Verdict
@@ -143,7 +143,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         """Store the write as open: to do if it provably had no effect, otherwise to be settled first."""
         in_doubt = outcome.verdict is Verdict.UNKNOWN
         intent = outcome.intent
-        self.intent = intent if in_doubt else attrs.evolve(intent, sent=())
+        self.intent = intent if in_doubt else without_effect(intent)
         if self.spec is not None:
             self.take_readers(self.spec)
         self.is_put_back = True

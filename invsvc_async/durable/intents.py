@@ -157,6 +157,16 @@ def as_new(intent: Intent, sent: tuple[Sent, ...] = ()) -> Intent:
     )
 
 
+def without_effect(intent: Intent) -> Intent:
+    """
+    Return *intent* with its last send, if there was one, as one that provably had no effect.
+
+    That it was sent is kept: its verdict must not say that it never was.
+    """
+    ended = [attrs.evolve(each, end=SentEnd(kind="not applied")) for each in intent.sent[-1:]]
+    return attrs.evolve(intent, sent=tuple(ended))
+
+
 def without_lost_sends(intent: Intent) -> Intent:
     """
     Return *intent* to be sent as a new write, if ``seen_undone`` was all its doubt.

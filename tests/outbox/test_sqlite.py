@@ -253,7 +253,7 @@ async def test_reading_beside_the_process_that_sends(service, client, outbox, co
         with pytest.raises(JournalError, match="opened with reading=True"):
             reader.enqueue_sync(connection, update(other, service))
         await connection.rollback()
-        with pytest.raises(JournalError, match="the outbox in that process"):
+        with pytest.raises(JournalError, match="in use by this process itself"):
             async with Outbox.open(path, other):
                 pass
     with closing(sqlite3.connect(path.with_name("empty.db"))) as empty:

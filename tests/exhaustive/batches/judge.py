@@ -16,11 +16,15 @@ What must hold at the end of an execution of a batch, judged by the service's le
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import attrs
+
 from invsvc_async.batch.result import Result
 from invsvc_async.conformance.reasons import Happened, Told, contradiction
+from invsvc_async.reconcile.enums import NO_EFFECT
 from invsvc_async.reconcile.history import Verdict
 from tests.interleavings.actions import HOOK, URL
 from tests.interleavings.judge import entry_of
@@ -98,8 +102,26 @@ def reasoned(stage: BatchStage) -> Iterator[str]:
             if isinstance(outcome, Result)
             else Told.of(outcome, at=told.at)
         )
-        if (why := contradiction(claim, _happened_to(stage, told))) is not None:
+        if (why := contradiction(claim, _since_its_last_end(stage, told, claim))) is not None:
             yield f"22: {told.writer} was given as {claim.verdict}, {claim.basis}, {claim.cause}: {why}: {claim.words}"
+
+
+def _since_its_last_end(stage: BatchStage, told: Given, claim: Told) -> Happened:
+    """
+    Return what the ledger has about a write; about one that was never sent, since it was begun anew.
+
+    A write that ended without an effect and is retried is a new one: what was sent of it before is not.
+    """
+    happened = _happened_to(stage, told)
+    if claim.basis != "never sent":
+        return happened
+    ends = [
+        each.at
+        for each in stage.heard
+        if each.writer == told.writer and each.at < told.at and each.outcome.verdict in NO_EFFECT
+    ]
+    begun = max(ends, default=-math.inf)
+    return attrs.evolve(happened, sends=[sent for sent in happened.sends if sent.received_at > begun])
 
 
 def _happened_to(stage: BatchStage, told: Given) -> Happened:
