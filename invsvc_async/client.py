@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from importlib import import_module
 from os import PathLike
@@ -16,7 +16,13 @@ import msgspec
 
 from invsvc_async._version import __version__
 from invsvc_async.concurrency.clock import Clock, SystemClock
-from invsvc_async.errors import ConfigurationError, takes_secrets
+from invsvc_async.errors import (
+    ConfigurationError,
+    DeadlineExceededError,
+    ServiceError,
+    TransportError,
+    takes_secrets,
+)
 from invsvc_async.models.common import UNSET, Unset
 from invsvc_async.settings import (
     ParameterNames,
@@ -473,14 +479,25 @@ class Client:
         UNKNOWN ones stay. A write that is run again under a deleted key is a new one.
 
         Ages are by the clock of the journal's database; in a file by that of this machine, but not later than
-        the service's clock, as far as answers in the last ten minutes have shown it.
+        the service's clock. If no answer in the last ten minutes has shown that, it is read once; if the
+        service does not answer, the machine's clock counts.
 
         Raises:
             ConfigurationError: The client has no journal.
             InvalidRequestError: *older_than* is no number of seconds.
             JournalError: The journal cannot be used.
         """
-        return await self._keys("prune").prune(older_than)
+        keys = self._keys("prune")
+        if not keys.journal.is_shared:
+            await self._show_clock()
+        return await keys.prune(older_than)
+
+    async def _show_clock(self) -> None:
+        """Read something if no answer has shown the service's clock yet."""
+        session = self._view.session
+        if session.server_clock.bounds(session.clock.now(), self._view.reconcile.clock_slack) is None:
+            with suppress(TransportError, ServiceError, DeadlineExceededError):
+                await self.with_options(reads=ReadRetries(attempts=1)).webhooks.list(limit=1)
 
     def _keys(self, what: str) -> Keys:
         from invsvc_async.writes.journal import keys_of

@@ -8,13 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from invsvc_async import Outbox, Verdict
+from invsvc_async import JournalError, Outbox, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.earlier import Earlier
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.restored import mark_restored
+from invsvc_async.durable.unknown_writes import UnknownWrites
+from invsvc_async.simulator import Simulator
+from invsvc_async.simulator.state import Clock as ServiceClock
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates
 from tests.durable.child import process
@@ -78,6 +80,21 @@ async def test_prune_on_a_machine_that_is_ahead(service, request, tmp_path, cloc
     assert service.arrivals("webhooks.create") == 1
 
 
+@pytest.mark.parametrize("answers", [True, False])
+async def test_prune_of_a_file_by_a_program_that_does_nothing_else(tmp_path, answers):
+    """It reads the service's clock, by which the file's writes are younger; without an answer, its own counts."""
+    path = tmp_path / "calls.db"
+    async with Simulator(clock=ServiceClock(offset=-100 * DAY)) as service:
+        async with client_of(service, journal=path) as client:
+            await keyed(client, "k")
+        before = service.arrivals("webhooks.list")
+        if not answers:
+            service.script("webhooks.list", *["reset"] * 5)
+        async with client_of(service, journal=path) as client:
+            assert await client.prune(older_than=-DAY) == (0 if answers else 1)
+        assert service.arrivals("webhooks.list") == before + 1
+
+
 async def test_prune_of_what_a_machine_that_was_behind_has_done(service, shared, clock):
     """The database notes when it was done."""
     clock.offset = -100 * DAY
@@ -121,6 +138,9 @@ async def test_write_in_doubt_that_cannot_be_read_on_a_machine_that_is_ahead(
     """It is waited for as if the clock were right, or, in a file, from its opening on."""
     waits = []
 
+    async def unreadable(_entry):
+        raise JournalError("of another version")
+
     class Clock:
         def now(self):
             return 1000.0
@@ -137,7 +157,7 @@ async def test_write_in_doubt_that_cannot_be_read_on_a_machine_that_is_ahead(
             operation="webhooks.update", common=1, intent="{}",
         )  # fmt: skip
         clock.offset = 11 * 60.0
-        await Earlier(outbox._sending, outbox._store.store)._close_lines([unknown])
+        await UnknownWrites(outbox._store.store, unreadable).close_lines([unknown], options_of(client))
     [waited] = waits
     assert waited > options_of(client).timeouts.attempt
 
