@@ -243,7 +243,7 @@ class CircuitBreaker:
         self._answered_from = max(self._answered_from, exchange.started)
 
     def _is_outdated(self, began: float) -> bool:
-        """Return whether a request that began after *began* was answered, so that a failure says nothing."""
+        """Return whether a request that began after *began* was answered: then a failure says nothing."""
         return began < self._answered_from
 
     def _answered(self) -> None:

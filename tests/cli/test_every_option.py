@@ -16,33 +16,34 @@ import urllib.request
 from itertools import pairwise
 from typing import Any
 
-import attrs
 import pyarrow.parquet
 import pytest
 import typer.main
 
-from invsvc_async import ApiKey, ReadRetries, events
+from invsvc_async import ApiKey, events
 from invsvc_async.cli.app import COMMANDS, app, run
+from invsvc_async.conformance import workload
 from invsvc_async.events.stores import open_store
 from invsvc_async.outbox import Outbox
 from invsvc_async.simulator.validate import EVENTS
 from invsvc_async.testing import serving
-from tests.batch.conftest import POLICY, client_of
+from tests.batch.conftest import client_of
 from tests.batch.test_restored import copied, restore
 from tests.batch.writing import run_all
 from tests.cli.every_option import Case, Ran, Receiver, World, lines, until
 from tests.cli.test_events import fill
 from tests.durable.stores import go_to_another_timeline
 from tests.events.bodies import SECRET, SHARED, encoded, signature, signed_body, v2
-from tests.outbox.conftest import enqueue, outbox_at
+from tests.outbox.conftest import enqueue, finished, outbox_at
 from tests.support.database import database
+from tests.support.waiting import cancel
 
 pytestmark = [pytest.mark.one_python, pytest.mark.no_secret_scan]
 
 OWN_OF_TYPER = {"--install-completion", "--show-completion", "--help"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def service():
     with serving(seed=7) as running:
         yield running
@@ -144,6 +145,7 @@ RENAME = {
     "key": "one",
     "arguments": {"journey": "jrn_1", "name": "of the file"},
 }
+UNKEYED = {name: value for name, value in RENAME.items() if name != "key"}
 TABLE = "hook,url\n7,https://me.example/table\n"
 
 
@@ -179,6 +181,11 @@ def asked_of(path: str):
     return meanwhile
 
 
+def ledger_of(world: World, printed: str) -> tuple[int, str]:
+    facts = facts_of(printed)
+    return ask(world, f"{facts['base_url'].removesuffix('/v2')}/_simulator/ledger", facts["api_key"])
+
+
 def quickest(many: int):
     """Return what measures the seconds of *many* reads at once, and tells the least of some tries."""
     from concurrent.futures import ThreadPoolExecutor
@@ -210,23 +217,30 @@ def posts_or_none(world: World, _: str) -> None:
         time.sleep(0.01)
 
 
+FIRST_OF_7 = "D48FE6E4-E7C8-476E-97C3-D5A1C30CA075"  # the first invoice of the usual seed
 SERVE = "serve --deliver-to {url} --deliver-every 0.01"
+
+
+def is_signed(headers: dict[str, str], body: bytes) -> bool:
+    return headers.get("x-service-signature") in signature(body, SECRET).values()
+
+
 SERVED = {
     **cases("serve", JSON)(
         port=option("--port {port}", at_port),
         host=option("--host 127.0.0.2", prints("http://127.0.0.2:")),
-        seed=option("--seed 8", lambda ran: "Acacias" not in ran.seen[1], meanwhile=asked_of("/users/usr_1")),
+        seed=option("--seed 8", lambda ran: ran.seen[0] == 200 and FIRST_OF_7 not in ran.seen[1], meanwhile=asked_of("/invoices/egress?limit=1")),
         faults=option("--faults rate=1,reads=1,kinds=500", lambda ran: ran.seen[0] == 500, meanwhile=asked_of("/users/usr_1")),
         stores=option("--stores words=nfc", prints("nfc")),
         latency=option("--latency 0.3", lambda ran: ran.seen >= 0.3, meanwhile=quickest(1)),
         at_once=option("--at-once 1", lambda ran: ran.seen >= 0.6, line="serve --latency 0.3", meanwhile=quickest(2)),
-        admin=option("--admin", lambda ran: ran.seen[0] == 200, meanwhile=asked_of("/../_simulator/ledger")),
+        admin=option("--admin", lambda ran: ran.seen[0] == 200, meanwhile=ledger_of),
         inspect=option("--inspect", prints("inspect_url")),
         deliver_to=option("--deliver-to {url}", lambda ran: "/in" in ran.seen[1], meanwhile=asked_of("/webhooks")),
         deliver_every=option("--deliver-every 0.01", lambda ran: ran.posts, line="serve --deliver-to {url}", meanwhile=posts_or_none),
         deliver_version=option("--deliver-version v1", lambda ran: any(b'"event"' in body for _, body in ran.posts), line=SERVE, meanwhile=some_posts(5)),
         secret_file=option(
-            "--secret-file secret.txt", lambda ran: any("x-service-signature" in head for head, _ in ran.posts),
+            "--secret-file secret.txt", lambda ran: any(is_signed(*each) for each in ran.posts),
             line=SERVE, files={"secret.txt": SECRET}, meanwhile=some_posts(40),
         ),
         shared_header_file=option(
@@ -402,20 +416,22 @@ def with_hook(world: World) -> None:
 
 
 def with_intent(write: Any, **settings: Any):
-    """Return what stores the intent of a write whose request was lost, and of which no read could tell."""
+    """Return what stores the intent of a write that was cancelled in flight, and had no effect."""
 
     def prepare(world: World) -> None:
         async def made() -> str:
             service = world.service
             for each in ("webhooks.create", "journeys.update"):
-                service.script(each, "reset")
-            service.script("webhooks.list", "pass", *["503"] * 100)
-            service.script("journeys.get", "pass", *["503"] * 100)
-            given = {"reconcile": SHORT, "reads": ReadRetries(attempts=1), **settings_of(world, settings)}
-            async with client_of(service, **given) as client:
-                outcome = await write(client).outcome()
+                service.script(each, "hang")
+            async with client_of(service, **settings_of(world, settings)) as client:
+                before = len(service.ledger.entries)
+                running = asyncio.create_task(write(client).outcome())
+                while len(service.ledger.entries) == before:  # noqa: ASYNC110 - it is in another thread
+                    await asyncio.sleep(0.01)
+                await cancel(running)
+                [intent] = client.unsettled
             service.scripts.clear()
-            return outcome.intent.to_json()
+            return intent.to_json()
 
         (world.folder / "intent.json").write_text(asyncio.run(made()))
 
@@ -424,9 +440,6 @@ def with_intent(write: Any, **settings: Any):
 
 def settings_of(world: World, settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value(world) for name, value in settings.items()}
-
-
-SHORT = attrs.evolve(POLICY, deadline=0.5)
 
 
 def of_other_key(world: World) -> ApiKey:
@@ -447,7 +460,7 @@ WRITE = "write journeys.update jrn_1 name=mine"
 INTENT = {"prepare": with_intent(rename)}
 WRITTEN = {
     "write": cases(WRITE, CALLING, STORY)(
-        file=option("--file one.json", lambda ran: ran.writes[0].body == {"name": "of the file"}, line="write", instead="journeys.update jrn_1 name=mine", files={"one.json": lines(RENAME)}),
+        file=option("--file one.json", lambda ran: ran.writes[0].body == {"name": "of the file"}, line="write", instead="journeys.update jrn_1 name=mine", files={"one.json": lines(UNKEYED)}),
         secrets_to=option(
             "--secrets-to mine.jsonl", writes_file("mine.jsonl", "whsec_"),
             line="write webhooks.create url=https://me.example/in events=invoice.created",
@@ -502,6 +515,15 @@ def all_arrive(world: World, _: str) -> None:
 
     del begun
     until(is_over)
+
+
+def arrive_or_not(world: World, _: str) -> None:
+    """Wait until the service was asked for something, or the moment in which it would have been."""
+    ledger = world.service.ledger
+    known, end = ledger.newest, time.monotonic() + 4.0
+    while ledger.newest < known + len(HOOKS) and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(0.3)
 
 
 def writes_of(client: Any, many: int = 3) -> list[Any]:
@@ -609,6 +631,8 @@ def of_outbox(*, elsewhere: bool = False, **settings: Any):
                 client_of(world.service, **settings_of(world, settings)) as client,
                 Outbox.open(world.values["db"], client) as outbox,
             ):
+                if elsewhere:
+                    await finished(outbox, client.journeys.update("jrn_1", name="before"))
                 await enqueue(outbox, *writes_of(client))
                 if elsewhere:
                     await go_to_another_timeline(outbox._store.store)
@@ -634,9 +658,9 @@ def of_senders(line: str, prepare: Any) -> dict[str, Case]:
         rate=option("--rate 0.5", lambda ran: shortest_gap(ran) >= 1.0),
         secrets_to=option("--secrets-to mine.jsonl", writes_file("mine.jsonl", "whsec_"), line=bare, instead="--no-secrets"),
         no_secrets=option("--no-secrets", lambda ran: ran.code == 0 and len(ran.writes) == 3, line=bare),
-        same_mode=option("--same-mode", lambda ran: len(ran.writes) == 3, prepare=prepare(credential=of_other_key)),
-        restored=option("--restored", ends(0), prepare=prepare(elsewhere=True), meanwhile=None),
-        moved=option("--moved", ends(0), prepare=prepare(elsewhere=True), meanwhile=None),
+        same_mode=option("--same-mode", lambda ran: ran.writes, prepare=prepare(credential=of_other_key), meanwhile=arrive_or_not),
+        restored=option("--restored", lambda ran: ran.asked, prepare=prepare(elsewhere=True), meanwhile=arrive_or_not),
+        moved=option("--moved", lambda ran: ran.writes, prepare=prepare(elsewhere=True), meanwhile=arrive_or_not),
     )  # fmt: skip
 
 
@@ -681,6 +705,25 @@ def untold(world: World) -> None:
         )
 
 
+def of_journal(world: World) -> None:
+    """Do a write of a client whose journal is in a database."""
+    address = database().at(journal=f"every{world.unique()}")
+    world.values["db"] = address
+
+    async def stored() -> None:
+        async with client_of(world.service, journal=address) as client:
+            await client.journeys.update("jrn_1", name="x").keyed("k")
+
+    asyncio.run(stored())
+
+
+def of_workers(kind: str):
+    """Return what makes the cases of the list of processes, which only a database has."""
+    place = {"batch": of_worker(), "outbox": of_outbox(), "journal": of_journal}[kind]
+    profile = {} if kind == "batch" else PROFILE
+    return cases(f"{kind} workers {{db}}", JSON, profile, prepare=place)
+
+
 def views(kind: str) -> dict[str, dict[str, Case]]:
     """Return the cases of the commands that show and change the writes in a store of *kind*."""
     shared = (
@@ -718,7 +761,7 @@ def views(kind: str) -> dict[str, dict[str, Case]]:
             port=option("--port {port}", at_port),
             open=option("--open", lambda ran: ran.opened, line=f"{kind} watch app.db", instead="--no-open", variables={"DISPLAY": ":0"}),
         ),
-        "workers": of("workers")(),
+        "workers": of_workers(kind)(),
         "retry": of("retry", " refused")(
             verdict=option("--verdict refused", prints("1 write to be done again"), line=f"{kind} retry app.db"),
             force=option("--force", sent_over_newer, then=AGAIN.get(kind, ""), files={"more.jsonl": lines(RENAME)}, meanwhile=a_moment),
@@ -835,18 +878,27 @@ except urllib.error.HTTPError as error:
     status = error.code
 open("status.txt", "w").write(str(status))
 if len(sys.argv) > 1:
-    time.sleep(3600)
+    time.sleep(float(sys.argv[1]))
 """
+
+
+def has_writes_of(seed: int):
+    """Return what tells whether a client was given the writes of a seed."""
+    steps = [step for unit in workload.made_up(5, seed) for step in unit]
+    texts = {each for step in steps for each in step.arguments.values() if isinstance(each, str)}
+    return lambda ran: all(each in ran.text("writes.jsonl") for each in texts)
+
+
 CONFORMANCE = "conformance --writes 5"
 AFTER = " -- {python} client.py"
 JUDGED = {
     "conformance": cases(CONFORMANCE, files={"client.py": CLIENT}, last=AFTER)(
         json=option("--json", is_json),
         writes=option("--writes 7", lambda ran: ran.text("writes.jsonl").count("\n") == 7, instead="--writes 5", line="conformance"),
-        concurrency=option("--concurrency 3", lambda ran: '"3"' in ran.text("environment.json")),
-        seed=option("--seed 9", lambda ran: "https://" in ran.text("writes.jsonl"), instead="--seed 8"),
+        concurrency=option("--concurrency 3", lambda ran: json.loads(ran.text("environment.json"))["INVSVC_CONCURRENCY"] == "3"),
+        seed=option("--seed 9", has_writes_of(9), instead="--seed 8"),
         faults=option("--faults rate=1,reads=1,kinds=500", lambda ran: ran.text("status.txt") == "500", instead="--faults none"),
-        timeout=option("--timeout 5", prints("exceeded --timeout"), last=f"{AFTER} sleep", instead=f"--timeout 5 {AFTER} #"),
+        timeout=option("--timeout 3", prints("exceeded --timeout"), last=f"{AFTER} 6", instead="--timeout 300"),
     ),
     "demo": cases("demo --writes 6 --concurrency 2 --faults rate=0.9,hang=0.1")(
         json=option("--json", is_json),

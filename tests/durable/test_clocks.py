@@ -24,7 +24,7 @@ from tests.outbox.conftest import enqueue, update, verdict_of
 from tests.support.database import connected, database
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.one_python
+pytestmark = [pytest.mark.one_python, pytest.mark.silence(1)]
 
 DAY = 86_400.0
 HOUR = 3600.0

@@ -15,6 +15,8 @@ from tests.durable.child import process
 from tests.durable.queue_child import are_claimed, queue, update
 from tests.support.waiting import cancel, until
 
+pytestmark = pytest.mark.silence(1)
+
 KEYS = ("k1", "k2", "k3", "k4", "k5")
 WAYS = ("in order", "reversed", "at once", "at once, reversed", "recovered, in order")
 TEXT = {"journeys": "name", "webhooks": "description"}

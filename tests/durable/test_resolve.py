@@ -37,6 +37,8 @@ from tests.durable.test_lost_replies import twice
 from tests.durable.writing import create, cut_off, rename
 from tests.support.waiting import cancel, until
 
+pytestmark = pytest.mark.silence(1)
+
 SEEN = {"because": "seen in the dashboard"}
 BY = {**SEEN, "by": "ann"}
 

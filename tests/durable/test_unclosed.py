@@ -19,6 +19,8 @@ from tests.batch.conftest import client_of
 from tests.support.database import connected
 from tests.support.waiting import until, until_no
 
+pytestmark = pytest.mark.silence(1)
+
 
 def threads_of(path):
     """Return the threads that have the file, or are about to."""

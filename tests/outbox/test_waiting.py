@@ -183,11 +183,8 @@ async def test_verdict_that_another_process_has_stored(service, client, address,
 
 async def test_verdicts_wake_no_dispatcher(service, client, address):
     """What is told of verdicts costs those that send no look for writes."""
-    slow, reads, read = (
-        address.replace("silence=60", "silence=240"),
-        [],
-        asyncio.Event(),
-    )  # a poll each minute
+    slow = address.replace("silence=60", "silence=240")  # a poll each minute
+    reads, read = [], asyncio.Event()
     async with Outbox.open(slow, client) as outbox, outbox.dispatching():
         await enqueue(outbox, update(client, service).keyed("a"))
         await outbox.wait("a", timeout=300)

@@ -554,7 +554,7 @@ async def test_inbox_within_its_concurrency() -> None:
 async def test_receiver_that_stops_with_work_in_hand(tmp_path) -> None:
     """A handler that does not end in time is cancelled, and its event waits for the next start."""
     store = events.SqliteStore(tmp_path / "events.db")
-    service = Service(mode="inbox", store=store, deadline=60.0)
+    service = Service(mode="inbox", store=store, deadline=9.9)
     started = asyncio.Event()
 
     @service.receiver.on("payment.created")
