@@ -198,14 +198,12 @@ def walk(session: nox.Session) -> None:
     """
     Play random programs of keyed writes, batches and outboxes for an hour: ``nox -s walk -- --seconds 60``.
 
-    They have kills, lost replies and wrong clocks, in virtual time. Then wrong lines, which must be noticed.
+    They have kills, lost replies and wrong clocks, in virtual time.
     """
     _install(session, "dev")
     if Path("/dev/shm").is_dir():  # noqa: S108 - a file for each history
         session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
     session.run("python", "-m", "tests.walk", *(session.posargs or ("--seconds", "3600")))
-    if not session.posargs:
-        session.run("python", "-m", "tests.walk.mutants")
 
 
 @nox.session

@@ -277,6 +277,8 @@ LISTENED = cases(LISTEN)(
     port=option("--port {port}", at_port, line=f"listen --secret {SECRET}", instead="--port 0"),
     host=option("--host 127.0.0.2", prints("http://127.0.0.2:")),
     secret=option(f"--secret {SECRET}", lambda ran: ran.seen == 200, instead="--secret whsec_other", line="listen --port 0", meanwhile=HEARD["meanwhile"]),
+    secret_file=option("--secret-file secrets.txt", lambda ran: ran.seen == 200, line="listen --port 0 --secret whsec_other", files={"secrets.txt": f"{SECRET}\n"}, meanwhile=HEARD["meanwhile"]),
+    shared_header_file=option("--shared-header-file header.txt", lambda ran: ran.seen == 200, files={"header.txt": "=".join(SHARED)}, meanwhile=delivered(RESOURCE, dict([SHARED]))),
     shared_header=option(f"--shared-header {'='.join(SHARED)}", lambda ran: ran.seen == 200, meanwhile=delivered(RESOURCE, dict([SHARED]))),
     accept_unsigned=option("--accept-unsigned", lambda ran: ran.seen == 200, meanwhile=delivered(RESOURCE, {})),
     store=option("--store events.jsonl", writes_file("events.jsonl", "sat.invoice.synced"), **HEARD),
@@ -769,6 +771,12 @@ def views(kind: str) -> dict[str, dict[str, Case]]:
         "drop": of("drop", " forbidden")(
             yes=option("--yes", prints("1 write dropped"), answers="n\n"),
         ),
+        "resolve": of("resolve", " refused --because seen --applied -")(
+            applied=option("--applied -", ends(0), line=f"{kind} resolve app.db refused --because seen"),
+            not_applied=option("--not-applied", ends(1), instead="--applied -", line=f"{kind} resolve app.db refused --because seen"),
+            because=option("--because seen", ends(0), line=f"{kind} resolve app.db refused --applied -"),
+            by=option("--by ann", prints("ann"), then=f"{kind} show app.db refused"),
+        ),
         "prune": of("prune", " --days 0")(
             days=option("--days 0", prints("pruned"), line=f"{kind} prune app.db"),
             unacknowledged=option("--unacknowledged", prints("2 writes pruned"), prepare=untold if kind == "journal" else None),
@@ -898,6 +906,7 @@ JUDGED = {
         concurrency=option("--concurrency 3", lambda ran: json.loads(ran.text("environment.json"))["INVSVC_CONCURRENCY"] == "3"),
         seed=option("--seed 9", has_writes_of(9), instead="--seed 8"),
         faults=option("--faults rate=1,reads=1,kinds=500", lambda ran: ran.text("status.txt") == "500", instead="--faults none"),
+        stores=option("--stores words=nothing", ends(2), instead="--stores none"),  # that it is read
         timeout=option("--timeout 3", prints("exceeded --timeout"), last=f"{AFTER} 6", instead="--timeout 300"),
     ),
     "demo": cases("demo --writes 6 --concurrency 2 --faults rate=0.9,hang=0.1")(

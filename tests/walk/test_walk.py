@@ -1,15 +1,13 @@
 """
 Programs of keyed writes, batches and outboxes, drawn at random.
 
-Here the first ones are walked, and some mutants. ``nox -s walk`` walks on; ``python -m tests.walk.mutants`` judges all
-mutants.
+Here the first ones are walked; ``nox -s walk`` walks on.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests.walk.mutants import MUTANTS, caught
 from tests.walk.play import play, told
 from tests.walk.program import End, Life, Program, Write, read, text_of
 from tests.walk.shrink import shrunk
@@ -62,9 +60,3 @@ def test_smaller():
     smallest = shrunk(program, writes_b)
 
     assert smallest == Program("file", "keys", (Write("B", "rename"),), (Life("last", ("B",)),))
-
-
-@pytest.mark.parametrize("mutant", MUTANTS[:4], ids=lambda mutant: mutant.name)
-def test_mutant(mutant):
-    """A wrong line breaks the rule that it should."""
-    assert caught(mutant, most=4_000) is not None
