@@ -131,6 +131,7 @@ FIELDS = {  # of an intent, beside those that depend on its operation
     "newest": st.none() | st.booleans(),
     "baseline_at": st.none() | seconds,
     "nonce": st.none() | texts,
+    "mixture": st.none() | texts,
     "policy": st.builds(
         ReconcilePolicy,
         settle_after_loss=seconds,
