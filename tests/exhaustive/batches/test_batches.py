@@ -14,7 +14,13 @@ from tests.exhaustive.batches.play import play
 from tests.exhaustive.batches.scenes import SCENES
 from tests.interleavings.walk import walk
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.untraced]
+pytestmark = [
+    pytest.mark.exhaustive,
+    pytest.mark.untraced,
+    # What a killed process leaves is never awaited.
+    pytest.mark.filterwarnings("ignore:.*was never awaited:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 QUICK = [mutant for mutant in MUTANTS if mutant.name in {
     "one thing in two lanes", "the windows of other workers are not asked for", "newer writes are not looked at",
     "put back as unsent, though it was", "what an earlier run left is forgotten",
