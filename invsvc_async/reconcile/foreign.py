@@ -58,9 +58,15 @@ def text(sent: Wire, shown: Wire) -> bool:
         return False
     one = _letters(sent)
     other = _letters(shown)
-    if one in other or other in one:
+    if _contains(one, other) or _contains(other, one):
         return False
     return not _have_run_in_common(one, other)
+
+
+def _contains(whole: str, part: str) -> bool:
+    """Return whether *whole* has *part* in it, other than by chance: one letter is in most texts."""
+    is_long_enough = len(part) >= _LEAST_IN_COMMON or len(whole) <= _LEAST_IN_COMMON * len(part)
+    return part in whole and (not part or is_long_enough)
 
 
 def _letters(words: str) -> str:
