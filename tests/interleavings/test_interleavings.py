@@ -40,7 +40,7 @@ def _scenes():
         yield pytest.param(scene, id=scene.name, marks=marks)
 
 
-@pytest.mark.parametrize("scene", _scenes())
+@pytest.mark.parametrize("scene", [*_scenes()])
 def test_scene(scene):
     """No schedule within the bound of the scene breaks an invariant."""
     found = walk(scene)
