@@ -288,7 +288,7 @@ BASES: Final[Mapping[str, Condition]] = {
     "baseline": _by_baseline,
     "gone": _gone,
     "none": _no_condition,  # an unknown write, whose cause says why
-    "person": _no_condition,  # a person has looked
+    "person": _no_condition,  # what somebody saw is not in a ledger
     "reader": _no_condition,  # the caller's own
     # How a write that is told as applied was recognised: whether it happened is for the judge of verdicts.
     "tag": _no_condition,
@@ -312,6 +312,7 @@ CAUSES: Final[Mapping[str, Condition]] = {
     "read refused": _no_condition,
     "out of time": _no_condition,
     "list full": _no_condition,
+    "person": _no_condition,  # what somebody saw is not in a ledger
     "reader": _no_condition,
     "may be published": _no_condition,
     "not visible": _no_condition,
