@@ -18,7 +18,7 @@ from tests.interrupts.trial import KINDS, TimeLimit, Trials, watched
 from tests.support.database import database
 
 pytestmark = [
-    pytest.mark.one_python,
+    pytest.mark.untraced,  # the tracer takes the place of that of coverage
     # What is interrupted leaves coroutines that were not awaited, and clients that were not closed.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
