@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -10,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
+from invsvc_async.durable.done_at import epoch_ms
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.intents import pack, without_effect
 from invsvc_async.durable.last_writes import claim_by, left_by
@@ -134,7 +134,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             verdict=outcome.verdict.value,
             outcome=verdict_record(outcome, record) if self.keeps_outcome else encoded(record),
             claim=claim_by(outcome),
-            done_at=time.time_ns() // 1_000_000,
+            done_at=epoch_ms(self.engine.sending.session),
         )
         self.storing = self.lane.put(entry, left)
         self.finished = entry, record, outcome

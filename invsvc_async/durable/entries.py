@@ -14,6 +14,7 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from invsvc_async.durable.done_at import SLACK
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.key_claims import FREED
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 NOT_APPLIED = tuple(each.value for each in Verdict if each is not Verdict.APPLIED)
 _AT_ONCE = 200  # rows that one transaction changes
-_SLACK = 1.0  # s by which the clocks of the service's hosts may disagree
 _LOOKED_AT = 5000  # of which one transaction of a prune looks at the rows, if it deletes none
 _PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
 _OF_VERDICT = """
@@ -290,7 +290,7 @@ class Entries:
         session = self._session
         if session is not None and not self.is_shared:
             here = session.clock.now()
-            bounds = session.server_clock.bounds(here, _SLACK)
+            bounds = session.server_clock.bounds(here, SLACK)
             now = now if bounds is None else min(now, here + bounds.high)
         return round((now - seconds) * 1000)
 

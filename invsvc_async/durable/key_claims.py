@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import time
 import weakref
 from contextlib import suppress
 from functools import partial
@@ -27,6 +26,7 @@ from msgspec.structs import replace
 
 from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.concurrency.deadline import set_within
+from invsvc_async.durable.done_at import epoch_ms
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.intents import Packed, pack
 from invsvc_async.durable.key_names import key_in
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.key_starts import Start
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.durable.store import Store
-    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.intent import Intent, Sent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.storage.dialect import Cell, Script
     from invsvc_async.transport.session import ClientOptions
@@ -195,6 +195,7 @@ class KeyedRun:
     )  # earlier entries that nobody has, and that may have been sent
     start: Start | None = None  # in the order of its thing, until its key is claimed
     sent: Packed | None = None  # the intent as it was stored before the last send
+    sent_before: tuple[Sent, ...] = ()  # by earlier runs, without an effect
     over: bool = False
     overtaken: bool = False  # a later write to its thing was sent
     outcome: AnyOutcome | None = None
@@ -263,7 +264,8 @@ class KeyedRun:
         if not self.seq:  # it ended before its first send
             await self.claim(self.entry(State.TO_DO, outcome.intent))
         left = left_by(self.thing, outcome, self.options.session.writes)
-        done_at, commons = time.time_ns() // 1_000_000, self.claims.store.commons
+        done_at = epoch_ms(self.options.session)
+        commons = self.claims.store.commons
         claim = claim_by(outcome)
         entry = done_entry(outcome, self.sent, commons, done_at=done_at, claim=claim, **self._known())
         try:

@@ -40,7 +40,7 @@ from msgspec.structs import replace
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
-from invsvc_async.durable.intents import as_new, in_doubt
+from invsvc_async.durable.intents import as_new, in_doubt, without_effect
 from invsvc_async.durable.key_claims import ENDED, FREED, Claims, Found, KeyedRun, KeyTakenError, changed_by
 from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
 from invsvc_async.durable.key_order import is_overtaken
@@ -370,6 +370,8 @@ class Keys:
     async def _again(self, run: KeyedRun, spec: WriteSpec, entry: Entry, *, gone: bool) -> Driver[Any]:
         """Go on with an entry that this process has now; *gone* is whether its last one is done with it."""
         await self.claims.note_taker(run)
+        if entry.state is State.TO_DO:
+            run.sent_before = without_effect(await self.intent_in(entry)).sent
         while True:
             await self._wait(run)
             if entry.state is State.TO_DO and not await self.doubts.has(entry):
@@ -421,14 +423,16 @@ class Keys:
     def _new_driver(self, run: KeyedRun, spec: WriteSpec) -> AnyDriver:
         """Return the first run of a write."""
         bound = replace(spec, options=run.bound())
-        if spec.resumes is None:
-            return new_run(bound)
-        intent = attrs.evolve(as_new(spec.resumes), policy=spec.policy)
-        return Driver(bound, intent)  # the body has its tag already
+        if spec.resumes is not None:
+            intent = attrs.evolve(as_new(spec.resumes, run.sent_before), policy=spec.policy)
+            return Driver(bound, intent)  # the body has its tag already
+        if run.sent_before:
+            return new_run(bound, attrs.evolve(new_intent(bound), sent=run.sent_before))
+        return new_run(bound)
 
     def _overtaken(self, run: KeyedRun, spec: WriteSpec) -> AnyDriver:
         """Return a run that sends nothing, because a newer write to its thing was sent."""
-        intent = attrs.evolve(new_intent(spec), newest=False)
+        intent = attrs.evolve(new_intent(spec), sent=run.sent_before, newest=False)
         return run_of(run.bound(), intent, reader=spec.reader, journaled=True, reads_only=False)
 
     async def _driven(self, run: KeyedRun, driver: Driver[Any]) -> Driver[Any]:
