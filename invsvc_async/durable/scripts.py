@@ -80,8 +80,9 @@ UPDATE {s}states AS s SET team = NULL, state = NULL, stamp = NULL
     FROM {rows 1 thing:text place:bigint} WHERE s.thing = given.thing AND s.place = given.place
 """
 
-_OF_SENDS: Final = ("sent", "bounds", "baseline")  # members of an intent
+_OF_SENDS: Final = ("sent", "bounds", "baseline", "mixture")  # members of an intent
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_sends = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -215,16 +216,28 @@ def prune(
         gone.update(seq for seq, *_ in rows)
 
 
+def _without_effect(sent: msgspec.Raw) -> msgspec.Raw:
+    """Return the last of the sends as one that had no effect: its verdict must not say that it never was."""
+    ended: list[dict[str, object]] = [{**last, "end": {"kind": "not applied"}} for last in _sends(sent)[-1:]]
+    return msgspec.Raw(_encode(ended))
+
+
 def _to_do(intent: str, *, is_new: bool, newest: bool) -> str:
     """
     Return a packed intent as that of a write that is to be done again.
 
-    As a *new* one it has no sends; as the *newest*, no note that a newer one to its resource was sent. Not in
-    SQL, because PostgreSQL's JSON cannot store every text.
+    As a *new* one it has no sends that may have an effect; as the *newest*, no note that a newer one to its
+    resource was sent. Not in SQL, because PostgreSQL's JSON cannot store every text.
     """
     kept = _members(intent)
-    for name in (*(_OF_SENDS if is_new else ()), *(("newest",) if newest else ())):
-        kept.pop(name, None)
-    if is_new:  # a new identity: what clients remember of the earlier write is not about this one
+    if newest:
+        kept.pop("newest", None)
+    if is_new:
+        sent = kept.get("sent")
+        for name in _OF_SENDS:
+            kept.pop(name, None)
+        if sent is not None:
+            kept["sent"] = _without_effect(sent)
+        # A new identity: what clients remember of the earlier write is not about this one.
         kept["nonce"] = msgspec.Raw(_encode(token_hex(8)))
     return _encode(kept).decode()
