@@ -135,7 +135,7 @@ class Portal:
         atexit.unregister(self._end)
         kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
         try:
-            return bool(self._waited(_Call(self._held.__aexit__(kind, error, trace), copy_context())))
+            return bool(self._waited(_ThreadCall(self._held.__aexit__(kind, error, trace), copy_context())))
         finally:
             self._soon(self._loop.stop)
             self._thread.join()
@@ -145,7 +145,7 @@ class Portal:
     def _call(self, awaitable: Awaitable[T], context: Context) -> T:
         if not inspect.isawaitable(awaitable):
             raise _refusal(f"{type(awaitable).__name__} is not awaitable. Pass what an async method returns.")
-        call = _Call(awaitable, context)
+        call = _ThreadCall(awaitable, context)
         if self._process is None:
             raise call.refused(_NOT_ENTERED)
         if self._process != os.getpid():
@@ -158,7 +158,7 @@ class Portal:
             raise call.refused("it has ended. Make another one.")
         return self._waited(call)
 
-    def _waited(self, call: _Call[T]) -> T:
+    def _waited(self, call: _ThreadCall[T]) -> T:
         try:
             self._soon(call.begin)
             call.wait(self._thread)
@@ -207,7 +207,7 @@ class Portal:
         return given
 
 
-class _Call(Generic[T]):
+class _ThreadCall(Generic[T]):
     """One awaitable, and what becomes of it. Its waiting thread may be interrupted at any place."""
 
     def __init__(self, awaitable: Awaitable[T], context: Context) -> None:

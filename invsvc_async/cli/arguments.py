@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
-from invsvc_async.api.operations import BY_NAME, Form, Kind, Operation, Parameter
+from invsvc_async.api.operations import BY_NAME, Form, Operation, OperationKind, Parameter
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.resources.by_name import did_you_mean, names_of
 
@@ -23,7 +23,7 @@ _WORD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*
 _FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}  # arguments outside the table of operations
 
 
-def operation_of(name: str, kind: Kind, *, many: bool | None = None) -> Operation:
+def operation_of(name: str, kind: OperationKind, *, many: bool | None = None) -> Operation:
     """Return the operation called *name*; a resource name alone selects its ``list``, or else its ``get``."""
     possible = operations_of(kind, many=many)
     found = possible.get(name) or possible.get(f"{name}.{'list' if many else 'get'}")
@@ -33,7 +33,7 @@ def operation_of(name: str, kind: Kind, *, many: bool | None = None) -> Operatio
     return found
 
 
-def operations_of(kind: Kind, *, many: bool | None = None) -> dict[str, Operation]:
+def operations_of(kind: OperationKind, *, many: bool | None = None) -> dict[str, Operation]:
     """Return the operations of *kind* by name; *many* selects lists, or reads of one item."""
     return {
         row.name: row
@@ -83,7 +83,7 @@ def completion(names: Iterable[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
-def complete_operation(kind: Kind, *, many: bool | None = None) -> Callable[[str], list[str]]:
+def complete_operation(kind: OperationKind, *, many: bool | None = None) -> Callable[[str], list[str]]:
     """Return the completion of an operation's name, for a shell."""
     return completion(operations_of(kind, many=many))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch import Progress
     from invsvc_async.client import Client
-    from invsvc_async.transport.session import DecisionReport
+    from invsvc_async.transport.client_core import DecisionReport
 
 _EVERY = 10.0  # s between lines of progress
 _SILENCE = 1.0  # s before the spinner appears

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from invsvc_async.codec.decode_fast import decode, decode_all, decode_one
-from invsvc_async.codec.envelope import Answer, Envelope, split
+from invsvc_async.codec.envelope import Envelope, EnvelopeMembers, split
 from invsvc_async.codec.exact_json import UNREADABLE, utc
 from invsvc_async.codec.fields import blank_of, is_model
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
@@ -57,7 +57,7 @@ def structure(cls: type[T], plain: object, *, meta: Meta | None = None) -> T:
     return with_meta(structure_item(cls, plain), meta)
 
 
-class _PlainPage(Answer, kw_only=True):
+class _PlainPage(EnvelopeMembers, kw_only=True):
     success: bool = True
     data: list[Any]
 

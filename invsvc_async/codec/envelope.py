@@ -64,7 +64,7 @@ class Shape(StrEnum):
 _LIST, _BARE = Shape.LIST, Shape.BARE  # on 3.11, access through the class takes as long as a call
 
 
-class Answer(msgspec.Struct, kw_only=True):
+class EnvelopeMembers(msgspec.Struct, kw_only=True):
     """The members of an answer, if all are as the specification describes them."""
 
     success: bool
@@ -77,7 +77,7 @@ class Answer(msgspec.Struct, kw_only=True):
     per_page: int | None = None
 
 
-_ENVELOPE_NAMES = frozenset({"data", *Answer.__struct_fields__})
+_ENVELOPE_NAMES = frozenset({"data", *EnvelopeMembers.__struct_fields__})
 _Items = Annotated[list[Raw], msgspec.Meta(max_length=_MOST)]
 
 
@@ -101,7 +101,7 @@ def _decoder(shape: Shape, *, odd: bool = False) -> Callable[[bytes], Any]:
     # Nothing in the usual envelope of a list is nested but its items, if it has no further members.
     strict = shape is _LIST and not odd
     answer = msgspec.defstruct(
-        "Answer", fields.values(), bases=(Answer,), kw_only=True, forbid_unknown_fields=strict
+        "Answer", fields.values(), bases=(EnvelopeMembers,), kw_only=True, forbid_unknown_fields=strict
     )
     return msgspec.json.Decoder(answer).decode
 

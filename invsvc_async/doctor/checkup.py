@@ -11,9 +11,9 @@ import attrs
 
 from invsvc_async.api.operations import WEBHOOKS_HEALTH
 from invsvc_async.client import Client, options_of
-from invsvc_async.doctor.parameter_names import IMPORTS, Answer, Named, Prober, find_names
+from invsvc_async.doctor.parameter_names import IMPORTS, Named, Prober, ReadResult, find_names
 from invsvc_async.errors import InvsvcError
-from invsvc_async.transport.session import NO_TOKEN, ClientOptions, Request
+from invsvc_async.transport.client_core import NO_TOKEN, ClientOptions, Request
 
 _NO_JOURNEY = "invsvc-doctor-none"
 _KINDS = {"api_key": "an API key", "oauth_token": "an OAuth access token", "person_token": "a person's token"}
@@ -84,9 +84,9 @@ async def examine(client: Client, *, journey: str | None = None) -> Checkup:
     return Checkup(findings=findings, names=names, journey_reads=reading.good, reads=len(seconds))
 
 
-async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> list[Finding]:
+async def _of_credential(prober: Prober, list_: ReadResult, *, is_person: bool) -> list[Finding]:
     """Check kind and mode.  The kind is configured; its form and what it may read must match."""
-    credential = prober.view.session.credential
+    credential = prober.view.core.credential
     try:
         async with asyncio.timeout(prober.view.timeouts.attempt):
             token = (await credential.header()).removeprefix("Bearer ")
@@ -129,8 +129,8 @@ async def _journey(prober: Prober, journey: str | None) -> Finding:
 
 
 def _clock(view: ClientOptions) -> Finding:
-    now = view.session.clock.now()
-    bounds = view.session.server_clock.bounds(now, view.reconcile.clock_slack)
+    now = view.core.clock.now()
+    bounds = view.core.server_clock.bounds(now, view.reconcile.clock_slack)
     question = "the service's clock"
     if bounds is None:
         text = "unknown: no answer has a time, or hosts disagree by more than clock_slack. Creates need tags"

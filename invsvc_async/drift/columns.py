@@ -29,7 +29,7 @@ _MOST = 1000  # columns
 
 
 @attrs.define
-class Columns:
+class RowColumns:
     """
     The columns of rows, learned as they are read: ``found`` has the path and type of the field that
     each is compared with.

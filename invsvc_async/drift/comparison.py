@@ -18,7 +18,7 @@ import attrs
 from invsvc_async import models
 from invsvc_async.client import Client, options_of
 from invsvc_async.codec import envelope, unstructure
-from invsvc_async.drift.columns import Columns, at, moment, words_of
+from invsvc_async.drift.columns import RowColumns, at, moment, words_of
 from invsvc_async.drift.table import Difference, Kind, Table
 from invsvc_async.errors import (
     FilterNotHonouredError,
@@ -93,7 +93,7 @@ class Comparison:
     rows_outside: int = attrs.field(default=0, init=False)
     items_read: int = attrs.field(default=0, init=False)
     complete: bool = attrs.field(default=True, init=False)
-    _columns: Columns = attrs.field(init=False)
+    _columns: RowColumns = attrs.field(init=False)
     _window: tuple[Any, Any] = attrs.field(init=False)  # Any: epoch ms, or None
 
     def __attrs_post_init__(self) -> None:
@@ -104,7 +104,7 @@ class Comparison:
         if isinstance(self.rows, (str, Path)):
             self.form = format_of(Path(self.rows), self.form)
         model, key = (models.Webhook, "id") if self.what == "webhooks.list" else (models.Invoice, "uuid")
-        self._columns = Columns(model, key, self.fields, self.zone, self.form == "csv")
+        self._columns = RowColumns(model, key, self.fields, self.zone, self.form == "csv")
         self._window = self._moment("created_from"), self._moment("created_to")
 
     @property

@@ -21,11 +21,11 @@ from invsvc_async.errors import (
 from invsvc_async.models.common import Model, is_decoded
 from invsvc_async.reads import retry
 from invsvc_async.reads.pages import Pages
-from invsvc_async.reads.resume_token import Position
+from invsvc_async.reads.resume_token import PagePosition
 from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.kinds import KINDS
 from invsvc_async.settings import CallOptions, is_number
-from invsvc_async.transport.session import ClientOptions, Request
+from invsvc_async.transport.client_core import ClientOptions, Request
 from invsvc_async.writes.new_intent import line_of_thing, new_tag
 from invsvc_async.writes.results import of_another
 from invsvc_async.writes.spec import WriteSpec
@@ -90,7 +90,7 @@ class Resource:
         checked = checks.check(
             operation, given, view.names, team, get("extra_query"), get("extra_body"), others
         )
-        kind = view.session.credential.kind
+        kind = view.core.credential.kind
         if operation.credentials and kind not in operation.credentials:
             wanted = " or ".join(_AUTHORITY_WORDS[each] for each in operation.credentials)
             raise ConfigurationError(
@@ -126,7 +126,7 @@ class Resource:
         if not is_plain_function(until):
             others.append(f"until: {retry.NOT_A_CONDITION}")
         view, request = self._asked(operation, given, others)
-        clock, longest, loop = view.session.clock, view.timeouts.call, asyncio.get_running_loop()
+        clock, longest, loop = view.core.clock, view.timeouts.call, asyncio.get_running_loop()
         end = clock.now() + timeout
         while True:
             deadline, failure = loop.time() + min(longest, end - clock.now()), None
@@ -153,19 +153,19 @@ class Resource:
             UnreadableResponseError: The answer is about another thing. (And the errors of all reads.)
         """
         view, request = self._asked(operation, given)
-        session = view.session
-        begun = session.clock.now()
+        core = view.core
+        begun = core.clock.now()
         envelope = await retry.read(view, request)
         state = codec.one(model, envelope)
         shown = getattr(state, "id", None)
         if shown != request.path.get("id") and names_another(shown, request.path):
             raise of_another(envelope, shown)
-        session.writes.learn_state(
+        core.writes.learn_state(
             request.team,
             line_of_thing(operation, *request.path.values()),
             envelope.raw,
             begun,
-            session.clock.now(),
+            core.clock.now(),
             stamp=envelope.stamp,
             weight=len(envelope.content),
         )
@@ -177,7 +177,7 @@ class Resource:
         names, query = view.names, dict(request.query)
         cursor = query.pop(names.cursor, None) if names.cursor else None
         page = query.pop(names.page, None) if names.page else None
-        start = Position(cursor=cursor, page=None if page is None else int(page))
+        start = PagePosition(cursor=cursor, page=None if page is None else int(page))
         return Pages(view, replace(request, query=query), model, given["prefetch"], start)
 
     def _write(

@@ -18,7 +18,7 @@ from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET
 from invsvc_async.reads import retry
 from invsvc_async.resources.base import Given, Resource
-from invsvc_async.transport.session import ClientOptions, Request, error_of
+from invsvc_async.transport.client_core import ClientOptions, Request, error_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -135,7 +135,7 @@ class ByteStream:
             return await body.read()
 
     def _opened(self) -> AbstractAsyncContextManager[Download]:
-        on_stream, sent = self._view.session.on_stream, self._sent()
+        on_stream, sent = self._view.core.on_stream, self._sent()
         return sent if on_stream is None else on_stream(self._request, sent)
 
     @asynccontextmanager
@@ -146,7 +146,7 @@ class ByteStream:
             deadline = asyncio.get_running_loop().time() + view.timeouts.attempt
             await view.fetch_token(self._request, deadline)
             exchange = view.exchange(self._request, deadline)
-            async with view.session.transport.stream(exchange) as body:
+            async with view.core.transport.stream(exchange) as body:
                 if 200 <= body.status < 300:
                     yield body
                     return

@@ -14,14 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.simulator import replies
-from invsvc_async.simulator.auth import Caller, Credential, Keyring, Refusal
+from invsvc_async.simulator.auth import Caller, IssuedToken, Keyring, Refusal
 from invsvc_async.simulator.calls import Answer, Call, error_body
 from invsvc_async.simulator.faults import TRUTHFUL, Plan, Step, parse_step
 from invsvc_async.simulator.json_records import read_json
 from invsvc_async.simulator.ledger import SENDER, Entry, Ledger
 from invsvc_async.simulator.operations import BY_OPERATION, UNKNOWN, Route
 from invsvc_async.simulator.plan_checks import check_seconds, digits
-from invsvc_async.simulator.state import Book, Clock, seeded
+from invsvc_async.simulator.state import Book, ServiceClock, seeded
 
 if TYPE_CHECKING:
     from collections import deque
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PASS = parse_step("pass")
 IDLE_CLOSE_AFTER = 0.02  # seconds, by default
-NOBODY = Caller(Credential("key", None, livemode=True, user=""), team="", livemode=True)
+NOBODY = Caller(IssuedToken("key", None, livemode=True, user=""), team="", livemode=True)
 CODES = {
     400: "validation_failed",
     401: "unauthorized",
@@ -46,7 +46,7 @@ CODES = {
 
 
 @dataclass(slots=True)
-class Exchange:
+class ReceivedRequest:
     """A request that has arrived completely, with its entry, and the reason if its caller was refused."""
 
     route: Route
@@ -110,7 +110,7 @@ class Application:
             exchange.entry.ended_at = self._ledger.steady()
             self._busy.discard(protocol)
 
-    def _note(self, route: Route, request: web.Request, raw: bytes) -> Exchange:
+    def _note(self, route: Route, request: web.Request, raw: bytes) -> ReceivedRequest:
         """Record the arrival, and find out who sent it."""
         body, noted = None, None
         if route.write and raw:
@@ -134,9 +134,11 @@ class Application:
                 entry.team, entry.livemode = caller.team, caller.livemode
             except Refusal as error:
                 refused = error
-        return Exchange(route, Call(self._state, caller, request.match_info, query, body), entry, refused)
+        return ReceivedRequest(
+            route, Call(self._state, caller, request.match_info, query, body), entry, refused
+        )
 
-    async def _play(self, step: Step, request: web.Request, exchange: Exchange) -> web.StreamResponse:
+    async def _play(self, step: Step, request: web.Request, exchange: ReceivedRequest) -> web.StreamResponse:
         if step is not PASS:
             exchange.entry.fault = step.words
         if self.latency or step.wait:
@@ -164,7 +166,7 @@ class Application:
             return replies.cut_off(request, step.end)
         return _false_answer(step, exchange.entry, self._state.clock)
 
-    def _perform(self, exchange: Exchange) -> Answer | Refusal:
+    def _perform(self, exchange: ReceivedRequest) -> Answer | Refusal:
         """Run the operation, once.  On return, a write's effect is in the state and in the entry."""
         route, entry = exchange.route, exchange.entry
         if exchange.refused is not None:
@@ -216,7 +218,7 @@ class Application:
             task.add_done_callback(self._pending.discard)
 
 
-def _false_answer(step: Step, entry: Entry, clock: Clock) -> web.Response:
+def _false_answer(step: Step, entry: Entry, clock: ServiceClock) -> web.Response:
     """Return the answer of the step, whether or not the effect happened."""
     status = entry.answered = step.status or 200
     if step.end == "success false":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from invsvc_async.simulator.json_records import Json, json_text
 
 if TYPE_CHECKING:
-    from invsvc_async.simulator.state import State
+    from invsvc_async.simulator.state import ServiceState
 
 Kind = Literal["key", "oauth", "person"]
 Role = Literal["viewer", "editor", "admin"]
@@ -33,7 +33,7 @@ ENDED: dict[tuple[str, str], tuple[int, str, dict[str, str]]] = {
 
 
 @dataclass(slots=True)
-class Credential:
+class IssuedToken:
     """A token that the service has issued."""
 
     kind: Kind
@@ -58,7 +58,7 @@ class Refusal(Exception):  # noqa: N818 - an answer of the service, not a failur
 class Caller:
     """The credential of one request, with the team and data mode that it acts in."""
 
-    credential: Credential
+    credential: IssuedToken
     team: str
     livemode: bool
 
@@ -67,10 +67,10 @@ class Caller:
 class Keyring:
     """Every credential by its token's text."""
 
-    state: State
-    issued: dict[str, Credential] = field(default_factory=dict[str, Credential])
+    state: ServiceState
+    issued: dict[str, IssuedToken] = field(default_factory=dict[str, IssuedToken])
 
-    def issue(self, credential: Credential) -> str:
+    def issue(self, credential: IssuedToken) -> str:
         """Make a token for *credential*: a JWT for keys and persons, opaque text for OAuth."""
         number = f"{self.state.random.getrandbits(128):032x}"
         token = f"oat_{number}"
@@ -102,7 +102,7 @@ class Keyring:
             livemode = not self.state.preference(credential.user, selected)["testmode"]
         return Caller(credential, selected, livemode)
 
-    def _credential(self, header: str | None) -> Credential:
+    def _credential(self, header: str | None) -> IssuedToken:
         prefix, _, token = (header or "").partition(" ")
         known = self.issued.get(token) if prefix == "Bearer" else None
         if known is None and prefix == "Bearer" and token.startswith("oat_"):
@@ -111,7 +111,7 @@ class Keyring:
             raise _denied(401, UNAUTHORIZED)
         return known
 
-    def _selected_team(self, credential: Credential, team: str | None) -> str:
+    def _selected_team(self, credential: IssuedToken, team: str | None) -> str:
         own = credential.team
         if own is None:
             raise _denied(401, "Unauthorized, missing team in token")

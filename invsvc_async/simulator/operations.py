@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from invsvc_async.simulator import samples, validate
 from invsvc_async.simulator.calls import Answer, Call
 from invsvc_async.simulator.json_records import Json, Record, json_text
-from invsvc_async.simulator.state import Receiver
+from invsvc_async.simulator.state import Subscription
 from invsvc_async.simulator.stores import Kept, kept_of_new, kept_of_update, listed_hooks, time_of
 from invsvc_async.simulator.validate import Query
 
@@ -368,7 +368,7 @@ def create_webhook(call: Call) -> Answer:
     hook = Record({"id": state.new_id("wh_"), **kept.stored, **made})
     call.book.webhooks.put(hook.id, hook)
     secret = state.new_id("whsec_")
-    call.book.receivers[hook.id] = Receiver(secret)
+    call.book.receivers[hook.id] = Subscription(secret)
     message = "Webhook created. Store the secret now: it is not shown again."
     return call.kept(hook, kept, message, status=201, secret=secret)
 
