@@ -163,7 +163,8 @@ class Client:
             if log_to_stderr(os.environ):
                 on_attempt = logged(on_attempt)
         clock, url = clock or SystemClock(), _checked_url(base_url, allow_insecure_http=allow_insecure_http)
-        name, most = f"Client({url!r})", max_response_bytes
+        name = f"Client({url!r})"
+        most = max_response_bytes
         transport = Transport(
             name, max_concurrency, session, proxy, most, clock, ssl=ssl, trust_env=trust_env
         )
@@ -611,7 +612,8 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
         raise ConfigurationError(f"base_url: must be a string, not {type(text).__name__}")
     try:
         parts = urlsplit(text)
-        port, host = parts.port, parts.hostname
+        port = parts.port
+        host = parts.hostname
     except ValueError:  # whose text may be a part of a password that should not be there
         raise ConfigurationError("base_url: is not a URL. Check its host and port.") from None
     path = parts.path.rstrip("/")

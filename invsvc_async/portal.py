@@ -82,7 +82,8 @@ class Portal:
         Raises:
             ConfigurationError: As :meth:`call`.
         """
-        iterator, context = aiter(items), copy_context()
+        iterator = aiter(items)
+        context = copy_context()
         while True:
             try:
                 item = self._call(_next(iterator), context)
@@ -107,7 +108,8 @@ class Portal:
     def __enter__(self) -> Self:
         if self._process is not None:
             raise _refusal("it was entered before. Share it, or make another one.")
-        self._process, self._loop = os.getpid(), self._runner.get_loop()
+        self._process = os.getpid()
+        self._loop = self._runner.get_loop()
         # Not earlier: a thread that was made before a fork counts as ended after it.
         self._thread = threading.Thread(target=self._live, name="invsvc portal", daemon=True)
         self._thread.start()
@@ -211,7 +213,8 @@ class _ThreadCall(Generic[T]):
     """One awaitable, and what becomes of it. Its waiting thread may be interrupted at any place."""
 
     def __init__(self, awaitable: Awaitable[T], context: Context) -> None:
-        self._awaitable, self._context = awaitable, context
+        self._awaitable = awaitable
+        self._context = context
         self._task: asyncio.Task[None] | None = None
         self._value: list[T] = []
         self._error: BaseException | None = None

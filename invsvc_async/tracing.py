@@ -98,7 +98,8 @@ def instrument(
         hooks = [each for each in (getattr(tracing, name), getattr(core, name)) if each is not None]
         setattr(core, name, partial(_call_each, hooks))
     core.on_replay = tracing.on_replay
-    core.on_call, core.trace = tracing.on_call, tracing.headers
+    core.on_call = tracing.on_call
+    core.trace = tracing.headers
     core.on_stream = partial(tracing.stream, clock=core.clock)
     backlogs = Backlogs(core.stores)
     for field, unit in (("open", "{write}"), ("oldest", "s"), ("untold", "{verdict}"), ("lanes", "{lane}")):

@@ -46,7 +46,8 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
     """Return the arguments that *words* give; each value has the form of its argument."""
     rows = {row.name: row for row in operation.parameters}
     path_names = [row.name for row in operation.parameters if row.where == "path"]
-    arguments, given = dict[str, Any](), set[str]()
+    arguments = dict[str, Any]()
+    given = set[str]()
     for word in words:
         match = _WORD.fullmatch(word)
         if match is None and not path_names:
@@ -105,9 +106,12 @@ def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
     name, sign, value = incomplete.partition("=")
     lead = f"{name}="
     if not sign and len(words) > 1 and words[-1] == "=":  # bash makes three words of NAME=VALUE
-        name, value, lead = words[-2], incomplete, ""
+        name = words[-2]
+        value = incomplete
+        lead = ""
     elif words and not incomplete and words[-1] in names:  # the same, without a VALUE
-        name, lead = words[-1], ""
+        name = words[-1]
+        lead = ""
     elif not sign:
         given = {word.partition("=")[0].removesuffix(":") for word in words}
         return [f"{each}=" for each in names if each.startswith(name) and each not in given]

@@ -116,7 +116,9 @@ def _anything(value: object) -> object:
     return value
 
 
-_object, _array, _text = _only(dict), _only(list), _only(str)
+_object = _only(dict)
+_array = _only(list)
+_text = _only(str)
 _SCALARS: Mapping[Any, Hook] = {
     str: _text,
     bool: _only(bool),

@@ -74,7 +74,8 @@ def page_from(cls: type[P], plain: Mapping[str, Any], model: type[Model] | None)
     except msgspec.ValidationError as error:
         raise InvalidRequestError(f"{cls.__name__}: {error}") from None
     given = msgspec.structs.asdict(found)
-    items, stamp = given.pop("data"), given.pop("timestamp")
+    items = given.pop("data")
+    stamp = given.pop("timestamp")
     del given["success"]
     if is_model(model):  # not an alias or a type variable
         items = [structure(model, item) for item in items]
@@ -90,7 +91,8 @@ def with_meta(model: T, meta: Meta | None) -> T:
 
 def meta_of(envelope: Envelope) -> Meta:
     """Return the parts of the answer beside its payload."""
-    blank, stamp = _BLANK_META(), envelope.stamp
+    blank = _BLANK_META()
+    stamp = envelope.stamp
     blank.message = envelope.message
     blank.timestamp = None if stamp is None else utc(stamp)
     blank.request_id = envelope.request_id

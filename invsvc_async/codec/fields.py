@@ -76,7 +76,8 @@ def maker_of(cls: type[T]) -> type[T]:
     write 0.97 of its machine instructions. A field whose default is made by a factory must be given.
     """
     names: dict[str, Any] = {"blank": blank_of(cls), "cls": cls}  # Any: whatever the code refers to
-    arguments, code = [], ["made = blank()"]
+    arguments = []
+    code = ["made = blank()"]
     for name, parameter in signature(cls).parameters.items():
         is_needed = parameter.default in (Parameter.empty, attrs.NOTHING)
         arguments.append(name if is_needed else f"{name}=default_{name}")

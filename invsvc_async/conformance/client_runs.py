@@ -80,7 +80,8 @@ async def run_client(
     on_done: Callable[[], None],
 ) -> ClientRun:
     """Run *units* through the client *name* ("ordinary" or "sdk"), *concurrency* at once, and judge it."""
-    url, key = service.base_url, service.api_key
+    url = service.base_url
+    key = service.api_key
     timeouts = Timeouts(attempt=ATTEMPT_TIMEOUT, connect=ATTEMPT_TIMEOUT)
     client = Client(url, ApiKey(key), timeout=timeouts, reconcile=POLICY, max_concurrency=concurrency)
     session = aiohttp.ClientSession(
@@ -96,7 +97,8 @@ async def run_client(
         write: Write[Any] = called(client, step.operation, step.arguments, options=options)
         if name == "sdk" and step.tagged:
             write = write.tagged()
-        intent, began = write.intent, time.monotonic()
+        intent = write.intent
+        began = time.monotonic()
         if name == "sdk":
             outcome = await write.outcome()
             made = getattr(outcome.value, "id", None)
@@ -122,7 +124,8 @@ async def run_client(
 
 async def send_all(send: Send, units: Iterable[Unit], concurrency: int) -> list[WriteReport]:
     """Send the writes of *units* with *send*, *concurrency* units at once."""
-    waiting, reports = iter(units), list[WriteReport]()
+    waiting = iter(units)
+    reports = list[WriteReport]()
 
     async def work() -> None:
         for unit in waiting:
@@ -145,7 +148,8 @@ async def _sent_as_usual(
             await asyncio.sleep(PAUSE * 2 ** (attempt - 1) * (0.5 + jitter.random()))
         try:
             async with session.request(request["method"], url + request["path"], **sent) as response:
-                status, body = response.status, await response.read()
+                status = response.status
+                body = await response.read()
         except (aiohttp.ClientError, TimeoutError):
             continue
         if status < 400:

@@ -207,7 +207,8 @@ def _inverted(reports: Iterable[WriteReport], own: _Own) -> dict[str, str]:
     found: dict[str, str] = {}
     first: dict[tuple[str, str], tuple[float, str]] = {}  # earliest effect of newer writes, by thing
     for report in reversed(list(reports)):
-        thing, effects = report.asked.thing, own.effects.get(report.key)
+        thing = report.asked.thing
+        effects = own.effects.get(report.key)
         if thing is None or not effects or report.key in own.shared:
             continue
         at, newer = first.get(thing, (inf, ""))

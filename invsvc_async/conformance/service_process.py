@@ -148,7 +148,8 @@ async def _serve() -> None:
         _print_line({**about, "before": _state(service)})
         while await asyncio.to_thread(sys.stdin.buffer.readline):
             await service.settled()
-            ledger, reads = [asdict(entry) for entry in service.ledger.entries], len(service.ledger.reads)
+            ledger = [asdict(entry) for entry in service.ledger.entries]
+            reads = len(service.ledger.reads)
             _print_line({"ledger": ledger, "reads": reads, "state": _state(service)})
 
 

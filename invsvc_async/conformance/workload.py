@@ -82,7 +82,8 @@ def values(kind: int, count: int, mark: str, first: str) -> tuple[str, ...]:
 
 
 def _block(number: int, seed: int) -> list[Unit]:
-    team, mark = f"team_conf_{number // BLOCKS_IN_A_TEAM}", f"{seed}/{number}"
+    team = f"team_conf_{number // BLOCKS_IN_A_TEAM}"
+    mark = f"{seed}/{number}"
 
     def create(key: str, url: str, *, tagged: bool = True) -> WorkloadStep:
         arguments = {"url": url, "events": ["invoice.created"], "team": team}
@@ -135,7 +136,9 @@ def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
     ``-`` is standard input.
     """
     client = Client("http://127.0.0.1:1/v2", ApiKey("never-sent"))
-    lines, problems, keys = list[Line](), list[BadLine](), dict[str, int]()
+    lines = list[Line]()
+    problems = list[BadLine]()
+    keys = dict[str, int]()
     with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
         for line in read_lines(file):
             bad = line if isinstance(line, BadLine) else _problem(client, line, keys)

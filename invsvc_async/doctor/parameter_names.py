@@ -50,7 +50,8 @@ class _Values(NamedTuple):
 
 
 _UNKNOWN: Final = "invsvc_doctor"  # a name that no service knows
-_IN_2001, _IN_2100 = "1000000000000", "4102444800000"  # ms
+_IN_2001 = "1000000000000"
+_IN_2100 = "4102444800000"  # ms
 _VALUES: Final = {
     "limit": _Values("0", "1"),
     "cursor": _Values("%"),
@@ -178,7 +179,8 @@ async def find_names(ask: ReadList, candidates: Mapping[str, tuple[str, ...]] = 
 
 
 async def _find(listing: _ProbedList, role: str, names: tuple[str, ...]) -> Named:
-    known, unclear = None, False
+    known = None
+    unclear = False
     for name in names:
         reaction = await _reaction(listing, role, name)
         sign = "ignored" if reaction == "ignored" else await _effect(listing, role, name)
@@ -235,10 +237,12 @@ async def _effect(listing: _ProbedList, role: str, name: str) -> Sign:
             second = await listing.ask({**size, name: first.next})
             return _sign_of(second, shown=second.ids != first.ids)
     if role == "order" and several:
-        up, down = await ask("asc"), await ask("desc")
+        up = await ask("asc")
+        down = await ask("desc")
         return _sign_of(up, down, shown=up.ids != down.ids)
     if role == "order_by":  # an order that is the same proves nothing
-        by_name, by_time = await ask("name"), await ask("timestamp")
+        by_name = await ask("name")
+        by_time = await ask("timestamp")
         if by_name.ids != by_time.ids:
             return _sign_of(by_name, by_time, shown=True)
     return "unclear"

@@ -120,7 +120,10 @@ class Comparison:
             raise InvalidRequestError(f"{name}: {given!r} {error}") from None
 
     async def __aiter__(self) -> AsyncGenerator[Difference, None]:
-        self.counts, self.rows_read, self.rows_outside, self.items_read = Counter(), 0, 0, 0
+        self.counts = Counter()
+        self.rows_read = 0
+        self.rows_outside = 0
+        self.items_read = 0
         try:
             with closing(Table(ignore_case=self.ignore_case)) as table:
                 await self._store(table)
@@ -221,7 +224,8 @@ class Comparison:
     def _take(self, table: Table, reading: int, item: Model) -> None:
         """Compare an item with its row, if it is in doubt."""
         plain = unstructure(item)
-        created, key = at(plain, "created_at"), text_of(at(plain, self._columns.key))
+        created = at(plain, "created_at")
+        key = text_of(at(plain, self._columns.key))
         times, cells, shown = table.find(key)
         if reading == 1:
             self._count("items_read")

@@ -223,7 +223,8 @@ class Outbox(Uncopied):
         """
         spec = self._accepted(write)
         self._check_writing()
-        new, core = self._store.new(spec, apart=True), self._sending.core
+        new = self._store.new(spec, apart=True)
+        core = self._sending.core
         run_now(connection, self._store.database, self._store.enqueue_there(core, new))
         return new.key
 

@@ -57,7 +57,8 @@ class PostgresOutbox(OutboxEntries):
 
     def find(self, core: ClientCore, new: Entry) -> Script[str]:
         """Return the schema of the outbox of *core*, and store the common part of *new* there."""
-        base_url, mine = core.base_url, core.credential.fingerprint(core.base_url) or ""
+        base_url = core.base_url
+        mine = core.credential.fingerprint(core.base_url) or ""
         schema = yield from self.base.find(base_url, mine, same_mode=self._same_mode)
         if schema is None:
             raise not_there(core)

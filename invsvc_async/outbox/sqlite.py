@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = 128
-_SLOW, _FAST = 0.5, 0.01  # s between looks for new rows; fast for a while after an enqueue in this process
+_SLOW = 0.5
+_FAST = 0.01  # s between looks for new rows; fast for a while after an enqueue in this process
 _FAST_FOR = 5.0  # s
 _PATIENCE = 5.0  # s to wait for a lock of the application
 _VERSION = 1
@@ -87,7 +88,8 @@ class SqliteOutbox(OutboxEntries):
     database: ClassVar[Database] = "SQLite"
 
     def __init__(self, path: str | Path, core: ClientCore, *, same_mode: bool = False, **how: bool) -> None:
-        self._path, self._base_url = Path(path), core.base_url
+        self._path = Path(path)
+        self._base_url = core.base_url
         part = blake2b(core.base_url.encode(), digest_size=4).hexdigest()
         self._beside = self._path.with_name(f"{self._path.name}-outbox-{part}")
         super().__init__(file_at(self._beside, "outbox", **how), core, same_mode=same_mode)
@@ -145,7 +147,8 @@ class SqliteOutbox(OutboxEntries):
         if self.store.how.restored:  # rows that were not moved yet are of the copy too
             while (await self.move())[1]:
                 pass
-            after, text = 0, "moved = 1 AND seq > $2 ORDER BY seq LIMIT $3"
+            after = 0
+            text = "moved = 1 AND seq > $2 ORDER BY seq LIMIT $3"
             while found := await self._rows(text, after, _AT_ONCE):
                 await self.store.run(partial(_end_lost, found))
                 after = found[-1].seq

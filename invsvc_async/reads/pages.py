@@ -89,7 +89,8 @@ class Pages(Generic[T]):
 
         Spec: Resources, Response envelopes.
         """
-        position, walked = self._start, {hash(self._start)}  # hashes, because cursors may be long
+        position = self._start
+        walked = {hash(self._start)}  # hashes, because cursors may be long
         ahead: asyncio.Task[Envelope] | None = None
         try:
             while True:
@@ -151,7 +152,8 @@ class Pages(Generic[T]):
 
         Spec: Resources, Response envelopes.
         """
-        place, request = read_token(token), self._request
+        place = read_token(token)
+        request = self._request
         if place.operation != request.operation.name:
             problem = f"token: belongs to {place.operation}"
         elif place.service != digest_of(self._view.core.base_url):
@@ -171,7 +173,8 @@ class Pages(Generic[T]):
         return self._made(await self._answer(position), position)
 
     async def _answer(self, position: PagePosition) -> Envelope:
-        names, query = self._view.names, dict(self._request.query)
+        names = self._view.names
+        query = dict(self._request.query)
         with self._placed(position):
             for name, value in ((names.cursor, position.cursor), (names.page, position.page)):
                 if value is not None:
@@ -184,7 +187,8 @@ class Pages(Generic[T]):
             return await retry.read(self._view, replace(self._request, query=query))
 
     def _made(self, envelope: Envelope, position: PagePosition) -> Page[T]:
-        request, asked = self._request, position.page
+        request = self._request
+        asked = position.page
         with self._placed(position):
             meta = codec.meta_of(envelope)
             page = Page(
@@ -222,7 +226,8 @@ class Pages(Generic[T]):
 
     def _first_page(self) -> int | None:
         """Return the number of the page that was asked for; 1 by default in a list filtered by metadata."""
-        query, name = self._request.query, self._view.names.page
+        query = self._request.query
+        name = self._view.names.page
         if name is None or not any(each.startswith(METADATA) for each in query):
             return None
         return int(query.get(name, 1))

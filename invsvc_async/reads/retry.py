@@ -51,7 +51,8 @@ def read(view: ClientOptions, request: Request, *, deadline: float | None = None
 
     Spec: Errors, Status codes.
     """
-    running, on_call = _read(view, request, deadline), view.core.on_call
+    running = _read(view, request, deadline)
+    on_call = view.core.on_call
     return running if on_call is None else on_call(request, running, None)
 
 

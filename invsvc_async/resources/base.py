@@ -83,7 +83,8 @@ class Resource:
             InvalidRequestError: An argument is invalid, or there are *others*, which are problems.
             ConfigurationError: The specification does not allow the operation with this kind of credential.
         """
-        view, get = self._view, given.get
+        view = self._view
+        get = given.get
         if (options := get("options")) is not None:
             view = self._with_options(options)
         team = get("team")
@@ -117,7 +118,9 @@ class Resource:
         Raises:
             DeadlineExceededError: It did not hold within ``timeout`` seconds.
         """
-        until, timeout, poll = given["until"], given["timeout"], given["poll"]
+        until = given["until"]
+        timeout = given["timeout"]
+        poll = given["poll"]
         others = [
             f"{name}: must be a number of seconds, more than 0"
             for name, value in (("timeout", timeout), ("poll", poll))
@@ -126,10 +129,13 @@ class Resource:
         if not is_plain_function(until):
             others.append(f"until: {retry.NOT_A_CONDITION}")
         view, request = self._asked(operation, given, others)
-        clock, longest, loop = view.core.clock, view.timeouts.call, asyncio.get_running_loop()
+        clock = view.core.clock
+        longest = view.timeouts.call
+        loop = asyncio.get_running_loop()
         end = clock.now() + timeout
         while True:
-            deadline, failure = loop.time() + min(longest, end - clock.now()), None
+            deadline = loop.time() + min(longest, end - clock.now())
+            failure = None
             try:
                 seen = codec.one(model, await retry.read(view, request, deadline=deadline))
             except (ServiceError, TransportError, DeadlineExceededError) as error:
@@ -174,7 +180,8 @@ class Resource:
     def _pages(self, model: type[T], operation: Operation, given: Given) -> Pages[T]:
         """Make a list. The position in *given* becomes its start."""
         view, request = self._asked(operation, given)
-        names, query = view.names, dict(request.query)
+        names = view.names
+        query = dict(request.query)
         cursor = query.pop(names.cursor, None) if names.cursor else None
         page = query.pop(names.page, None) if names.page else None
         start = PagePosition(cursor=cursor, page=None if page is None else int(page))

@@ -68,7 +68,10 @@ class Application:
         self._places = nullcontext() if at_once is None else asyncio.Semaphore(at_once)
         self.on_effect: Callable[[str, Book, Answer], None] | None = None
         self.scripts: dict[str, deque[Step]] = {}
-        self._state, self._keyring, self._ledger, self._plan = keyring.state, keyring, ledger, plan
+        self._state = keyring.state
+        self._keyring = keyring
+        self._ledger = ledger
+        self._plan = plan
         self._chance = seeded(seed, "faults")
         self._busy: set[web.RequestHandler] = set()
         self._pending: set[asyncio.Task[Any]] = set()  # Any: late effects and slow exchanges
@@ -112,12 +115,14 @@ class Application:
 
     def _note(self, route: Route, request: web.Request, raw: bytes) -> ReceivedRequest:
         """Record the arrival, and find out who sent it."""
-        body, noted = None, None
+        body = None
+        noted = None
         if route.write and raw:
             try:
                 body = noted = read_json(raw)
             except ValueError as error:
-                body, noted = error, raw.decode(errors="replace")
+                body = error
+                noted = raw.decode(errors="replace")
         query = dict(request.query) if request.query_string else {}
         entry = Entry(
             operation=route.operation,
@@ -127,11 +132,13 @@ class Application:
             sender=request.headers.get(SENDER),
         )
         self._ledger.add(entry, write=route.write)
-        caller, refused = NOBODY, None
+        caller = NOBODY
+        refused = None
         if not route.public:
             try:
                 caller = self._keyring.caller(request.headers.get("Authorization"), query.get("team"))
-                entry.team, entry.livemode = caller.team, caller.livemode
+                entry.team = caller.team
+                entry.livemode = caller.livemode
             except Refusal as error:
                 refused = error
         return ReceivedRequest(
@@ -168,7 +175,8 @@ class Application:
 
     def _perform(self, exchange: ReceivedRequest) -> Answer | Refusal:
         """Run the operation, once.  On return, a write's effect is in the state and in the entry."""
-        route, entry = exchange.route, exchange.entry
+        route = exchange.route
+        entry = exchange.entry
         if exchange.refused is not None:
             return exchange.refused
         try:
@@ -176,7 +184,8 @@ class Application:
         except Refusal as refused:
             return refused
         if route.write:
-            entry.applied_at, entry.target = self._state.clock.steady(), answer.target
+            entry.applied_at = self._state.clock.steady()
+            entry.target = answer.target
             if answer.kept is not None:
                 entry.stored = answer.kept.how
                 entry.fields = answer.kept.stored
@@ -203,7 +212,8 @@ class Application:
         if step.end == "slow" and step.number:
             await asyncio.sleep(step.number)
         elif step.end == "idle-close":
-            protocol, pause = request.protocol, IDLE_CLOSE_AFTER if step.number is None else step.number
+            protocol = request.protocol
+            pause = IDLE_CLOSE_AFTER if step.number is None else step.number
 
             def close_if_idle() -> None:
                 if protocol not in self._busy:
@@ -231,9 +241,11 @@ def _false_answer(step: Step, entry: Entry, clock: ServiceClock) -> web.Response
     if step.variant == "raw":
         return replies.answer(status, {"message": "Unauthorized"})
     code = CODES.get(status, "operation_not_allowed" if status < 500 else "internal_server_error")
-    message, headers = f"Answered {status} as it was told to", dict[str, str]()
+    message = f"Answered {status} as it was told to"
+    headers = dict[str, str]()
     if step.variant == "credits":
-        code, message = "document_credits_exhausted", "No document credits are left"
+        code = "document_credits_exhausted"
+        message = "No document credits are left"
     elif status == 429:
         headers = {"Retry-After": digits(1 if step.number is None else step.number)}
     return replies.answer(status, error_body(clock, code, message), headers)

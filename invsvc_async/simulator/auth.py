@@ -20,7 +20,8 @@ Role = Literal["viewer", "editor", "admin"]
 RANK: dict[Role, int] = {"viewer": 0, "editor": 1, "admin": 2}
 MODULES = frozenset({"payments"})
 UNAUTHORIZED = "Unauthorized"
-EXPIRED, REVOKED = "Access token has expired. Please refresh your token.", "Access token has been revoked"
+EXPIRED = "Access token has expired. Please refresh your token."
+REVOKED = "Access token has been revoked"
 # What a credential gets that is not active any more: status, message, and more members of the body.
 ENDED: dict[tuple[str, str], tuple[int, str, dict[str, str]]] = {
     ("key", "revoked"): (403, "La llave fue revocada", {"details": "Invalid API Key"}),
@@ -120,7 +121,8 @@ class Keyring:
         if credential.kind != "key":
             with_what = "OAuth token" if credential.kind == "oauth" else "the current authenticated team"
             raise _denied(403, f"Team mismatch with {with_what}")
-        master, target = self.state.accounts[own], self.state.accounts.get(team)
+        master = self.state.accounts[own]
+        target = self.state.accounts.get(team)
         if not master.connect:
             raise _denied(401, "Unauthorized, not a master team")
         if target is None or target.billing != master.billing:

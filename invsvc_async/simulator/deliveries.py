@@ -111,7 +111,9 @@ class Post:
             raise ValueError(f"deliveries_kept: {kept!r} is not valid. Use at least 1.")
         self.sent: list[EventDelivery] = []
         self._most = kept
-        self._state, self._chance, self._plan = state, seeded(seed, "deliveries"), plan
+        self._state = state
+        self._chance = seeded(seed, "deliveries")
+        self._plan = plan
         self._backoff = backoff
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
@@ -232,7 +234,8 @@ def body_of(
         return _signed(state, event, book, resource or {}) | marked
     shown = resource or _made_up(state, event, book)
     if version == "v2":
-        known_as, created = state.new_id("del_"), state.clock.now_ms()
+        known_as = state.new_id("del_")
+        created = state.clock.now_ms()
         body: dict[str, Json] = {"id": known_as, "type": event, "created": created}
         return {**body, "livemode": book.livemode, "data": {"object": shown}} | marked
     body = {"event": event}
@@ -292,12 +295,15 @@ def _made_up(state: ServiceState, event: str, book: Book) -> Record:
 
 def _signed(state: ServiceState, event: str, book: Book, fields: Mapping[str, Json]) -> dict[str, Json]:
     if event == "sat.invoice.synced":
-        uuid, issuer, receiver = state.new_folio(), samples.new_tax_id(state), samples.new_tax_id(state)
+        uuid = state.new_folio()
+        issuer = samples.new_tax_id(state)
+        receiver = samples.new_tax_id(state)
         data = samples.sample(state, event, uuid=uuid, team=book.team) | {
             "issuer": {"rfc": issuer, "name": "ACEROS DEL NORTE"},
             "receiver": {"rfc": receiver, "name": "EMPRESA DE EJEMPLO"},
         }
     else:
         data = samples.sample(state, event, id=state.new_id("batch_"), livemode=book.livemode)
-    known_as, created = f"evt_{state.random.getrandbits(64):016x}", state.clock.now_ms() // 1000
+    known_as = f"evt_{state.random.getrandbits(64):016x}"
+    created = state.clock.now_ms() // 1000
     return {"id": known_as, "event": event, "created_at": created, "data": data | dict(fields)}

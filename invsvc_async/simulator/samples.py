@@ -37,7 +37,8 @@ def sample(
 ) -> Record:
     """Make a record as in ``samples.json``, of the team and mode of *book*, with *own* and then *fields*."""
     own |= {} if book is None else {"livemode": book.livemode, "team": book.team}
-    now, found = state.clock.now_ms(), {**FORMS[kind], **own}
+    now = state.clock.now_ms()
+    found = {**FORMS[kind], **own}
     for name, value in found.items():
         match value.split() if isinstance(value, str) and name not in own else ():
             case ["@id", prefix]:

@@ -201,7 +201,8 @@ class Seeding:
 def _note(ledger: Ledger, operation: str, book: Book, target: str, body: Json) -> None:
     """Record that somebody else changed *target*, immediately and without a request."""
     entry = Entry(operation=operation, path_id=target, target=target, body=body, by="other")
-    entry.team, entry.livemode = book.team, book.livemode
+    entry.team = book.team
+    entry.livemode = book.livemode
     entry.applied_at = entry.ended_at = ledger.steady()
     ledger.add(entry, write=True)
 

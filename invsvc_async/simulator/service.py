@@ -112,7 +112,10 @@ class Simulator(Seeding):
         """All deliveries so far, in the order in which they were first sent."""
         if deliver:
             self._app.on_effect = self._post.on_effect
-        self._host, self._port, self._admin, self._ssl = host, port, admin, ssl
+        self._host = host
+        self._port = port
+        self._admin = admin
+        self._ssl = ssl
         self._running = AsyncExitStack()
         self._is_inspected = inspect
         seed_all(self, self._state)
@@ -207,13 +210,15 @@ class Simulator(Seeding):
         if isinstance(event, str):
             if event not in EVENTS:
                 raise ValueError(f"unknown event {event!r}; expected one of {', '.join(EVENTS)}")
-            name, book = event, self._state.book(team, livemode=livemode)
+            name = event
+            book = self._state.book(team, livemode=livemode)
             kind = (event, book, version, webhook)
             body: Mapping[str, Json] = body_of(
                 self._state, *kind, resource=resource, test=test, connected_team=connected_team
             )
         else:
-            name, body = str(event.get("type") or event.get("event")), event
+            name = str(event.get("type") or event.get("event"))
+            body = event
         for path, value in (changes or {}).items():
             body = changed(body, path, value)
         delivery = prepare(name, body, url, secret, headers, signed=signed)

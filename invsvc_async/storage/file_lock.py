@@ -30,7 +30,9 @@ else:
     import fcntl
 
 # Bytes beyond those that SQLite locks: of the owner, and one for each name under which a file may be shared.
-_OWNER, _SHARED, _NAMES = 2**40, 2**41, 2**32
+_OWNER = 2**40
+_SHARED = 2**41
+_NAMES = 2**32
 _TAKEN = (errno.EACCES, errno.EAGAIN)
 
 

@@ -57,7 +57,8 @@ CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it
 _SHORTEST_TOKEN = 10  # characters: shorter ones are test values, and could be part of any word
 _ANY = "surrogateescape"  # as aiohttp reads headers
 # On 3.11, access to an enum's member through its class takes as long as a call.
-_WRITE, _ANSWERED = OperationKind.WRITE, End.ANSWERED
+_WRITE = OperationKind.WRITE
+_ANSWERED = End.ANSWERED
 # Characters that quoting does not change: nearly all ids consist of them.
 _UNRESERVED = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 
@@ -217,7 +218,8 @@ class ClientCore(msgspec.Struct, eq=False, weakref=True):
         self.closed = True
         try:
             await self.transport.aclose()
-            task, loop = asyncio.current_task(), asyncio.get_running_loop()
+            task = asyncio.current_task()
+            loop = asyncio.get_running_loop()
             for wait in () if self.waits is None or self.waits.loop is not loop else tuple(self.waits.open):
                 if wait.task is not task:
                     wait.expire()
@@ -288,11 +290,13 @@ class ClientOptions(msgspec.Struct, eq=False):
 
     def for_call(self, options: CallOptions) -> ClientOptions:
         """Return these options with those of one call."""
-        timeouts, timeout = self.timeouts, options.timeout
+        timeouts = self.timeouts
+        timeout = options.timeout
         if isinstance(timeout, Timeouts):
             timeouts = timeout
         elif timeout is not None:
-            attempt, connect = min(timeouts.attempt, timeout), min(timeouts.connect, timeout)
+            attempt = min(timeouts.attempt, timeout)
+            connect = min(timeouts.connect, timeout)
             timeouts = Timeouts(attempt=attempt, connect=connect, call=timeout)
         headers = {**(self.headers or {}), **options.headers}
         return msgspec.structs.replace(self, timeouts=timeouts, headers=headers or None)
@@ -356,7 +360,8 @@ class ClientOptions(msgspec.Struct, eq=False):
         self, request: Request, deadline: float, lane: Lane = "call", *, not_after: float | None = None
     ) -> Exchange:
         """Make the record of one request, with URL, headers and body."""
-        core, operation = self.core, request.operation
+        core = self.core
+        operation = request.operation
         write = operation.kind is _WRITE
         authorization = core.credential.ready if operation.credentials else None
         key = authorization, write, request.has_body
@@ -366,7 +371,8 @@ class ClientOptions(msgspec.Struct, eq=False):
             with_own.update(self.headers or {})
             with_own.update({} if core.trace is None else core.trace())
             headers = CIMultiDictProxy(with_own)
-        method, connect = request.method or operation.method, self.timeouts.connect
+        method = request.method or operation.method
+        connect = self.timeouts.connect
         content = wire.dumps(request.body) if request.has_body else None
         url = self.url(request)
         return Exchange(method, url, headers, content, write, deadline, connect, not_after, lane)
@@ -399,7 +405,8 @@ class ClientOptions(msgspec.Struct, eq=False):
             error = error_of(exchange, name)
             if error.status == 404 and request.operation.listed and not request.path:
                 # Its path has no id, so the path itself was not found.
-                url, message = self.core.base_url, str(error.args[0]).removesuffix(error.hint)
+                url = self.core.base_url
+                message = str(error.args[0]).removesuffix(error.hint)
                 before = URL(url).path.rstrip("/").rpartition("/")[0]
                 words = f" It has {before} before the version, which only a gateway needs." if before else ""
                 error.args = (f"{message}Check the base URL {url}: the service has this path.{words}",)
@@ -445,7 +452,8 @@ def error_of(exchange: Exchange, operation: str) -> ServiceError:
     """Parse an answer that is an error. A token in its body or headers is replaced by asterisks."""
     assert exchange.status is not None
     assert exchange.answer_headers is not None
-    content, headers = _without_token(exchange, exchange.answer), CIMultiDict(exchange.answer_headers)
+    content = _without_token(exchange, exchange.answer)
+    headers = CIMultiDict(exchange.answer_headers)
     values = "\n".join(headers.values()).encode("utf-8", _ANY)
     if _without_token(exchange, values) != values:
         headers = CIMultiDict(

@@ -152,7 +152,8 @@ def _tell_check(writes: FileWrites) -> int:
     found = {"good": writes.good, "bad": writes.bad, "problems": problems, "first": first}
     for each in () if emitted(found) else first:
         emit_json(each)
-    valid, invalid = counted(writes.good, "valid write"), counted(writes.bad, "invalid line")
+    valid = counted(writes.good, "valid write")
+    invalid = counted(writes.bad, "invalid line")
     note(f"{valid}, {invalid}; nothing was sent")
     return Exit.USAGE if writes.bad else Exit.DONE
 
@@ -197,7 +198,8 @@ async def _run(journal: str, options: _BatchSending, client: Client, writes: Fil
                     note(f"{result.key}: {result.verdict}: {result.message}")
         except BatchStoppedError as error:
             failure = error
-        summary, progress = await batch.summary(), batch.progress
+        summary = await batch.summary()
+        progress = batch.progress
         assert progress is not None  # it has begun
         groups = [] if writes is None else await groups_of(batch.entries, name_of(journal))
     bad = 0 if writes is None else writes.bad
@@ -246,7 +248,9 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
 
 
 def _facts(summary: Summary, progress: Progress, bad: int, *, discarded: bool) -> dict[str, object]:
-    left, lost, overtaken = summary.to_do + summary.sending, summary.secrets_lost, summary.overtaken
+    left = summary.to_do + summary.sending
+    lost = summary.secrets_lost
+    overtaken = summary.overtaken
     speed = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
     return {
         **{str(verdict): f"{count:,}" for verdict, count in sorted(summary.verdicts.items())},

@@ -95,7 +95,8 @@ class Filter:
         """Return the events in *state* that these options select, page by page."""
         if self.type_ and self.type_ not in EVENT_TYPES and (words := did_you_mean(self.type_, EVENT_TYPES)):
             note(f"--type: {self.type_!r} is not in the specification. {words}")
-        since, until = self.since or 0.0, float("inf") if self.until is None else self.until
+        since = self.since or 0.0
+        until = float("inf") if self.until is None else self.until
         while page := await store.events(state=state, after=after, limit=_PAGE):
             after = page[-1].id
             for event in page:
@@ -165,7 +166,8 @@ async def show(
         event = await anext(_named(store, [id_]), None)
     if event is None:
         return Exit.FAILED
-    facts, body = _facts(event), event.body
+    facts = _facts(event)
+    body = event.body
     try:
         content = {"body": None if body is None else body.decode()}
     except UnicodeDecodeError:
@@ -267,7 +269,8 @@ async def stats(at: EventStoreOptions) -> None:
     from invsvc_async.events.stores import COUNTED
 
     async with at.opened() as store:
-        found, backlog = await store.stats(), await store.backlog()
+        found = await store.stats()
+        backlog = await store.backlog()
     if emitted(_counted(found) | {"backlog": attrs.asdict(backlog)}):
         return
     rows = [(state, _number(one), _time(one.oldest) or "") for state, one in found.items()]
@@ -303,7 +306,8 @@ async def prune(
     ages |= {} if bodies is None else {"bodies": _seconds(bodies, "--bodies")}
     ages |= {} if dead is None else {"dead": _seconds(dead, "--dead")}
     async with at.opened() as store:
-        pruned, left = await store.prune(**ages), await store.stats()
+        pruned = await store.prune(**ages)
+        left = await store.stats()
     if tell({"pruned": pruned, "kept": _counted(left)}, f"{counted(pruned, 'event')} pruned"):
         return
     kept = "until dropped: --dead was not given" if dead is None else f"younger than {dead}"

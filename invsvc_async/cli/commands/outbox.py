@@ -32,7 +32,8 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
     sending.check_secrets(may_create=True)
     from invsvc_async.outbox import Outbox
 
-    stopped, working = asyncio.Event(), asyncio.current_task()
+    stopped = asyncio.Event()
+    working = asyncio.current_task()
 
     def stop() -> None:
         if stopped.is_set() and working is not None:

@@ -112,7 +112,8 @@ async def _print_list(
 ) -> None:
     """Print the items of a list, also those before an error, and then how to continue."""
     notes: list[str] = []
-    broken, complete = 0, False
+    broken = 0
+    complete = False
     try:
         async with calling.client() as client:
             found = called(client, operation, arguments)

@@ -88,7 +88,8 @@ class StoreOptions(Calling):
     @asynccontextmanager
     async def opened(self, *, reading: bool = False) -> AsyncGenerator[Entries]:
         """Open the store, which must exist; with *reading*, also while another process has it."""
-        is_shared, given = is_postgres(self.place), {"create": False, "reading": reading}
+        is_shared = is_postgres(self.place)
+        given = {"create": False, "reading": reading}
         if self.kind is BATCH:
             from invsvc_async.batch.entries import entries_of
 
@@ -124,10 +125,12 @@ async def list_(
     """
     wanted = state if state in (None, "open", "untold") else _verdict_in(state, "--state")
     async with at.opened(reading=True) as entries:
-        found, (count, first) = await entries.first(limit, wanted), await entries.count(wanted, _MOST)
+        found = await entries.first(limit, wanted)
+        count, first = await entries.count(wanted, _MOST)
         errors = await entries.facts.of(_UNTOLD(each) for each in found if not each.heard)
         rows = [_row(entries, entry, errors.get(_UNTOLD(entry))) for entry in found]
-    total, oldest = max(count, len(rows)), _since(first)
+    total = max(count, len(rows))
+    oldest = _since(first)
     more = total >= _MOST
     if emitted({"total": total, "at_least": more, "oldest": oldest, "writes": rows}):
         return
@@ -228,7 +231,8 @@ async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
     """Return why an open write has no verdict yet, and who has it."""
     from invsvc_async.batch.run_status import RUN, statuses_in
 
-    ahead, owner = await entries.ahead_of(entry), await entries.owner_of(entry.lane)
+    ahead = await entries.ahead_of(entry)
+    owner = await entries.owner_of(entry.lane)
     runs = statuses_in(await entries.facts.beginning(RUN))[: None if entries.lanes > 1 else 1]
     limits = sorted({each.limited_by for each in runs if each.limited_by is not None and each.is_current})
     why = "earlier writes to the same thing are open" if ahead else "its turn has not come"
@@ -355,12 +359,14 @@ async def retry(
     verdicts = [_verdict_in(each, "--verdict") for each in verdict or ()]
     if Verdict.APPLIED in verdicts:
         raise misuse("applied writes are done, and sending them again would have a second effect")
-    wanted, missed = sorted(verdicts or {*Verdict} - {Verdict.APPLIED}), list[str]()
+    wanted = sorted(verdicts or {*Verdict} - {Verdict.APPLIED})
+    missed = list[str]()
     async with at.opened() as entries:
         if keys:
             named = {key: await entries.named(key) for key in keys}
             marked = await entries.do_again(named.values(), verdicts=wanted, newest=force)
-            count, missed = len(marked), [key for key, whole in named.items() if whole not in marked]
+            count = len(marked)
+            missed = [key for key, whole in named.items() if whole not in marked]
         else:
             count = await entries.reopen_all(wanted, newest=force)
     for key in missed:
@@ -419,7 +425,8 @@ async def drop(
     """
     if not yes:
         confirm(f"{at.kind.name} drop: delete {', '.join(keys)}?")
-    dropped, missed = list[str](), list[str]()
+    dropped = list[str]()
+    missed = list[str]()
     why = "there is no such write, or it may have been sent and has no verdict yet"
     why += ", or it is finished: its input would send it again" if at.kind is BATCH else ""
     async with at.opened() as entries:
@@ -451,7 +458,8 @@ async def prune(
     async with at.opened() as entries:
         pruned = await entries.prune(await entries.ago(days * _DAY), unacknowledged=unacknowledged)
         summary = await summary_of(entries)
-    left, done = summary.to_do + summary.sending, summary.done - summary.unknown
+    left = summary.to_do + summary.sending
+    done = summary.done - summary.unknown
     others = max(done - pruned, 0) if at.kind is BATCH else done
     kept = {"open": left, "unknown": summary.unknown, "other": others}
     lines = [f"  {count:,} left as they are: {_KEPT[why]}" for why, count in kept.items() if count]

@@ -93,7 +93,8 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
         advice = did_you_mean(type_, known) or f"Use one of {', '.join(known)}"
         raise misuse(f"unknown type {type_!r}. {advice}")
     check_url(to, "--to", insecure=credentials.allow_insecure_http)
-    secret, headers = credentials.secret(), credentials.header()
+    secret = credentials.secret()
+    headers = credentials.header()
     if secret is None and signed:
         raise misuse("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
     again: WireObject = {"url": to, "signed": signed, "secret": secret, "headers": headers}

@@ -132,7 +132,8 @@ async def settle(file: IntentFile, *, same_mode: SameMode = False, how: _LookupO
     Exits with 0 if the write was applied, 3 if the result is unknown, and 1 otherwise.
     """
     check_outputs({"--story": how.story}, intent=file)
-    intent, waiting = _intent_in(file), WaitingForWrite()
+    intent = _intent_in(file)
+    waiting = WaitingForWrite()
     async with how.client(on_decision=waiting.on_decision) as client:
         with waiting.shown(client):
             outcome = await client.settle(intent, same_mode=same_mode)
@@ -180,7 +181,8 @@ def _named(error: InvalidRequestError, file: Path, expected: str) -> InvalidRequ
 
 async def _finish(make: Callable[[Client], Write[Any]], how: _LookupOptions, secrets_to: Path) -> int:
     """Send the write that *make* returns, print its outcome, and return the exit code."""
-    waiting, task = WaitingForWrite(), asyncio.current_task()
+    waiting = WaitingForWrite()
+    task = asyncio.current_task()
     assert task is not None
     async with how.client(on_decision=waiting.on_decision) as client:
         write = make(client)
@@ -232,7 +234,8 @@ def _print_outcome(outcome: Outcome[Any], how: _LookupOptions) -> int:
         from invsvc_async.codec.encode import unstructure
         from invsvc_async.reconcile.outcome import summary
 
-        intent, story = envelope.loads(outcome.intent.to_json().encode()), outcome.explain()
+        intent = envelope.loads(outcome.intent.to_json().encode())
+        story = outcome.explain()
         if not emitted({**summary(outcome, unstructure), "story": story.splitlines(), "intent": intent}):
             _print(outcome, story)
     if how.story is not None:
@@ -265,7 +268,8 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
     for intent in client.unsettled:
         # A key from a file that is no plain name is hashed.
         name = intent.key if _NAME.fullmatch(intent.key) else sha256(intent.key.encode()).hexdigest()[:16]
-        text, path = intent.to_json(), Path(f"invsvc-intent-{name}.json")
+        text = intent.to_json()
+        path = Path(f"invsvc-intent-{name}.json")
         try:
             path.unlink(missing_ok=True)  # an older file may be readable by others
             with open(path, "x", encoding="utf-8", opener=open_private) as file:
