@@ -117,7 +117,7 @@ async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
             client._view.core.leave_unsettled(write.intent, "the line")
             write.close()
         assert [intent.key for intent in client.unsettled] == ["row-1"]
-        known.overtake(known.thing("the line"), "newer")
+        known.overtake(*known.doubt_newest(known.thing("the line"), "newer"))
         assert [intent.newest for intent in client.unsettled] == [False]
         known.take(client.unsettled[0].identity)
         assert client.unsettled == ()

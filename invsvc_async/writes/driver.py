@@ -103,7 +103,7 @@ class Driver(Generic[T]):
     _gathered: Known | None = None
     _users_before: tuple[str, ...] | None = None  # of its line, before it was sent
     _mark: _Leaving | None = None  # of the last send
-    _overtook: tuple[Intent, ...] = ()  # open writes to its thing that its send overtakes, as they were
+    _overtaking: tuple[Intent, ...] = ()  # open writes to its thing that its send overtakes, as they were
     _call_ends: float | None = None  # loop time, if it began with a read
 
     def __init__(
@@ -347,7 +347,7 @@ class Driver(Generic[T]):
                 self._users_before = thing.users
             thing.users = (self.intent.identity if self._takes_up else "",)
         if thing.open:
-            self._overtook = tuple(core.writes.overtake(thing, self.intent.identity))
+            self._overtaking = tuple(core.writes.doubt_newest(thing, self.intent.identity))
         try:
             if self.journal is not None:
                 await self._store_send(self.journal, send, started, exchange)
@@ -365,17 +365,35 @@ class Driver(Generic[T]):
             self.history = (*self.history, attempt)
         elif not exchange.was_begun:
             self._mark = None
-        self._leave_others_standing()
+        if self._overtaking or exchange.end in {None, End.NOT_SENT}:
+            self._note_others()
 
-    def _leave_others_standing(self) -> None:
-        """Keep the writes that a send would have overtaken as they were, if no byte of it left."""
-        if not self._overtook or self._under_way() is not None:
+    def _note_others(self) -> None:
+        """
+        Note what the last send did to the other writes to its thing.
+
+        It has overtaken those that are open, unless no byte of it has left: then all is as it was.
+        """
+        if self._under_way() is not None:
             return
+        writes = self.core.writes
+        if self._has_left():
+            writes.overtake(*self._overtaking)
+        else:
+            writes.revise(*self._overtaking)
+            self._take_place_back()
+        self._overtaking = ()
+
+    def _has_left(self) -> bool:
+        """Return whether a byte of the write may have left, in this run or another."""
         known = self._known()
-        has_left = known.sends or any(attempt.end is not End.NOT_SENT for attempt in known.attempts)
-        if not has_left:
-            self.core.writes.revise(*self._overtook)
-            self._overtook = ()
+        return bool(known.sends) or not known.never_left
+
+    def _take_place_back(self) -> None:
+        """Let the write to its thing that was sent before this one be the last again."""
+        if self._users_before is not None:
+            self.thing.did_nothing(self.intent.identity, self._users_before)
+        self._users_before = None
 
     async def _store_send(
         self, journal: WriteJournal, send: Send, started: float, exchange: Exchange
@@ -453,10 +471,7 @@ class Driver(Generic[T]):
 
     def take_back(self) -> None:
         """Leave nothing open, because the journal has refused the first send: another run has this write."""
-        own = self.intent.identity
-        self.core.writes.take(own)
-        if self._users_before is not None and self.thing.users in {("",), (own,)}:
-            self.thing.users = self._users_before
+        self.core.writes.take(self.intent.identity)
 
     async def _conclude(self, done: Done) -> None:
         kind, result = self.spec.kind, self.result
@@ -513,7 +528,7 @@ class Driver(Generic[T]):
     def _shelve(self) -> None:
         """Keep the intent if a byte of it may have been sent."""
         self._note_lost_send()
-        self._leave_others_standing()
+        self._note_others()
         intent, sent = self.current_intent(), bool(self._known().sends)
         self._note_end()
         if sent:

@@ -324,7 +324,7 @@ def taken_up(
     # Others may have written to the same thing, under keys of the same journal.
     has_company = intent.nonce is not None and getattr(writes.journal, "is_shared", False)
     if users:
-        newest = users[-1] == intent.identity  # otherwise a write of this client came after it
+        newest = intent.identity in users  # those after it, if there are any, did nothing
     if overtaken or intent.newest is False:
         newest = False
     elif reads_only and not journaled and has_company:

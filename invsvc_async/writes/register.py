@@ -182,7 +182,8 @@ class Thing(Struct, eq=False):
 
     def did_nothing(self, own: str, before: tuple[str, ...]) -> None:
         """Note that the write *own* did nothing, so that those *before* it are not overtaken by it."""
-        self.users = (*(user for user in before if user != own), own)[-_USERS:]
+        first, *others = (*(user for user in before if user != own), own)
+        self.users = (first, *others[1 - _USERS :])
 
 
 _NO_RECORD = Thing()  # stands for a thing without a record; nothing is stored in it
@@ -490,16 +491,21 @@ class WriteRegister(Struct, eq=False):
         if each is not None and each.thing is not None and each.thing.open is not None:
             each.thing.open.pop(identity, None)
 
-    def overtake(self, thing: Thing, newest: str) -> list[Intent]:
+    def doubt_newest(self, thing: Thing, newest: str) -> list[Intent]:
         """
-        Mark the open writes to *thing* as overtaken by *newest*, in the journal, too.
+        Mark the open writes to *thing* as perhaps overtaken by *newest*, in the journal, too.
 
-        Return those that no other write had overtaken, as they were.
+        That holds however far the send of *newest* gets. Return those that no other write had overtaken, as
+        they were.
         """
         found = [self.opened(identity) for identity in thing.open or () if identity != newest]
         before = [intent for intent in found if intent is not None and intent.newest is not False]
-        self.revise(*(attrs.evolve(intent, newest=False) for intent in before))
+        self.revise(*(attrs.evolve(intent, newest=None) for intent in before))
         return before
+
+    def overtake(self, *intents: Intent) -> None:
+        """Mark those of *intents* that are open as overtaken, in the journal, too."""
+        self.revise(*(attrs.evolve(intent, newest=False) for intent in intents))
 
     def revise(self, *intents: Intent) -> None:
         """Keep *intents* in place of the revisions of them that are open, in the journal, too."""

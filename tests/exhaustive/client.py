@@ -247,7 +247,7 @@ def overtaking(node: Node, run: Run) -> Node:
     for each in open_runs:
         assert each.kept is not None
         register.leave_open(each.kept, each.line)
-    register.overtake(register.thing(run.line), run.intent.identity)
+    register.overtake(*register.doubt_newest(register.thing(run.line), run.intent.identity))
     for each in open_runs:
         if each.taken is None or each.taken.client != "other":
             node = node.with_run(node.runs[each.number]._replace(kept=register.opened(each.intent.identity)))

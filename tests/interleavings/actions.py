@@ -324,6 +324,47 @@ def killed(
     return scene
 
 
+def not_sent(
+    kind: str, other: str, how: str, *, elsewhere: bool
+) -> Callable[[Stage], Coroutine[Any, Any, None]]:
+    """
+    Return a scene where A is cancelled and taken up after B, which may end before a byte of it has left.
+
+    B is cancelled, cannot connect, or the journal fails to store it.  A is of the same client, or was left
+    *elsewhere*.
+    """
+
+    async def scene(stage: Stage) -> None:
+        _seed(stage)
+        journal = MemoryJournal(Stored())
+        one = stage.client("one", journal=journal, program="p")
+        await one.client.__aenter__()
+        zero = stage.client("zero", program="p") if elsewhere else one
+
+        async def first() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            stage.loop.call_later(0.1, task.cancel)
+            await stage.live("A", zero, KINDS[kind](zero, "A"))
+
+        async def second() -> None:
+            await asyncio.sleep(4.7 if elsewhere else 0.2)
+            await stage.live("B", one, KINDS[other](one, "B"))
+
+        async def again() -> None:
+            await asyncio.sleep(9.0)
+            intent = stage.unsettled("A", zero)
+            if intent is not None:
+                await getattr(stage, how)("A", one, intent)
+
+        stage.start("zero/A", first())
+        stage.start("one/B", second())
+        stage.start("one/A", again())
+        stage.offer("the journal fails", lambda: journal.fail("B"), frozenset(("one/B",)))
+
+    return scene
+
+
 def beside_a_stranger(
     *kinds: str, changes: dict[str, Any] | None
 ) -> Callable[[Stage], Coroutine[Any, Any, None]]:

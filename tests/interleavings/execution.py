@@ -181,7 +181,7 @@ class Stage:
         except asyncio.CancelledError:
             return None
         except (ConfigurationError, JournalError) as error:
-            if not member.wire.closed:
+            if not (member.wire.closed or (member.journal is not None and member.journal.has_failed)):
                 self.wrong.append(f"0: {writer}: {error}")
             if any(sent.writer == writer and sent.client == member.name for sent in self.service.sends):
                 self.wrong.append(f"4: {writer} was sent, and ends without an outcome: {error}")
@@ -219,7 +219,7 @@ class Stage:
         """Rule 7: a cancellation is prompt, and what may have been sent is kept."""
         if self.loop.now > asked[0]:
             self.wrong.append(f"7: the cancellation of {writer} was not prompt")
-        sent = any(each.writer == writer for each in self.service.sends)
+        sent = any(each.writer == writer and each.status != 404 for each in self.service.sends)
         kept = any(intent.key == writer for intent in member.client.unsettled)
         if sent is not kept:
             self.wrong.append(f"7: {writer} was cancelled, sent: {sent}, kept as unsettled: {kept}")

@@ -37,7 +37,13 @@ class MemoryJournal:
     stored: Stored
     run: int = 0
     alive: bool = True  # a process that was killed stores nothing more
+    has_failed: bool = False
+    _failing: str | None = None  # whose next store of a send fails
     _left: set[str] = attrs.field(factory=set)
+
+    def fail(self, key: str) -> None:
+        """Let the next store of a send of *key* fail."""
+        self._failing = key
 
     async def open(self) -> None:
         """Acquire it."""
@@ -49,6 +55,10 @@ class MemoryJournal:
     async def sending(self, intent: Intent) -> None:
         """Store *intent* before a send."""
         await self._flush()
+        if self._failing == intent.key:
+            self._failing = None
+            self.has_failed = True
+            raise JournalError("as the schedule has it")
         self._left.discard(intent.key)
         self._put(intent)
 

@@ -13,6 +13,7 @@ from tests.interleavings.actions import (
     guessed,
     killed,
     left_elsewhere,
+    not_sent,
     taken_up,
     taken_up_twice,
     together,
@@ -131,6 +132,14 @@ SCENES: tuple[Scene, ...] = (
                killed(one, other, after=one, cancelled=True),
                fates={"A": LEFT, "B": ("late", "ok"), "N": ENDS})
         for one, other in PAIRS
+    ),
+    *(
+        _scene(f"{how} of a cancelled {one}{where}, {other} that may not leave",
+               not_sent(one, other, how, elsewhere=bool(where)),
+               fates={"A": ("lost", "landed"), "B": ("ok", "unsent")}, cancels="B")
+        for one, other in PAIRS[1:]
+        for where in ("", " of another client")
+        for how in ("settle", "resume")
     ),
     *(
         _scene(f"live {', '.join(kinds)} beside a stranger{'' if changes else ' who deletes'}",

@@ -9,7 +9,7 @@ that.  What decides outside it is walked here:
 - ``new_intent.taken_up``: which revision of an intent counts, whether a newer write was sent, and since when
   (``Resumed.at``);
 - ``WriteRegister.ended``: outcomes that are remembered for whoever takes the same intent up again;
-- ``WriteRegister.overtake``: which open writes a newer one of the same line has overtaken;
+- ``WriteRegister.doubt_newest`` and ``overtake``: which open writes a newer one of the same line has overtaken;
 - ``new_intent.close_lines_of_leftovers``: the lines of what a process before this one left in the journal.
 
 Only the transport is replaced, by a service in memory whose answers and effects follow a schedule.
@@ -25,11 +25,8 @@ from tests.interleavings.walk import walk
 pytestmark = pytest.mark.untraced
 
 
-# A write that was cancelled while it waited counts as one that was sent: the verdict of the earlier one is
-# true, its reason is not.
 # A stranger that came before the send is not one for the judge, though the words say "at about the time".
 OPEN = {
-    "cancelled, then killed": "overtaken by what only waited",
     "beside a stranger": "the judge does not count strangers that came before the send",
 }
 

@@ -499,18 +499,20 @@ def test_last_list_that_is_asked_for_many_urls(own):
 
 @pytest.mark.parametrize(
     ("operation", "newest"),
-    [("webhooks.update", False), ("webhooks.delete", False), ("webhooks.create", None)],
+    [("webhooks.update", False), ("webhooks.delete", False), ("webhooks.create", True)],
 )
 def test_open_write_that_a_newer_one_follows(own, operation, newest):
-    """A change of the same thing overtakes it; a create of the same URL does not."""
-    own.leave_open(Intent(key="older", operation=operation, scope=SCOPE), "the line")
-    overtaken = own.overtake(own.thing("the line"), "newer")
+    """A change of the same thing overtakes it once it is sent; a create of the same URL does not."""
+    own.leave_open(Intent(key="older", operation=operation, scope=SCOPE, newest=True), "the line")
+    before = own.doubt_newest(own.thing("the line"), "newer")
 
-    assert [intent.newest for intent in overtaken] == [None] * (newest is False)
+    assert [intent.newest for intent in before] == [True] * (newest is not True)
+    assert own.opened("older").newest is (None if before else True)
+    own.revise(*before)
+    assert own.opened("older").newest is True
+    own.overtake(*before)
     assert own.opened("older").newest is newest
-    for intent in overtaken:
-        own.revise(intent)
-    assert own.opened("older").newest is None
+    assert own.doubt_newest(own.thing("the line"), "newest") == []
     own.take("older")
     assert own.opened("older") is None
     assert not own.thing("the line").open
