@@ -106,12 +106,15 @@ class Entries:
         self.facts: Facts = Facts(store)
         self.lanes: int = store.how.lanes
         self._session, self._same_mode = session, same_mode
+        self._unclosed: weakref.finalize[..., Entries] | None = None
         # Held while what is stored elsewhere is deleted with entries.
         self._moving: AbstractAsyncContextManager[object] = nullcontext()
 
     async def open(self) -> None:
         """Open the store, or create it; raise JournalError if it cannot be used, or may lack sends."""
-        weakref.finalize(self, self.store.abandon).atexit = False  # of what nobody closes
+        if self._unclosed is None:
+            self._unclosed = weakref.finalize(self, self.store.abandon)  # of what nobody closes
+            self._unclosed.atexit = False
         await self.store.open_for(self._session, same_mode=self._same_mode)
 
     async def aclose(self) -> None:
