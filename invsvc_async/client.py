@@ -110,7 +110,8 @@ class Client:
     as does ``proxy``, the URL of an HTTP proxy, whose user and password are in no log, repr or error.
     ``allow_insecure_http`` allows plain HTTP to another machine. ``journal`` is a file, or the address of a
     PostgreSQL database that processes share (``postgresql://…``), in which each write is stored before its
-    first byte is sent.
+    first byte is sent. With ``?starts_away=true`` in that address, the client also starts while the database
+    is away, and refuses writes until it is back.
 
     ``INVSVC_LOG=debug`` (or ``info``, ``warning``, ``error``) in the environment logs to stderr: each request
     and each decision, without bodies and credentials.
@@ -554,7 +555,7 @@ class Client:
             JournalError: As :meth:`recover`, when the block begins.
         """
         journal = self._checked_journal("recovering")
-        await journal.open()
+        await _start(journal)
         from invsvc_async.writes.recovery import recover_on
 
         task = asyncio.create_task(
@@ -576,10 +577,19 @@ class Client:
 
     # --- life
 
+    @property
+    def journal_problem(self) -> str | None:
+        """
+        Why the journal's database has not been reached since the start; ``None`` once it has.
+
+        For a health check, with ``starts_away=true`` in the address of the journal.
+        """
+        return getattr(self._view.core.writes.journal, "problem", None)
+
     async def __aenter__(self) -> Self:
         if self._view.core.writes.journal is not None:
             try:
-                await self._view.core.writes.journal.open()
+                await _start(self._view.core.writes.journal)
             except asyncio.CancelledError:
                 await self.aclose()  # nobody else will: the journal's thread would keep the file
                 raise
@@ -600,6 +610,12 @@ class Client:
         secret is lost. A second call returns once the first has closed the journal.
         """
         await self._view.core.aclose()
+
+
+async def _start(journal: Journal) -> None:
+    """Open *journal*; one of this package's own may begin without its database."""
+    start = getattr(journal, "start", journal.open)
+    await start()
 
 
 def options_of(client: Client) -> ClientOptions:

@@ -105,13 +105,17 @@ class Entries:
         self.store: Store = store
         self.facts: Facts = Facts(store)
         self.lanes: int = store.how.lanes
-        self._core, self._same_mode = core, same_mode
+        self._core = core
+        self._same_mode = same_mode
+        self._unclosed: weakref.finalize[..., Entries] | None = None
         # Held while what is stored elsewhere is deleted with entries.
         self._moving: AbstractAsyncContextManager[object] = nullcontext()
 
     async def open(self) -> None:
         """Open the store, or create it; raise JournalError if it cannot be used, or may lack sends."""
-        weakref.finalize(self, self.store.abandon).atexit = False  # of what nobody closes
+        if self._unclosed is None:
+            self._unclosed = weakref.finalize(self, self.store.abandon)  # of what nobody closes
+            self._unclosed.atexit = False
         await self.store.open_for(self._core, same_mode=self._same_mode)
 
     async def aclose(self) -> None:

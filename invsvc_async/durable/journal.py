@@ -51,7 +51,8 @@ T = TypeVar("T")
 _PAGE: Final = 256  # entries read or removed at once
 _PATIENCE: Final = 10.0  # s that a write waits for a database that is away
 _HEARD_AFTER: Final = 0.05  # s until verdicts that the application has had are removed, together
-_AGAIN: Final = 1.0  # s between tries to move what was taken over
+_AGAIN: Final = 1.0  # s between tries to move what was taken over, and the first ones to open
+_SELDOM: Final = 30.0  # s at most between tries to open
 _DEAD_AT_ONCE: Final = 20  # lanes of dead processes taken over in one transaction
 _KEYED: Final = (
     "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL AND digest <> ''"
@@ -112,6 +113,10 @@ class ClientJournal:
         self._removal = asyncio.Lock()
         self._remover: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
+        self._unclosed: weakref.finalize[..., ClientJournal] | None = None
+        # While its database has not been reached since the start of the client: why, and what tries again.
+        self._away: JournalError | None = None
+        self._arriving: asyncio.Task[None] | None = None
 
     @property
     def is_shared(self) -> bool:
@@ -141,6 +146,18 @@ class ClientJournal:
                 it is damaged, no journal of a client, or of another version.
             ConfigurationError: It belongs to another event loop.
         """
+        try:
+            await self._reach()
+        except JournalError as error:
+            if self._away is None:
+                raise
+            refusal = JournalError(
+                f"journal: it has not been reached since the start, so nothing was sent. {error}"
+            )
+            refusal.is_away = error.is_away
+            raise refusal from error
+
+    async def _reach(self) -> None:
         if self._closed:
             raise JournalError("journal: the client is closed, so nothing was sent. Open a new client.")
         self._loop = self._loop or asyncio.get_running_loop()
@@ -153,11 +170,49 @@ class ClientJournal:
             self._opening.add_done_callback(_note_failure)
         await asyncio.shield(self._opening)
 
+    async def start(self) -> None:
+        """
+        Open it as ``open`` does; if its database is away, and its address allows that, go on without it.
+
+        Each write then tries to open it, and is refused if that fails.  So does a task, until it succeeds.
+        """
+        if self._arriving is not None and not self._arriving.done():
+            return
+        try:
+            await self._reach()
+        except JournalError as error:
+            if not (error.is_away and self._store.starts_away):
+                raise
+            log.error("The client starts without its journal, and refuses writes until then: %s", error)
+            self._away = error
+            self._arriving = asyncio.create_task(self._arrive(), name="invsvc journal opening")
+
+    async def _arrive(self) -> None:
+        """Open it, again and again, until its database is there."""
+        pause = _AGAIN
+        while self._leases is None and not self._closed:
+            await set_within(self._closing, pause)
+            pause = min(2 * pause, _SELDOM)
+            try:
+                await self._reach()
+            except JournalError as error:
+                self._away = error
+        if self._leases is not None:
+            self._away = None
+            log.warning("The client's journal can be reached again")
+
+    @property
+    def problem(self) -> str | None:
+        """Why its database has not been reached since the start; ``None`` once it has."""
+        return None if self._away is None or self._leases is not None else str(self._away)
+
     async def _open(self) -> None:
         """Open the store, and begin to give signs of life. If that fails, close the store."""
         clock = SystemClock() if self.core is None else self.core.clock
         try:
-            weakref.finalize(self, self._store.abandon).atexit = False
+            if self._unclosed is None:
+                self._unclosed = weakref.finalize(self, self._store.abandon)
+                self._unclosed.atexit = False
             await self._store.open_for(self.core, same_mode=False)
             leases = Leases(self._store, clock, patience=_PATIENCE)
             await leases.forget_the_dead()
@@ -227,7 +282,9 @@ class ClientJournal:
         except JournalError as error:
             if not self.is_shared:
                 raise
-            raise JournalError(f"{error} {name} was not sent now.") from error
+            refusal = JournalError(f"{error} {name} was not sent now.")
+            refusal.is_away = error.is_away
+            raise refusal from error
 
     async def _sending(self, intent: Intent) -> float:
         identity = intent.identity
@@ -486,9 +543,10 @@ class ClientJournal:
         self._closed = True
         self._closing.set()
         try:
-            if self._opening is not None and not self._opening.done():
-                self._opening.cancel()
-                await asyncio.wait([self._opening])
+            for opening in (self._arriving, self._opening):
+                if opening is not None and not opening.done():
+                    opening.cancel()
+                    await asyncio.wait([opening])
             await self.keys.claims.end()
             await self._leave()
         finally:  # also if that was cancelled: signs of life would keep others from what is open

@@ -126,7 +126,8 @@ class PostgresStore(Pool):
     The store in the database at *address*.
 
     The address has besides PostgreSQL's own settings the name of one of several stores and, in seconds, how
-    long a process that gives no sign of life counts as living: ``?outbox=NAME&silence=10``.
+    long a process that gives no sign of life counts as living: ``?outbox=NAME&silence=10``.  With
+    ``starts_away=true``, an outbox or a client may start before its database can be reached.
 
     A batch is known by its name.  Of a journal or outbox, each base URL has one of its own.
 
@@ -142,11 +143,12 @@ class PostgresStore(Pool):
         query = dict(parse_qsl(parts.query))
         self.silence: float
         self._called, self.silence = _settings(kind, query)
+        self.starts_away: bool = _starts_away(kind, query)  # opening may be left for later
         plain = urlunsplit(parts._replace(query=urlencode(query)))
         patience = _TO_WRITE if kind == "journal" else PATIENCE
         super().__init__(plain, f"the {kind}'s database", size=6, patience=patience)  # one of them listens
         self._create = how.create and not how.reading
-        if not self._create:  # it is looked at
+        if not self._create or self.starts_away:  # it is looked at, or tried again later
             self.to_open = AT_ONCE
         self._restored, self._moved = how.restored, how.moved  # until the place is checked
         self._place: dict[str, str] | None = None  # once it is checked
@@ -522,3 +524,15 @@ def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
     if not 1 <= silence <= _LONGEST:  # nor NaN
         raise ConfigurationError(f"{what}: silence is out of range. Use 1 to {_LONGEST} seconds.")
     return called, silence
+
+
+def _starts_away(kind: str, query: dict[str, str]) -> bool:
+    """Remove ``starts_away`` from the *query* of an address, and return whether it is there."""
+    given = query.pop("starts_away", None)
+    if given not in {None, "true"}:
+        raise ConfigurationError(
+            f"the {kind}'s address: starts_away is invalid. Use starts_away=true, or leave it out."
+        )
+    if given is not None and kind == "batch":
+        raise ConfigurationError("the batch's address: has starts_away. Leave it out: a batch waits.")
+    return given is not None

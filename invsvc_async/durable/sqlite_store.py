@@ -82,6 +82,7 @@ class SqliteStore:
     """
 
     silence: float = inf
+    starts_away: bool = False  # a file is there, or cannot be used
     marks: int = 0  # at its opening alone
     hurried = nullcontext  # a file answers soon
 

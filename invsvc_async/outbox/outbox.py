@@ -90,6 +90,9 @@ class Outbox(Uncopied):
         self._dispatching = False
         self._open = False
         self._loop: asyncio.AbstractEventLoop | None = None  # while it is open
+        # While its database has not been reached since it was entered: why, and what tries again.
+        self._away: JournalError | None = None
+        self._arriving: asyncio.Task[None] | None = None
 
     @classmethod
     @takes_secrets
@@ -115,6 +118,8 @@ class Outbox(Uncopied):
         Either is the application's own database, because they share transactions. In an address,
         ``outbox=NAME`` names one of several, and ``silence=SECONDS`` is after how long a process that gives
         no sign of life is replaced (default 10). Each base URL and credential has an outbox of its own.
+        With ``starts_away=true``, ``async with`` also begins while the database cannot be reached: until it
+        is back, each use raises ``JournalError``, and :attr:`problem` says why.
 
         *concurrency*, *rate*, *tag* and *on_secret* are those of :meth:`Batch.open`. *same_mode* asserts that
         a new credential has the team and data mode of the earlier one, whose writes it continues. With
@@ -145,7 +150,8 @@ class Outbox(Uncopied):
         Open it.
 
         Raises:
-            JournalError: The database cannot be used, or its schema is of another version.
+            JournalError: The database cannot be used, or its schema is of another version. If it cannot be
+                reached now, and the address has ``starts_away=true``, that is logged instead.
             ConfigurationError: It is open already.
         """
         if self._loop is not None:  # what the first opening has would never be closed
@@ -153,11 +159,45 @@ class Outbox(Uncopied):
         self._loop = asyncio.get_running_loop()
         try:
             await self._store.open()
+        except JournalError as error:
+            if not (error.is_away and self._store.store.starts_away):
+                self._loop = None
+                raise
+            log.error("outbox: it starts without its database, and refuses writes until then: %s", error)
+            self._away = error
+            self._arriving = asyncio.create_task(self._arrive(), name="invsvc outbox opening")
         except BaseException:
             self._loop = None
             raise
-        self._open = True
+        else:
+            self._open = True
         return self
+
+    async def _arrive(self) -> None:
+        """Open it, again and again, until its database is there."""
+        failures = 1
+        while self._away is not None:
+            await asyncio.sleep(_pause_after(failures))
+            try:
+                await self._store.open()
+            except JournalError as error:
+                failures += 1
+                self._away = error
+                log.error("outbox: it is still without its database: %s", error)
+            else:
+                self._away = None
+        log.warning("outbox: its database can be reached again")
+        self._open = True
+        self._wake()
+
+    @property
+    def problem(self) -> str | None:
+        """
+        Why the database has not been reached since ``async with`` began; ``None`` once it has.
+
+        For a health check, with ``starts_away=true`` in the address.
+        """
+        return None if self._away is None else str(self._away)
 
     async def __aexit__(self, *_error: object) -> None:
         if self._loop is None or self._loop.is_closed():
@@ -165,8 +205,13 @@ class Outbox(Uncopied):
         else:
             self._check_loop()
         self._open = False
+        self._away = None
         self._wake()
         try:
+            if self._arriving is not None:
+                self._arriving.cancel()
+                await asyncio.wait([self._arriving])
+                self._arriving = None
             for consumer in [*self._consumers]:  # such as after a break in `async for`
                 await self._leave(consumer)
             if self._hearing is not None:
@@ -254,10 +299,24 @@ class Outbox(Uncopied):
         return value_of(write, outcome)
 
     def _check_open(self) -> None:
+        self._check_reached()
         if not self._open:
             raise JournalError("outbox: it is not open. Use it with `async with`.")
         self._check_writing()
         self._check_loop()
+
+    def _check_reached(self) -> None:
+        if self._away is not None:
+            refusal = JournalError(
+                f"outbox: its database has not been reached since the start. Nothing was done. {self._away}"
+            )
+            refusal.is_away = True
+            raise refusal
+
+    async def _until_open(self) -> None:
+        """Wait until the database has been reached, if the start was without it."""
+        while self._away is not None:
+            await self._changed.wait()
 
     def _check_writing(self) -> None:
         if self._store.store.how.reading:
@@ -299,7 +358,8 @@ class Outbox(Uncopied):
                 loop.
             JournalError: It is not open.
         """
-        self._check_open()
+        if self._away is None:  # otherwise it begins once the database is back
+            self._check_open()
         if self._dispatching:
             raise ConfigurationError("dispatching: this outbox does so already. Enter it once in a process.")
         self._sending.core.transport.check_loop()
@@ -323,6 +383,7 @@ class Outbox(Uncopied):
                 self._dispatching = False
 
     async def _send(self, grace: float) -> None:
+        await self._until_open()
         await self._store.store.check_place()
         try:
             await dispatch(self._sending, self._store, grace=grace, on_verdict=self._note_stored)
@@ -359,6 +420,7 @@ class Outbox(Uncopied):
             await asyncio.sleep(_pause_after(failures))
 
     async def _deliver(self, on_result: Callable[[Result], Awaitable[None] | None]) -> None:
+        await self._until_open()
         failed: Counter[str] = Counter()
         async for result in self._verdicts(failed):
             name = f"{UNTOLD}{result.done_at} {result.key}"
@@ -455,6 +517,7 @@ class Outbox(Uncopied):
             JournalError: The outbox is not open, or was closed meanwhile, or the database stayed away.
         """
         self._check_loop()
+        self._check_reached()
         try:
             async with asyncio.timeout(timeout):
                 return await self._outcome_of(key)
@@ -485,6 +548,7 @@ class Outbox(Uncopied):
             JournalError: The database stayed away, or the entry is damaged.
         """
         self._check_loop()
+        self._check_reached()
         entry = await self._store.entry(key)
         if entry is None or entry.state is not State.DONE:
             return None

@@ -20,6 +20,7 @@ COMMANDS = {
     "litestar": "uvicorn --port {port} examples.receive_litestar:app",
     "quart": "hypercorn -b 127.0.0.1:{port} examples.receive_quart:app",
     "django": "examples.receive_django runserver --noreload 127.0.0.1:{port}",
+    "django_asgi": "uvicorn --port {port} examples.receive_django_asgi:application",
     "flask": "flask --app examples.receive_flask run --port {port}",
     "aiohttp": "aiohttp.web -H 127.0.0.1 -P {port} examples.receive_aiohttp:create_app",
 }
@@ -28,7 +29,7 @@ COMMANDS = {
 @pytest.mark.parametrize("framework", COMMANDS)
 async def test_receiver(framework, tmp_path, monkeypatch):
     """A forged delivery, one of another type and one without JSON are refused; a duplicate is not handled."""
-    if find_spec(framework) is None:
+    if find_spec(framework.partition("_")[0]) is None:
         pytest.skip(f"{framework} is not installed")
     monkeypatch.chdir(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -14,7 +14,8 @@ import asyncio
 import logging
 from contextlib import contextmanager, nullcontext
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import attrs
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.receiving.handlers import Handler, Handlers
 
+T = TypeVar("T")
 Handle: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"  # with the attempt, from 1
 _Asked: TypeAlias = "dict[str, asyncio.Future[None]]"  # by handler: done once its claim is stored, or failed
 
@@ -40,6 +42,7 @@ _PRUNE_EVERY: Final = 3600.0
 _SAMPLE_EVERY: Final = 5.0  # s between two looks at the backlog
 _LOOK_EVERY: Final = 0.5  # s between two looks
 _LATE: Final = 0.5  # s by which a look is late if something has blocked the loop
+_AGAIN: Final = (0.2, 0.5, 1.0, 2.0)  # s between tries to store a result
 _BUSY: Final = Receipt(429, "busy", headers=COME_BACK)
 _DUPLICATE: Final = Receipt(200, "duplicate")
 _SOON: Final = 1.0  # s that the answer waits until the result is stored
@@ -203,8 +206,9 @@ class Worker:
     async def _run(self, entry: Entry, latest: float) -> None:
         """Handle one event until the loop's time *latest*, just before its lease ends; store the result."""
         policy = self._handlers.policy_of(entry)
+        end = latest + _MARGIN / 2
         if entry.attempts > policy.attempts:  # all leases ran out: it may kill the process every time
-            await self._bury(entry, f"not handled in {policy.attempts} attempts")
+            await self._bury(entry, f"not handled in {policy.attempts} attempts", end)
             return
         if asyncio.get_running_loop().time() >= latest:
             _log.warning("%s was not begun in its lease: the event loop was blocked", _name_of(entry))
@@ -221,12 +225,12 @@ class Worker:
             await self.store.release(entry, delay=0)
             raise
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
-            await self.failed(entry, error)
+            await self.failed(entry, error, end)
         else:
             if deliveries and store is not None:
                 await store.assign(entry, deliveries)
             else:
-                await self.succeeded(entry)
+                await self.succeeded(entry, end)
 
     async def _call(self, entry: Entry, event: Event, timeout: float, latest: float) -> None:
         handler = self._handlers.of(entry, event)
@@ -244,32 +248,36 @@ class Worker:
                 raise
             raise TimeoutError(f"the handler did not end within {seconds:g} s") from error
 
-    async def succeeded(self, entry: Entry, event: Event | None = None) -> None:
-        """Store that *entry* is handled; *event* has its body, if only a claim was stored."""
+    async def succeeded(self, entry: Entry, end: float, event: Event | None = None) -> None:
+        """
+        Store that *entry* is handled, whose lease lasts until the loop's time *end*.
+
+        *event* has its body, if only a claim was stored.
+        """
         body = entry.body if event is None else event.raw
         kept = {} if self._policy.keep_bodies is None else {"body": body}
-        if not await self.store.handled(entry, **kept):
+        if not await _stored(lambda: self.store.handled(entry, **kept), end):
             self.tally.ended("lease lost")
             _log.warning("%s was handled after its lease had ended: it may be handled twice", _name_of(entry))
 
-    async def failed(self, entry: Entry, error: Exception) -> None:
-        """Store that handling failed, for a retry or as a dead letter."""
+    async def failed(self, entry: Entry, error: Exception, end: float) -> None:
+        """Store that handling failed, for a retry or as a dead letter; the lease lasts until *end*."""
         policy = self._handlers.policy_of(entry)
         is_unread = isinstance(error, MalformedEventError)
         if is_unread or entry.attempts >= policy.attempts:
-            await self._bury(entry, _reason_of(error))
+            await self._bury(entry, _reason_of(error), end)
             if is_unread:
                 self.tally.unread.note()
             return
         delay = policy.delay(entry.attempts, self._random())
         what = f"{_name_of(entry)} failed ({entry.handler or 'handler'}), attempt {entry.attempts}"
         _log.warning("Handling %s; trying again in %.1f s", what, delay, exc_info=error)
-        await self.store.release(entry, delay=delay)
+        await _stored(lambda: self.store.release(entry, delay=delay), end)
 
-    async def _bury(self, entry: Entry, reason: str) -> None:
+    async def _bury(self, entry: Entry, reason: str, end: float) -> None:
         whose = f" of {entry.handler}" if entry.handler else ""
         _log.error("Event %s is a dead letter%s: %s", _name_of(entry), whose, reason)
-        if await self.store.bury(entry, reason=reason):
+        if await _stored(lambda: self.store.bury(entry, reason=reason), end):
             self.tally.ended("dead letter")
 
 
@@ -335,23 +343,26 @@ class Inline:
                 self._recorded(self._store.release(entry, delay=0))  # accept the sender's next attempt
             raise
         except Exception as error:  # noqa: BLE001 - a user-supplied store or a handler may raise anything
-            failed = self._failed(event, handler, entry, error) if is_claimed else None
+            end = until + _MARGIN
+            failed = self._failed(event, handler, entry, error, end) if is_claimed else None
             return self._tally.unavailable(STORE, error, event) if failed is None else await failed
         if entry is not None:
-            await self._soon(self._worker.succeeded(entry, event))
+            await self._soon(self._worker.succeeded(entry, until + _MARGIN, event))
         return Receipt(200, "handled", event)
 
     async def stop(self, *, grace: float) -> None:
         """Wait up to *grace* seconds until all results are stored."""
         await _ended(self._records, grace)
 
-    async def _failed(self, event: Event, handler: Handler, entry: Entry | None, error: Exception) -> Receipt:
+    async def _failed(
+        self, event: Event, handler: Handler, entry: Entry | None, error: Exception, end: float
+    ) -> Receipt:
         if isinstance(error, MalformedEventError):  # sending it again would not help
             key = key_of(event) if entry is None else entry.key
             found = Delivery(key=key, type=event.type, body=event.raw, handler=handler.name)
             return attrs.evolve(await self.bury(found, error, entry), event=event)
         if entry is not None and entry.body is not None:
-            await self._soon(self._worker.failed(entry, error))
+            await self._soon(self._worker.failed(entry, error, end))
             self._worker.wake()
         else:
             _log.warning("Handling %s failed; the service will send it again", event.type, exc_info=error)
@@ -387,6 +398,29 @@ class Inline:
         task.add_done_callback(self._records.discard)
         task.add_done_callback(_report_failure)
         return task
+
+
+async def _stored(store: Callable[[], Awaitable[T]], end: float) -> T:
+    """
+    Store the result of handling an event, and return what *store* does.
+
+    If the store fails, it is tried again until the loop's time *end*, when the lease ends: without a result,
+    the event would then be handled again.
+    """
+    loop = asyncio.get_running_loop()
+    for pause in chain(_AGAIN, repeat(_AGAIN[-1])):
+        try:
+            return await store()
+        except Exception as error:  # a user-supplied store may raise anything
+            if loop.time() + pause >= end:
+                raise
+            _log.warning(
+                "The result of handling an event could not be stored, and is tried again in %s s: %s",
+                pause,
+                _reason_of(error),
+            )
+        await asyncio.sleep(pause)
+    raise AssertionError  # the pauses have no end
 
 
 async def _worst(answers: Sequence[Awaitable[Receipt]]) -> Receipt:
