@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
 STOPPED = 9
+AT_ONCE = 24  # writes of one process
 TRANSITIONS = {  # name: (class, method, before it or after)
     "before it is stored": (Item, "sending", "before"),
     "stored and not sent": (Item, "sending", "after"),
@@ -101,7 +102,7 @@ async def main(url: str, journal: str, file: str, settings: str) -> int:
     times = {"reconcile": POLICY, "timeout": Timeouts(attempt=how.attempt), "max_concurrency": 64}
     async with (
         Client(url, credential_of(how), **times) as client,
-        Batch.open(journal, client, concurrency=24, same_mode=True, **SECRETS) as batch,
+        Batch.open(journal, client, concurrency=AT_ONCE, same_mode=True, **SECRETS) as batch,
     ):
         if how.retry:
             await batch.retry(**how.retry)

@@ -12,7 +12,7 @@ import pytest
 
 from invsvc_async import Verdict
 from invsvc_async.simulator import Simulator
-from tests.batch.child import TRANSITIONS, begin
+from tests.batch.child import AT_ONCE, TRANSITIONS, begin
 from tests.batch.killing import (
     FAULTS,
     kill_often,
@@ -102,8 +102,8 @@ async def test_worker_that_was_stopped_and_wakes_sends_nothing(tmp_path, shared)
             await asyncio.sleep(2.5)
             other.send_signal(signal.SIGCONT)
             assert await first.wait() == 0
-        # On a busy machine, a write that it had in flight may be past telling.
-        assert (await story.ended())[Verdict.UNKNOWN] <= 5
+        # On a busy machine, the writes that it had in flight may be past telling.
+        assert (await story.ended())[Verdict.UNKNOWN] <= AT_ONCE
 
 
 async def test_workers_stopped_and_killed_under_faults(tmp_path, shared):
