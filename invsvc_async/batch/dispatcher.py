@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from invsvc_async.batch.earlier import Earlier
 from invsvc_async.batch.engine import Engine
+from invsvc_async.batch.entries import summary_of
 from invsvc_async.batch.item import Item, ItemOptions
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
@@ -31,7 +32,7 @@ from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from invsvc_async.batch.intake import Asked
     from invsvc_async.batch.sending import Sending
@@ -100,9 +101,8 @@ class Dispatcher:
     async def _guarded(self, act: Callable[[], Awaitable[None]]) -> None:
         try:
             await act()
-        except Exception as error:  # noqa: BLE001 - any error ends the run
-            if self._sends:
-                self.engine.fail(error)
+        except Exception as error:  # noqa: BLE001 - any error ends the run, or the one that begins next
+            self.engine.fail(error)
 
     async def feed(self, is_over: Callable[[], Awaitable[bool]] | None = None) -> None:
         """Add what is to be sent to the engine, until *is_over* while nothing is under way or to be read."""
@@ -223,11 +223,18 @@ class Dispatcher:
             for lane in taken:
                 lane.on_doubt = self._beat_now.set
                 self._places.pop(lane.number, None)
-            if self.leases.living > 1 or not all(lane.was_free for lane in taken):
-                self.earlier.forget()  # others may have written to their things
+            if await self._may_follow_others(taken):
+                self.earlier.forget()
         self._has_divided = True
         if free and self.leases.living > 1:
             await self._entries.store.tell("beat")
+
+    async def _may_follow_others(self, taken: Sequence[Lane]) -> bool:
+        """Return whether another process may have written to the things in the lanes *taken*."""
+        if self.leases.living > 1 or not all(lane.was_free for lane in taken):
+            return True
+        # One that is gone since this run began may have had them.
+        return not self.earlier.any and (await summary_of(self._entries)).done > 0
 
     def _lanes_to_read(self) -> dict[int, Lane]:
         """

@@ -251,6 +251,8 @@ def _acted(moments: Sequence[float], told: Told, happened: Happened) -> bool:
 
 
 def _in_part(told: Told, happened: Happened) -> str | None:
+    if happened.echoes:
+        return None
     if any(each.stored == "in part" for each in happened.effects(told.at)):
         return None
     return None if _is_mixed(happened) else "told as stored in part, and it never was"
