@@ -225,7 +225,7 @@ class Engine:
         self.slots.close()
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
-        while (left := {*self._tasks, *self._storing}) and (seconds := until - loop.time()) > 0:
+        while (left := self._left()) and (seconds := until - loop.time()) > 0:
             await asyncio.wait(left, timeout=seconds)
         await self.breaker.close()
         for task in self._tasks:
@@ -237,6 +237,10 @@ class Engine:
         self._storing.clear()  # do not wait for a journal that hangs: the next run settles what is not stored
         self._changed.set()
 
+    def _left(self) -> set[asyncio.Future[None]]:
+        """Return what has not ended."""
+        return {each for each in (*self._tasks, *self._storing) if not each.done()}
+
     async def _wait(self) -> None:
         self._changed.clear()
         await self._changed.wait()
@@ -247,7 +251,7 @@ class Engine:
         """Fill the slots in the next round of the loop, after tasks that end now have taken more."""
         if not self._is_filling:
             self._is_filling = True
-            asyncio.get_running_loop().call_soon(self._fill)
+            asyncio.get_running_loop().call_soon(self._called_back, self._fill)
 
     def _fill(self) -> None:
         """Start items while there are slots."""
@@ -255,7 +259,7 @@ class Engine:
         while (item := self._next()) is not None:
             task = asyncio.create_task(self._work(item))
             self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(partial(self._called_back, self._ended))
 
     def _next(self) -> Item | None:
         """Return the first ready item, if there is a slot for it, or it cannot be sent at once."""
@@ -271,8 +275,21 @@ class Engine:
             self._changed.set()
         return self._ready.popleft()
 
+    def _called_back(self, call: Callable[..., None], *given: object) -> None:
+        """
+        Make a call of the event loop.
+
+        An error in it, as of a signal handler, ends the run: the loop would only log it, and the run wait on.
+        """
+        try:
+            call(*given)
+        except Exception as error:  # noqa: BLE001 - any error ends the run
+            self.fail(error)
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
         self._changed.set()
 
     async def _work(self, item: Item) -> None:
@@ -300,7 +317,7 @@ class Engine:
                 wait = max(wait, (outcome.evidence.window_until or 0.0) - self.sending.core.clock.now())
             assert item.storing is not None
             self._storing.add(item.storing)
-            item.storing.add_done_callback(partial(self._stored, item, wait))
+            item.storing.add_done_callback(partial(self._called_back, self._stored, item, wait))
         except asyncio.CancelledError:
             if not self._stopped:  # not by stop()
                 reason = "a callback was cancelled, but not by this run. Run again to settle it."
@@ -404,7 +421,8 @@ class Engine:
         if thing is None:
             return
         if wait > 0 and not self._stopped:
-            asyncio.get_running_loop().call_later(wait, self._next_in_line, thing, 0.0)
+            loop = asyncio.get_running_loop()
+            loop.call_later(wait, self._called_back, self._next_in_line, thing, 0.0)
             return
         line = self._lines[thing]
         line.popleft()
