@@ -394,8 +394,6 @@ class Engine:
         if item.in_doubt or intent.newest is False:
             since = self.sending.session.clock.now() if item.lane.was_free else None
             begin = partial(_taken_up, self.sending.session, since, item.entry.thing)
-        elif intent.sent:  # send anew what provably was not sent
-            intent = attrs.evolve(intent, sent=())
         spec = spec_of_intent(ItemOptions.of(item, anywhere), intent, item.reader)
         if begin is None and item.times_put_back and item.entry.thing is not None:
             begin = partial(_begun_again, spec, item.entry.thing, item.intent)
