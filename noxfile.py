@@ -316,6 +316,7 @@ def mutants(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-q", "-n", "2", *walks, *session.posargs)
     session.run("python", "-m", "tests.exhaustive.batches.mutants")
     session.run("python", "-m", "tests.durable.mutants", "others")
+    session.run("python", "-m", "tests.durable.mutants", "told")
     session.run("python", "-m", "tests.mutants")
 
 

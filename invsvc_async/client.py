@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.keys import Keys
     from invsvc_async.models.common import Model
     from invsvc_async.models.webhooks import Webhook
+    from invsvc_async.profiles import Profile
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.resources.invoices import Invoices
@@ -210,18 +211,9 @@ class Client:
         Raises:
             ConfigurationError: A setting is missing or contradicts another.
         """
-        from invsvc_async.profiles import FILE, from_environment
+        from invsvc_async.profiles import profile_of
 
-        has_credential = settings.get("credential") is not None or "base_url" in settings
-        given = from_environment(os.environ, profile, has_credential=has_credential)
-        found: dict[str, Any] = {**given, **settings}
-        if "base_url" not in found:
-            raise ConfigurationError(
-                f"base_url: is not set. Set INVSVC_BASE_URL, or base_url in a profile of {FILE}."
-            )
-        if found.get("credential") is None:
-            found["credential"] = credential_from(os.environ)
-        return cls(**found)
+        return cls(**arguments_with(profile_of(os.environ, profile), settings))
 
     def __repr__(self) -> str:
         view = self._view
@@ -607,7 +599,8 @@ class Client:
         Requests, waits and reads end at once. When this returns, each write that was under way has its
         verdict, was never sent, or is in ``unsettled``; no settle window is waited for. An ``on_secret`` that
         is under way has 10 s more; then it is cancelled, which is logged, and the outcome says whether the
-        secret is lost. A second call returns once the first has closed the journal.
+        secret is lost. One that goes on all the same is not waited for, which is logged, too. A second call
+        returns once the first has closed the journal.
         """
         await self._view.core.aclose()
 
@@ -616,6 +609,29 @@ async def _start(journal: Journal) -> None:
     """Open *journal*; one of this package's own may begin without its database."""
     start = getattr(journal, "start", journal.open)
     await start()
+
+
+@takes_secrets
+def arguments_with(
+    taken: Profile | None, settings: Mapping[str, Any]
+) -> dict[str, Any]:  # Any: arguments of Client
+    """
+    Return the arguments of ``Client``, as ``Client.from_env`` does for *settings* and the profile *taken*.
+
+    Raises:
+        ConfigurationError: A setting is missing or contradicts another.
+    """
+    from invsvc_async.profiles import FILE, settings_of
+
+    has_credential = settings.get("credential") is not None or "base_url" in settings
+    found = {**settings_of(os.environ, taken, has_credential=has_credential), **settings}
+    if "base_url" not in found:
+        raise ConfigurationError(
+            f"base_url: is not set. Set INVSVC_BASE_URL, or base_url in a profile of {FILE}."
+        )
+    if found.get("credential") is None:
+        found["credential"] = credential_from(os.environ)
+    return found
 
 
 def options_of(client: Client) -> ClientOptions:

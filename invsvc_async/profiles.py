@@ -44,31 +44,31 @@ class Profile:
     """
     A profile of the file at *path*, with its settings as arguments of ``Client``.
 
-    ``is_chosen``: somebody named the profile, or the file, so that both are trusted.
+    ``is_chosen``: somebody named the profile, or the file, so that both are trusted.  ``weaker`` says which
+    settings promise less than the defaults do.
     """
 
     path: Path
     name: str
     is_chosen: bool
     settings: dict[str, Any]  # Any: Client's settings
+    weaker: str = ""
 
     def __str__(self) -> str:
         return f"{self.path}, profile {self.name!r}"
 
 
-def from_environment(
-    environment: Mapping[str, str], profile: str | None, *, has_credential: bool = False
+def settings_of(
+    environment: Mapping[str, str], taken: Profile | None, *, has_credential: bool = False
 ) -> dict[str, Any]:  # Any: Client's settings
     """
-    Return the arguments of ``Client``; the environment takes precedence over the file.
+    Return the arguments of ``Client``; the environment takes precedence over the profile that is *taken*.
 
     *has_credential* is whether the program has a credential that is not from the environment.
 
     Raises:
-        ConfigurationError: The profile does not exist; the file has an invalid setting, or others can write
-            it; or a token of the environment would go to an address that only the file has chosen.
+        ConfigurationError: A token of the environment would go to an address that only the file has chosen.
     """
-    taken = profile_of(environment, profile)
     found = {} if taken is None else dict(taken.settings)
     for name in ("base_url", "team", "journal"):
         if value := environment.get(f"INVSVC_{name.upper()}"):
@@ -81,7 +81,7 @@ def from_environment(
             f"this file has chosen. Set INVSVC_PROFILE={taken.name} or pass the profile (--profile "
             f"{taken.name}), if you trust it."
         )
-    _log.log(logging.WARNING if weaker_settings(taken.settings) else logging.INFO, "%s", words_of(taken))
+    _log.log(logging.WARNING if taken.weaker else logging.INFO, "%s", words_of(taken))
     return found
 
 
@@ -91,6 +91,10 @@ def profile_of(environment: Mapping[str, str], profile: str | None) -> Profile |
 
     The default profile of a file in the current directory does not count if it is of another address than
     ``INVSVC_BASE_URL``: its settings are those of another deployment.
+
+    Raises:
+        ConfigurationError: The profile does not exist; or the file has an invalid setting, or others can
+            write it.
     """
     taken = _from_file(environment, profile or environment.get("INVSVC_PROFILE"))
     if taken is None or taken.is_chosen:
@@ -103,8 +107,8 @@ def profile_of(environment: Mapping[str, str], profile: str | None) -> Profile |
 def words_of(taken: Profile) -> str:
     """Return what is taken from a file, in words."""
     address = taken.settings.get("base_url", "the base URL of the environment")
-    weaker = weaker_settings(taken.settings)
-    return f"settings of {taken}, for {address}{weaker and f'. Warning: {weaker}'}"
+    warning = f". Warning: {taken.weaker}" if taken.weaker else ""
+    return f"settings of {taken}, for {address}{warning}"
 
 
 def weaker_settings(settings: Mapping[str, Any]) -> str:
@@ -140,7 +144,8 @@ def _from_file(environment: Mapping[str, str], profile: str | None) -> Profile |
     if isinstance(name, str) and isinstance(found := profiles.get(name), dict):
         settings = _checked(found, f"{path}, profile {name!r}")
         is_chosen = profile is not None or bool(elsewhere)
-        return Profile(path=path, name=name, is_chosen=is_chosen, settings=settings)
+        weaker = weaker_settings(settings)
+        return Profile(path=path, name=name, is_chosen=is_chosen, settings=settings, weaker=weaker)
     known = ", ".join(profiles) or "none"
     raise ConfigurationError(f"{path}: has no profile {name!r}. Known profiles: {known}.")
 

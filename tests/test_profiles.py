@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from invsvc_async import ApiKey, Client, ConfigurationError, ParameterNames, ReconcilePolicy
-from invsvc_async.profiles import from_environment, with_profile, write_profile
+from invsvc_async.profiles import profile_of, settings_of, with_profile, write_profile
 
 FILE = """
 default_profile = "live"
@@ -38,6 +38,11 @@ STAGING = {
     "names": ParameterNames(limit="page_size", page=None),
     "reconcile": ReconcilePolicy(deadline=20.0, journey_reader=None),
 }
+
+
+def from_environment(environment, profile, **more):
+    """Return the settings that a client takes from *environment* and a profile."""
+    return settings_of(environment, profile_of(environment, profile), **more)
 
 
 @pytest.fixture(autouse=True)

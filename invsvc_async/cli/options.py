@@ -26,6 +26,7 @@ from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
     from invsvc_async.client import Client
+    from invsvc_async.profiles import Profile as TakenProfile
     from invsvc_async.transport.client_core import ClientCore
 
 C = TypeVar("C", bound=Callable[..., Coroutine[Any, Any, int | None] | int | None])
@@ -142,14 +143,11 @@ _JSON = inspect.Parameter("json_", inspect.Parameter.KEYWORD_ONLY, default=False
 EscapeFormulas = Annotated[bool, option("In CSV, put ' before text that a spreadsheet would run.")]
 
 
-def _tell_of_file(profile: str | None) -> None:
+def _tell_of_file(taken: TakenProfile) -> None:
     """Say what is taken from a file in the current directory, once: it may be a stranger's."""
-    from invsvc_async.profiles import profile_of, words_of
+    from invsvc_async.profiles import words_of
 
-    if os.environ.get("INVSVC_CONFIG"):
-        return
-    taken = profile_of(os.environ, profile)
-    if taken is not None and str(taken) not in _TOLD:
+    if not os.environ.get("INVSVC_CONFIG") and str(taken) not in _TOLD:
         _TOLD.add(str(taken))
         note(words_of(taken))
 
@@ -166,10 +164,12 @@ class Calling:
 
     def client(self, **settings: Any) -> Client:  # Any: arguments of Client
         """Create the client that they and the environment describe; it has a journal only by *settings*."""
-        from invsvc_async.client import Client
+        from invsvc_async.client import Client, arguments_with
+        from invsvc_async.profiles import profile_of
 
-        _tell_of_file(self.profile)
-        client = Client.from_env(profile=self.profile, **{"journal": None, **settings})
+        if (taken := profile_of(os.environ, self.profile)) is not None:
+            _tell_of_file(taken)
+        client = Client(**arguments_with(taken, {"journal": None, **settings}))
         return client if self.team is None else client.for_team(self.team)
 
     @property

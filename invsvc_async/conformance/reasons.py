@@ -308,6 +308,7 @@ CAUSES: Final[Mapping[str, Condition]] = {
     "in part": _in_part,
     "other words": _other_words,
     # About the client, its reads or its settings, which the ledger does not show.
+    "not sent again": _no_condition,
     "perhaps overtaken": _no_condition,
     "only read": _no_condition,
     "client closed": _no_condition,

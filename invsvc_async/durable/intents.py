@@ -163,8 +163,7 @@ def without_effect(intent: Intent) -> Intent:
 
     That it was sent is kept: its verdict must not say that it never was.
     """
-    ended = [attrs.evolve(each, end=SentEnd(kind="not applied")) for each in intent.sent[-1:]]
-    return attrs.evolve(intent, sent=tuple(ended))
+    return attrs.evolve(intent, sent=_not_applied(intent.sent[-1:]))
 
 
 def without_lost_sends(intent: Intent) -> Intent:
@@ -177,7 +176,12 @@ def without_lost_sends(intent: Intent) -> Intent:
     seen = [each for each in intent.sent if _is_seen(each)][:1]
     if not seen:
         return intent
-    return as_new(intent, tuple(attrs.evolve(each, end=SentEnd(kind="not applied")) for each in seen))
+    return as_new(intent, _not_applied(seen))
+
+
+def _not_applied(sends: Iterable[Sent]) -> tuple[Sent, ...]:
+    """Return *sends* as those that provably had no effect."""
+    return tuple(attrs.evolve(each, end=SentEnd(kind="not applied")) for each in sends)
 
 
 def in_doubt(intent: Intent, earliest: float | None = None) -> Intent:

@@ -343,10 +343,10 @@ class ClientJournal:
         else:
             write.gone = None  # this process does not recover it again
             entry = entry_of(State.SENDING, outcome.intent, commons, key=started.identity)
-        storing = write.lane.put(entry)
-        write.sent = None
-        write.done = is_done  # only now: what is not about to be stored is to be shelved
         try:
+            storing = write.lane.put(entry)
+            write.sent = None
+            write.done = is_done  # only now: what is not about to be stored is to be shelved
             await storing
             write.lane.leases.done += write.done
         except JournalError as error:

@@ -190,8 +190,7 @@ def _never_left(known: Known) -> Decision:
     spent = reads[-1].ended - reads[0].started if reads else 0.0
     out_of_time = known.attempts[0].started + known.intent.timeouts.call - spent
     if tries > NOT_SENT_TRIES:
-        reason = f"the request never left this machine, in {tries} attempts"
-        return done(known, Verdict.NOT_APPLIED, reason, _basis_without_doubt(known), cause="never left")
+        return _did_not_leave(known, f", in {tries} attempts")
     usual = _send(known).attempt_timeout
     least = min(SHORTEST_TRY, usual / 2)
     again = _after_pause(known, NOT_SENT_PAUSES[tries - 1], out_of_time - least)
@@ -200,8 +199,21 @@ def _never_left(known: Known) -> Decision:
         return again
     if again is not None and left >= least:
         return Send(attempt_timeout=min(usual, left))
-    reason = "the request never left this machine before the call's timeout"
-    return done(known, Verdict.NOT_APPLIED, reason, _basis_without_doubt(known), cause="never left")
+    return _did_not_leave(known, " before the call's timeout")
+
+
+def _did_not_leave(known: Known, how_long: str) -> Done:
+    """Return NOT_APPLIED, because a request could not be sent.  An earlier one of the write may have been."""
+    basis = _basis_without_doubt(known)
+    if basis == "never sent":
+        reason = f"the request never left this machine{how_long}"
+        return done(known, Verdict.NOT_APPLIED, reason, basis, cause="never left")
+    earlier = "an earlier request of it had no effect"
+    answered = [attempt.status for attempt in known.attempts if attempt.end is End.ANSWERED]
+    if answered:
+        earlier = f"the service answered HTTP {answered[-1]}"
+    reason = f"{earlier}, and after that no request left this machine{how_long}"
+    return done(known, Verdict.NOT_APPLIED, reason, basis, cause="not sent again")
 
 
 def _after_pause(known: Known, pause: float, deadline: float) -> Wait | Send | None:

@@ -149,7 +149,9 @@ class Partly:
 
 
 # Why a write is not applied, or not known to be, as a code: reports group by it, and choose their advice.
-_NotSent: TypeAlias = Literal["never left", "overtaken", "perhaps overtaken", "only read", "client closed"]
+_NotSent: TypeAlias = Literal[
+    "never left", "not sent again", "overtaken", "perhaps overtaken", "only read", "client closed"
+]
 _NoRead: TypeAlias = Literal["no read", "read refused", "out of time", "list full", "reader"]
 _NoProof: TypeAlias = Literal["may be published", "not visible", "no baseline", "candidates", "too long ago"]
 _Changed: TypeAlias = Literal["changed since", "gone", "perhaps undone"]

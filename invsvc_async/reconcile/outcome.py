@@ -107,6 +107,7 @@ LIST_FULL = (
 )
 _HINTS: dict[Cause | None, str] = {  # of NOT_APPLIED, if the hint of the error's class does not fit
     "never left": "Nothing was sent. Check the address and the network, then write again.",
+    "not sent again": "Nothing was changed. Check the address and the network, then write again.",
     "overtaken": "Nothing was changed. Write again only to replace the newer write.",
     "person": "A person found that nothing was changed. Run it again under its key, or retry it, to send it.",
     "perhaps overtaken": "Nothing was changed. Read the current state, then write again or leave it.",

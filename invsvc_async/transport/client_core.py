@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import re
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
@@ -23,7 +23,7 @@ from yarl import URL
 
 from invsvc_async.api.operations import Operation, OperationKind
 from invsvc_async.codec import envelope as wire
-from invsvc_async.concurrency.deadline import Deadline, Deadlines
+from invsvc_async.concurrency.deadline import Deadline, Deadlines, set_within
 from invsvc_async.errors import NotSentError, ResponseLostError, ServiceError, UnreadableResponseError
 from invsvc_async.reconcile.enums import End
 from invsvc_async.reconcile.server_clock import ServerClock
@@ -31,7 +31,7 @@ from invsvc_async.settings import Timeouts
 from invsvc_async.transport.transport import Exchange, Transport
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Generator, Mapping
 
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
@@ -53,6 +53,9 @@ T = TypeVar("T")
 NO_TOKEN = "TokenProvider's source returned no token in time"
 HEADERS_KEPT = 16
 TO_KEEP_SECRETS = 10.0  # s that `on_secret` may still take once the client is closed
+TO_BE_CANCELLED = 1.0  # s that it may take to end after that, when it was cancelled
+_LOOK = 0.1  # s between looks whether only such hooks are left
+_LONGEST_LOOK = 3600.0
 CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
 _SHORTEST_TOKEN = 10  # characters: shorter ones are test values, and could be part of any word
 _ANY = "surrogateescape"  # as aiohttp reads headers
@@ -144,6 +147,7 @@ class ClientCore(msgspec.Struct, eq=False, weakref=True):
     closed: bool = False
     waits: Deadlines | None = None  # that end when it is closed
     hooks: Deadlines | None = None  # of users: waits for them that end some time after that
+    handing: set[Deadline] = msgspec.field(default_factory=set)  # those of them that are under way
     runs: dict[object, asyncio.Task[Any] | None] = msgspec.field(default_factory=dict)  # of writes
     idle: asyncio.Event = msgspec.field(default_factory=asyncio.Event)  # once it is closed: no run is left
 
@@ -177,12 +181,35 @@ class ClientCore(msgspec.Struct, eq=False, weakref=True):
             self.waits = Deadlines(loop)
         return Deadline(loop, inf, self.waits)
 
-    def until_hooks_end(self) -> Deadline:
+    @contextmanager
+    def until_hooks_end(self) -> Generator[Deadline]:
         """Limit the wait for a user's hook to ``TO_KEEP_SECRETS`` seconds after the client is closed."""
         loop = asyncio.get_running_loop()
         if self.hooks is None or self.hooks.loop is not loop:
             self.hooks = Deadlines(loop)
-        return Deadline(loop, loop.time() + TO_KEEP_SECRETS if self.closed else inf, self.hooks)
+        waiting = Deadline(loop, loop.time() + TO_KEEP_SECRETS if self.closed else inf, self.hooks)
+        with waiting:
+            self.handing.add(waiting)
+            try:
+                yield waiting
+            finally:
+                self.handing.discard(waiting)
+
+    async def _until_idle(self) -> None:
+        """Wait until no run is left, but for those in hooks that were cancelled, and go on all the same."""
+        loop = asyncio.get_running_loop()
+        while self.runs:
+            until = [wait.deadline + TO_BE_CANCELLED for wait in self.handing]
+            stuck = [wait.task for wait in self.handing if wait.deadline + TO_BE_CANCELLED <= loop.time()]
+            if stuck and all(task in stuck for task in self.runs.values()):
+                log.error(
+                    "on_secret refuses to be cancelled: the client was closed without %d writes that have "
+                    "not ended. Nobody may have the secrets of their webhooks.",
+                    len(stuck),
+                )
+                return
+            later = [at - loop.time() for at in until if at > loop.time()]
+            await set_within(self.idle, min(later, default=_LOOK if stuck else _LONGEST_LOOK))
 
     async def pause(self, seconds: float) -> bool:
         """Sleep for *seconds*. Return ``False``, perhaps earlier, if the client is closed."""
@@ -211,8 +238,9 @@ class ClientCore(msgspec.Struct, eq=False, weakref=True):
         """
         Close connections and journal, and end all waits of writes. Intents in doubt are kept.
 
-        A hook ``on_secret`` that is under way has ``TO_KEEP_SECRETS`` more seconds. Called within a write, as
-        by its reader, it does not wait for writes to end.
+        A hook ``on_secret`` that is under way has ``TO_KEEP_SECRETS`` more seconds. One that was cancelled
+        then, and goes on, is not waited for. Called within a write, as by its reader, it does not wait for
+        writes to end.
         """
         self.transport.check_loop(closing=True)
         self.closed = True
@@ -229,7 +257,7 @@ class ClientCore(msgspec.Struct, eq=False, weakref=True):
             self.runs = {run: of for run, of in self.runs.items() if of is not None and of.get_loop() is loop}
             if self.runs and task not in self.runs.values():
                 self.idle.clear()
-                await self.idle.wait()
+                await self._until_idle()
         finally:  # also if it is cancelled: nobody may call this again, and its thread would keep the file
             if self.writes.journal is not None:
                 await self.writes.journal.aclose()

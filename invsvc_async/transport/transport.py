@@ -48,6 +48,10 @@ _SHORTEST_WATCH = 0.005  # s between two checks of deadlines: how late one may b
 _READ_AT_ONCE = 2**19
 _LONG_ANSWER = 2**20  # bytes
 _READ_HERE: dict[str, Any] = {"raise_for_status": False, "auto_decompress": False}
+_SESSION_ANSWERED = (
+    "the session that was passed answered without a request, as one with a cache does, or its connection "
+    "held a stale answer. Pass a session without a cache"
+)
 _NEVER_BY_DEFAULT = (hdrs.EXPECT, hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, hdrs.CONTENT_ENCODING)
 
 
@@ -145,7 +149,7 @@ class Transport:
                         self._make_room(self._knee)
                 response = await self._request(session, gate, loop)
                 try:
-                    _hear(gate, response)
+                    _hear(gate, response, is_of_user=self._user_supplied)
                     answer = body_at_hand(response, cap=self._cap)
                     exchange.answer = await whole_body(response, cap=self._cap) if answer is None else answer
                     exchange.end = _ANSWERED
@@ -192,7 +196,7 @@ class Transport:
                     if not limiter.enter(lane, gate):
                         await limiter.wait(lane, gate)
                     response = await self._request(session, gate, loop)
-                    _hear(gate, response)
+                    _hear(gate, response, is_of_user=self._user_supplied)
             except Exception as error:  # noqa: BLE001 - as in send
                 self._explain(gate, error)
                 raise failure(gate) from None
@@ -344,11 +348,12 @@ class Transport:
             gate.drop()  # last: it calls what is not ours
 
 
-def _hear(gate: Gate, response: aiohttp.ClientResponse) -> None:
-    if not gate.opened:  # Python 3.11: an answer that was there before the request was sent
+def _hear(gate: Gate, response: aiohttp.ClientResponse, *, is_of_user: bool) -> None:
+    """Note the head of an answer, which a session *is_of_user* may have made without a request."""
+    if not gate.opened:  # a cache; on Python 3.11, also an answer that was there before the request was sent
         gate.sealed = True
         response.close()
-        raise RefusedError("the connection held a stale answer")
+        raise RefusedError(_SESSION_ANSWERED if is_of_user else "the connection held a stale answer")
     gate.exchange.status = response.status
     gate.exchange.answer_headers = response.headers
 

@@ -391,8 +391,10 @@ class Driver(Generic[T]):
 
     def _take_place_back(self) -> None:
         """Let the write to its thing that was sent before this one be the last again."""
-        if self._users_before is not None:
+        if self._users_before:
             self.thing.did_nothing(self.intent.identity, self._users_before)
+        elif self._users_before is not None:  # it would stand as the one that was sent
+            self.thing.users = ()
         self._users_before = None
 
     async def _store_send(

@@ -258,12 +258,12 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         hook = options.on_secret
         if hook is None or done.verdict is not _APPLIED or getattr(made, "secret", None) is None:
             return
-        waiting = options.core.until_hooks_end()
+        waiting = None
         try:
-            with waiting:
+            with options.core.until_hooks_end() as waiting:
                 await hand_over(hook, key, made)
         except TimeoutError:
-            if not waiting.has_expired:
+            if waiting is None or not waiting.has_expired:
                 raise
             self.had = "returned" if options.gives_values else "lost"
             who = "only who awaits the write has it" if options.gives_values else "it is lost"

@@ -16,7 +16,7 @@ from invsvc_async.export.files import ExportError, TextSink
 from invsvc_async.export.parquet import Columns, ParquetSink
 from invsvc_async.export.walk import _sink
 from invsvc_async.models import Invoice, Webhook
-from invsvc_async.profiles import from_environment
+from invsvc_async.profiles import profile_of, settings_of
 from invsvc_async.reads.filter_check import first_mismatch
 
 EMPTY = envelope.Envelope(raw=None, content=b'{"success":true}')
@@ -69,10 +69,10 @@ def test_file_without_a_default_profile(tmp_path):
     path = tmp_path / "invsvc.toml"
     path.write_text('[profiles.live]\nbase_url = "https://h.example/v2"\n')
     asked = {"INVSVC_CONFIG": str(path)}
-    assert from_environment(asked, None) == {}
-    assert from_environment(asked, "live") == {"base_url": "https://h.example/v2"}
+    assert settings_of(asked, profile_of(asked, None)) == {}
+    assert settings_of(asked, profile_of(asked, "live")) == {"base_url": "https://h.example/v2"}
     with pytest.raises(ConfigurationError, match=r"has no profile 'test'.*: live"):
-        from_environment(asked, "test")
+        profile_of(asked, "test")
 
 
 @pytest.mark.parametrize(("precision", "scale"), [(39, 2), (4, 5), (4, -1)])

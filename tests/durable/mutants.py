@@ -1,13 +1,14 @@
 """
 Wrong lines of the durable store, of outboxes and of keyed writes, each of which a test must notice.
 
-    python -m tests.durable.mutants [stores | keys | resolve | others [PART OF A NAME …]]
+    python -m tests.durable.mutants [stores | keys | resolve | others | told [PART OF A NAME …]]
 
 Each runs on a copy of the package.  Those of stores run against the stories of one store, then against those
 of outboxes.  For keys there is one or more for each guard: the claim, the fence, the waits, reading before a
 second send, conflicts, namespaces, forgotten keys, replays, secrets, and a store that is away.  Those of
 ``resolve`` take back what refuses a person's finding, or what follows from it.  The others are lines of
-batches, receivers, traces and commands whose values only the test beside each shows.
+batches, receivers, traces and commands whose values only the test beside each shows.  Those of ``told`` are
+about files that clients leave behind, hooks that hang, and words; each names its tests.
 """
 
 from __future__ import annotations
@@ -42,16 +43,22 @@ TESTS = {  # by the list of mutants: workers, and what they run
     "keys": (("0", [f"tests/durable/test_{name}.py" for name in KEYS]),),
     "resolve": (("0", [f"tests/{name}/test_resolve.py" for name in ("durable", "batch", "outbox")]),),
     "others": (("0", OTHERS),),
+    "told": (("0", []),),
 }
 
 
 def noticed_by(mutant: Mutant, *, tree: Path, tests: tuple[tuple[str, list[str]], ...]) -> str | None:
-    """Return the test that fails with *mutant* in the copy *tree*; ``None`` if all pass."""
+    """
+    Return the test that fails with *mutant* in the copy *tree*; ``None`` if all pass.
+
+    The last part of where it must be noticed chooses among *tests*, and those that are named before it.
+    """
+    *named, which = mutant.where or ("",)
     with in_files(mutant, tree):
         for workers, chosen in tests:
             command = [
                 sys.executable, "-m", "pytest", "-q", "-rfE", "--maxfail=1", "-n", workers,
-                "-p", "no:cacheprovider", "-k", "".join(mutant.where), *chosen,
+                "-p", "no:cacheprovider", "-k", which, *chosen, *named,
             ]  # fmt: skip
             environment = {**os.environ, "PYTHONPATH": str(tree)}
             run = subprocess.run(  # noqa: S603 - our own command

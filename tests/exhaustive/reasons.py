@@ -127,6 +127,11 @@ def _never_left(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
     return bool(attempts) and all(attempt.end is End.NOT_SENT for attempt in attempts)
 
 
+def _not_sent_again(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+    ends = {attempt.end for attempt in _attempts(run)}
+    return End.NOT_SENT in ends and (End.ANSWERED in ends or bool(run.intent.sent))
+
+
 def _overtaken(_setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
     """Return whether a newer write to the same thing has arrived, or may have."""
     return any(each.number > run.number and each.line == run.line and each.sends for each in node.runs)
@@ -245,6 +250,7 @@ def _stored_otherwise(setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
 _CAUSES: dict[str, Callable[[SetUp, Node, Run, Done], bool]] = {
     "absent": _absence,
     "never left": _never_left,
+    "not sent again": _not_sent_again,
     "overtaken": _overtaken,
     "perhaps overtaken": _perhaps_overtaken,
     "only read": _only_read,

@@ -84,6 +84,7 @@ class Trials:
     def _trial(self, interrupter: Interrupter) -> list[str]:
         self._number = next(_numbers)
         self.heard = []
+        self.world.clear_list()
         wrong = []
         gc.collect()
         gc.disable()  # what it calls is no place of the program

@@ -757,6 +757,19 @@ def test_clocks_that_exclude_each_other_are_unknown():
     assert (decision.verdict, len(decision.evidence.candidates)) == (Verdict.UNKNOWN, 1)
 
 
+@pytest.mark.parametrize(
+    ("history", "cause"),
+    [
+        ([not_sent(at) for at in (0.3, 0.5, 1.1, 3.2)], "never left"),
+        ([limited(retry_after=0.1), *map(not_sent, (0.3, 0.5, 1.1, 3.2))], "not sent again"),
+        ([limited(retry_after=0.1), not_sent(0.3), not_sent(61)], "not sent again"),
+    ],
+)
+def test_cause_of_what_could_not_be_sent(history, cause):
+    """It never left only if no request of it did: not after one that was answered."""
+    assert next_of(PATIENT, *history).evidence.cause == cause
+
+
 def test_words_of_every_decision():
     """The texts of all rows above are in a file beside this one, for review."""
     rows = {f"verdict: {name}": row[:2] for name, row in VERDICTS.items()}

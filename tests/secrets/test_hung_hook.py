@@ -62,6 +62,50 @@ async def test_close_of_the_client(service, tmp_path, bound, caplog, key):
         assert (again.replayed, again.secret) == (True, "not stored")
 
 
+class Stubborn(Hook):
+    """A hook that goes on when it is cancelled, until it is let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.go_on = asyncio.Event()
+
+    async def until_called(self, many):
+        while self.calls < many:
+            await self.begun.wait()
+            self.begun.clear()
+
+    async def __call__(self, _key, _webhook):
+        self.calls += 1
+        self.begun.set()
+        while not self.go_on.is_set():
+            try:
+                await self.go_on.wait()
+            except asyncio.CancelledError:
+                self.cancelled = True
+
+
+@pytest.mark.parametrize("many", [1, 2])
+async def test_close_beside_hooks_that_go_on(service, tmp_path, bound, caplog, monkeypatch, many):
+    """The close ends without them, and says so. The next process settles the writes, which were applied."""
+    monkeypatch.setattr(client_core, "TO_BE_CANCELLED", 0.05)
+    hook = Stubborn()
+    client = client_of(service, journal=tmp_path / "calls.db", on_secret=hook)
+    writes = [client.webhooks.create(**HOOK, tag=True) for _ in range(many)]
+    writing = [asyncio.create_task(write.outcome()) for write in writes]
+    await hook.until_called(many)
+    async with asyncio.timeout(60):
+        await client.aclose()
+
+    assert hook.cancelled
+    assert f"closed without {many} writes" in caplog.text
+    assert not any(each.done() for each in writing)
+    hook.go_on.set()
+    assert {outcome.verdict for outcome in await asyncio.gather(*writing)} == {Verdict.APPLIED}
+    async with client_of(service, journal=tmp_path / "calls.db") as other:
+        assert {each.verdict for each in await other.recover()} == {Verdict.APPLIED}
+    assert service.arrivals("webhooks.create") == many
+
+
 async def test_hook_that_begins_once_the_client_is_closed(service, bound):
     """It has the same time."""
     hook = Hook()

@@ -6,6 +6,7 @@ words.
 from __future__ import annotations
 
 import asyncio
+import re
 import warnings
 
 import aiohttp
@@ -298,3 +299,30 @@ async def test_adaptive_concurrency():
         assert (
             transport._limiter._for_calls == transport._knee.size
         )  # the reserve of settling reads is beside them
+
+
+def caching():
+    """Make a session that answers from a cache, as packages for that do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+
+        class Caching(aiohttp.ClientSession):
+            async def _request(self, _method, _url, **_options):
+                async with RawServer(obliging) as server, aiohttp.ClientSession() as real:
+                    return await real.get(server.url)
+
+    return Caching()
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_borrowed_session_that_answers_from_a_cache(method):
+    """Nothing was sent, and the error says that the session answered, which is not to be one that caches."""
+    async with (
+        caching() as session,
+        RawServer(obliging) as server,
+        transport_for(server, session=session) as transport,
+    ):
+        await transport.send(exchange := request_to(server, method))
+
+        assert (exchange.end, server.arrivals) == (End.NOT_SENT, [])
+        assert re.search(r"the session .* answered without a request.* cache", str(exchange.error))

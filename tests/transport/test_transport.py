@@ -183,7 +183,7 @@ async def test_answer_to_nothing_that_was_asked():
     exchange = Exchange(method="PUT", url=URL("http://127.0.0.1/"), headers={}, write=True)
     gate = Gate(exchange, SystemClock(), asyncio.get_running_loop())
     with pytest.raises(RefusedError, match=r"^the connection held a stale answer$"):
-        _hear(gate, stale)
+        _hear(gate, stale, is_of_user=False)
     assert stale.closed
     assert gate.sealed
 

@@ -45,6 +45,7 @@ _REFUSED = {
 _CORRECT = "Correct the requests, and write again."
 _ADVICE = {
     "never left": "The service could not be reached. Retry once it can be.",
+    "not sent again": "It had no effect, and then the service could not be reached. Retry once it can be.",
     "absent": "An error or no answer came, and a read showed that nothing happened. Retry.",
     "overtaken": "Newer writes to the same resources were sent. Leave these, or send them over those with "
     "retry --force.",
