@@ -27,10 +27,8 @@ pytestmark = pytest.mark.untraced
 
 # A write that was cancelled while it waited counts as one that was sent: the verdict of the earlier one is
 # true, its reason is not.
-# A stranger that came before the send is not one for the judge, though the words say "at about the time".
 OPEN = {
     "cancelled, then killed": "overtaken by what only waited",
-    "beside a stranger": "the judge does not count strangers that came before the send",
 }
 
 
