@@ -27,6 +27,7 @@ from invsvc_async.reconcile.history import (
     Reading,
     Superseded,
 )
+from invsvc_async.reconcile.server_clock import cut_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -120,6 +121,9 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
         written = placed == "after" or _is_written(known, reading, wanted, placed)
         return Applied(seen) if written else Holds(seen)
     if baseline is not None and _is_unchanged(kind, seen, baseline, wanted):
+        known_before = {name: wanted[name] for name in _known_of(wanted, baseline)}
+        if cut_by(seen["last_updated"]) and not _leaves_trace(kind, known_before, baseline):
+            return _without_trace(known, reading, known_before)
         return Absent()
     if placed == "before" and not _shows_part(known, seen, wanted):
         return Absent()
@@ -507,12 +511,7 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
         )
         return CannotTell(reason, cause="perhaps undone")
     if not _leaves_trace(kind, sent, baseline):
-        fields = differences(kind, sent, baseline, reading.seen)
-        reason = (
-            f"the {thing} is as before the write, in words that the service may have for it, so the write "
-            f"leaves no trace ({told(fields)})"
-        )
-        return CannotTell(reason, cause="not visible")
+        return _without_trace(known, reading, sent)
     if known.decayed(reading):
         return _too_long_ago(known)
     return Absent()
@@ -529,6 +528,12 @@ def _leaves_trace(kind: Kind, sent: dict[str, Wire], baseline: dict[str, Wire]) 
         and not kind.is_made_of(name, value, baseline.get(name))
         for name, value in sent.items()
     )
+
+
+def _without_trace(known: Known, reading: Reading, sent: dict[str, Wire]) -> CannotTell:
+    fields = told(differences(known.kind, sent, known.baseline, reading.seen))
+    reason = f"the {known.kind.thing} is as before the write, in words that the service may have for it"
+    return CannotTell(f"{reason}, so the write leaves no trace ({fields})", cause="not visible")
 
 
 def _gone(known: Known, reading: Reading) -> Finding:

@@ -22,6 +22,7 @@ WORDED = 10  # for each time more than that: the same in one of the service's ow
 # None shares much with another, but the last one with what is wanted.
 TEXTS = ("alpha & co", "bravo & co", "quebec & co", "zulu & co", "bravo & company")
 BOTH = (OLD, OLD)  # what two fields hold, of a write of both
+Cut = Literal["", "to 0", "to seconds", "to the minute", "to the day"]  # how the service shows times
 Way = Literal[
     "whole", "words", "cut", "masked", "first", "second", "first in words"
 ]  # how the service stores a write
@@ -105,6 +106,7 @@ class Journey:
     values: tuple[int, ...] = (WANTED,)  # what each run writes
     ways: tuple[Way, ...] = ("whole",)  # how the service stores it
     echoes: bool = False  # an answer shows what was sent, not what was stored
+    cut: Cut = ""
     step: Step = NO_STEP
     timed = True
 
@@ -112,21 +114,22 @@ class Journey:
         """Name the operation of *run*."""
         return self.operation
 
-    def _value(self, run: int) -> int:
+    def value_of(self, run: int) -> int:
+        """Return what *run* writes."""
         return self.values[run % len(self.values)]
 
     def body_of(self, run: int) -> Any:
         """Return the body of *run*."""
         if self.body is not None:
             return self.body
-        text = text_of(self._value(run))
+        text = text_of(self.value_of(run))
         return {"name": text, "description": text} if self.both else {"name": text}
 
     def land(self, thing: Thing, at: float, run: int) -> list[tuple[Thing, int]]:
         """Write the wanted value."""
         if thing[3] == REMOVED:
             return []
-        lands = [stored(thing[0], self._value(run), way) for way in self.ways]
+        lands = [stored(thing[0], self.value_of(run), way) for way in self.ways]
         now = self._date(at + self.ours)
         return [
             ((value, thing[1], now if number != PART or self.parts_dated else thing[2], thing[3]), number)
@@ -157,31 +160,31 @@ class Journey:
         published = self.published or thing[3] == PUBLISHED
         value, side, at, state = (OLD, 0, thing[2], 0) if published else thing
         value = OLD if self.hidden else value
-        return None if state else _journey(value, side, at, "published" if published else "draft")
+        return None if state else _journey(value, side, at, "published" if published else "draft", self.cut)
 
     def answer(self, thing: Thing, number: int) -> Any:
         """Answer with the journey."""
-        return _journey(echoed(thing[0]) if self.echoes else thing[0], *thing[1:3], "draft")
+        return _journey(echoed(thing[0]) if self.echoes else thing[0], *thing[1:3], "draft", self.cut)
 
     def wanted(self, thing: Thing, run: int) -> bool:
         """Return whether the value is there."""
-        return holds(thing[0], self._value(run)) and not thing[3]
+        return holds(thing[0], self.value_of(run)) and not thing[3]
 
     def is_part(self, thing: Thing, run: int) -> bool:
         """Return whether one of two fields, and not the other, holds the value, in whatever words."""
-        return is_part_of(thing[0], self._value(run))
+        return is_part_of(thing[0], self.value_of(run))
 
 
 _WRITES = {"equal": WANTED, "other": ELSE, "revert": OLD, "kin": KIN}
 
 
 @cache
-def _journey(value: Any, side: int, at: float, status: str) -> Any:
+def _journey(value: Any, side: int, at: float, status: str, cut: Cut) -> Any:
     name, description = value if isinstance(value, tuple) else (value, None)
     return {
         "id": "jrn_1", "name": text_of(name), "description": None if description is None else text_of(description),
         "triggerType": f"side {side}", "status": status, "version": 1,
-        "created_at": stamp(0.0), "last_updated": None if at == NULL else stamp(at),
+        "created_at": stamp(0.0), "last_updated": None if at == NULL else _CUTS[cut](stamp(at)),
     }  # fmt: skip
 
 
@@ -276,7 +279,6 @@ def _url_of(value: int) -> str:
 
 MUCH_LATER = 200.0  # from here on an equal webhook of somebody else is not "at the same time"
 SAME, NEAR, AWAY, GONE, BLURRED, HOST = range(6)  # how a webhook looks, beside the one that was asked for
-Cut = Literal["", "to 0", "to seconds", "to the minute", "to the day"]  # how the service shows times
 _CUTS: dict[Cut, Callable[[int], int]] = {
     "": lambda at: at,
     "to 0": lambda _at: 0,

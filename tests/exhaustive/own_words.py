@@ -24,12 +24,13 @@ from tests.exhaustive.models import (
     Listing,
     Way,
 )
-from tests.exhaustive.world_setup import WIDE, Crash, SetUp
+from tests.exhaustive.world_setup import START, WIDE, Crash, SetUp
 
 FEW = (a.OK, a.ERROR, a.RESET, a.HUNG)
 DOUBTS = (a.ERROR, a.RESET)
 EVERY_WAY: tuple[Way, ...] = ("whole", "words", "first", "second", "first in words")
 IN_PART: tuple[Way, ...] = ("whole", "first", "first in words")
+CUTS: tuple[Cut, ...] = ("to 0", "to seconds", "to the minute", "to the day")
 LATER = (Crash("resume", 30.0), Crash("settle", 30.0))
 OPEN = Crash(
     "resume", 30.0, journaled=False, gone=False, client="same"
@@ -116,6 +117,22 @@ def _since_before() -> list[SetUp]:
     return setups
 
 
+def _times_cut() -> list[SetUp]:
+    """List worlds whose journeys show no time that a change would move for certain."""
+    setups: list[SetUp] = []
+    for cut in CUTS:
+        words = {"journeys.update": Journey(ways=("words",), cut=cut)}
+        whole = {"journeys.update": Journey(cut=cut)}
+        same: dict[str, Any] = {"journeys.update": (WANTED + WORDED, 0, START - 2.0, 0)}
+        named = f"times cut {cut}"
+        setups += _each(f"own words since before, {named}", words, same, first=FEW, again=(a.OK, a.RESET))
+        setups += _each(named, whole, ONE_FIELD, first=FEW, again=(a.OK, a.RESET), afterwards=LATER)
+        # A state that somebody brings back leaves no trace, as of a webhook.
+        acts = ACTS["webhooks.update"]
+        setups += _each(f"{named}, others act", whole, ONE_FIELD, first=DOUBTS, acts=acts, acting=1)
+    return setups
+
+
 def _undated_parts() -> list[SetUp]:
     """List worlds whose service stores a part, and does not date that."""
     part = {"journeys.update": Journey(both=True, ways=IN_PART, parts_dated=False)}
@@ -161,7 +178,6 @@ TAGGED_OTHERWISE = {
     "tag cut": Form("mine", TAGS[0], worded="mine [iv-aaaa"),
     "tag and URL": Form("mine", TAGS[0], url=URL, stored="https://me.example/in?token=***", worded="mine"),
 }
-CUTS: tuple[Cut, ...] = ("to 0", "to seconds", "to the minute", "to the day")
 THEIRS: dict[str, Any] = {"acts": ("near", "host"), "acting": 1}
 
 
@@ -224,4 +240,4 @@ def _creates() -> list[SetUp]:
     ]
 
 
-OWN_WORDS = [*_updates(), *_since_before(), *_undated_parts(), *_siblings(), *_creates()]
+OWN_WORDS = [*_updates(), *_since_before(), *_times_cut(), *_undated_parts(), *_siblings(), *_creates()]

@@ -179,12 +179,13 @@ def _not_visible(setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
     if isinstance(setup.model, Listing):
         status = setup.model.form(run.number).status
         return status == "inactive" and all(hook["status"] != status for hook in _seen(run))
-    if isinstance(setup.model, Hook):
-        return _is_in_words(setup.model, node.world.thing[0], run)
-    return isinstance(setup.model, Journey) and setup.model.hidden
+    model = setup.model
+    if isinstance(model, Journey) and model.hidden:
+        return True
+    return isinstance(model, Hook | Journey) and _is_in_words(model, node.world.thing[0], run)
 
 
-def _is_in_words(model: Hook, held: Any, run: Run) -> bool:
+def _is_in_words(model: Hook | Journey, held: Any, run: Run) -> bool:
     """Return whether a field holds what is written in the service's own words."""
     values = held if isinstance(held, tuple) else (held,)
     return any(each >= WORDED and each % WORDED == model.value_of(run.number) for each in values)
