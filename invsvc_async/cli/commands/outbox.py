@@ -12,16 +12,16 @@ import typer
 
 from invsvc_async.cli.commands.stores import OUTBOX, Place, attach
 from invsvc_async.cli.files import check_outputs
-from invsvc_async.cli.options import Calling, Concurrency, Group, Profile, Sending, option
+from invsvc_async.cli.options import Calling, CommandGroup, Concurrency, Profile, SendingOptions, option
 from invsvc_async.cli.output import emitted, note
 from invsvc_async.cli.signals import handled, stop_signals
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.storage.address import is_postgres
 
-outbox: Group = Group()
+outbox: CommandGroup = CommandGroup()
 
 
-async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending) -> None:
+async def work(place: Place, *, concurrency: Concurrency = 100, sending: SendingOptions) -> None:
     """
     Send what is committed, until interrupted: `invsvc outbox work outbox.db --no-secrets`.
 
@@ -32,7 +32,8 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
     sending.check_secrets(may_create=True)
     from invsvc_async.outbox import Outbox
 
-    stopped, working = asyncio.Event(), asyncio.current_task()
+    stopped = asyncio.Event()
+    working = asyncio.current_task()
 
     def stop() -> None:
         if stopped.is_set() and working is not None:
@@ -81,11 +82,11 @@ def schema(
     from invsvc_async.outbox.outbox import outbox_at
     from invsvc_async.outbox.postgres import PostgresOutbox
 
-    session = Calling(profile=profile).session
-    outbox = outbox_at(place, session)
+    core = Calling(profile=profile).core
+    outbox = outbox_at(place, core)
     if not isinstance(outbox, PostgresOutbox):
         raise ConfigurationError(f"outbox: {place} is a file. Its tables are made when it is first opened.")
-    statements = [dedent(each).strip() for each in outbox.base.definition(session)]
+    statements = [dedent(each).strip() for each in outbox.base.definition(core)]
     name = statements[0].split()[-1]
     if role is not None:
         to = '"{}"'.format(role.replace('"', '""'))
