@@ -111,8 +111,9 @@ class Happened:
     What the ledger shows about one write; times in seconds of its clock.
 
     ``sends`` are its own requests; ``newer`` is when newer writes of the program to the same thing arrived,
-    or may have; ``others`` when somebody else changed the thing, and ``siblings`` when other writes of the
-    program did; ``states`` what the thing was since the first send, and ``wanted`` the fields that were sent.
+    or may have; ``others`` is when somebody else changed the thing, also before the first send, and
+    ``siblings`` when other writes of the program did; ``states`` what the thing was since the first send,
+    and ``wanted`` the fields that were sent.
     ``window`` is the shortest time after a lost answer in which an effect may still come.  A service that
     *echoes* answers with what was sent, so what is there may be in other words since an earlier write.
     """
@@ -161,7 +162,7 @@ def _words(told: Told, happened: Happened) -> str | None:
     """Check what the message says of others."""
     if told.overtaken or OVERTAKEN in told.words:
         return _overtaken(told, happened)
-    if SOMEBODY in told.words and not _acted(happened.others, told, happened):
+    if SOMEBODY in told.words and not _others_acted(told, happened):
         return "told that somebody else changed it, and nobody else did"
     return None
 
@@ -230,7 +231,7 @@ def _overtaken(told: Told, happened: Happened) -> str | None:
 
 def _changed(told: Told, happened: Happened) -> str | None:
     """Check that somebody else acted; for what is unknown, another write of the program will do."""
-    if _acted(happened.others, told, happened):
+    if _others_acted(told, happened):
         return None
     if told.verdict is Verdict.SUPERSEDED:
         return "told as changed by somebody else, and nobody else changed it"
@@ -244,6 +245,18 @@ def _gone(told: Told, happened: Happened) -> str | None:
     if told.verdict is Verdict.APPLIED or not happened.states or None in happened.states:
         return None
     return "told as gone, and it was there all the time"
+
+
+def _others_acted(told: Told, happened: Happened) -> bool:
+    """
+    Return whether somebody else changed the thing when it is told that somebody did.
+
+    An unknown write is told that the thing was changed since its state before the write was seen, which may
+    be long before the send.
+    """
+    if told.verdict is Verdict.UNKNOWN:
+        return any(at <= told.at + TICK for at in happened.others)
+    return _acted(happened.others, told, happened)
 
 
 def _acted(moments: Sequence[float], told: Told, happened: Happened) -> bool:
@@ -269,7 +282,7 @@ def _is_mixed(happened: Happened) -> bool:
 
 
 def _other_words(told: Told, happened: Happened) -> str | None:
-    if happened.echoes:
+    if happened.echoes or MAY_HAVE in told.words:
         return None
     own = any(each.stored in ("other words", "in part") for each in happened.effects(told.at))
     acted = _acted(happened.others, told, happened) or _acted(happened.siblings, told, happened)

@@ -1,8 +1,10 @@
 """
 How the state that a read showed differs from a write, field by field, and the words for it.
 
-Each field that was sent shows one of four things: what was sent, what was there before, a *foreign* value
-(``foreign``), or anything else, which the service may have made of what was sent.
+Each field that was sent shows one of these: what was sent, what was there before, *other words*, which the
+service may have made of what was sent (``made_of``), a *foreign* value (``foreign``), or what is *unclear*.
+Where the state before may be what the service makes of what was sent, and where what is shown may be made of
+the state before, it shows *either*.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _LONGEST_VALUE: Final = 60  # characters of a value that is told
 _LOGIN: Final = re.compile(r"//[^/@\s]*@")  # user and password in a URL
 _QUERY: Final = re.compile(r"([?&][^=&#\s]*=)[^&#\s]*")  # one member of the query of a URL, often a token
 
-Shows: TypeAlias = Literal["as sent", "as before", "foreign", "other words"]
+Shows: TypeAlias = Literal["as sent", "as before", "foreign", "other words", "either", "unclear"]
 
 
 class Field(NamedTuple):
@@ -41,38 +43,16 @@ class Field(NamedTuple):
 def differences(
     kind: Kind, wanted: Mapping[str, Wire], baseline: Wire, seen: Mapping[str, Wire]
 ) -> tuple[Field, ...]:
-    """
-    Compare each field of *wanted* with its value before the write and with that in *seen*.
-
-    A field whose value before the write is not known, and that does not show what was sent, may show that
-    value, because the service may have stored the write in part.  So it is foreign only if nothing of the
-    write shows.
-    """
-    fields = [_field(kind, name, sent, baseline, seen.get(name)) for name, sent in wanted.items()]
-    shows_something = any(
-        field.shows == "other words" or (field.shows == "as sent" and field.was_changed) for field in fields
-    )
-    if not shows_something:
-        return tuple(fields)
-    return tuple(
-        field._replace(shows="other words") if field.shows == "foreign" and not field.was_known else field
-        for field in fields
-    )
+    """Compare each field of *wanted* with its value before the write and with that in *seen*."""
+    return tuple(_field(kind, name, sent, baseline, seen.get(name)) for name, sent in wanted.items())
 
 
 def _field(kind: Kind, name: str, sent: Wire, baseline: Wire, shown: Wire) -> Field:
     was_known = isinstance(baseline, dict) and (name in baseline or kind.needs_baseline)
     before = baseline.get(name) if was_known else None
-    shows: Shows = "other words"
-    if kind.same_field(name, sent, shown):
-        shows = "as sent"
-    elif was_known and kind.same_field(name, before, shown):
-        shows = "as before"
-    # The state before is in the service's own words as well, if an answer has repeated what was sent.
-    elif kind.is_foreign(name, sent, shown) and (not was_known or _is_not_of(kind, name, before, shown)):
-        shows = "foreign"
+    shows = _shows(kind, name, sent, before, shown, was_known=was_known)
     # What is shown as before, and not as sent, was changed.  A graph may be large: it is not compared again.
-    was_changed = shows == "as before" or not was_known or not kind.same_field(name, before, sent)
+    was_changed = shows in ("as before", "either") or not was_known or not kind.same_field(name, before, sent)
     return Field(
         name=name,
         sent=sent,
@@ -84,12 +64,32 @@ def _field(kind: Kind, name: str, sent: Wire, baseline: Wire, shown: Wire) -> Fi
     )
 
 
+def _shows(kind: Kind, name: str, sent: Wire, before: Wire, shown: Wire, *, was_known: bool) -> Shows:
+    if kind.same_field(name, sent, shown):
+        return "as sent"
+    is_made_of_sent = kind.is_made_of(name, sent, shown)
+    if was_known and kind.same_field(name, before, shown):
+        return "either" if is_made_of_sent else "as before"
+    # An answer may have repeated what was sent, so the state before is in the service's own words as well.
+    if was_known and kind.is_made_of(name, before, shown):
+        return "either"
+    if is_made_of_sent:
+        return "other words"
+    if kind.is_foreign(name, sent, shown) and (not was_known or _is_not_of(kind, name, before, shown)):
+        return "foreign"
+    return "unclear"
+
+
 def _is_not_of(kind: Kind, name: str, before: Wire, shown: Wire) -> bool:
     return before is None or before == "" or kind.is_foreign(name, before, shown)
 
 
 def is_part(fields: Iterable[Field]) -> bool:
-    """Return whether some fields show the write, in whatever words, and others what was there before it."""
+    """
+    Return whether some fields show the write, in whatever words, and others what was there before it.
+
+    What may be either is neither.
+    """
     changed = [field for field in fields if field.was_changed]
     shows_write = any(field.shows in ("as sent", "other words") for field in changed)
     return shows_write and any(field.shows == "as before" for field in changed)

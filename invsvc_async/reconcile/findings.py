@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from invsvc_async.codec.exact_json import Wire, is_object
+from invsvc_async.reconcile import foreign, made_of
 from invsvc_async.reconcile.compare import MOST_COMPARED, MOST_ROUNDED, is_time, parts_of, rounded, same
 from invsvc_async.reconcile.differences import Field, differences, digest, is_part, told
 from invsvc_async.reconcile.history import (
@@ -26,6 +27,7 @@ from invsvc_async.reconcile.history import (
     Reading,
     Superseded,
 )
+from invsvc_async.reconcile.server_clock import cut_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -118,14 +120,43 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
     if _same(kind, seen, wanted, wanted):
         written = placed == "after" or _is_written(known, reading, wanted, placed)
         return Applied(seen) if written else Holds(seen)
-    if placed == "before" or (baseline is not None and _is_unchanged(kind, seen, baseline, wanted)):
+    if baseline is not None and _is_unchanged(kind, seen, baseline, wanted):
+        known_before = {name: wanted[name] for name in _known_of(wanted, baseline)}
+        if cut_by(seen["last_updated"]) and not _leaves_trace(kind, known_before, baseline):
+            return _without_trace(known, reading, known_before)
+        return Absent()
+    if placed == "before" and not _shows_part(known, seen, wanted):
         return Absent()
     if _is_rounded(known, seen, wanted):
         return Holds(seen)
-    changed_since = placed == "after" or any(
-        _is_changed(kind, before.seen, seen, wanted) for before in known.earlier(reading)
+    fields = differences(kind, wanted, baseline, seen)
+    earlier = [before.seen for before in known.earlier(reading)]
+    changed_since = placed == "after" or any(_is_changed(kind, before, seen, wanted) for before in earlier)
+    if changed_since and _may_be_dated_by_write(fields):
+        changed_since = any(_is_foreign_since(kind, before, fields) for before in earlier)
+    return _differing(known, reading, fields, changed_since=changed_since)
+
+
+def _shows_part(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+    """Return whether a part of the write may show: a service that stores a part may not date that."""
+    fields = differences(known.kind, wanted, known.baseline, seen)
+    return any(field.was_changed and field.shows in ("as sent", "other words") for field in fields)
+
+
+def _may_be_dated_by_write(fields: Iterable[Field]) -> bool:
+    """
+    Return whether the last change may be that of a part of the write, beside foreign values from before it.
+    """
+    shown = {field.shows for field in fields if field.was_changed}
+    return "foreign" in shown and not shown.isdisjoint({"as sent", "other words", "either", "unclear"})
+
+
+def _is_foreign_since(kind: Kind, before: Wire, fields: Iterable[Field]) -> bool:
+    """Return whether the state *before* did not have one of the values that are foreign now."""
+    return isinstance(before, dict) and any(
+        field.shows == "foreign" and not kind.same_field(field.name, before.get(field.name), field.shown)
+        for field in fields
     )
-    return _differing(known, reading, differences(kind, wanted, baseline, seen), changed_since=changed_since)
 
 
 def _is_rounded(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
@@ -167,12 +198,21 @@ def _differing(
             f"the {thing} shows a part of the write ({told(fields)})",
             shown=digest([field.name for field in fields], reading.seen),
         )
-    if all(field.shows == "as before" for field in differing):
+    if _is_all_as_before(differing):
         since = "was" if changed_since else "may have been"
         reason = f"the {thing} {since} changed after the write was sent, but shows what was there before"
         return CannotTell(f"{reason} ({told(fields)})", cause="perhaps undone")
     reason = f"the {thing} shows other words than the write, which the service may have made of it"
+    if any(field.shows == "unclear" for field in differing):
+        reason = f"the {thing} shows neither the write nor the state before it"
+        reason = f"{reason}; the service may store it in its own words, or another write may have changed it"
     return CannotTell(f"{reason} ({told(fields)})", cause="other words")
+
+
+def _is_all_as_before(fields: list[Field]) -> bool:
+    """Return whether all *fields* show what was there before, and one of them certainly not the write."""
+    shown = {field.shows for field in fields}
+    return "as before" in shown and shown <= {"as before", "either"}
 
 
 def _foreign(
@@ -186,7 +226,7 @@ def _foreign(
         return CannotTell(reason, cause="changed since")
     if changed_since:
         return Superseded(f"somebody else changed the {thing} after the write was sent")
-    reason = f"somebody else changed the {thing} at about the time of the write; {unknown}"
+    reason = f"somebody else changed the {thing} since its state before the write was seen; {unknown}"
     return CannotTell(reason, cause="changed since")
 
 
@@ -349,12 +389,30 @@ def _may_be_ours(known: Known, reading: Reading, hook: Wire) -> bool:
 
 
 def _may_be_at_our_place(known: Known, hook: dict[str, Wire]) -> bool:
-    """Return whether *hook* may have our URL in other words: of the same host, or with all else equal."""
+    """
+    Return whether *hook* may have our URL in other words: of the same host, or with all else equal.
+
+    Of the same host, it is another's if its URL is not made of ours and another field is foreign, too.
+    """
     kind = known.kind
-    if kind.place_of(hook) in (None, kind.place_of(known.intent.body)):
-        return True
     url = str(kind.found_by)
-    return kind.same({**_wanted_hook(known), url: hook[url]}, hook)
+    wanted = _wanted_hook(known)
+    if kind.place_of(hook) in (None, kind.place_of(known.intent.body)):
+        return kind.is_made_of(url, wanted[url], hook.get(url)) or not _is_foreign_hook(known, hook)
+    return kind.same({**wanted, url: hook[url]}, hook)
+
+
+def _is_foreign_hook(known: Known, hook: dict[str, Wire]) -> bool:
+    """Return whether a field of *hook* beside its URL shows what no service can have made of ours."""
+    kind = known.kind
+    wanted = _wanted_hook(known)
+    # Not the status: a service may make all new ones inactive.
+    names = [name for name in kind.fields or () if name not in (kind.found_by, kind.hidden_by)]
+    return any(
+        kind.is_foreign(name, wanted.get(name), hook.get(name))
+        and not kind.is_made_of(name, wanted.get(name), hook.get(name))
+        for name in names
+    )
 
 
 def _is_known_from_elsewhere(known: Known, reading: Reading, hook: dict[str, Wire]) -> bool:
@@ -366,7 +424,20 @@ def _is_known_from_elsewhere(known: Known, reading: Reading, hook: dict[str, Wir
     own = TAG.findall(_description(known.intent.body))
     if any(tag != known.intent.tag and tag not in own for tag in TAG.findall(_description(hook))):
         return True
-    return _keeps_tags(known, reading) and not _bears_our_tag(known, hook)
+    return _lacks_our_tag(known, hook) and _keeps_tags(known, reading)
+
+
+def _lacks_our_tag(known: Known, hook: dict[str, Wire]) -> bool:
+    """
+    Return whether *hook* has no trace of our tag, nor of the words before it.
+
+    A service may keep one tag and mask, cut or fold another, as it does with texts.
+    """
+    sent = _description(known.intent.body)
+    shown = _description(hook)
+    if _bears_our_tag(known, hook):
+        return False
+    return not shown or (foreign.text(sent, shown) and not made_of.text(sent, shown))
 
 
 def _keeps_tags(known: Known, reading: Reading) -> bool:
@@ -439,9 +510,30 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
             "write was applied first is unknown"
         )
         return CannotTell(reason, cause="perhaps undone")
+    if not _leaves_trace(kind, sent, baseline):
+        return _without_trace(known, reading, sent)
     if known.decayed(reading):
         return _too_long_ago(known)
     return Absent()
+
+
+def _leaves_trace(kind: Kind, sent: dict[str, Wire], baseline: dict[str, Wire]) -> bool:
+    """
+    Return whether the write would have changed the state *baseline*, whatever the service makes of it.
+
+    A state that an equal write has left is already what the service makes of what is sent.
+    """
+    return any(
+        not kind.same_field(name, value, baseline.get(name))
+        and not kind.is_made_of(name, value, baseline.get(name))
+        for name, value in sent.items()
+    )
+
+
+def _without_trace(known: Known, reading: Reading, sent: dict[str, Wire]) -> CannotTell:
+    fields = told(differences(known.kind, sent, known.baseline, reading.seen))
+    reason = f"the {known.kind.thing} is as before the write, in words that the service may have for it"
+    return CannotTell(f"{reason}, so the write leaves no trace ({fields})", cause="not visible")
 
 
 def _gone(known: Known, reading: Reading) -> Finding:

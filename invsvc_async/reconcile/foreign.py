@@ -56,8 +56,8 @@ def text(sent: Wire, shown: Wire) -> bool:
     """
     if not isinstance(sent, str) or not isinstance(shown, str) or max(len(sent), len(shown)) > _LONGEST:
         return False
-    one = _letters(sent)
-    other = _letters(shown)
+    one = letters(sent)
+    other = letters(shown)
     if _contains(one, other) or _contains(other, one):
         return False
     return not _have_run_in_common(one, other)
@@ -69,7 +69,7 @@ def _contains(whole: str, part: str) -> bool:
     return part in whole and (not part or is_long_enough)
 
 
-def _letters(words: str) -> str:
+def letters(words: str) -> str:
     """Return the letters and digits of *words* in one form, whatever a service does with the others."""
     for _ in range(_UNESCAPED):
         words = html.unescape(words)
@@ -91,8 +91,8 @@ def names(sent: Wire, shown: Wire) -> bool:
     theirs = _texts_in(shown)
     if not ours.isdisjoint(theirs) or max(len(ours), len(theirs)) > _MOST_NAMES:
         return False
-    ours = {_letters(each) for each in ours} - {""}
-    theirs = {_letters(each) for each in theirs} - {""}
+    ours = {letters(each) for each in ours} - {""}
+    theirs = {letters(each) for each in theirs} - {""}
     return bool(ours and theirs) and ours.isdisjoint(theirs)
 
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from invsvc_async.api.operations import BY_NAME, TABLE, Operation
-from invsvc_async.reconcile import foreign
+from invsvc_async.reconcile import foreign, made_of
 from invsvc_async.reconcile.compare import HOOK_FIELDS, same, same_hook_field, same_journey_field, url_key
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class Kind:
     - ``same_field``: whether one of them is equal in two states, given its name.
     - ``foreign_in``: for each of them, whether no service can have made a value of the one sent; a field that
       is not named has no such values, so nobody else is ever blamed for it.
+    - ``made_in``: for each of them, whether a service may have made a value of the one sent; of a field that
+      is not named, it may have made any.
     - ``never_null``: those for which a null that was sent cannot be found.
     - ``defaults``: the values of fields that a create leaves out.
     - ``hides``: whether a state may not be the one that was written, as a published snapshot.
@@ -86,6 +88,7 @@ class Kind:
         default=lambda _name, one, other: same(one, other)
     )
     foreign_in: Mapping[str, foreign.Foreign] = attrs.field(factory=dict)
+    made_in: Mapping[str, made_of.MadeOf] = attrs.field(factory=dict)
     never_null: tuple[str, ...] = ()
     defaults: Mapping[str, Wire] = attrs.field(factory=dict)
     hides: Callable[[ReconcilePolicy, Wire], bool] | None = None
@@ -133,6 +136,10 @@ class Kind:
         """Return whether the field *name* shows what no service can have made of *sent*."""
         return self.foreign_in.get(name, foreign.never)(sent, shown)
 
+    def is_made_of(self, name: str, sent: Wire, shown: Wire) -> bool:
+        """Return whether the field *name* shows what a service may have made of *sent*."""
+        return self.made_in.get(name, made_of.always)(sent, shown)
+
     def place_of(self, fields: Wire) -> str | None:
         """Return the part of ``found_by`` in *fields* that a service leaves as it is, if it is known."""
         return self.place(fields.get(self.found_by)) if isinstance(fields, dict) else None
@@ -163,6 +170,12 @@ _JOURNEY = Kind(
         "graph": foreign.graph,
         "replacesDefaults": foreign.switch,
     },
+    made_in={
+        "name": made_of.text,
+        "description": made_of.text,
+        "graph": made_of.graph,
+        "replacesDefaults": made_of.switch,
+    },
     never_null=_NEVER_NULL,
     hides=lambda policy, journey: (  # a read may have shown the published snapshot, not the draft
         not (isinstance(journey, dict) and journey.get("status") == "draft")
@@ -180,6 +193,12 @@ _WEBHOOK = Kind(
         "events": foreign.names,
         "description": foreign.text,
         "status": foreign.status,
+    },
+    made_in={
+        "url": made_of.url,
+        "events": made_of.names,
+        "description": made_of.text,
+        "status": made_of.never,
     },
     defaults={"status": "active"},
     stored=("id", *HOOK_FIELDS),

@@ -18,22 +18,29 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Finding
 
 OLD, WANTED, ELSE, THIRD, KIN = 0, 1, 2, 3, 4  # what the field that is written holds
-WORDED = 10  # more than that: the same in the service's own words
+WORDED = 10  # for each time more than that: the same in one of the service's own words
 # None shares much with another, but the last one with what is wanted.
 TEXTS = ("alpha & co", "bravo & co", "quebec & co", "zulu & co", "bravo & company")
 BOTH = (OLD, OLD)  # what two fields hold, of a write of both
-Way = Literal["whole", "words", "first", "second", "first in words"]  # how the service stores a write
+Cut = Literal["", "to 0", "to seconds", "to the minute", "to the day"]  # how the service shows times
+Way = Literal[
+    "whole", "words", "cut", "masked", "first", "second", "first in words"
+]  # how the service stores a write
+_WORDS: dict[Way, int] = {"words": 1, "cut": 2, "masked": 3}
 
 
 def text_of(value: int) -> str:
     """Return the text that a field shows which holds *value*."""
-    return TEXTS[value] if value < WORDED else f"{TEXTS[value - WORDED].title().replace('&', '&amp;')}!"
+    text = TEXTS[value % WORDED]
+    forms = (text, f"{text.title().replace('&', '&amp;')}!", text[:5], f"{text[:4]}****{text[5:]}")
+    return forms[value // WORDED]
 
 
 def stored(before: Any, value: int, way: Way) -> tuple[Any, int]:
     """Return what holds after *value* is written *way* over *before*, and the id of the effect."""
+    worded = value + WORDED * _WORDS.get(way, 0)
     if not isinstance(before, tuple):
-        return (value + WORDED if way == "words" else value), 1
+        return worded, 1
     match way:
         case "first":
             return (value, before[1]), PART
@@ -41,8 +48,8 @@ def stored(before: Any, value: int, way: Way) -> tuple[Any, int]:
             return (before[0], value), PART
         case "first in words":
             return (value + WORDED, before[1]), PART
-        case "words":
-            return (value + WORDED, value), 1
+        case "words" | "cut" | "masked":
+            return (worded, value), 1
         case _:
             return (value, value), 1
 
@@ -91,6 +98,7 @@ class Journey:
     body: Any = None  # where it is not the value
     both: bool = False  # two fields are written
     dated: bool = True
+    parts_dated: bool = True  # also a change of which only a part was stored
     published: bool = False  # the read shows the published snapshot, which no update touches
     hidden: bool = False  # what was sent leaves no trace but the time of the change
     ours: float = 0.0  # s that the host which dates our change is ahead
@@ -98,6 +106,7 @@ class Journey:
     values: tuple[int, ...] = (WANTED,)  # what each run writes
     ways: tuple[Way, ...] = ("whole",)  # how the service stores it
     echoes: bool = False  # an answer shows what was sent, not what was stored
+    cut: Cut = ""
     step: Step = NO_STEP
     timed = True
 
@@ -105,22 +114,27 @@ class Journey:
         """Name the operation of *run*."""
         return self.operation
 
-    def _value(self, run: int) -> int:
+    def value_of(self, run: int) -> int:
+        """Return what *run* writes."""
         return self.values[run % len(self.values)]
 
     def body_of(self, run: int) -> Any:
         """Return the body of *run*."""
         if self.body is not None:
             return self.body
-        text = text_of(self._value(run))
+        text = text_of(self.value_of(run))
         return {"name": text, "description": text} if self.both else {"name": text}
 
     def land(self, thing: Thing, at: float, run: int) -> list[tuple[Thing, int]]:
         """Write the wanted value."""
         if thing[3] == REMOVED:
             return []
-        lands = [stored(thing[0], self._value(run), way) for way in self.ways]
-        return [((value, thing[1], self._date(at + self.ours), thing[3]), number) for value, number in lands]
+        lands = [stored(thing[0], self.value_of(run), way) for way in self.ways]
+        now = self._date(at + self.ours)
+        return [
+            ((value, thing[1], now if number != PART or self.parts_dated else thing[2], thing[3]), number)
+            for value, number in lands
+        ]
 
     def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
         """Write some value, touch another field, or delete."""
@@ -146,31 +160,31 @@ class Journey:
         published = self.published or thing[3] == PUBLISHED
         value, side, at, state = (OLD, 0, thing[2], 0) if published else thing
         value = OLD if self.hidden else value
-        return None if state else _journey(value, side, at, "published" if published else "draft")
+        return None if state else _journey(value, side, at, "published" if published else "draft", self.cut)
 
     def answer(self, thing: Thing, number: int) -> Any:
         """Answer with the journey."""
-        return _journey(echoed(thing[0]) if self.echoes else thing[0], *thing[1:3], "draft")
+        return _journey(echoed(thing[0]) if self.echoes else thing[0], *thing[1:3], "draft", self.cut)
 
     def wanted(self, thing: Thing, run: int) -> bool:
         """Return whether the value is there."""
-        return holds(thing[0], self._value(run)) and not thing[3]
+        return holds(thing[0], self.value_of(run)) and not thing[3]
 
     def is_part(self, thing: Thing, run: int) -> bool:
         """Return whether one of two fields, and not the other, holds the value, in whatever words."""
-        return is_part_of(thing[0], self._value(run))
+        return is_part_of(thing[0], self.value_of(run))
 
 
 _WRITES = {"equal": WANTED, "other": ELSE, "revert": OLD, "kin": KIN}
 
 
 @cache
-def _journey(value: Any, side: int, at: float, status: str) -> Any:
+def _journey(value: Any, side: int, at: float, status: str, cut: Cut) -> Any:
     name, description = value if isinstance(value, tuple) else (value, None)
     return {
         "id": "jrn_1", "name": text_of(name), "description": None if description is None else text_of(description),
         "triggerType": f"side {side}", "status": status, "version": 1,
-        "created_at": stamp(0.0), "last_updated": None if at == NULL else stamp(at),
+        "created_at": stamp(0.0), "last_updated": None if at == NULL else _CUTS[cut](stamp(at)),
     }  # fmt: skip
 
 
@@ -193,14 +207,15 @@ class Hook:
         """Name the operation of *run*."""
         if len(self.values) == 1:
             return self.operation
-        return "webhooks.delete" if self._value(run) is None else "webhooks.update"
+        return "webhooks.delete" if self.value_of(run) is None else "webhooks.update"
 
-    def _value(self, run: int) -> int | None:
+    def value_of(self, run: int) -> int | None:
+        """Return what *run* writes; ``None``: it removes the webhook."""
         return None if self.operation == "webhooks.delete" else self.values[run % len(self.values)]
 
     def body_of(self, run: int) -> Any:
         """Return the body of *run*."""
-        value = self._value(run)
+        value = self.value_of(run)
         if value is None:
             return None
         text = f"  {text_of(value).upper()}" if self.loud else text_of(value)
@@ -210,7 +225,7 @@ class Hook:
         """Write the wanted value, or remove it."""
         if thing[2]:
             return []
-        value = self._value(run)
+        value = self.value_of(run)
         if value is None:
             return [((thing[0], thing[1], 1), 1)]
         lands = [stored(thing[0], value, way) for way in self.ways]
@@ -239,12 +254,12 @@ class Hook:
 
     def wanted(self, thing: Thing, run: int) -> bool:
         """Return whether the value is there, or the webhook gone."""
-        value = self._value(run)
+        value = self.value_of(run)
         return bool(thing[2]) if value is None else holds(thing[0], value) and not thing[2]
 
     def is_part(self, thing: Thing, run: int) -> bool:
         """Return whether one of two fields, and not the other, holds the value, in whatever words."""
-        value = self._value(run)
+        value = self.value_of(run)
         return value is not None and is_part_of(thing[0], value)
 
 
@@ -264,7 +279,6 @@ def _url_of(value: int) -> str:
 
 MUCH_LATER = 200.0  # from here on an equal webhook of somebody else is not "at the same time"
 SAME, NEAR, AWAY, GONE, BLURRED, HOST = range(6)  # how a webhook looks, beside the one that was asked for
-Cut = Literal["", "to 0", "to seconds", "to the minute", "to the day"]  # how the service shows times
 _CUTS: dict[Cut, Callable[[int], int]] = {
     "": lambda at: at,
     "to 0": lambda _at: 0,
@@ -335,7 +349,8 @@ class Listing:
             text = body.get("description") if self.borrowed else "mine"
             return _listed(number, look, created, text, body["url"], "active", self.cut)
         form = self.form(by)
-        text, url = form.worded or body.get("description"), form.stored or body["url"]
+        text = body.get("description") if form.worded is None else form.worded
+        url = form.stored or body["url"]
         return _listed(number, look, created, text, url, form.forced or form.status or "active", self.cut)
 
     def land(self, thing: Thing, at: float, run: int) -> list[tuple[Thing, int]]:

@@ -10,13 +10,27 @@ import attrs
 
 from invsvc_async.settings import ReconcilePolicy
 from tests.exhaustive import answers as a
-from tests.exhaustive.models import BOTH, ELSE, OLD, TAGS, WANTED, Cut, Form, Hook, Journey, Listing, Way
-from tests.exhaustive.world_setup import WIDE, Crash, SetUp
+from tests.exhaustive.models import (
+    BOTH,
+    ELSE,
+    OLD,
+    TAGS,
+    WANTED,
+    WORDED,
+    Cut,
+    Form,
+    Hook,
+    Journey,
+    Listing,
+    Way,
+)
+from tests.exhaustive.world_setup import START, WIDE, Crash, SetUp
 
 FEW = (a.OK, a.ERROR, a.RESET, a.HUNG)
 DOUBTS = (a.ERROR, a.RESET)
 EVERY_WAY: tuple[Way, ...] = ("whole", "words", "first", "second", "first in words")
 IN_PART: tuple[Way, ...] = ("whole", "first", "first in words")
+CUTS: tuple[Cut, ...] = ("to 0", "to seconds", "to the minute", "to the day")
 LATER = (Crash("resume", 30.0), Crash("settle", 30.0))
 OPEN = Crash(
     "resume", 30.0, journaled=False, gone=False, client="same"
@@ -30,6 +44,13 @@ ACTS = {
 }
 THINGS: dict[str, Any] = {"journeys.update": (BOTH, 0, 0.0, 0), "webhooks.update": (BOTH, 0, 0)}
 ONE_FIELD: dict[str, Any] = {"journeys.update": (OLD, 0, 0.0, 0), "webhooks.update": (OLD, 0, 0)}
+
+
+SAME_WORDS: dict[str, tuple[Way, int]] = {
+    "other words": ("words", WANTED + WORDED),
+    "cut": ("cut", WANTED + 2 * WORDED),
+    "masked": ("masked", WANTED + 3 * WORDED),
+}
 
 
 def _models(**facts: Any) -> dict[str, Any]:
@@ -75,6 +96,54 @@ def _updates() -> list[SetUp]:
     ]  # fmt: skip
 
 
+def _since_before() -> list[SetUp]:
+    """List worlds whose things are, before the write, already in the service's own words for what is sent."""
+    setups: list[SetUp] = []
+    for name, (way, value) in SAME_WORDS.items():
+        one: dict[str, Any] = {"journeys.update": (value, 0, 0.0, 0), "webhooks.update": (value, 0, 0)}
+        both: dict[str, Any] = {
+            "journeys.update": ((value, OLD), 0, 0.0, 0),
+            "webhooks.update": ((value, OLD), 0, 0),
+        }
+        words = f"own words since before, {name}"
+        setups += _each(words, _models(ways=(way,)), one, first=FEW, again=(a.OK, a.RESET), afterwards=LATER)
+        setups += _each(f"{words}, killed", _models(ways=(way,)), one, first=DOUBTS, crashes=KILLS)
+        setups += _with_acts(f"{words}, others act", _models(ways=(way,)), one, first=DOUBTS)
+        two = _models(both=True, ways=(way, "second"))
+        setups += _each(
+            f"{words}, of one of two", two, both, first=FEW, again=(a.OK, a.RESET), afterwards=LATER
+        )
+        setups += _with_acts(f"{words}, of one of two, others act", two, both, first=DOUBTS)
+    return setups
+
+
+def _times_cut() -> list[SetUp]:
+    """List worlds whose journeys show no time that a change would move for certain."""
+    setups: list[SetUp] = []
+    for cut in CUTS:
+        words = {"journeys.update": Journey(ways=("words",), cut=cut)}
+        whole = {"journeys.update": Journey(cut=cut)}
+        same: dict[str, Any] = {"journeys.update": (WANTED + WORDED, 0, START - 2.0, 0)}
+        named = f"times cut {cut}"
+        setups += _each(f"own words since before, {named}", words, same, first=FEW, again=(a.OK, a.RESET))
+        setups += _each(named, whole, ONE_FIELD, first=FEW, again=(a.OK, a.RESET), afterwards=LATER)
+        # A state that somebody brings back leaves no trace, as of a webhook.
+        acts = ACTS["webhooks.update"]
+        setups += _each(f"{named}, others act", whole, ONE_FIELD, first=DOUBTS, acts=acts, acting=1)
+    return setups
+
+
+def _undated_parts() -> list[SetUp]:
+    """List worlds whose service stores a part, and does not date that."""
+    part = {"journeys.update": Journey(both=True, ways=IN_PART, parts_dated=False)}
+    unread: dict[str, Any] = {"baseline": False, "misses": (a.UNREAD,), "fails": 1}
+    return [
+        *_each("in part, not dated", part, THINGS, first=FEW, again=(a.OK, a.RESET), afterwards=LATER),
+        *_each("in part, not dated, no baseline", part, THINGS, first=DOUBTS, **unread),
+        *_with_acts("in part, not dated, others act", part, THINGS, first=(a.RESET,), again=(a.OK,)),
+    ]
+
+
 def _siblings() -> list[SetUp]:
     """List worlds of two writes to one thing, of which each may be stored in part or in other words."""
     setups: list[SetUp] = []
@@ -109,7 +178,6 @@ TAGGED_OTHERWISE = {
     "tag cut": Form("mine", TAGS[0], worded="mine [iv-aaaa"),
     "tag and URL": Form("mine", TAGS[0], url=URL, stored="https://me.example/in?token=***", worded="mine"),
 }
-CUTS: tuple[Cut, ...] = ("to 0", "to seconds", "to the minute", "to the day")
 THEIRS: dict[str, Any] = {"acts": ("near", "host"), "acting": 1}
 
 
@@ -131,6 +199,7 @@ def _creates() -> list[SetUp]:
             _create(f"own words, {name}, killed", model, first=(a.RESET,), crashes=KILLS),
             _create(f"own words, {name}, others act", model, first=DOUBTS, **THEIRS),
             _create(f"own words, {name}, read first", model, **read_first, **THEIRS),
+            _create(f"own words, {name}, edited", model, first=DOUBTS, acts=("edit",), acting=1),
         ]
     for tagged in (False, True):
         twice, hides = Listing(tagged=tagged, twice=True), Listing(tagged=tagged, hides=True)
@@ -156,10 +225,19 @@ def _creates() -> list[SetUp]:
         setups.append(_create("another of the host", Listing(tagged=tagged), **few, **THEIRS))
     longer = Form("mine, and many more words", TAGS[1], worded="mine, and many more words [iv-b")
     two = Listing(forms=(Form("mine", TAGS[0]), longer))
+    left_out = Listing(forms=(Form("mine", TAGS[0]), longer._replace(worded="")))
+    masked = Form("mine", TAGS[0], worded="mine [iv-a****]")
+    one_masked = Listing(forms=(masked, Form("mine", TAGS[1])))
+    without = Listing(forms=(Form(None, TAGS[0], worded="[iv-a****]"), Form("mine", TAGS[1])))
+    beside: dict[str, Any] = {"runs": 2, "in_turn": False, "first": (a.OK, a.RESET)}
     return [
         *setups,
+        _create("a longer text left out", left_out, **beside),
+        _create("one tag masked, another kept", one_masked, **beside),
+        _create("one tag masked, with no text, another kept", without, **beside),
+        _create("one tag masked, another kept, others act", one_masked, **beside, **THEIRS),
         _create("a tag cut off a longer text", two, runs=2, in_turn=False, first=(a.OK, a.RESET)),
     ]
 
 
-OWN_WORDS = [*_updates(), *_siblings(), *_creates()]
+OWN_WORDS = [*_updates(), *_since_before(), *_times_cut(), *_undated_parts(), *_siblings(), *_creates()]

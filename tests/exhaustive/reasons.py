@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Verdict
 from tests.exhaustive.broken import hold
-from tests.exhaustive.models import Hook, Journey, Listing, Team
+from tests.exhaustive.models import WORDED, Hook, Journey, Listing, Team
 from tests.exhaustive.world import EPSILON, NO_STEP, OTHER, stamp
 
 if TYPE_CHECKING:
@@ -180,11 +180,20 @@ def _published(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
     return isinstance(seen, dict) and seen["status"] != "draft"
 
 
-def _not_visible(setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
+def _not_visible(setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
     if isinstance(setup.model, Listing):
         status = setup.model.form(run.number).status
         return status == "inactive" and all(hook["status"] != status for hook in _seen(run))
-    return isinstance(setup.model, Journey) and setup.model.hidden
+    model = setup.model
+    if isinstance(model, Journey) and model.hidden:
+        return True
+    return isinstance(model, Hook | Journey) and _is_in_words(model, node.world.thing[0], run)
+
+
+def _is_in_words(model: Hook | Journey, held: Any, run: Run) -> bool:
+    """Return whether a field holds what is written in the service's own words."""
+    values = held if isinstance(held, tuple) else (held,)
+    return any(each >= WORDED and each % WORDED == model.value_of(run.number) for each in values)
 
 
 def _no_baseline(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
@@ -203,10 +212,10 @@ def _candidates(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
     first = run.first  # None, where only an intent of before the first send was kept
     for candidate in done.evidence.candidates:
         number = int(candidate["id"].removeprefix("wh_"))
-        _, _, created, by = node.world.thing[number]
+        _, look, created, by = node.world.thing[number]
         if candidate not in seen or (by not in (OTHER, run.number) and _is_explained(node, run, number)):
             return False
-        honest = model.show(((number, 0, created, by),))[0]["created_at"] == stamp(created)
+        honest = model.show(((number, look, created, by),))[0]["created_at"] == stamp(created)
         honest = honest and setup.bounds is not None and model.step == NO_STEP
         if honest and first is not None and created < first - _WIDEST:
             return False

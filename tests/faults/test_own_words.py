@@ -257,9 +257,7 @@ async def test_tagged_create_beside_another_of_its_host(service, client):
             service.script("webhooks.create", "reset")
             lost = asyncio.create_task(client.webhooks.create(**make).with_policy(never).outcome())
             await service.arrived("webhooks.create", arrived + 1)
-            await other.webhooks.create(
-                url=f"https://me.example/{arrived}", events=EVENTS, description="theirs"
-            )
+            await other.webhooks.create(url=f"https://me.example/{arrived}", events=EVENTS)
             verdicts.append((await lost).verdict)
             await client.webhooks.create(**make)
 

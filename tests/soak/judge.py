@@ -253,12 +253,15 @@ def _happened(sibling: Sibling, heard: Heard, truth: Truth) -> Happened:
     changes = truth.effects_on(thing, since - truth.lag - TICK, heard.at + TICK)
     beside = [each for each in changes if key_of(each) != sibling.key]
     arrivals = truth.arrivals_on(thing, began, heard.at + TICK)
+    before = truth.effects_on(thing, until=heard.at + TICK)
     return Happened(
         sends=[
             each for each in truth.sends.get(sibling.key, ()) if not _is_of_a_later_run(each, heard, truth)
         ],
         newer=[each.received_at for each in arrivals if _is_newer(each, sibling, truth)],
-        others=[effect_at(each) for each in beside if _is_foreign(each, truth)],
+        others=[
+            effect_at(each) for each in before if key_of(each) != sibling.key and _is_foreign(each, truth)
+        ],
         siblings=[effect_at(each) for each in beside if not _is_foreign(each, truth)],
         states=truth.between(thing, since - truth.lag - TICK, heard.at + TICK),
         wanted=sibling.wanted,

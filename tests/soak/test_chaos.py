@@ -13,14 +13,7 @@ SHORT = ReconcilePolicy(settle_after_error=0.6, settle_after_loss=0.9, deadline=
 WRITES = 600
 
 
-NOT_YET = pytest.mark.xfail(
-    strict=False, reason="a state before in the service's own words counts as absence"
-)
-
-
-@pytest.mark.parametrize(
-    "stores", ["none", pytest.param(OWN_WAYS, marks=NOT_YET)], ids=["letter by letter", "in its own way"]
-)
+@pytest.mark.parametrize("stores", ["none", OWN_WAYS], ids=["letter by letter", "in its own way"])
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 async def test_soak_under_every_fault(tls, stores):
     """No duplicate, no wrong verdict or reason, nothing left behind, and unknown is only what nothing can tell."""

@@ -24,16 +24,7 @@ def check(report: Report) -> None:
     assert report.most_hooks < 100, "the list was full, and could tell nothing"
 
 
-# Where the state before is the service's own words for what is sent, an update that was lost counts as absent.
-OPEN = {"one word", "own words", "own words, killed", "masked", "in part", "in part and own words"}
-NOT_YET = pytest.mark.xfail(
-    strict=False, reason="a state before in the service's own words counts as absence"
-)
-
-
-@pytest.mark.parametrize(
-    "world", [pytest.param(each.name, marks=NOT_YET if each.name in OPEN else ()) for each in WORLDS]
-)
+@pytest.mark.parametrize("world", [each.name for each in WORLDS])
 def test_siblings(world):
     """No verdict is false, nothing is lost or done twice, and few writes are unknown."""
     check(one_seed(1, writes=WRITES, world=world))

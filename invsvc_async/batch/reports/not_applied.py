@@ -60,7 +60,7 @@ _ADVICE = {
     "out of time": "The state could not be read in time: retry, which reads first.",
     "may be published": "Compare the draft with the request in the dashboard, then resolve each with what "
     "you find.",
-    "not visible": "No read shows these fields: check the dashboard, then resolve each with what you find.",
+    "not visible": "No read shows these writes: look at the resource, then resolve each with what you find.",
     "no baseline": "Compare the state with the request, then resolve each with what you find.",
     "other words": "The service may have stored it in its own words. Compare the state, then "
     "resolve each with what you find.",

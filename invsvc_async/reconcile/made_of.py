@@ -1,0 +1,192 @@
+"""
+Values that a service may have made of what was sent.
+
+This is the other question to that of ``foreign``.  Where a read shows a field as it was before the write, the
+write was lost, or the state before was already what the service makes of what is sent: an equal write of
+yesterday left it so.  Only a value that the service *cannot* have made of what was sent shows that the write
+left no trace.
+
+A service leaves out, folds, masks and cuts.  It does not add, but for signs of what it left out.  So a text
+may be made of another one if it consists of long parts of that one, in their order.  ``hook v1`` is not made
+of ``hook v2``, although they share much; both may be made of ``hook v1, formerly hook v2``.
+
+There is one function for each kind of field, ``(sent, shown) -> bool``.  Each prefers ``True``, which costs
+certainty: the other mistake tells that a write was not applied that was.  A null is the exception.  A service
+that drops a field whole, whatever is sent, would make every first value of it doubtful.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import unquote
+
+from invsvc_async.reconcile.compare import MOST_ROUNDED, parts_of, same, tidied, url_key
+from invsvc_async.reconcile.foreign import host_of, letters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from invsvc_async.codec.exact_json import Wire
+
+MadeOf: TypeAlias = "Callable[[Wire, Wire], bool]"
+
+_LEAST_PART: Final = 4  # letters and digits; shorter parts are in most texts
+_LONGEST: Final = 20_000  # characters of a text that is compared: the specification allows 1,000
+_MASK: Final = re.compile(r"[xX]{3,}|\[[^\[\]]*\]")  # instead of a part: xxxx, [hidden]
+_CUT_SIGN: Final = re.compile(r"(&[a-zA-Z0-9#]*|<[^<>]*)$")  # an escape or a tag that a cut has left open
+_SEPARATORS: Final = re.compile(r"[/?&=;#]")
+_ROUNDING: Final = 1.0  # by less than this, a rounded position is away
+
+
+def always(_sent: Wire, _shown: Wire) -> bool:
+    """Return ``True``: of a field whose values are not closed, any may be an alias of any other."""
+    return True
+
+
+def never(_sent: Wire, _shown: Wire) -> bool:
+    """Return ``False``: the values of the field are closed, and none stands for another one."""
+    return False
+
+
+def text(sent: Wire, shown: Wire) -> bool:
+    """Return whether a service may have made the text *shown* of *sent*."""
+    if not isinstance(sent, str) or not letters(sent):
+        return True  # the service may have a default for what is empty
+    if not isinstance(shown, str) or not shown.strip():
+        return False
+    if max(len(sent), len(shown)) > _LONGEST:
+        return True
+    whole = letters(sent)
+    wholes = {whole, "".join(filter(str.isascii, whole))}
+    forms = {letters(form) for form in _without_signs(shown)}
+    return any(_consists_of_parts(each, form) for each in wholes for form in forms)
+
+
+def _without_signs(shown: str) -> Iterator[str]:
+    """Yield *shown* without what the service may have put for the parts that it left out."""
+    yield shown
+    yield _CUT_SIGN.sub("", html.unescape(_CUT_SIGN.sub("", shown)))
+    yield _MASK.sub(" ", shown)
+
+
+def _consists_of_parts(whole: str, parts: str) -> bool:
+    """Return whether *parts* are long parts of *whole*, one after the other, in their order."""
+    at = 0
+    while parts:
+        length = _longest_start(whole[at:], parts)
+        if length < len(parts) and length < _LEAST_PART:
+            return False
+        if length < _LEAST_PART and at == 0 and not whole.startswith(parts):
+            return False
+        at = whole.index(parts[:length], at) + length
+        parts = parts[length:]
+    return True
+
+
+def _longest_start(whole: str, parts: str) -> int:
+    """Return how much of the beginning of *parts* is somewhere in *whole*."""
+    least = 0
+    most = len(parts)
+    while least < most:
+        middle = (least + most + 1) // 2
+        if parts[:middle] in whole:
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
+def names(sent: Wire, shown: Wire) -> bool:
+    """
+    Return whether two lists have the same names, in whatever spelling and order.
+
+    The service refuses names that it does not know, so it leaves none out.
+    """
+    if not isinstance(sent, (list, tuple)) or not isinstance(shown, (list, tuple)):
+        return False
+    return {letters(str(each)) for each in sent} == {letters(str(each)) for each in shown}
+
+
+def url(sent: Wire, shown: Wire) -> bool:
+    """
+    Return whether a service may have made the URL *shown* of *sent*.
+
+    The host stays.  Each part of the rest is one that was sent, or what is left of one after masking.
+    """
+    if not isinstance(sent, str) or not isinstance(shown, str):
+        return False
+    ours = host_of(sent)
+    theirs = host_of(shown)
+    if ours is not None and theirs is not None and ours != theirs:
+        return False
+    parts = _parts_of_url(sent)
+    return all(part in parts or _is_rest_of(part, parts) for part in _parts_of_url(shown))
+
+
+def _parts_of_url(value: str) -> set[str]:
+    _, _, rest = url_key(html.unescape(value)).partition("/")
+    return {letters(_MASK.sub("", part)) for part in _SEPARATORS.split(unquote(rest))} - {""}
+
+
+def _is_rest_of(part: str, parts: set[str]) -> bool:
+    """Return whether *part* is the beginning or the end of one of *parts*, the rest of which is masked."""
+    return any(len(part) >= _LEAST_PART and (each.startswith(part) or each.endswith(part)) for each in parts)
+
+
+def graph(sent: Wire, shown: Wire) -> bool:
+    """Return whether two graphs have the same nodes and edges; order, positions and types may differ."""
+    if not isinstance(sent, dict) or not isinstance(shown, dict):
+        return False
+    if max(parts_of(sent), parts_of(shown)) > MOST_ROUNDED:
+        return True
+    ours = _by_id(sent)
+    theirs = _by_id(shown)
+    if ours is None or theirs is None:
+        return True
+    if ours.keys() != theirs.keys() or _ends_of(sent) != _ends_of(shown):
+        return False
+    return all(_is_node_made_of(ours[known_as], theirs[known_as]) for known_as in ours)
+
+
+def _by_id(value: dict[str, Wire]) -> dict[str, dict[str, Wire]] | None:
+    """Return the nodes of a graph by their ids; ``None`` if they cannot be told apart."""
+    nodes = value.get("nodes")
+    if not isinstance(nodes, (list, tuple)) or not all(isinstance(node, dict) for node in nodes):
+        return None
+    found = {letters(str(node.get("id"))): node for node in nodes}
+    return found if len(found) == len(nodes) else None
+
+
+def _ends_of(value: dict[str, Wire]) -> set[tuple[str, str]]:
+    edges = value.get("edges")
+    if not isinstance(edges, (list, tuple)):
+        return set()
+    return {
+        (letters(str(edge.get("source"))), letters(str(edge.get("target"))))
+        for edge in edges
+        if isinstance(edge, dict)
+    }
+
+
+def _is_node_made_of(sent: dict[str, Wire], shown: dict[str, Wire]) -> bool:
+    if not same(tidied(sent.get("data")), tidied(shown.get("data"))):
+        return False
+    ours = sent.get("position")
+    theirs = shown.get("position")
+    if not isinstance(ours, dict) or not isinstance(theirs, dict):
+        return True
+    return all(_is_near(ours.get(axis), theirs.get(axis)) for axis in ("x", "y"))
+
+
+def _is_near(one: Wire, other: Wire) -> bool:
+    try:
+        return abs(float(one) - float(other)) < _ROUNDING
+    except (TypeError, ValueError, OverflowError):
+        return True
+
+
+def switch(sent: Wire, shown: Wire) -> bool:
+    """Return whether a boolean is not the other one."""
+    return not (isinstance(sent, bool) and isinstance(shown, bool) and sent is not shown)
