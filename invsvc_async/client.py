@@ -295,7 +295,7 @@ class Client:
 
         Spec: Endpoints.
         """
-        return await self._unlisted.read(locals())
+        return await self._unlisted.read(method, path, params=params, json=json, team=team, options=options)
 
     def write(
         self,
@@ -323,7 +323,9 @@ class Client:
 
         Spec: Endpoints.
         """
-        return self._unlisted.write(locals())
+        return self._unlisted.write(
+            method, path, reader=reader, params=params, json=json, team=team, options=options
+        )
 
     def write_from(self, line: Mapping[str, Any] | str | bytes) -> Write[Any]:  # Any: JSON, and as in `write`
         """
@@ -361,7 +363,7 @@ class Client:
 
         Spec: Endpoints, Invoices.
         """
-        return self._unlisted.download({**locals(), "method": "GET", "json": UNSET})
+        return self._unlisted.download(path, params=params, team=team, options=options)
 
     @cached_property
     def _unlisted(self) -> Unlisted:

@@ -49,4 +49,11 @@ class Sheets(Resource):
 
         Spec: Endpoints, Spreadsheet import.
         """
-        return self._write(operations.SHEETS_SAVE_MAPPING, locals())
+        return self._write(
+            operations.SHEETS_SAVE_MAPPING,
+            {"fields": fields},
+            extra_body=extra_body,
+            reader=reader,
+            team=team,
+            options=options,
+        )
