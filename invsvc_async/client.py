@@ -162,7 +162,8 @@ class Client:
 
             if log_to_stderr(os.environ):
                 on_attempt = logged(on_attempt)
-        clock, url = clock or SystemClock(), _checked_url(base_url, allow_insecure_http=allow_insecure_http)
+        clock = clock or SystemClock()
+        url = _checked_url(base_url, allow_insecure_http=allow_insecure_http)
         name = f"Client({url!r})"
         most = max_response_bytes
         transport = Transport(
@@ -173,11 +174,25 @@ class Client:
         sent = checked_headers({**ours, **(headers or {})}, of_client=True)
         is_of_one_mode = credential.kind != "person_token"
         writes = WriteRegister(is_of_one_mode=is_of_one_mode, journal=_journal(journal), clock=clock)
-        hooks = on_attempt, on_decision, on_unsettled, on_secret
-        shared = ClientCore(transport, clock, url, credential, self.of, sent, writes, *hooks)
+        core = ClientCore(
+            transport=transport,
+            clock=clock,
+            base_url=url,
+            credential=credential,
+            client_of=self.of,
+            headers=sent,
+            writes=writes,
+            on_attempt=on_attempt,
+            on_decision=on_decision,
+            on_unsettled=on_unsettled,
+            on_secret=on_secret,
+        )
         if (bind := getattr(writes.journal, "bind", None)) is not None:  # programs share it
-            bind(shared)
-        self._view = _checked(ClientOptions(shared, timeout, reads, reconcile, names, team))
+            bind(core)
+        view = ClientOptions(
+            core=core, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=team
+        )
+        self._view = _checked(view)
         warn_if_never_sent_again(reconcile, timeout)
 
     @classmethod
@@ -619,16 +634,19 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
     except ValueError:  # whose text may be a part of a password that should not be there
         raise ConfigurationError("base_url: is not a URL. Check its host and port.") from None
     path = parts.path.rstrip("/")
-    exposed = parts.scheme == "http" and not (allow_insecure_http or re.fullmatch(LOOPBACK, host or ""))
+    is_local = re.fullmatch(LOOPBACK, host or "") is not None
+    has_path_of_version = re.search(_VERSION, path) is not None
+    is_exposed = parts.scheme == "http" and not (allow_insecure_http or is_local)
     problems: dict[str, object] = {
         "must start with https:// (or http://) and name a host": parts.scheme not in _SCHEMES or not host,
         "must not contain credentials (pass ApiKey(…) instead)": parts.username or parts.password,
-        "must not have a query or fragment": "?" in text or "#" in text,
-        "must end in the version segment, such as https://host.example/v2": not re.search(_VERSION, path),
-        "is plain http to another machine (use https, or allow_insecure_http=True)": exposed,
-        "contains a space or control character": any(ord(char) <= 32 or ord(char) == 127 for char in text),
+        "must not have a query or fragment": not {"?", "#"}.isdisjoint(text),
+        "must end in the version segment, such as https://host.example/v2": not has_path_of_version,
+        "is plain http to another machine (use https, or allow_insecure_http=True)": is_exposed,
+        "contains a space or control character": re.search(r"[\x00-\x20\x7f]", text),
     }
-    if wrong := [reason for reason, found in problems.items() if found]:
+    wrong = [reason for reason, found in problems.items() if found]
+    if wrong:
         raise ConfigurationError(f"base_url: {'; '.join(wrong)}")
     netloc = f"[{host}]" if host and ":" in host else host
     return f"{parts.scheme}://{netloc}{f':{port}' if port else ''}{path}"

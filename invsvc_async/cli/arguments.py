@@ -8,7 +8,7 @@ parameters in order.  Values are checked later, by the operation.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime
 from typing import Any
 
@@ -45,20 +45,17 @@ def operations_of(kind: OperationKind, *, many: bool | None = None) -> dict[str,
 def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]:  # Any: depends on the form
     """Return the arguments that *words* give; each value has the form of its argument."""
     rows = {row.name: row for row in operation.parameters}
-    path_names = [row.name for row in operation.parameters if row.where == "path"]
     arguments = dict[str, Any]()
     given = set[str]()
-    for word in words:
-        match = _WORD.fullmatch(word)
-        if match is None and not path_names:
-            raise InvalidRequestError(f"{word!r}: unexpected. Write name=value", operation=operation.name)
-        name, sign, text = match.groups() if match else (path_names.pop(0), "", word)
+    for name, sign, text in _split_words(operation, words):
         whole = "metadata" if name.startswith("metadata.") and "metadata" in rows else name
         if name in arguments or not given.isdisjoint({name, whole}):
             raise InvalidRequestError(f"{name}: is given twice", operation=operation.name)
         given.add(name)
-        if sign != "=":
-            arguments[name] = _json(name, text) if sign else text
+        if sign == "":
+            arguments[name] = text
+        elif sign != "=":
+            arguments[name] = _json(name, text)
         elif whole != name:
             arguments.setdefault(whole, {})[name.removeprefix("metadata.")] = text
         else:
@@ -66,6 +63,27 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
             arguments[name] = _value(name, text, row.form if row else _FORMS.get(name, Form.TEXT))
             _check_choice(operation, row, arguments[name])
     return arguments
+
+
+def _split_words(operation: Operation, words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """
+    Yield name, sign and text of each word.
+
+    A word without a sign is the next argument of the path; its sign is empty.
+
+    Raises:
+        InvalidRequestError: The path has no more arguments.
+    """
+    path_names = [row.name for row in operation.parameters if row.where == "path"]
+    for word in words:
+        match = _WORD.fullmatch(word)
+        if match is not None:
+            name, sign, text = match.groups()
+            yield name, sign, text
+        elif path_names:
+            yield path_names.pop(0), "", word
+        else:
+            raise InvalidRequestError(f"{word!r}: unexpected. Write name=value", operation=operation.name)
 
 
 def _check_choice(operation: Operation, row: Parameter | None, value: object) -> None:
@@ -104,20 +122,25 @@ def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
     names = names_of(Client("http://127.0.0.1:1/v2", ApiKey("never-sent")), found.name)
     name, sign, value = incomplete.partition("=")
-    lead = f"{name}="
-    if not sign and len(words) > 1 and words[-1] == "=":  # bash makes three words of NAME=VALUE
-        name = words[-2]
-        value = incomplete
-        lead = ""
-    elif words and not incomplete and words[-1] in names:  # the same, without a VALUE
-        name = words[-1]
-        lead = ""
-    elif not sign:
-        given = {word.partition("=")[0].removesuffix(":") for word in words}
-        return [f"{each}=" for each in names if each.startswith(name) and each not in given]
-    row = next((row for row in found.parameters if row.name == name), None)
+    # bash makes three words of NAME=VALUE, and two of NAME= without a value.
+    follows_sign = not sign and len(words) > 1 and words[-1] == "="
+    follows_name = bool(words) and not incomplete and words[-1] in names
+    if follows_sign:
+        return _complete_value(found, words[-2], incomplete)
+    if follows_name:
+        return _complete_value(found, words[-1], value)
+    if sign:
+        return [f"{name}={each}" for each in _complete_value(found, name, value)]
+    given = {word.partition("=")[0].removesuffix(":") for word in words}
+    return [f"{each}=" for each in names if each.startswith(name) and each not in given]
+
+
+def _complete_value(operation: Operation, name: str, value: str) -> list[str]:
+    """Complete the last item of *value*, a list with commas, by the choices of the argument *name*."""
+    row = next((row for row in operation.parameters if row.name == name), None)
     before, comma, last = value.rpartition(",")
-    return [f"{lead}{before}{comma}{each}" for each in (row.choices if row else ()) if each.startswith(last)]
+    choices = row.choices if row else ()
+    return [f"{before}{comma}{each}" for each in choices if each.startswith(last)]
 
 
 def _value(name: str, text: str, form: Form) -> Any:

@@ -198,18 +198,25 @@ class Pool:
             if isinstance(failed, JournalError):
                 raise failed
             is_away = isinstance(failed, AWAY) and not isinstance(failed, lasting)
-            again = (is_away and self._retry) or isinstance(failed, _UNDONE)
-            if not again or loop.time() >= begun + min(self.patience, most):
-                # The text of a ValueError may be a stored value, or part of the address with its password.
-                cause = None if isinstance(failed, ValueError) else failed
-                wrong, advice = _UNUSABLE if is_first else _AWAY if is_away else _REFUSED
-                refusal = self._error(wrong, failed, advice)
-                refusal.is_away = is_away
-                raise refusal from cause
+            may_succeed = (is_away and self._retry) or isinstance(failed, _UNDONE)
+            if not may_succeed or loop.time() >= begun + min(self.patience, most):
+                raise self._refusal(failed, is_away=is_away, is_first=is_first)
             if not told:
                 told = True
                 log.warning("%s cannot be reached yet (%s); trying on", self._name, _why(failed))
             await asyncio.sleep(min(self.patience, _PAUSE))
+
+    def _refusal(self, failed: Exception, *, is_away: bool, is_first: bool) -> JournalError:
+        """Return the error for a statement that is not tried again."""
+        wrong, advice = _AWAY if is_away else _REFUSED
+        if is_first:
+            wrong, advice = _UNUSABLE
+        refusal = self._error(wrong, failed, advice)
+        refusal.is_away = is_away
+        # The text of a ValueError may be a stored value, or part of the address with its password.
+        refusal.__cause__ = None if isinstance(failed, ValueError) else failed
+        refusal.__suppress_context__ = True
+        return refusal
 
     def _error(self, wrong: str, error: Exception, advice: str) -> JournalError:
         """Return the error that says what is *wrong*; *advice* is what to do if *error* does not tell."""

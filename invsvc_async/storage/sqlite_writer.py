@@ -269,14 +269,18 @@ class Writer:
                     for job in some:
                         job.result = act(connection)
                     continue
-                assert self._store is not None
-                stored = [*some]
-                results = self._store(connection, [job.value for job in stored])
-                for job, result in zip(stored, results, strict=True) if results else ():
-                    if isinstance(result, Exception):
-                        job.error = result
-                    else:
-                        job.result = result
+                self._store_values(connection, [*some])
+
+    def _store_values(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+        assert self._store is not None
+        results = self._store(connection, [job.value for job in jobs])
+        if not results:
+            return
+        for job, result in zip(jobs, results, strict=True):
+            if isinstance(result, Exception):
+                job.error = result
+            else:
+                job.result = result
 
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed, so nothing waits any more

@@ -46,12 +46,17 @@ def _parsed(text: str) -> Proxy | None:
         bare = URL.build(scheme=url.scheme, host=url.host or "", port=url.explicit_port)
     except ValueError:
         return None
-    if url.scheme not in ("http", "https") or not url.host or url.path not in ("", "/") or url.query_string:
+    has_more = url.path not in ("", "/") or bool(url.query_string)
+    if url.scheme not in ("http", "https") or not url.host or has_more:
         return None
     if url.user is None and url.password is None:
         return Proxy(bare)
-    login = b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode()
-    return Proxy(bare, {AUTHORIZATION: f"Basic {login}"})
+    return Proxy(bare, {AUTHORIZATION: _basic(url.user or "", url.password or "")})
+
+
+def _basic(user: str, password: str) -> str:
+    login = b64encode(f"{user}:{password}".encode()).decode()
+    return f"Basic {login}"
 
 
 @takes_secrets

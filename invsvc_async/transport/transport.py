@@ -371,7 +371,8 @@ def _check_session(session: object, ssl: object, proxy: object, *, trust_env: bo
         raise ConfigurationError(
             f"ssl: must be an SSLContext, an aiohttp.Fingerprint or a boolean, not a {type(ssl).__name__}."
         )
-    if session is not None and (ssl is not None or trust_env or proxy is not None):
+    has_own_options = ssl is not None or trust_env or proxy is not None
+    if session is not None and has_own_options:
         raise ConfigurationError(
             "ssl, trust_env and proxy: cannot be combined with session. Configure the session instead."
         )
