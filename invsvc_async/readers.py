@@ -120,7 +120,7 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
 
 
 def _is_complete(envelope: Envelope) -> bool:
-    """Return whether what the payload does not show is absent: no list goes on, and nothing is in progress."""
+    """Return whether what the payload does not show is absent: no list goes on, nothing is in progress."""
     payload = envelope.data
     shown = len(payload) if isinstance(payload, list) else envelope.total_results or 0
     if is_cut(envelope, shown):

@@ -71,17 +71,15 @@ async def listen(
         secret = [*(secret or ()), *text_of_secret(secret_file).split()]
     if shared_header_file is not None:
         shared_header = text_of_secret(shared_header_file).strip()
-    if replay is None and not (secret or shared_header or accept_unsigned):
+    is_authentic = bool(secret) or bool(shared_header) or accept_unsigned
+    if replay is None and not is_authentic:
         raise misuse(
             "nothing authenticates events. Use --secret-file, --shared-header-file or --accept-unsigned"
         )
     if forward is not None:
         check_url(forward, "--forward", insecure=allow_insecure_http)
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
-    name, equals, value = (shared_header or "").partition("=")
-    if shared_header is not None and not equals:
-        raise misuse("must be NAME=VALUE", "--shared-header")
-    shared = events.SharedHeader(name, value) if equals else None
+    shared = None if shared_header is None else _shared_header(shared_header)
     secrets = tuple(secret or ())
     as_json.set(as_json.get() or print_json)
     listener = Listener(secrets=secrets, shared_header=shared, store=store, forward=forward)
@@ -92,6 +90,13 @@ async def listen(
             sys.stderr.write(f"Listening on {url}; press Ctrl-C to stop.\n")
             await stopped.wait()
     return Exit.DONE
+
+
+def _shared_header(text: str) -> events.SharedHeader:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise misuse("must be NAME=VALUE", "--shared-header")
+    return events.SharedHeader(name, value)
 
 
 class ForwardError(InvsvcError):
@@ -191,19 +196,31 @@ async def replayed(listener: Listener, path: Path, content: bytes) -> int:
         if not line.strip():
             continue
         try:
-            record = envelope.loads(line)
-            if is_object(record) and "unreadable" in record:
-                raise ForwardError("an authentic delivery that could not be read. Look at it")
-            if not is_object(record) or not isinstance(record.get("body"), str):
-                raise ForwardError("not a stored event: `body` is missing or not text")
-            headers = {"X-Service-Test": "true"} if record.get("test") is True else {}
-            await listener.emit(events.parse(record["body"].encode(), headers=headers))
+            await listener.emit(_event_in(line))
         except InvsvcError as error:
-            if isinstance(error, UnreadableResponseError):
-                error = ForwardError("not a stored event: it is not JSON")
             failed += 1
             fail(f"{path}, line {number}: {error}", error)
     return failed
+
+
+def _event_in(line: bytes) -> events.Event:
+    """
+    Return the event that *line* has stored.
+
+    Raises:
+        ForwardError: The line is no event.
+        EventError: The body of the event cannot be read.
+    """
+    try:
+        record = envelope.loads(line)
+    except UnreadableResponseError:
+        raise ForwardError("not a stored event: it is not JSON") from None
+    if is_object(record) and "unreadable" in record:
+        raise ForwardError("an authentic delivery that could not be read. Look at it")
+    if not is_object(record) or not isinstance(record.get("body"), str):
+        raise ForwardError("not a stored event: `body` is missing or not text")
+    headers = {"X-Service-Test": "true"} if record.get("test") is True else {}
+    return events.parse(record["body"].encode(), headers=headers)
 
 
 def _record(event: events.Event) -> WireObject:

@@ -61,7 +61,6 @@ def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
     assumed = ParameterNames()
     named = [(each.wire or getattr(assumed, str(each.assumed)), each) for each in row.parameters]
     patterns = [name for name, _ in named if "<" in name]  # OpenAPI has no names with a free part
-    body = {name: each for name, each in named if each.where == "body"}
     found: Schema = {
         "operationId": route.operation,
         "tags": [route.operation.partition(".")[0]],
@@ -79,12 +78,17 @@ def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
     }
     if row.connect:
         found["parameters"].append({"name": "team", "in": "query", "schema": {"type": "string"}})
+    body = {name: each for name, each in named if each.where == "body"}
     if body:
-        required = [name for name, each in body.items() if each.required]
-        schema = _object({name: _accepted(each) for name, each in body.items()}, *required)
-        schema["additionalProperties"] = "body" in row.extra
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        found["requestBody"] = _body(body, takes_others="body" in row.extra)
     return found | ({"security": []} if route.public else {})
+
+
+def _body(members: Mapping[str, Parameter], *, takes_others: bool) -> Schema:
+    required = [name for name, each in members.items() if each.required]
+    schema = _object({name: _accepted(each) for name, each in members.items()}, *required)
+    schema["additionalProperties"] = takes_others
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
 def _accepted(parameter: Parameter) -> Schema:

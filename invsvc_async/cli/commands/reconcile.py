@@ -12,6 +12,7 @@ from invsvc_async.cli.output import Exit, emitted, note, table
 from invsvc_async.cli.progress import progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import tzinfo
 
     from invsvc_async.codec.exact_json import WireObject
@@ -50,11 +51,7 @@ async def reconcile(
 
     check_outputs({"--report": report}, rows=rows)
     what = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}.get(what, what)
-    pairs = [*map(_pair, map_ or ())]
-    pairs += [] if key is None else [("id" if what.startswith("webhooks") else "uuid", key)]
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        raise misuse("a field is given twice", "--map")
+    fields = _fields(what, map_ or (), key)
     settings: dict[str, Any] = {"fields": fields, "created_from": from_, "created_to": to, "form": format_}
     settings |= {"zone": _zone(zone), "ignore_case": ignore_case, "delimiter": delimiter}
     kept: list[Difference] = []
@@ -73,7 +70,22 @@ async def reconcile(
     if report is not None:
         window = [f", {name} {each}" for name, each in (("from", from_), ("to", to)) if each]
         _write_report(report, f"{what} and {rows.name}{''.join(window)}", found, kept)
-    return Exit.UNKNOWN if not found.complete else Exit.FAILED if found.counts else Exit.DONE
+    if not found.complete:
+        return Exit.UNKNOWN
+    return Exit.FAILED if found.counts else Exit.DONE
+
+
+def _fields(what: str, pairs: Sequence[str], key: str | None) -> dict[str, str | None]:
+    """Return the columns of fields, as --map and --key name them."""
+    fields: dict[str, str | None] = {}
+    named = [_pair(word) for word in pairs]
+    if key is not None:
+        named.append(("id" if what.startswith("webhooks") else "uuid", key))
+    for field, column in named:
+        if field in fields:
+            raise misuse("a field is given twice", "--map")
+        fields[field] = column
+    return fields
 
 
 def _pair(word: str) -> tuple[str, str | None]:

@@ -34,7 +34,7 @@ from invsvc_async.storage.address import is_postgres
 from invsvc_async.storage.private_file import write_private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, Iterator, Sequence
 
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
@@ -136,15 +136,18 @@ async def list_(
         return
     names = ["namespace"] if at.kind is JOURNAL else []
     names += ["key", "operation", "thing", "state", "attempts"]
-    cells: list[list[str]] = []
-    for row in rows:
-        error = f": {row['last_error']}" if "last_error" in row else ""
-        shown = ("" if row[name] is None else str(row[name]) for name in names)
-        cells.append([*shown, age(row["age"]), "" if row.get("told", True) else f"untold{error}"])
-    table([*names, "age", ""], cells, right=(len(names) - 1, len(names)))
+    table([*names, "age", ""], [_cells(row, names) for row in rows], right=(len(names) - 1, len(names)))
     words = f"{total:,}{' or more' if more else ''} in all"
     words += f", {total - len(rows):,} of them not shown: see --limit" if total > len(rows) else ""
     note(words if oldest is None else f"{words}; the oldest was stored {age(oldest)} ago")
+
+
+def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
+    """Return the cells of a write in the list: its *names*, its age, and whether it is untold."""
+    shown = ["" if row[name] is None else str(row[name]) for name in names]
+    is_told = row.get("told", True)
+    error = f": {row['last_error']}" if "last_error" in row else ""
+    return [*shown, age(row["age"]), "" if is_told else f"untold{error}"]
 
 
 async def show(at: StoreOptions, key: Annotated[str, argument("The key of the write.", "KEY")]) -> int:
@@ -235,9 +238,12 @@ async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
     owner = await entries.owner_of(entry.lane)
     runs = statuses_in(await entries.facts.beginning(RUN))[: None if entries.lanes > 1 else 1]
     limits = sorted({each.limited_by for each in runs if each.limited_by is not None and each.is_current})
-    why = "earlier writes to the same thing are open" if ahead else "its turn has not come"
     if entry.state:
         why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
+    elif ahead:
+        why = "earlier writes to the same thing are open"
+    else:
+        why = "its turn has not come"
     if owner is None or not owner.alive:
         why += "; no process has it" if kind is JOURNAL else "; no process sends it: start one"
     elif limits:
@@ -272,7 +278,8 @@ async def report(
             await write_results(entries, jsonl)
         if failed is not None:
             await write_failed(entries, failed)
-        if (jsonl or failed) is not None and html is None and not as_json.get():
+        only_files = (jsonl or failed) is not None and html is None and not as_json.get()
+        if only_files:
             return
         found = await report_of(entries, name_of(at.place), at.kind.name)
     if html is not None:
@@ -356,10 +363,7 @@ async def retry(
     """
     if not (keys or verdict):
         raise misuse("give keys" if "verdict" in at.kind.lacks else "give keys or --verdict")
-    verdicts = [_verdict_in(each, "--verdict") for each in verdict or ()]
-    if Verdict.APPLIED in verdicts:
-        raise misuse("applied writes are done, and sending them again would have a second effect")
-    wanted = sorted(verdicts or {*Verdict} - {Verdict.APPLIED})
+    wanted = _retried_verdicts(verdict or ())
     missed = list[str]()
     async with at.opened() as entries:
         if keys:
@@ -371,9 +375,17 @@ async def retry(
             count = await entries.reopen_all(wanted, newest=force)
     for key in missed:
         fail(f"{key}: not marked: there is no such write, it is applied or open, or has another verdict")
-    words = f"{counted(count, 'write')} to be done again{f': {at.kind.again}' if count else ''}"
-    tell({"to_do": count}, words)
+    advice = f": {at.kind.again}" if count else ""
+    tell({"to_do": count}, f"{counted(count, 'write')} to be done again{advice}")
     return Exit.FAILED if keys and not count else Exit.DONE
+
+
+def _retried_verdicts(words: Sequence[str]) -> list[Verdict]:
+    """Return the verdicts in *words*, or all that can be retried."""
+    verdicts = [_verdict_in(each, "--verdict") for each in words]
+    if Verdict.APPLIED in verdicts:
+        raise misuse("applied writes are done, and sending them again would have a second effect")
+    return sorted(verdicts or {*Verdict} - {Verdict.APPLIED})
 
 
 async def resolve(
