@@ -197,7 +197,7 @@ class Client:
 
     @classmethod
     def of(cls, view: ClientOptions) -> Self:
-        """Make a client with these options. It shares everything else with the client that they came from."""
+        """Make a client with the options *view*. Clients of one core share everything else."""
         client = cls.__new__(cls)
         client._view = view
         return client
@@ -253,7 +253,7 @@ class Client:
         team: str | None | Unset = UNSET,
     ) -> Self:
         """
-        Return a client with other options that shares the pool of this one. Closing either closes the pool.
+        Return a client with other options and the same pool. Closing either client closes the pool.
 
         Raises:
             ConfigurationError: An option has the wrong type.
@@ -620,7 +620,7 @@ class Client:
 
 
 def options_of(client: Client) -> ClientOptions:
-    """Return the options of *client*, which other modules of this package work with."""
+    """Return the options of *client*, for other modules of this package."""
     return client._view
 
 

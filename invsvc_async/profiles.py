@@ -87,7 +87,7 @@ def from_environment(
 
 def profile_of(environment: Mapping[str, str], profile: str | None) -> Profile | None:
     """
-    Return the profile that a client takes its settings from, if there is one.
+    Return the profile of a client's settings, or ``None``.
 
     The default profile of a file in the current directory does not count if it is of another address than
     ``INVSVC_BASE_URL``: its settings are those of another deployment.
@@ -155,7 +155,7 @@ def _check_none_wanted(path: Path, profile: str | None, *, is_named: bool) -> No
 
 
 def _trusted(path: Path, *, is_named: bool) -> str:
-    """Return the text of a file that nobody else can write; one that *is_named* may be another user's."""
+    """Return the text of a file that nobody else can write. A file that *is_named* may be another user's."""
     if hasattr(os, "geteuid"):  # not on Windows
         found = path.stat()
         # A group with the number of its user is that user's alone, where there are such groups.

@@ -120,7 +120,7 @@ MEMBERS: Form = [{"id": "text", "role": "text"}]
 
 
 def check_form(form: Form, value: Given, address: str, problems: Problems) -> None:
-    """Add to *problems* what *value* has beside *form*, and what it lacks. Required text is not empty."""
+    """Add a problem for each member that *form* does not allow in *value*, or that *value* lacks."""
     is_not_converted = value is None and any(each.startswith(f"{address}: ") for each in problems)
     if is_not_converted:
         return

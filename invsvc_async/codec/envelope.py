@@ -170,7 +170,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because 
 
 
 def is_cut(envelope: Envelope, shown: int) -> bool:
-    """Return whether an answer says that its list has more items than the *shown* ones."""
+    """Return whether a list has more items than are *shown*, as its answer says."""
     return envelope.has_more or bool(envelope.next) or (envelope.total_results or 0) > shown
 
 

@@ -113,7 +113,7 @@ def _encoder(
 
 
 def _without_none(hint: Any, plain: Wire) -> Wire:
-    """Leave out the fields that are null. Other data, such as metadata, stays as it is."""
+    """Leave out fields that are null. Other data, such as metadata, does not change."""
     types = _wire_types_of(hint)
     found = _by_part(_without_none, hint, plain)
     if types is None or not is_object(found):
@@ -131,7 +131,7 @@ def with_decimals(hint: Any, plain: Wire) -> Wire:
 
 
 def _by_part(convert: Callable[[Any, Wire], Wire], hint: Any, plain: Wire) -> Wire:
-    """Convert each item or field of *plain*, given its type.  What has no declared type stays as it is."""
+    """Convert each item or field of *plain* by its type.  Data without a declared type does not change."""
     kind = _without_null(hint)
     if is_array(plain) and get_origin(kind) is tuple:
         return [convert(get_args(kind)[0], each) for each in plain]

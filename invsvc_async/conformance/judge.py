@@ -154,7 +154,7 @@ class _Own:
             self.shared.update(report.key for report in senders)
 
     def _share(self, entries: Sequence[Entry], wanting: Sequence[WriteReport]) -> None:
-        """Give *entries*, the effects of equal requests, to the writes that need them most."""
+        """Assign *entries*, the effects of equal requests, to the writes that need an effect most."""
         if not wanting:
             self.unasked += len(entries)
             return

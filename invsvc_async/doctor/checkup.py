@@ -95,7 +95,7 @@ def _speed(seconds: list[float]) -> Finding:
 
 
 async def _of_credential(prober: Prober, list_: ReadResult, *, is_person: bool) -> list[Finding]:
-    """Check kind and mode.  The kind is configured; its form and what it may read must match."""
+    """Check kind and mode.  The token's form and rights must match the kind that is configured."""
     credential = prober.view.core.credential
     try:
         async with asyncio.timeout(prober.view.timeouts.attempt):

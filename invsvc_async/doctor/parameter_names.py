@@ -86,7 +86,7 @@ class ReadResult:
 
     @property
     def words(self) -> str:
-        """What it says, if it is an error."""
+        """The status and the text of an error."""
         return f"HTTP {self.status} {self.error}" if self.status else self.error
 
     def item(self, name: str) -> Any:

@@ -81,7 +81,7 @@ class RowColumns:
         return unstructure(given)
 
     def _field(self, column: str) -> tuple[str, Any] | None:  # Any: a type
-        """Return the field that *column* stands for: by *fields*, or by its name if its value is simple."""
+        """Return the field of *column*: as *fields* says, or the field of the same name if it is simple."""
         by_column = {name: path for path, name in self.fields.items()}
         path = by_column.get(column, column)
         hint = _hint_of(self.model, path)

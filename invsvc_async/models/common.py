@@ -193,7 +193,7 @@ class Model(Portable):
 
     @property
     def problems(self) -> tuple[FieldError, ...]:
-        """All fields of the wrong type, in this item and in those that it contains."""
+        """All fields of the wrong type, in this item and in the items inside."""
         rest = self._rest
         if rest is not None and not isinstance(rest, Flaws):
             return ()  # decoded by the fast path, which allows none

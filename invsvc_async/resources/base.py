@@ -181,7 +181,7 @@ class Resource:
         self, model: type[T], operation: Operation, values: Values, **call: Unpack[CallArguments]
     ) -> T:
         """
-        Read one thing, and keep its state for the writes that follow.
+        Read a thing, and keep its state for later writes.
 
         Raises:
             UnreadableResponseError: The answer is about another thing. (And the errors of all reads.)

@@ -79,7 +79,7 @@ class Journeys(Resource):
         self, journey_id: str, *, team: str | None = None, options: CallOptions | None = None
     ) -> Journey:
         """
-        Read one journey. The specification does not list this operation, so a deployment may lack it.
+        Read a journey. The specification does not list this operation, so a deployment may lack it.
 
         For a journey that is not a draft, it may show the published snapshot.
 

@@ -66,7 +66,7 @@ class Webhooks(Resource):
         self, webhook_id: str, *, team: str | None = None, options: CallOptions | None = None
     ) -> Webhook:
         """
-        Read one webhook. Its ``secret`` is ``None``, because the service shows it only once.
+        Read a webhook. ``secret`` is ``None``, because the service shows it only once.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
@@ -93,7 +93,7 @@ class Webhooks(Resource):
         options: CallOptions | None = None,
     ) -> Write[Webhook]:
         """
-        Subscribe a URL to events. Store the ``secret``, which signs deliveries: only this answer has it.
+        Subscribe a URL to events. Store the ``secret`` that signs deliveries: no later answer has it.
 
         *url* is absolute; *events* are names in the specification. No events, or a scheme other than http and
         https, cause a ``UserWarning``. The webhook delivers payload version v1, unless the team's default is

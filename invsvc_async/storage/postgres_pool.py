@@ -164,7 +164,7 @@ class Pool:
         return await self.steadily(lambda connection: _in_transaction(connection, act))
 
     async def fetch(self, text: str, *values: object) -> list[Connection]:
-        """Run one statement, which is its own transaction, as :meth:`ask` does; return its rows."""
+        """Run a statement, in a transaction of its own, as :meth:`ask` does; return the rows."""
         return await self.steadily(lambda connection: connection.fetch(text, *values))
 
     async def steadily(self, act: Callable[[Connection], Awaitable[T]], *, is_first: bool = False) -> T:
@@ -219,7 +219,7 @@ class Pool:
         return refusal
 
     def _error(self, wrong: str, error: Exception, advice: str) -> JournalError:
-        """Return the error that says what is *wrong*; *advice* is what to do if *error* does not tell."""
+        """Return the error with the words *wrong*; *advice* follows if *error* has no advice of its own."""
         if place := re.match("permission denied for (schema|database) (.+)", str(error)):
             advice = (
                 f"Let an owner run: GRANT CREATE ON {place[1].upper()} {place[2]} TO the role of the address."
@@ -231,7 +231,7 @@ class Pool:
     @asynccontextmanager
     async def hurried(self) -> AsyncGenerator[None]:
         """
-        Wait only briefly for the statements in the block; if that fails, also after it, until one succeeds.
+        Wait only briefly for statements in the block; after a failure also later, until a statement succeeds.
 
         Raises:
             JournalError: The time was too short.
@@ -278,7 +278,7 @@ class Pool:
 
 async def _without_frames(connecting: Awaitable[Connection]) -> Connection:
     """
-    Await *connecting*; raise what ends it without the frames of asyncpg, which hold the password.
+    Await *connecting*; raise its errors without the frames of asyncpg, which have the password.
 
     An application's own timeout ends it, too: the traceback of a cancellation has frames like any other.
     """

@@ -225,7 +225,7 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
                 await self.writes.journal.aclose()
 
     def _end_waits(self) -> None:
-        """End the waits of other tasks on this loop; those for a user's hook a little later."""
+        """End the waits of other tasks on this loop; a wait for a user's hook ends a little later."""
         task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         if self.waits is not None and self.waits.loop is loop:

@@ -223,7 +223,7 @@ def plain_error(error: Exception) -> Exception:
 
 
 def failure(gate: Gate) -> TransportError:
-    """Make the exception that a stream raises, from what its exchange records."""
+    """Make the exception of a stream, from the record of its exchange."""
     exchange = gate.exchange
     kind = ResponseLostError if gate.opened else NotSentError
     raised = kind(f"{exchange.method} {exchange.url.path}: {exchange.error}", status=exchange.status)

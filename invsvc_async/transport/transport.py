@@ -168,7 +168,7 @@ class Transport:
     @asynccontextmanager
     async def stream(self, exchange: Exchange) -> AsyncGenerator[Download]:
         """
-        Send *exchange* once, and yield its answer while it arrives. It may have any length.
+        Send *exchange* once, and yield the answer while it arrives. Answers may have any length.
 
         The time left until the deadline limits the wait for the head, and then each wait for more bytes.
 
@@ -260,7 +260,7 @@ class Transport:
 
     def check_loop(self, *, closing: bool = False) -> None:
         """
-        Check that this is the event loop that the transport belongs to, if it was used already.
+        Check that the transport is used in one event loop only.
 
         *closing*: or that loop is closed.
 
@@ -313,7 +313,7 @@ class Transport:
             exchange.error = plain_error(error)
 
     def _make_room(self, knee: AdaptiveLimit, *, waits: bool = False) -> None:
-        """Start calls in place of those that hang; again when the next one does, while a call *waits*."""
+        """Start calls in place of hanging calls; while a call *waits*, do so again at the next hang."""
         assert self._loop is not None
         limiter = self._limiter
         now = self._loop.time()

@@ -71,7 +71,7 @@ def _print_settings(settings: dict[str, Any]) -> None:  # Any: as above
 
 
 def _settings(found: Checkup, used: ClientOptions, team: str | None) -> dict[str, Any]:  # Any: as above
-    """Return a profile, with the names that work, unless they are the assumed ones and used."""
+    """Return a profile, with the parameters whose names differ from those assumed or used."""
     from invsvc_async.settings import ParameterNames
 
     base_url = used.core.base_url

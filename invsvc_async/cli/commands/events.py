@@ -231,7 +231,7 @@ async def replay(chosen: Choice, at: EventStoreOptions) -> int:
 async def _change(
     at: EventStoreOptions, chosen: Choice, state: State | None, done: str, *, to: str | None = None
 ) -> int:
-    """Change the events that are *chosen*; *to* is the handler that gets them."""
+    """Change the chosen events; *to* is the handler to which they are given."""
     changed = failed = bodiless = 0
     async with at.opened() as store:
         act = _action(store, done, to)

@@ -114,7 +114,7 @@ class Listener:
     _stored: set[tuple[str, bool]] = attrs.field(factory=set[tuple[str, bool]], init=False, repr=False)
 
     async def handle(self, event: events.Event) -> None:
-        """Store a live event, unless it is a retry of a stored one; print and forward it."""
+        """Store an event, unless it is a retry of a stored event; then print and forward the event."""
         key = key_of(event)  # with its family: an id in another one is that of another event
         if self.store is not None and (key, event.is_test) not in self._stored:
             await asyncio.to_thread(_append, self.store, envelope.dumps(_record(event)) + b"\n")
@@ -123,7 +123,7 @@ class Listener:
         await self.emit(event)
 
     async def keep_unreadable(self, body: bytes, error: EventError | None) -> None:
-        """Store and print an authentic body that is no event: its sender does not send it again."""
+        """Store and print an authentic body that is no event. The service does not send such a body again."""
         record = _unreadable_record(body, error)
         if self.store is not None:
             await asyncio.to_thread(_append, self.store, envelope.dumps(record) + b"\n")
@@ -224,13 +224,13 @@ def _event_in(line: bytes) -> events.Event:
 
 
 def _record(event: events.Event) -> WireObject:
-    """Return an event as it is stored.  The body is text, so that it is preserved byte for byte."""
+    """Return the stored form of an event.  Its body is text, and so is preserved byte for byte."""
     body = event.raw.decode()
     return {"received_at": _now(), "type": event.type, "id": event.id, "test": event.is_test, "body": body}
 
 
 def _unreadable_record(body: bytes, error: EventError | None) -> WireObject:
-    """Return an authentic body that is no event as it is stored: as text, or in base64 if it is none."""
+    """Return the stored form of an unreadable body: text, or base64 if the body is not UTF-8."""
     record: WireObject = {"received_at": _now(), "type": "", "id": None, "test": False}
     record["unreadable"] = str(error)
     try:

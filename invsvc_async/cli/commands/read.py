@@ -106,7 +106,7 @@ async def list_(
 
 
 def _form(*, jsonl: bool, csv: bool) -> Form:
-    """Return the form in which items are printed: that of the one option that was used, or a table."""
+    """Return the form of the output: as the option says that was used, or else a table."""
     chosen: dict[Form, bool] = {"json": as_json.get(), "jsonl": jsonl, "csv": csv}
     used = [form for form, is_used in chosen.items() if is_used]
     if len(used) > 1:

@@ -143,7 +143,7 @@ async def list_(
 
 
 def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
-    """Return the cells of a write in the list: its *names*, its age, and whether it is untold."""
+    """Return the cells of a write in the list: the members *names*, the age, and whether it is untold."""
     shown = ["" if row[name] is None else str(row[name]) for name in names]
     is_told = row.get("told", True)
     error = f": {row['last_error']}" if "last_error" in row else ""
@@ -479,7 +479,7 @@ async def prune(
 
 
 def attach(group: CommandGroup, kind: StoreKind) -> CommandGroup:
-    """Add the commands of one kind to its group, and return that."""
+    """Add the commands of one kind of store to *group*, and return the group."""
     for command in (list_, show, report, watch, workers, retry, resolve, drop, prune):
         if command.__name__ not in kind.lacks.split():
             words = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)

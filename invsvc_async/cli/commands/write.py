@@ -216,7 +216,7 @@ async def _finish(make: Callable[[Client], Write[Any]], how: _LookupOptions, sec
 async def _sent(
     write: Write[Any], client: Client, waiting: WaitingForWrite, secrets_to: Path, known: list[Outcome[Any]]
 ) -> tuple[Outcome[Any], JournalError | None]:
-    """Send *write*, append its outcome to *known* at once, and store its secret; return an error in that."""
+    """Send *write*, append the outcome to *known*, and store the secret; return an error of storing it."""
     from invsvc_async.cli.secrets_file import SecretsFile
 
     may_have_secret = write.intent.operation == "webhooks.create"
