@@ -89,14 +89,19 @@ def check_team(team: object, problems: Problems) -> None:
 
 
 def _check_range(query: Mapping[str, str], names: ParameterNames, problems: Problems) -> None:
-    after = query.get(names.created_after or "")
-    before = query.get(names.created_before or "")
-    if after is not None and before is not None and not problems and int(after) > int(before):
-        problems.append("created_after: is later than created_before, so nothing can match")
+    if not problems:
+        _check_order(query, names, problems)
     if names.page is None or names.page not in query:
         return
     if not any(name.startswith(METADATA) for name in query):
         problems.append("page: is allowed only with metadata filters. Use `cursor` instead")
+
+
+def _check_order(query: Mapping[str, str], names: ParameterNames, problems: Problems) -> None:
+    after = query.get(names.created_after or "")
+    before = query.get(names.created_before or "")
+    if after is not None and before is not None and int(after) > int(before):
+        problems.append("created_after: is later than created_before, so nothing can match")
 
 
 def _rows(operation: Operation, where: str, names: ParameterNames) -> dict[str | None, Parameter]:

@@ -121,9 +121,8 @@ MEMBERS: Form = [{"id": "text", "role": "text"}]
 
 def check_form(form: Form, value: Given, address: str, problems: Problems) -> None:
     """Add a problem for each member that *form* does not allow in *value*, or that *value* lacks."""
-    is_not_converted = value is None and any(each.startswith(f"{address}: ") for each in problems)
-    if is_not_converted:
-        return
+    if value is None and _has_problem(problems, address):
+        return  # it is in place of what could not be converted
     if is_object(form) and is_object(value):
         _check_members(form, value, address, problems)
     elif isinstance(form, list) and is_list(value):
@@ -136,19 +135,30 @@ def check_form(form: Form, value: Given, address: str, problems: Problems) -> No
             problems.append(f"{address}: is {found}, not {wanted}")
 
 
+def _has_problem(problems: Problems, address: str) -> bool:
+    return any(each.startswith(f"{address}: ") for each in problems)
+
+
 def _check_members(
     form: Mapping[str, Form], value: Mapping[Given, Given], address: str, problems: Problems
 ) -> None:
-    required = {name for name in form if not name.endswith("?")}
     known = {name.removesuffix("?"): name for name in form}
-    missing = (key for key in known if key in required and key not in value)
-    problems.extend(f"{address}.{key}: is required" for key in missing)
+    problems.extend(f"{address}.{key}: is required" for key in form if not _may_lack(key, value))
     problems.extend(f"{address}.{key}: is not allowed here" for key in value if key not in known)
     for key, name in known.items():
-        if key not in value:
-            continue
-        member = value[key]
-        if key in required and member == "":
-            problems.append(f"{address}.{key}: must not be empty")
-        elif key in required or member is not None:
-            check_form(form[name], member, f"{address}.{key}", problems)
+        if key in value:
+            _check_member(form, name, value[key], f"{address}.{key}", problems)
+
+
+def _may_lack(name: str, value: Mapping[Given, Given]) -> bool:
+    return name.endswith("?") or name in value
+
+
+def _check_member(
+    form: Mapping[str, Form], name: str, member: Given, address: str, problems: Problems
+) -> None:
+    is_required = not name.endswith("?")
+    if is_required and member == "":
+        problems.append(f"{address}: must not be empty")
+    elif is_required or member is not None:
+        check_form(form[name], member, address, problems)

@@ -45,10 +45,11 @@ def operations_of(kind: OperationKind, *, many: bool | None = None) -> dict[str,
 def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]:  # Any: depends on the form
     """Return the arguments that *words* give; each value has the form of its argument."""
     rows = {row.name: row for row in operation.parameters}
+    has_metadata = "metadata" in rows
     arguments = dict[str, Any]()
     given = set[str]()
     for name, sign, text in _split_words(operation, words):
-        whole = "metadata" if name.startswith("metadata.") and "metadata" in rows else name
+        whole = "metadata" if has_metadata and name.startswith("metadata.") else name
         if name in arguments or not given.isdisjoint({name, whole}):
             raise InvalidRequestError(f"{name}: is given twice", operation=operation.name)
         given.add(name)
@@ -59,10 +60,15 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
         elif whole != name:
             arguments.setdefault(whole, {})[name.removeprefix("metadata.")] = text
         else:
-            row = rows.get(name)
-            arguments[name] = _value(name, text, row.form if row else _FORMS.get(name, Form.TEXT))
-            _check_choice(operation, row, arguments[name])
+            arguments[name] = _checked_value(operation, rows.get(name), name, text)
     return arguments
+
+
+def _checked_value(operation: Operation, row: Parameter | None, name: str, text: str) -> Any:
+    form = row.form if row else _FORMS.get(name, Form.TEXT)
+    value = _value(name, text, form)
+    _check_choice(operation, row, value)
+    return value
 
 
 def _split_words(operation: Operation, words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
@@ -122,17 +128,19 @@ def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
     names = names_of(Client("http://127.0.0.1:1/v2", ApiKey("never-sent")), found.name)
     name, sign, value = incomplete.partition("=")
-    # bash makes three words of NAME=VALUE, and two of NAME= without a value.
-    follows_sign = not sign and len(words) > 1 and words[-1] == "="
-    follows_name = bool(words) and not incomplete and words[-1] in names
-    if follows_sign:
-        return _complete_value(found, words[-2], incomplete)
-    if follows_name:
-        return _complete_value(found, words[-1], value)
     if sign:
         return [f"{name}={each}" for each in _complete_value(found, name, value)]
+    # bash makes three words of NAME=VALUE, and two of NAME= without a value.
+    if len(words) > 1 and words[-1] == "=":
+        return _complete_value(found, words[-2], incomplete)
+    if words and not incomplete and words[-1] in names:
+        return _complete_value(found, words[-1], "")
     given = {word.partition("=")[0].removesuffix(":") for word in words}
-    return [f"{each}=" for each in names if each.startswith(name) and each not in given]
+    return _beginning_with(name, [each for each in names if each not in given], "=")
+
+
+def _beginning_with(text: str, names: Iterable[str], end: str = "") -> list[str]:
+    return [f"{name}{end}" for name in names if name.startswith(text)]
 
 
 def _complete_value(operation: Operation, name: str, value: str) -> list[str]:
@@ -140,7 +148,7 @@ def _complete_value(operation: Operation, name: str, value: str) -> list[str]:
     row = next((row for row in operation.parameters if row.name == name), None)
     before, comma, last = value.rpartition(",")
     choices = row.choices if row else ()
-    return [f"{before}{comma}{each}" for each in choices if each.startswith(last)]
+    return [f"{before}{comma}{each}" for each in _beginning_with(last, choices)]
 
 
 def _value(name: str, text: str, form: Form) -> Any:

@@ -126,9 +126,7 @@ class _Own:
         self.shared: set[str] = set()
         self.unasked = 0
         by_sender = {sender_of(report.key): report for report in reports}
-        by_asked: defaultdict[RequestedWrite, list[WriteReport]] = defaultdict(list)
-        for report in reports:
-            by_asked[report.asked].append(report)
+        by_asked = _by_asked(reports)
         rest: defaultdict[RequestedWrite, list[Entry]] = defaultdict(list)  # effects without a sender
         ours = (each for each in ledger if each.by == "client")
         for each in ours:
@@ -160,6 +158,13 @@ class _Own:
             return
         for index, each in enumerate(entries):
             self.effects[wanting[index if index < len(wanting) else 0].key].append(each)
+
+
+def _by_asked(reports: Iterable[WriteReport]) -> Mapping[RequestedWrite, list[WriteReport]]:
+    found: defaultdict[RequestedWrite, list[WriteReport]] = defaultdict(list)
+    for report in reports:
+        found[report.asked].append(report)
+    return found
 
 
 def _need(report: WriteReport, states: States) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
@@ -83,26 +83,30 @@ def parse_step(words: str) -> Step:
         ValueError: The words are not a step.  The message lists the valid ones.
     """
     prefix = _EFFECT.fullmatch(words)
-    effect: Literal["none", "now", "late"] = "none"
-    late = 0.0
-    if prefix is not None:
-        effect = "now" if prefix["now"] else "late"
-        late = float(prefix["number"] or 0)
-    parts = _parts_of_end(prefix["end"] if prefix is not None else words)
+    if prefix is None:
+        step = _parse_end(words, words)
+        if step.end == "slow":  # the service works for so long, and then answers
+            step = Step(words, "slow", wait=step.number or 0.0)
+        return replace(step, effect="now") if step.end in TRUTHFUL else step
+    step = _parse_end(words, prefix["end"])
+    if prefix["now"]:
+        return replace(step, effect="now")
+    if step.end in TRUTHFUL:
+        raise ValueError(f"{words!r}: a true answer cannot come before its effect")
+    return replace(step, effect="late", late=float(prefix["number"] or 0))
+
+
+def _parse_end(words: str, end: str) -> Step:
+    """Return the step of *words*, without an effect; *end* is the part that says how the exchange ends."""
+    parts = _parts_of_end(end)
     if parts is None:
         raise ValueError(f"step not understood: {words!r}; expected {WORDS}")
-    end = "half-head" if parts["end"] == "head then close" else parts["end"] or "status"
-    if end in TRUTHFUL:
-        if effect == "late":
-            raise ValueError(f"{words!r}: a true answer cannot come before its effect")
-        effect = "now"
-    seconds = float(parts["number"]) if parts["number"] else None
-    if end == "slow" and prefix is None:  # the service works for so long, and then answers
-        return Step(words, end, effect, wait=seconds or 0.0)
+    name = "half-head" if parts["end"] == "head then close" else parts["end"] or "status"
     status = int(parts["status"] or 0)
+    seconds = float(parts["number"]) if parts["number"] else None
     variant = parts["variant"]
     own = variant != "gateway" and (variant == "own" or status not in GATEWAY)
-    return Step(words, end, effect, late, status, number=seconds, own=own, variant=variant)
+    return Step(words, name, status=status, number=seconds, own=own, variant=variant)
 
 
 def _parts_of_end(words: str) -> defaultdict[str, str] | None:

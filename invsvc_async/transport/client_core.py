@@ -418,13 +418,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         if exchange.end is not _ANSWERED or exchange.status is None or exchange.answer_headers is None:
             raise _no_answer(name, exchange) from exchange.error
         if not 200 <= exchange.status < 300:
-            error = error_of(exchange, name)
-            if error.status == 404 and request.operation.listed and not request.path:
-                self._blame_base_url(error)
-            stamp = stamp_of(error)
-            if stamp is not None:
-                self.core.server_clock.learn(stamp, exchange.started, exchange.ended)
-            raise error
+            raise self._error_in(request, exchange)
         try:
             envelope = wire.read_success(
                 exchange.answer,
@@ -439,6 +433,16 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         if envelope.stamp is not None:
             self.core.server_clock.learn(envelope.stamp, exchange.started, exchange.ended)
         return envelope
+
+    def _error_in(self, request: Request, exchange: Exchange) -> ServiceError:
+        """Return the error that *exchange* was answered, and note the service's time from it."""
+        error = error_of(exchange, request.operation.name)
+        if error.status == 404 and request.operation.listed and not request.path:
+            self._blame_base_url(error)
+        stamp = stamp_of(error)
+        if stamp is not None:
+            self.core.server_clock.learn(stamp, exchange.started, exchange.ended)
+        return error
 
     def _blame_base_url(self, error: ServiceError) -> None:
         """Advise to check the base URL: the path has no id, so the path itself was not found."""

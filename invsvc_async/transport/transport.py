@@ -367,10 +367,7 @@ def _check_session(session: object, ssl: object, proxy: object, *, trust_env: bo
             f"session: must be an aiohttp.ClientSession, not a {type(session).__name__}. Pass it without a "
             "wrapper, because one that retries could send a write twice."
         )
-    if ssl is not None and not isinstance(ssl, (tls.SSLContext, aiohttp.Fingerprint, bool)):
-        raise ConfigurationError(
-            f"ssl: must be an SSLContext, an aiohttp.Fingerprint or a boolean, not a {type(ssl).__name__}."
-        )
+    _check_ssl(ssl)
     has_own_options = ssl is not None or trust_env or proxy is not None
     if session is not None and has_own_options:
         raise ConfigurationError(
@@ -378,6 +375,13 @@ def _check_session(session: object, ssl: object, proxy: object, *, trust_env: bo
         )
     if proxy is not None and trust_env:
         raise ConfigurationError("proxy: cannot be combined with trust_env. Choose one.")
+
+
+def _check_ssl(ssl: object) -> None:
+    if ssl is not None and not isinstance(ssl, (tls.SSLContext, aiohttp.Fingerprint, bool)):
+        raise ConfigurationError(
+            f"ssl: must be an SSLContext, an aiohttp.Fingerprint or a boolean, not a {type(ssl).__name__}."
+        )
 
 
 def _refuse_unfit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:

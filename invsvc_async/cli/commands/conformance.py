@@ -176,19 +176,22 @@ def _table(pair: Sequence[ClientRun], kept: int, *, is_terminal: bool) -> Table:
 
     shown = Table(box=box.SIMPLE_HEAD if is_terminal else box.ASCII2, header_style="bold", pad_edge=False)
     shown.add_column("by the service's ledger")
-    for name in ("ordinary client", "invsvc_async"):
-        shown.add_column(name, justify="right")
+    shown.add_column("ordinary client", justify="right")
+    shown.add_column("invsvc_async", justify="right")
     reasons = sorted({reason for run in pair for reason in run.judgement.unknown_reasons})
     columns = [_numbers(run, reasons, kept) for run in pair]
     for name in columns[0]:
         numbers = [each[name] for each in columns]
-        if name == _UNASKED and not any(numbers):
-            continue
-        colour = _SHOULD_BE_ZERO.get(name)
-        cells = [_cell(number, colour) for number in numbers]
-        shown.add_row(name, *cells, style="dim" if colour is None else "bold")
+        if name != _UNASKED or any(numbers):
+            _add_numbers(shown, name, numbers)
     shown.add_row("time", *(f"{run.seconds:.1f} s" for run in pair), style="dim")
     return shown
+
+
+def _add_numbers(shown: Table, name: str, numbers: Sequence[int]) -> None:
+    colour = _SHOULD_BE_ZERO.get(name)
+    cells = [_cell(number, colour) for number in numbers]
+    shown.add_row(name, *cells, style="dim" if colour is None else "bold")
 
 
 def _cell(number: int, colour: str | None) -> str:

@@ -71,11 +71,8 @@ async def listen(
         secret = [*(secret or ()), *text_of_secret(secret_file).split()]
     if shared_header_file is not None:
         shared_header = text_of_secret(shared_header_file).strip()
-    is_authentic = bool(secret) or bool(shared_header) or accept_unsigned
-    if replay is None and not is_authentic:
-        raise misuse(
-            "nothing authenticates events. Use --secret-file, --shared-header-file or --accept-unsigned"
-        )
+    if replay is None and not accept_unsigned:
+        _check_authentic(secret, shared_header)
     if forward is not None:
         check_url(forward, "--forward", insecure=allow_insecure_http)
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
@@ -90,6 +87,13 @@ async def listen(
             sys.stderr.write(f"Listening on {url}; press Ctrl-C to stop.\n")
             await stopped.wait()
     return Exit.DONE
+
+
+def _check_authentic(secret: list[str] | None, shared_header: str | None) -> None:
+    if not secret and not shared_header:
+        raise misuse(
+            "nothing authenticates events. Use --secret-file, --shared-header-file or --accept-unsigned"
+        )
 
 
 def _shared_header(text: str) -> events.SharedHeader:

@@ -60,15 +60,17 @@ def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
     words = " ".join((route.run.__doc__ or "").split())
     assumed = ParameterNames()
     named = [(each.wire or getattr(assumed, str(each.assumed)), each) for each in row.parameters]
-    patterns = [name for name, _ in named if "<" in name]  # OpenAPI has no names with a free part
+    body = {name: each for name, each in named if each.where == "body"}
+    others = {name: each for name, each in named if each.where != "body"}
+    patterns = [name for name in others if "<" in name]  # OpenAPI has no names with a free part
     found: Schema = {
         "operationId": route.operation,
         "tags": [route.operation.partition(".")[0]],
         "description": " ".join([words, *(f"It also takes `{each}` in the query." for each in patterns)]),
         "parameters": [
             {"name": name, "in": each.where, "required": each.required, "schema": _accepted(each)}
-            for name, each in named
-            if each.where != "body" and name not in patterns
+            for name, each in others.items()
+            if name not in patterns
         ],
         "responses": {
             "201" if route.method == "POST" else "200": _json("Success", _answer(row, schemas)),
@@ -78,7 +80,6 @@ def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
     }
     if row.connect:
         found["parameters"].append({"name": "team", "in": "query", "schema": {"type": "string"}})
-    body = {name: each for name, each in named if each.where == "body"}
     if body:
         found["requestBody"] = _body(body, takes_others="body" in row.extra)
     return found | ({"security": []} if route.public else {})

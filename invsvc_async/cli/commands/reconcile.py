@@ -54,25 +54,32 @@ async def reconcile(
     fields = _fields(what, map_ or (), key)
     settings: dict[str, Any] = {"fields": fields, "created_from": from_, "created_to": to, "form": format_}
     settings |= {"zone": _zone(zone), "ignore_case": ignore_case, "delimiter": delimiter}
-    kept: list[Difference] = []
     async with calling.client() as client:
         with progress(f"{what}: rows and items read") as advance:
             found = Comparison(client, what, rows, **settings, on_read=advance)
-            async for each in found:
-                emitted(_plain(each))
-                if len(kept) < _SHOWN:
-                    kept.append(each)
+            kept = await _emit_all(found)
     counts = {name.replace(" ", "_"): count for name, count in _counts(found).items()}
     has_all = emitted({"complete": found.complete, **counts})
     if kept and not has_all:
         table(_TITLES, [line for each in kept for line in _lines(each)])
     note(_words(found, found.counts.total() if has_all else len(kept)))
     if report is not None:
-        window = [f", {name} {each}" for name, each in (("from", from_), ("to", to)) if each]
-        _write_report(report, f"{what} and {rows.name}{''.join(window)}", found, kept)
+        begin = f", from {from_}" if from_ else ""
+        end = f", to {to}" if to else ""
+        _write_report(report, f"{what} and {rows.name}{begin}{end}", found, kept)
     if not found.complete:
         return Exit.UNKNOWN
     return Exit.FAILED if found.counts else Exit.DONE
+
+
+async def _emit_all(found: Comparison) -> list[Difference]:
+    """Emit each difference as JSON, if that is wanted; return the first ones."""
+    kept: list[Difference] = []
+    async for each in found:
+        emitted(_plain(each))
+        if len(kept) < _SHOWN:
+            kept.append(each)
+    return kept
 
 
 def _fields(what: str, pairs: Sequence[str], key: str | None) -> dict[str, str | None]:
