@@ -135,11 +135,12 @@ def _check_branches(session: nox.Session, report: Path) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, formatting and the layers of the package."""
+    """Check style, formatting, the layers of the package, and how hard its functions are to follow."""
     session.install(".", *nox.project.dependency_groups(PROJECT, "lint"))
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("lint-imports")
+    session.run("python", "-m", "tests.support.readability")
 
 
 @nox.session

@@ -48,21 +48,13 @@ def print_table(
     not enough, the last ones are left out.  If that were more than half of them, each row is printed as one
     line for each field.  *wide* rows have all columns, and may be longer than the terminal's.
     """
-    columns = [
-        _column(title, [row[number] for row in rows], is_right=number in right)
-        for number, title in enumerate(titles)
-        if not rows or any(row[number] for row in rows)
-    ]
+    columns = _columns(titles, rows, right)
     widths = [each.width for each in columns]
     if wide:
         out.width = max(out.width, _width_of(widths))
-    fitting = len(columns)
-    while _width_of([each.least for each in columns[:fitting]]) > out.width:
-        fitting -= 1
+    fitting = _fitting(columns, out.width)
     if fitting < len(columns) / 2:
-        for row in zip(*(each.cells for each in columns), strict=True):
-            print_fields(out, list(zip((each.title for each in columns), row, strict=True)))
-            out.print()
+        _print_rows_as_fields(out, columns)
         return []
     shown_columns = columns[:fitting]
     while not wide and _width_of(widths[:fitting]) > out.width:
@@ -86,6 +78,22 @@ class _Column(NamedTuple):
     least: int  # below which the column is left out
 
 
+def _columns(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[_Column]:
+    """Return the columns that are not empty; those whose numbers are in *right* are aligned there."""
+    return [
+        _column(title, [row[number] for row in rows], is_right=number in right)
+        for number, title in enumerate(titles)
+        if not rows or any(row[number] for row in rows)
+    ]
+
+
+def _print_rows_as_fields(out: Console, columns: Sequence[_Column]) -> None:
+    titles = [each.title for each in columns]
+    for row in zip(*(each.cells for each in columns), strict=True):
+        print_fields(out, list(zip(titles, row, strict=True)))
+        out.print()
+
+
 def _column(title: str, texts: Sequence[str], *, is_right: bool) -> _Column:
     cells = [_readable(text) for text in texts]
     lines = [line for cell in cells for line in cell.split("\n")]
@@ -105,6 +113,14 @@ def _column(title: str, texts: Sequence[str], *, is_right: bool) -> _Column:
 def _width_of(widths: Sequence[int]) -> int:
     """Return the width of a table with columns of these *widths*."""
     return sum(widths) + _GAP * len(widths) + 2
+
+
+def _fitting(columns: Sequence[_Column], width: int) -> int:
+    """Return how many of the first columns fit into *width*, if they give way."""
+    fitting = len(columns)
+    while _width_of([each.least for each in columns[:fitting]]) > width:
+        fitting -= 1
+    return fitting
 
 
 def _widest(columns: Sequence[_Column], widths: Sequence[int]) -> int:

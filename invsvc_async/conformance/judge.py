@@ -137,10 +137,8 @@ class _Own:
                 continue
             if named is None:
                 rest[asked].append(each)
-            elif named.asked == asked:
-                self.effects[named.key].append(each)
             else:
-                self.unasked += 1
+                self._note_effect(each, named, asked)
         for asked, entries in rest.items():
             self._share(entries, sorted(by_asked.get(asked, []), key=lambda report: _need(report, states)))
 
@@ -150,6 +148,13 @@ class _Own:
             self.sends[report.key].append(entry)
         if len(senders) > 1:
             self.shared.update(report.key for report in senders)
+
+    def _note_effect(self, entry: Entry, named: WriteReport, asked: RequestedWrite) -> None:
+        """Note an effect of the write *named*, or one that nobody requested."""
+        if named.asked == asked:
+            self.effects[named.key].append(entry)
+        else:
+            self.unasked += 1
 
     def _share(self, entries: Sequence[Entry], wanting: Sequence[WriteReport]) -> None:
         """Assign *entries*, the effects of equal requests, to the writes that need an effect most."""

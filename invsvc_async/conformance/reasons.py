@@ -170,11 +170,16 @@ def _duplicates(told: Told, happened: Happened) -> str | None:
     """Check that duplicates are exactly the further effects."""
     if told.verdict is not Verdict.APPLIED or told.duplicates is None or told.made is None:
         return None
-    if told.made in told.duplicates:
-        return f"told {told.made}, which is its own, as its duplicate"
     named = set(told.duplicates)
+    if told.made in named:
+        return f"told {told.made}, which is its own, as its duplicate"
     if len(named) < len(told.duplicates):
         return "named a duplicate twice"
+    return _wrong_duplicates(told, named, happened)
+
+
+def _wrong_duplicates(told: Told, named: set[str], happened: Happened) -> str | None:
+    """Return how *named* differs from the further effects."""
     looked = told.at if told.read_at is None else told.read_at
     further = {each.target for each in happened.effects(looked)} - {told.made}
     missing = further - named

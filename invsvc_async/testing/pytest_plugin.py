@@ -170,9 +170,13 @@ def _name(request: pytest.FixtureRequest, what: str) -> str:
         pytest.fail(f"invsvc_{what}: {words}, or set asyncio_mode = auto", pytrace=False)
     if marker is None or by_anyio:
         return f"_invsvc_{what}"
-    default = request.config.getini("asyncio_default_test_loop_scope")
-    scope = marker.kwargs.get("loop_scope") or marker.kwargs.get("scope") or default
-    return f"_invsvc_{what}_in_{scope}"
+    return f"_invsvc_{what}_in_{_scope_of(marker, request.config)}"
+
+
+def _scope_of(marker: pytest.Mark, config: pytest.Config) -> object:
+    """Return the scope of the event loop of a test with *marker*."""
+    default = config.getini("asyncio_default_test_loop_scope")
+    return marker.kwargs.get("loop_scope") or marker.kwargs.get("scope") or default
 
 
 def _runs_only_marked(config: pytest.Config) -> bool:

@@ -131,27 +131,27 @@ async def run(
             checkpoint = None if dry_run else await checkpoint_at(journal)
             with interruptible():  # a large file takes minutes
                 check_file(writes, checkpoint, note)
-            skips = skip_bad and writes.good > 0
-            _name_problems(file, writes, skips=skips)
+            is_sound = _tell_problems(file, writes, skip_bad=skip_bad)
             if dry_run:
                 return _tell_check(writes)
-            if writes.bad and not skips:
+            if not is_sound:
                 fail(f"nothing was sent. {_CORRECT if writes.good else _FORM}")
                 return Exit.USAGE
             return await _run_file(journal, options, client, writes)
 
 
-def _name_problems(file: Path, writes: FileWrites, *, skips: bool) -> None:
-    """Print the first bad lines; if the run *skips* them, all."""
-    if skips:
+def _tell_problems(file: Path, writes: FileWrites, *, skip_bad: bool) -> bool:
+    """Print the first bad lines, or all lines that are skipped; return whether the others can be sent."""
+    if skip_bad and writes.good:
         for problem in writes.problems:
             fail(f"{file}: {problem}")
-        return
+        return True
     most = _NAMED if writes.good else 2
     for problem in writes.problems[:most]:
         fail(f"{file}: {problem}")
     if writes.bad > most:
         fail(f"{file}: and {writes.bad - most:,} more lines")
+    return not writes.bad
 
 
 def _tell_check(writes: FileWrites) -> int:

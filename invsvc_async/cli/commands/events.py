@@ -236,8 +236,9 @@ async def _change(
     async with at.opened() as store:
         act = _action(store, done, to)
         async for event in _named(store, chosen.ids) if chosen.ids else chosen.of(store, state):
-            if to and not event.type:
-                continue  # a body that is no event
+            is_no_event = not event.type  # but a body
+            if to and is_no_event:
+                continue
             if state not in {None, event.state}:
                 fail(f"{event.id}: it is {event.state}, and cannot be {done}")
                 failed += 1
@@ -246,8 +247,10 @@ async def _change(
             elif chosen.ids:
                 fail(f"{event.id}: it cannot be {done}. Look at it with `show`")
                 failed += 1
-            elif done == "replayed" and event.body is None:
-                bodiless += 1
+            else:
+                bodiless += event.body is None
+    if done != "replayed":
+        bodiless = 0
     if bodiless:
         note(f"{counted(bodiless, 'event')} passed over: no body was kept (InboxPolicy(keep_bodies=…))")
     not_there = len(chosen.ids or ()) - changed

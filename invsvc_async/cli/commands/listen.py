@@ -67,21 +67,22 @@ async def listen(
 
     Stop it with Ctrl-C.  Exits with 1 if a replayed event was not accepted.
     """
+    secrets = tuple(secret or ())
     if secret_file is not None:
-        secret = [*(secret or ()), *text_of_secret(secret_file).split()]
+        secrets = (*secrets, *text_of_secret(secret_file).split())
     if shared_header_file is not None:
         shared_header = text_of_secret(shared_header_file).strip()
     if replay is None and not accept_unsigned:
-        _check_authentic(secret, shared_header)
+        _check_authentic(secrets, shared_header)
     if forward is not None:
         check_url(forward, "--forward", insecure=allow_insecure_http)
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
     shared = None if shared_header is None else _shared_header(shared_header)
-    secrets = tuple(secret or ())
     as_json.set(as_json.get() or print_json)
     listener = Listener(secrets=secrets, shared_header=shared, store=store, forward=forward)
     if replay is not None:
-        return Exit.FAILED if await replayed(listener, replay, content_of(replay)) else Exit.DONE
+        failed = await replayed(listener, replay, content_of(replay))
+        return Exit.FAILED if failed else Exit.DONE
     async with listening(listener, host=host, port=port, accept_unsigned=accept_unsigned) as url:
         with stopping() as stopped:
             sys.stderr.write(f"Listening on {url}; press Ctrl-C to stop.\n")
@@ -89,8 +90,8 @@ async def listen(
     return Exit.DONE
 
 
-def _check_authentic(secret: list[str] | None, shared_header: str | None) -> None:
-    if not secret and not shared_header:
+def _check_authentic(secrets: tuple[str, ...], shared_header: str | None) -> None:
+    if not secrets and not shared_header:
         raise misuse(
             "nothing authenticates events. Use --secret-file, --shared-header-file or --accept-unsigned"
         )

@@ -67,11 +67,7 @@ def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
         "operationId": route.operation,
         "tags": [route.operation.partition(".")[0]],
         "description": " ".join([words, *(f"It also takes `{each}` in the query." for each in patterns)]),
-        "parameters": [
-            {"name": name, "in": each.where, "required": each.required, "schema": _accepted(each)}
-            for name, each in others.items()
-            if name not in patterns
-        ],
+        "parameters": [_parameter(name, each) for name, each in others.items() if name not in patterns],
         "responses": {
             "201" if route.method == "POST" else "200": _json("Success", _answer(row, schemas)),
             "4XX": _json("Refused", {"anyOf": [_reference("Error"), _reference("Unauthorized")]}),
@@ -83,6 +79,10 @@ def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
     if body:
         found["requestBody"] = _body(body, takes_others="body" in row.extra)
     return found | ({"security": []} if route.public else {})
+
+
+def _parameter(name: str, row: Parameter) -> Schema:
+    return {"name": name, "in": row.where, "required": row.required, "schema": _accepted(row)}
 
 
 def _body(members: Mapping[str, Parameter], *, takes_others: bool) -> Schema:

@@ -217,10 +217,7 @@ async def export(
     from invsvc_async.export import invoices
     from invsvc_async.export.walk import is_finished
 
-    name = "invoices.egress" if what == "invoices" else what
-    operation = operation_of(name, OperationKind.READ, many=True)
-    if operation.result != "Invoice":
-        raise misuse("only invoices and invoices.payment_complements can be exported", "WHAT")
+    operation = _exported(what)
     if str(output) == "-":
         wrong = "an export writes a file, so that it can be resumed; for a pipe, use invsvc list --jsonl"
         raise misuse(wrong, "--output")
@@ -242,3 +239,12 @@ async def export(
         raise
     plain = {"path": str(done.path), "rows": done.rows, "resumed": done.resumed}
     tell(plain, f"{done.path}\t{done.rows} rows")
+
+
+def _exported(what: str) -> Operation:
+    """Return the list of invoices with this name."""
+    name = "invoices.egress" if what == "invoices" else what
+    operation = operation_of(name, OperationKind.READ, many=True)
+    if operation.result != "Invoice":
+        raise misuse("only invoices and invoices.payment_complements can be exported", "WHAT")
+    return operation

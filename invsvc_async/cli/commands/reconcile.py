@@ -64,12 +64,16 @@ async def reconcile(
         table(_TITLES, [line for each in kept for line in _lines(each)])
     note(_words(found, found.counts.total() if has_all else len(kept)))
     if report is not None:
-        begin = f", from {from_}" if from_ else ""
-        end = f", to {to}" if to else ""
-        _write_report(report, f"{what} and {rows.name}{begin}{end}", found, kept)
+        _write_report(report, f"{what} and {rows.name}{_window(from_, to)}", found, kept)
     if not found.complete:
         return Exit.UNKNOWN
     return Exit.FAILED if found.counts else Exit.DONE
+
+
+def _window(begin: str | None, end: str | None) -> str:
+    """Return the limits of the times of creation, for a title."""
+    window = f", from {begin}" if begin else ""
+    return f"{window}, to {end}" if end else window
 
 
 async def _emit_all(found: Comparison) -> list[Difference]:

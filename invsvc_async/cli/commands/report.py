@@ -149,7 +149,7 @@ def _facts(report: Report) -> dict[str, object]:
     limits = sorted(report.limits.items(), key=lambda each: -each[1])
     faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
     killed = sum(run.is_lost for run in report.runs)
-    discarded = report.secrets_discarded
+    discarded = report.secrets_discarded if report.kind == "batch" else 0
     lost = f"{summary.secrets_lost:,} lost webhook secrets"
     return {
         "writes": f"{summary.total:,}, {left:,} of them open",
@@ -160,7 +160,7 @@ def _facts(report: Report) -> dict[str, object]:
         "limited by": limits and ", ".join(f"{why} {seconds:.0f} s" for why, seconds in limits),
         "killed": killed and f"{killed:,} of {len(report.runs):,} processes, or their machines were lost",
         "input": summary.open_inputs and INPUT_INCOMPLETE,
-        "secrets": report.kind == "batch" and discarded and f"{discarded:,} {_DISCARDED}",
+        "secrets": discarded and f"{discarded:,} {_DISCARDED}",
         "look at": (report.duplicates or summary.secrets_lost)
         and f"{report.duplicates:,} duplicate effects, {lost}",
     }

@@ -34,8 +34,9 @@ from invsvc_async.storage.address import is_postgres
 from invsvc_async.storage.private_file import write_private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 
+    from invsvc_async.batch.run_status import Status
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
@@ -137,9 +138,14 @@ async def list_(
     names = ["namespace"] if at.kind is JOURNAL else []
     names += ["key", "operation", "thing", "state", "attempts"]
     table([*names, "age", ""], [_cells(row, names) for row in rows], right=(len(names) - 1, len(names)))
-    words = f"{total:,}{' or more' if more else ''} in all"
-    words += f", {total - len(rows):,} of them not shown: see --limit" if total > len(rows) else ""
-    note(words if oldest is None else f"{words}; the oldest was stored {age(oldest)} ago")
+    note(_count_of(total, shown=len(rows), more=more, oldest=oldest))
+
+
+def _count_of(total: int, *, shown: int, more: bool, oldest: float | None) -> str:
+    words = f"{total:,} or more in all" if more else f"{total:,} in all"
+    if total > shown:
+        words += f", {total - shown:,} of them not shown: see --limit"
+    return words if oldest is None else f"{words}; the oldest was stored {age(oldest)} ago"
 
 
 def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
@@ -237,7 +243,7 @@ async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
     ahead = await entries.ahead_of(entry)
     owner = await entries.owner_of(entry.lane)
     runs = statuses_in(await entries.facts.beginning(RUN))[: None if entries.lanes > 1 else 1]
-    limits = sorted({each.limited_by for each in runs if each.limited_by is not None and each.is_current})
+    limits = sorted(_limits_of(runs))
     if entry.state:
         why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
     elif ahead:
@@ -249,6 +255,11 @@ async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
     elif limits:
         why += f"; limited by {', '.join(limits)}"
     return {"waits": why, "after": ahead, "process": None if owner is None else owner._asdict()}
+
+
+def _limits_of(runs: Iterable[Status]) -> set[str]:
+    """Return what limits the current *runs*."""
+    return {each.limited_by for each in runs if each.limited_by is not None and each.is_current}
 
 
 async def report(
@@ -364,20 +375,26 @@ async def retry(
     if not (keys or verdict):
         raise misuse("give keys" if "verdict" in at.kind.lacks else "give keys or --verdict")
     wanted = _retried_verdicts(verdict or ())
-    missed = list[str]()
     async with at.opened() as entries:
         if keys:
-            named = {key: await entries.named(key) for key in keys}
-            marked = await entries.do_again(named.values(), verdicts=wanted, newest=force)
-            count = len(marked)
-            missed = [key for key, whole in named.items() if whole not in marked]
+            count = await _retry_keys(entries, keys, wanted, force=force)
         else:
             count = await entries.reopen_all(wanted, newest=force)
-    for key in missed:
-        fail(f"{key}: not marked: there is no such write, it is applied or open, or has another verdict")
     advice = f": {at.kind.again}" if count else ""
     tell({"to_do": count}, f"{counted(count, 'write')} to be done again{advice}")
     return Exit.FAILED if keys and not count else Exit.DONE
+
+
+async def _retry_keys(
+    entries: Entries, keys: Sequence[str], verdicts: Sequence[Verdict], *, force: bool
+) -> int:
+    """Mark the writes of *keys*, and name the keys that have no such write; return how many were marked."""
+    named = {key: await entries.named(key) for key in keys}
+    marked = await entries.do_again(named.values(), verdicts=verdicts, newest=force)
+    for key, whole in named.items():
+        if whole not in marked:
+            fail(f"{key}: not marked: there is no such write, it is applied or open, or has another verdict")
+    return len(marked)
 
 
 def _retried_verdicts(words: Sequence[str]) -> list[Verdict]:
