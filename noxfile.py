@@ -135,12 +135,17 @@ def _check_branches(session: nox.Session, report: Path) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, formatting, the layers of the package, and what bandit finds against a list of reasons."""
+    """
+    Check style, formatting, and the layers of the package.
+
+    Then check what bandit finds against a list of reasons, and how hard the functions are to follow.
+    """
     session.install(".", *nox.project.dependency_groups(PROJECT, "lint"))
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("lint-imports")
     session.run("python", "-m", "tests.support.bandit_findings")
+    session.run("python", "-m", "tests.support.readability")
 
 
 @nox.session

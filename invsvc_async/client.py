@@ -164,7 +164,8 @@ class Client:
 
             if log_to_stderr(os.environ):
                 on_attempt = logged(on_attempt)
-        clock, url = clock or SystemClock(), _checked_url(base_url, allow_insecure_http=allow_insecure_http)
+        clock = clock or SystemClock()
+        url = _checked_url(base_url, allow_insecure_http=allow_insecure_http)
         name = f"Client({url!r})"
         most = max_response_bytes
         transport = Transport(
@@ -175,16 +176,30 @@ class Client:
         sent = checked_headers({**ours, **(headers or {})}, of_client=True)
         is_of_one_mode = credential.kind != "person_token"
         writes = WriteRegister(is_of_one_mode=is_of_one_mode, journal=_journal(journal), clock=clock)
-        hooks = on_attempt, on_decision, on_unsettled, on_secret
-        shared = ClientCore(transport, clock, url, credential, self.of, sent, writes, *hooks)
+        core = ClientCore(
+            transport=transport,
+            clock=clock,
+            base_url=url,
+            credential=credential,
+            client_of=self.of,
+            headers=sent,
+            writes=writes,
+            on_attempt=on_attempt,
+            on_decision=on_decision,
+            on_unsettled=on_unsettled,
+            on_secret=on_secret,
+        )
         if (bind := getattr(writes.journal, "bind", None)) is not None:  # programs share it
-            bind(shared)
-        self._view = _checked(ClientOptions(shared, timeout, reads, reconcile, names, team))
+            bind(core)
+        view = ClientOptions(
+            core=core, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=team
+        )
+        self._view = _checked(view)
         warn_if_never_sent_again(reconcile, timeout)
 
     @classmethod
     def of(cls, view: ClientOptions) -> Self:
-        """Make a client with these options. It shares everything else with the client that they came from."""
+        """Make a client with the options *view*. Clients of one core share everything else."""
         client = cls.__new__(cls)
         client._view = view
         return client
@@ -231,7 +246,7 @@ class Client:
         team: str | None | Unset = UNSET,
     ) -> Self:
         """
-        Return a client with other options that shares the pool of this one. Closing either closes the pool.
+        Return a client with other options and the same pool. Closing either client closes the pool.
 
         Raises:
             ConfigurationError: An option has the wrong type.
@@ -288,7 +303,7 @@ class Client:
 
         Spec: Endpoints.
         """
-        return await self._unlisted.read(locals())
+        return await self._unlisted.read(method, path, params=params, json=json, team=team, options=options)
 
     def write(
         self,
@@ -316,7 +331,9 @@ class Client:
 
         Spec: Endpoints.
         """
-        return self._unlisted.write(locals())
+        return self._unlisted.write(
+            method, path, reader=reader, params=params, json=json, team=team, options=options
+        )
 
     def write_from(self, line: Mapping[str, Any] | str | bytes) -> Write[Any]:  # Any: JSON, and as in `write`
         """
@@ -354,7 +371,7 @@ class Client:
 
         Spec: Endpoints, Invoices.
         """
-        return self._unlisted.download({**locals(), "method": "GET", "json": UNSET})
+        return self._unlisted.download(path, params=params, team=team, options=options)
 
     @cached_property
     def _unlisted(self) -> Unlisted:
@@ -635,7 +652,7 @@ def arguments_with(
 
 
 def options_of(client: Client) -> ClientOptions:
-    """Return the options of *client*, which other modules of this package work with."""
+    """Return the options of *client*, for other modules of this package."""
     return client._view
 
 
@@ -649,16 +666,19 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
     except ValueError:  # whose text may be a part of a password that should not be there
         raise ConfigurationError("base_url: is not a URL. Check its host and port.") from None
     path = parts.path.rstrip("/")
-    exposed = parts.scheme == "http" and not (allow_insecure_http or re.fullmatch(LOOPBACK, host or ""))
+    is_local = re.fullmatch(LOOPBACK, host or "") is not None
+    has_path_of_version = re.search(_VERSION, path) is not None
+    is_exposed = parts.scheme == "http" and not (allow_insecure_http or is_local)
     problems: dict[str, object] = {
         "must start with https:// (or http://) and name a host": parts.scheme not in _SCHEMES or not host,
         "must not contain credentials (pass ApiKey(…) instead)": parts.username or parts.password,
-        "must not have a query or fragment": "?" in text or "#" in text,
-        "must end in the version segment, such as https://host.example/v2": not re.search(_VERSION, path),
-        "is plain http to another machine (use https, or allow_insecure_http=True)": exposed,
-        "contains a space or control character": any(ord(char) <= 32 or ord(char) == 127 for char in text),
+        "must not have a query or fragment": not {"?", "#"}.isdisjoint(text),
+        "must end in the version segment, such as https://host.example/v2": not has_path_of_version,
+        "is plain http to another machine (use https, or allow_insecure_http=True)": is_exposed,
+        "contains a space or control character": re.search(r"[\x00-\x20\x7f]", text),
     }
-    if wrong := [reason for reason, found in problems.items() if found]:
+    wrong = [reason for reason, found in problems.items() if found]
+    if wrong:
         raise ConfigurationError(f"base_url: {'; '.join(wrong)}")
     netloc = f"[{host}]" if host and ":" in host else host
     return f"{parts.scheme}://{netloc}{f':{port}' if port else ''}{path}"

@@ -213,15 +213,23 @@ class ServiceError(InvsvcError):
         self.retry_after = retry_after
         self.own_envelope = own_envelope
         self.of_authentication = of_authentication
-        reason = (
-            " ".join(_cut(part) for part in (code, message and f"({message})") if part) or "no readable body"
-        )
         lead = f"{operation}: " if operation else ""
-        shown = without_secrets(details, "***")
-        shown = "; ".join(map(str, shown)) if isinstance(shown, list) else str(shown)
-        details_text = f" [{_cut(shown)}]" if details else ""
         hint = (self.hint_of_envelope if own_envelope else "") or self.hint
-        super().__init__(f"{lead}HTTP {status} {reason}{details_text}. {hint}")
+        super().__init__(f"{lead}HTTP {status} {_reason(code, message)}{_shown(details)}. {hint}")
+
+
+def _reason(code: str | None, message: str | None) -> str:
+    parts = (code, f"({message})" if message else None)
+    return " ".join(_cut(part) for part in parts if part) or "no readable body"
+
+
+def _shown(details: object) -> str:
+    """Return *details* for a message, in brackets and without secrets; nothing if there are none."""
+    if not details:
+        return ""
+    plain = without_secrets(details, "***")
+    text = "; ".join(map(str, plain)) if isinstance(plain, list) else str(plain)
+    return f" [{_cut(text)}]"
 
 
 def without_secrets(plain: Any, mark: str | None = None) -> Any:  # Any: JSON

@@ -252,7 +252,7 @@ class _ThreadCall(Generic[T]):
             self._bell.acquire(timeout=_PULSE)
 
     def result(self) -> T:
-        """Return its result, or raise what it raised."""
+        """Return the result of the call, or raise its exception."""
         if self._error is not None:
             raise self._error
         if not self._value:

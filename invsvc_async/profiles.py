@@ -87,7 +87,7 @@ def settings_of(
 
 def profile_of(environment: Mapping[str, str], profile: str | None) -> Profile | None:
     """
-    Return the profile that a client takes its settings from, if there is one.
+    Return the profile of a client's settings, or ``None``.
 
     The default profile of a file in the current directory does not count if it is of another address than
     ``INVSVC_BASE_URL``: its settings are those of another deployment.
@@ -131,27 +131,36 @@ def _from_file(environment: Mapping[str, str], profile: str | None) -> Profile |
     elsewhere = environment.get("INVSVC_CONFIG")
     path = Path(elsewhere or FILE)
     if not path.is_file():
-        if elsewhere:
-            raise ConfigurationError(f"INVSVC_CONFIG: {path} is not a file. Correct the path, or unset it.")
-        if profile:
-            wrong = f"profile {profile!r} was requested, but {path} does not exist"
-            raise ConfigurationError(f"{wrong}. Create it, or unset INVSVC_PROFILE.")
+        _check_none_wanted(path, profile, is_named=bool(elsewhere))
         return None
     whole = _parsed(_trusted(path, is_named=bool(elsewhere)), str(path))
-    if (name := profile or whole.get("default_profile")) is None:
+    name = profile or whole.get("default_profile")
+    if name is None:
         return None
-    profiles = found if isinstance(found := whole.get("profiles"), dict) else {}
-    if isinstance(name, str) and isinstance(found := profiles.get(name), dict):
-        settings = _checked(found, f"{path}, profile {name!r}")
-        is_chosen = profile is not None or bool(elsewhere)
-        weaker = weaker_settings(settings)
-        return Profile(path=path, name=name, is_chosen=is_chosen, settings=settings, weaker=weaker)
-    known = ", ".join(profiles) or "none"
-    raise ConfigurationError(f"{path}: has no profile {name!r}. Known profiles: {known}.")
+    profiles = whole.get("profiles")
+    if not isinstance(profiles, dict):
+        profiles = {}
+    found = profiles.get(name) if isinstance(name, str) else None
+    if not isinstance(name, str) or not isinstance(found, dict):
+        known = ", ".join(profiles) or "none"
+        raise ConfigurationError(f"{path}: has no profile {name!r}. Known profiles: {known}.")
+    settings = _checked(found, f"{path}, profile {name!r}")
+    is_chosen = profile is not None or bool(elsewhere)
+    weaker = weaker_settings(settings)
+    return Profile(path=path, name=name, is_chosen=is_chosen, settings=settings, weaker=weaker)
+
+
+def _check_none_wanted(path: Path, profile: str | None, *, is_named: bool) -> None:
+    """Raise an error if the file at *path*, which does not exist, is needed."""
+    if is_named:
+        raise ConfigurationError(f"INVSVC_CONFIG: {path} is not a file. Correct the path, or unset it.")
+    if profile:
+        wrong = f"profile {profile!r} was requested, but {path} does not exist"
+        raise ConfigurationError(f"{wrong}. Create it, or unset INVSVC_PROFILE.")
 
 
 def _trusted(path: Path, *, is_named: bool) -> str:
-    """Return the text of a file that nobody else can write; one that *is_named* may be another user's."""
+    """Return the text of a file that nobody else can write. A file that *is_named* may be another user's."""
     if hasattr(os, "geteuid"):  # not on Windows
         found = path.stat()
         # A group with the number of its user is that user's alone, where there are such groups.
@@ -245,9 +254,7 @@ def with_profile(text: str, name: str, settings: dict[str, Any], place: str = FI
     profiles = whole.setdefault("profiles", {})
     if not isinstance(profiles, dict) or not isinstance(profiles.get(name, {}), dict):
         raise ConfigurationError(f"{where}: must be a table. Correct it.")
-    parts = {key: each for key, each in settings.items() if isinstance(each, dict)}
-    if name not in profiles:
-        parts = {"": {key: each for key, each in settings.items() if key not in parts}, **parts}
+    parts = _tables(settings, with_values=name not in profiles)
     url = _checked(profiles.get(name, {}), where).get("base_url", settings["base_url"])
     if url.rstrip("/") != settings["base_url"].rstrip("/"):
         raise ConfigurationError(f"{where}: is of {url}. Choose another name.")
@@ -255,15 +262,28 @@ def with_profile(text: str, name: str, settings: dict[str, Any], place: str = FI
         text = f"default_profile = {_quoted(name)}"
         whole["default_profile"] = name
     for part, values in parts.items():
-        if values:
-            table = profiles.setdefault(name, {})
-            (table.setdefault(part, {}) if part else table).update(values)
-            text = _with_values(text, ["profiles", name, *([part] if part else [])], values)
+        if not values:
+            continue
+        path = ["profiles", name]
+        table = profiles.setdefault(name, {})
+        if part:
+            path.append(part)
+            table = table.setdefault(part, {})
+        table.update(values)
+        text = _with_values(text, path, values)
     if _loaded(text) == whole:
         return text
     raise ConfigurationError(
         f"{where}: has a form that is not changed here, such as an inline table. Set yourself: {settings}."
     )
+
+
+def _tables(settings: dict[str, Any], *, with_values: bool) -> dict[str, dict[str, Any]]:
+    """Return the tables in *settings* by name; *with_values*, the values beside them come first, under ""."""
+    tables = {key: each for key, each in settings.items() if isinstance(each, dict)}
+    if not with_values:
+        return tables
+    return {"": {key: each for key, each in settings.items() if key not in tables}, **tables}
 
 
 def _with_values(text: str, path: list[str], values: dict[str, Any]) -> str:
@@ -276,7 +296,12 @@ def _with_values(text: str, path: list[str], values: dict[str, Any]) -> str:
         begin = len(lines) + 1
         lines += ["", f"[{'.'.join(key if _BARE.fullmatch(key) else _quoted(key) for key in path)}]"]
     end = next((at for at in heads if at > begin), len(lines))
-    table = "\n".join(lines[begin:end])
+    lines[begin:end] = _changed_table("\n".join(lines[begin:end]), values)
+    return "\n".join(lines) + "\n"
+
+
+def _changed_table(table: str, values: dict[str, Any]) -> list[str]:
+    """Return the lines of *table* with *values*: in place of the old ones, or below its head."""
     new = list[str]()
     for key, value in values.items():
         old = rf"""(?m)^([ \t]*{key}[ \t]*=[ \t]*)(?:"(?:[^"\\]|\\.)*"|'[^']*')"""
@@ -284,8 +309,7 @@ def _with_values(text: str, path: list[str], values: dict[str, Any]) -> str:
         if not found:
             new.append(f"{key} = {_quoted(value)}")
     head, *others = table.split("\n")
-    lines[begin:end] = [head, *new, *others]
-    return "\n".join(lines) + "\n"
+    return [head, *new, *others]
 
 
 def _loaded(text: str) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Finding
 
 if TYPE_CHECKING:
     from invsvc_async.client import Client, Reader
+    from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.intent import Intent
 
@@ -110,15 +111,24 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
         payload = envelope.data
         if is_true("matches", matches, payload):
             return Applied(payload)
-        shown = len(payload) if isinstance(payload, list) else envelope.total_results or 0
-        listing = payload if isinstance(payload, dict) and isinstance(payload.get("data"), list) else {}
-        goes_on = any(map(listing.get, ("has_more", "next_cursor", "next"))) or is_cut(envelope, shown)
-        if goes_on or listing.get("status") in ("processing", "outcome_unknown"):
+        if not _is_complete(envelope):
             return CannotTell(f"{path}: the list is not complete, so what it does not show may exist")
         return Absent()
 
     read.__qualname__ = "readers.get"
     return read
+
+
+def _is_complete(envelope: Envelope) -> bool:
+    """Return whether what the payload does not show is absent: no list goes on, nothing is in progress."""
+    payload = envelope.data
+    shown = len(payload) if isinstance(payload, list) else envelope.total_results or 0
+    if is_cut(envelope, shown):
+        return False
+    if not isinstance(payload, dict) or not isinstance(payload.get("data"), list):
+        return True
+    goes_on = any(payload.get(name) for name in ("has_more", "next_cursor", "next"))
+    return not goes_on and payload.get("status") not in ("processing", "outcome_unknown")
 
 
 def _contains(value: object, text: str) -> bool:

@@ -148,18 +148,21 @@ def checked_headers(given: object, *, of_client: bool = False) -> dict[str, str]
             raise ConfigurationError(
                 f"headers: the name of number {len(headers) + 1} is not valid. Pass {{name: value}}."
             )
-        if name.lower() in taken:
-            raise ConfigurationError(f"headers: {name} is set by the client itself")
-        if not of_client and re.search(_SECRET_NAME, name):
-            raise ConfigurationError(
-                f"headers: {name} may be a secret, which an intent would store. Pass it as Client(headers=…)."
-            )
-        if not value.isprintable():
-            raise ConfigurationError(
-                f"headers: the value of {name} contains a line break or control character"
-            )
+        problem = _header_problem(name, value, taken, may_be_secret=of_client)
+        if problem is not None:
+            raise ConfigurationError(f"headers: {problem}")
         headers[name] = value
     return headers
+
+
+def _header_problem(name: str, value: str, taken: list[str], *, may_be_secret: bool) -> str | None:
+    if name.lower() in taken:
+        return f"{name} is set by the client itself"
+    if not may_be_secret and re.search(_SECRET_NAME, name):
+        return f"{name} may be a secret, which an intent would store. Pass it as Client(headers=…)."
+    if not value.isprintable():
+        return f"the value of {name} contains a line break or control character"
+    return None
 
 
 def _call_timeout(settings: object, field: attrs.Attribute[Any], value: object) -> None:

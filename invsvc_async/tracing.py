@@ -259,7 +259,7 @@ class _Tracing:
         self.server: dict[str, str | int] = {"server.address": parts.hostname or "", "server.port": port}
 
     def headers(self) -> dict[str, str]:
-        """Return the headers by which what is sent now belongs to the call that runs in this task."""
+        """Return the headers that link a request to the call that runs in this task."""
         carrier: dict[str, str] = {}
         _CONTEXT.inject(carrier, _within())
         return carrier
@@ -354,7 +354,7 @@ class _Tracing:
 
     @asynccontextmanager
     async def stream(self, request: Request, opening: Opening, clock: Clock) -> AsyncGenerator[Download]:
-        """Trace one download up to its last byte.  It has no attempts, so the duration is measured here."""
+        """Trace a download up to its last byte.  Without attempts, the duration is measured here."""
         facts: dict[str, str | int] = {"http.request.method": "GET"}
         begun = clock.now()
         try:

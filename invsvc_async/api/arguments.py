@@ -56,12 +56,17 @@ def check(
         checked["query"].update(_extra(operation, "query", extra_query, names, problems))
     if extra_body is not None:
         checked["body"].update(_extra(operation, "body", extra_body, names, problems))
-    if operation.needs_field and not (checked["body"] or problems):
-        fields = ", ".join(row.name for row in operation.parameters if row.where == "body")
-        problems.append(f"fields: none is given. Pass at least one of {fields}")
+    if operation.needs_field:
+        _check_has_field(operation, checked, problems)
     if problems:
         raise InvalidRequestError(problems, operation=operation.name)
     return checked
+
+
+def _check_has_field(operation: Operation, checked: Checked, problems: Problems) -> None:
+    if not checked["body"] and not problems:
+        fields = ", ".join(row.name for row in operation.parameters if row.where == "body")
+        problems.append(f"fields: none is given. Pass at least one of {fields}")
 
 
 def are_parameters(query: Mapping[str, str], operation: Operation, names: ParameterNames) -> bool:
@@ -84,13 +89,19 @@ def check_team(team: object, problems: Problems) -> None:
 
 
 def _check_range(query: Mapping[str, str], names: ParameterNames, problems: Problems) -> None:
+    if not problems:
+        _check_order(query, names, problems)
+    if names.page is None or names.page not in query:
+        return
+    if not any(name.startswith(METADATA) for name in query):
+        problems.append("page: is allowed only with metadata filters. Use `cursor` instead")
+
+
+def _check_order(query: Mapping[str, str], names: ParameterNames, problems: Problems) -> None:
     after = query.get(names.created_after or "")
     before = query.get(names.created_before or "")
-    if after is not None and before is not None and int(after) > int(before) and not problems:
+    if after is not None and before is not None and int(after) > int(before):
         problems.append("created_after: is later than created_before, so nothing can match")
-    paged = names.page is not None and names.page in query
-    if paged and not any(name.startswith(METADATA) for name in query):
-        problems.append("page: is allowed only with metadata filters. Use `cursor` instead")
 
 
 def _rows(operation: Operation, where: str, names: ParameterNames) -> dict[str | None, Parameter]:

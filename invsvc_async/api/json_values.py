@@ -55,20 +55,27 @@ def to_wire(value: Given, address: str, problems: Problems, depth: int = 0) -> W
         return _number(value, address, problems)
     if depth >= _DEEPEST:
         problems.append(f"{address}: is nested deeper than {_DEEPEST} levels")
-    elif is_object(value):
-        copied: dict[str, Wire] = {}
-        for key, member in value.items():
-            if isinstance(key, str):
-                name = text(key, address, problems)
-                copied[name] = to_wire(member, f"{address}.{key}", problems, depth + 1)
-            else:
-                problems.append(f"{address}: has a key that is {kind_of(key)}, not text")
-        return copied
-    elif is_list(value):
+        return None
+    if is_object(value):
+        return _object_to_wire(value, address, problems, depth + 1)
+    if is_list(value):
         return [to_wire(item, f"{address}[{at}]", problems, depth + 1) for at, item in enumerate(value)]
-    else:
-        problems.append(f"{address}: is {kind_of(value)}, which JSON cannot represent")
+    problems.append(f"{address}: is {kind_of(value)}, which JSON cannot represent")
     return None
+
+
+def _object_to_wire(
+    members: Mapping[Given, Given], address: str, problems: Problems, depth: int
+) -> dict[str, Wire]:
+    """Copy *members*, which are *depth* levels deep. A key that is not text is a problem, and left out."""
+    copied: dict[str, Wire] = {}
+    for key, member in members.items():
+        if isinstance(key, str):
+            name = text(key, address, problems)
+            copied[name] = to_wire(member, f"{address}.{key}", problems, depth)
+        else:
+            problems.append(f"{address}: has a key that is {kind_of(key)}, not text")
+    return copied
 
 
 def is_object(value: object) -> TypeGuard[Mapping[Given, Given]]:
@@ -113,21 +120,45 @@ MEMBERS: Form = [{"id": "text", "role": "text"}]
 
 
 def check_form(form: Form, value: Given, address: str, problems: Problems) -> None:
-    """Add what *value* has beside *form*, and what it lacks of it.  Text that must be there is not empty."""
-    if value is None and any(each.startswith(f"{address}: ") for each in problems):
+    """Add a problem for each member that *form* does not allow in *value*, or that *value* lacks."""
+    if value is None and _has_problem(problems, address):
         return  # it is in place of what could not be converted
     if is_object(form) and is_object(value):
-        known = {name.removesuffix("?"): name for name in form}
-        missing = (key for key, name in known.items() if key == name and key not in value)
-        problems.extend(f"{address}.{key}: is required" for key in missing)
-        problems.extend(f"{address}.{key}: is not allowed here" for key in value if key not in known)
-        for key, name in known.items():
-            if key == name and value.get(key) == "":
-                problems.append(f"{address}.{key}: must not be empty")
-            elif key in value and (key == name or value[key] is not None):
-                check_form(form[name], value[key], f"{address}.{key}", problems)
+        _check_members(form, value, address, problems)
     elif isinstance(form, list) and is_list(value):
         for at, item in enumerate(value):
             check_form(form[0], item, f"{address}[{at}]", problems)
-    elif kind_of(value) != (wanted := form if isinstance(form, str) else kind_of(form)):
-        problems.append(f"{address}: is {kind_of(value)}, not {wanted}")
+    else:
+        found = kind_of(value)
+        wanted = form if isinstance(form, str) else kind_of(form)
+        if found != wanted:
+            problems.append(f"{address}: is {found}, not {wanted}")
+
+
+def _has_problem(problems: Problems, address: str) -> bool:
+    return any(each.startswith(f"{address}: ") for each in problems)
+
+
+def _check_members(
+    form: Mapping[str, Form], value: Mapping[Given, Given], address: str, problems: Problems
+) -> None:
+    known = {name.removesuffix("?"): name for name in form}
+    problems.extend(f"{address}.{key}: is required" for key in form if not _may_lack(key, value))
+    problems.extend(f"{address}.{key}: is not allowed here" for key in value if key not in known)
+    for key, name in known.items():
+        if key in value:
+            _check_member(form, name, value[key], f"{address}.{key}", problems)
+
+
+def _may_lack(name: str, value: Mapping[Given, Given]) -> bool:
+    return name.endswith("?") or name in value
+
+
+def _check_member(
+    form: Mapping[str, Form], name: str, member: Given, address: str, problems: Problems
+) -> None:
+    is_required = not name.endswith("?")
+    if is_required and member == "":
+        problems.append(f"{address}: must not be empty")
+    elif is_required or member is not None:
+        check_form(form[name], member, address, problems)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Set as AbstractSet
+from collections.abc import Callable, Collection, Mapping, Set as AbstractSet
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -96,15 +96,19 @@ def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
         problems.append(f"{parameter.name}: is {kind_of(value)}, not text")
         return ""
     text = json_values.text(value, parameter.name, problems)
-    # An empty filter has no effect.
-    least = parameter.minimum or (1 if parameter.where == "query" else 0)
+    _check_text(parameter, text, problems)
+    return text
+
+
+def _check_text(parameter: Parameter, text: str, problems: Problems) -> None:
+    has_effect_if_empty = parameter.where != "query"  # an empty filter has none
+    least = parameter.minimum or (0 if has_effect_if_empty else 1)
     if parameter.choices and text not in parameter.choices:
         problems.append(f"{parameter.name}: {quoted(text)} is not one of {', '.join(parameter.choices)}")
     elif len(text) < least:
         problems.append(f"{parameter.name}: must not be empty")
     elif parameter.maximum is not None and len(text) > parameter.maximum:
         problems.append(f"{parameter.name}: has {len(text)} characters; the maximum is {parameter.maximum}")
-    return text
 
 
 def _integer(parameter: Parameter, value: Given, problems: Problems) -> int:
@@ -165,12 +169,17 @@ def _events(parameter: Parameter, value: Given, problems: Problems) -> list[str]
     events = [str(event) for event in value]
     unknown = [event for event in events if event not in parameter.choices]
     if unknown:
-        from difflib import get_close_matches
-
-        close = [each for event in unknown for each in get_close_matches(event, parameter.choices, 1)]
-        hint = f". Did you mean {', '.join(close)}?" if close else ""
+        hint = _similar(unknown, parameter.choices)
         problems.append(f"{parameter.name}: {', '.join(map(quoted, unknown))} is not an event type{hint}")
     return events
+
+
+def _similar(unknown: list[str], choices: Collection[str]) -> str:
+    """Return the question whether the most similar *choices* were meant, or an empty text."""
+    from difflib import get_close_matches
+
+    close = [each for event in unknown for each in get_close_matches(event, choices, 1)]
+    return f". Did you mean {', '.join(close)}?" if close else ""
 
 
 def _url(parameter: Parameter, value: Given, problems: Problems) -> str:
@@ -206,15 +215,26 @@ def texts_of(name: str, values: object, problems: Problems) -> dict[str, str]:
     for key, value in values.items():
         if not isinstance(key, str) or not key or CONTROL.search(key):
             problems.append(f"{name}: has a key that is not a valid parameter name")
-        elif isinstance(value, bool):
-            texts[key] = "true" if value else "false"
-        elif isinstance(value, (str, int, Decimal)) and (not isinstance(value, Decimal) or isfinite(value)):
-            texts[key] = str(to_wire(value, f"{name}.{key}", problems))
-        else:
-            problems.append(
-                f"{name}.{key}: is {kind_of(value)}, not text, a whole number, a Decimal or a boolean"
-            )
+            continue
+        text = _query_text(value, f"{name}.{key}", problems)
+        if text is not None:
+            texts[key] = text
     return texts
+
+
+def _query_text(value: object, address: str, problems: Problems) -> str | None:
+    """Return *value* as text, or ``None`` if it has no exact form there, which is a problem."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case Decimal() if not isfinite(value):
+            pass
+        case str() | int() | Decimal():
+            return str(to_wire(value, address, problems))
+        case _:
+            pass
+    problems.append(f"{address}: is {kind_of(value)}, not text, a whole number, a Decimal or a boolean")
+    return None
 
 
 FORMS: dict[Form, Callable[[Parameter, Given, Problems], Wire]] = {

@@ -112,15 +112,25 @@ def _for_people(command: Any) -> Any:  # Any: the same
     for each in (command, *getattr(command, "commands", {}).values()):
         if not sys.stdout.isatty():
             each.rich_markup_mode = None
-        for one in (*each.params, each.get_help_option(_HELP)):
-            described = getattr(one, "type_descriptor", None)  # older typer has none
-            if described is not None and described.annotation in (bool, str, list[str]):
-                empty = () if one.multiple or one.nargs == -1 else None
-                given = partial(lambda empty, value, **_: empty if value is None else value, empty)
-                one.get_runtime_param = partial(SimpleNamespace, coerce=given)
-            if isinstance(one, TyperArgument) or one.is_flag:
-                one.display_type_rich = lambda *_, **__: ""  # older typer does not ask for it
+        for parameter in (*each.params, each.get_help_option(_HELP)):
+            _take_as_given(parameter)
+            if isinstance(parameter, TyperArgument) or parameter.is_flag:
+                parameter.display_type_rich = lambda *_, **__: ""  # older typer does not ask for it
     return command
+
+
+def _take_as_given(parameter: Any) -> None:  # Any: the same
+    """Leave texts and flags of *parameter* unconverted."""
+    described = getattr(parameter, "type_descriptor", None)  # older typer has none
+    if described is None or described.annotation not in (bool, str, list[str]):
+        return
+    takes_many = parameter.multiple or parameter.nargs == -1
+    if_absent = () if takes_many else None
+
+    def coerce(value: object, **_: object) -> object:
+        return if_absent if value is None else value
+
+    parameter.get_runtime_param = partial(SimpleNamespace, coerce=coerce)
 
 
 _SETTINGS: dict[str, Any] = {"pretty_exceptions_enable": False, "context_settings": vars(_HELP)}

@@ -8,7 +8,7 @@ parameters in order.  Values are checked later, by the operation.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime
 from typing import Any
 
@@ -45,27 +45,51 @@ def operations_of(kind: OperationKind, *, many: bool | None = None) -> dict[str,
 def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]:  # Any: depends on the form
     """Return the arguments that *words* give; each value has the form of its argument."""
     rows = {row.name: row for row in operation.parameters}
-    path_names = [row.name for row in operation.parameters if row.where == "path"]
+    has_metadata = "metadata" in rows
     arguments = dict[str, Any]()
     given = set[str]()
-    for word in words:
-        match = _WORD.fullmatch(word)
-        if match is None and not path_names:
-            raise InvalidRequestError(f"{word!r}: unexpected. Write name=value", operation=operation.name)
-        name, sign, text = match.groups() if match else (path_names.pop(0), "", word)
-        whole = "metadata" if name.startswith("metadata.") and "metadata" in rows else name
+    for name, sign, text in _split_words(operation, words):
+        whole = "metadata" if has_metadata and name.startswith("metadata.") else name
         if name in arguments or not given.isdisjoint({name, whole}):
             raise InvalidRequestError(f"{name}: is given twice", operation=operation.name)
         given.add(name)
-        if sign != "=":
-            arguments[name] = _json(name, text) if sign else text
+        if sign == "":
+            arguments[name] = text
+        elif sign != "=":
+            arguments[name] = _json(name, text)
         elif whole != name:
             arguments.setdefault(whole, {})[name.removeprefix("metadata.")] = text
         else:
-            row = rows.get(name)
-            arguments[name] = _value(name, text, row.form if row else _FORMS.get(name, Form.TEXT))
-            _check_choice(operation, row, arguments[name])
+            arguments[name] = _checked_value(operation, rows.get(name), name, text)
     return arguments
+
+
+def _checked_value(operation: Operation, row: Parameter | None, name: str, text: str) -> Any:
+    form = row.form if row else _FORMS.get(name, Form.TEXT)
+    value = _value(name, text, form)
+    _check_choice(operation, row, value)
+    return value
+
+
+def _split_words(operation: Operation, words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """
+    Yield name, sign and text of each word.
+
+    A word without a sign is the next argument of the path; its sign is empty.
+
+    Raises:
+        InvalidRequestError: The path has no more arguments.
+    """
+    path_names = [row.name for row in operation.parameters if row.where == "path"]
+    for word in words:
+        match = _WORD.fullmatch(word)
+        if match is not None:
+            name, sign, text = match.groups()
+            yield name, sign, text
+        elif path_names:
+            yield path_names.pop(0), "", word
+        else:
+            raise InvalidRequestError(f"{word!r}: unexpected. Write name=value", operation=operation.name)
 
 
 def _check_choice(operation: Operation, row: Parameter | None, value: object) -> None:
@@ -104,20 +128,27 @@ def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
     names = names_of(Client("http://127.0.0.1:1/v2", ApiKey("never-sent")), found.name)
     name, sign, value = incomplete.partition("=")
-    lead = f"{name}="
-    if not sign and len(words) > 1 and words[-1] == "=":  # bash makes three words of NAME=VALUE
-        name = words[-2]
-        value = incomplete
-        lead = ""
-    elif words and not incomplete and words[-1] in names:  # the same, without a VALUE
-        name = words[-1]
-        lead = ""
-    elif not sign:
-        given = {word.partition("=")[0].removesuffix(":") for word in words}
-        return [f"{each}=" for each in names if each.startswith(name) and each not in given]
-    row = next((row for row in found.parameters if row.name == name), None)
+    if sign:
+        return [f"{name}={each}" for each in _complete_value(found, name, value)]
+    # bash makes three words of NAME=VALUE, and two of NAME= without a value.
+    if len(words) > 1 and words[-1] == "=":
+        return _complete_value(found, words[-2], incomplete)
+    if words and not incomplete and words[-1] in names:
+        return _complete_value(found, words[-1], "")
+    given = {word.partition("=")[0].removesuffix(":") for word in words}
+    return _beginning_with(name, [each for each in names if each not in given], "=")
+
+
+def _beginning_with(text: str, names: Iterable[str], end: str = "") -> list[str]:
+    return [f"{name}{end}" for name in names if name.startswith(text)]
+
+
+def _complete_value(operation: Operation, name: str, value: str) -> list[str]:
+    """Complete the last item of *value*, a list with commas, by the choices of the argument *name*."""
+    row = next((row for row in operation.parameters if row.name == name), None)
     before, comma, last = value.rpartition(",")
-    return [f"{lead}{before}{comma}{each}" for each in (row.choices if row else ()) if each.startswith(last)]
+    choices = row.choices if row else ()
+    return [f"{before}{comma}{each}" for each in _beginning_with(last, choices)]
 
 
 def _value(name: str, text: str, form: Form) -> Any:

@@ -144,7 +144,7 @@ EscapeFormulas = Annotated[bool, option("In CSV, put ' before text that a spread
 
 
 def _tell_of_file(taken: TakenProfile) -> None:
-    """Say what is taken from a file in the current directory, once: it may be a stranger's."""
+    """Print, once, which settings a file in the current directory has: the file may be a stranger's."""
     from invsvc_async.profiles import words_of
 
     if not os.environ.get("INVSVC_CONFIG") and str(taken) not in _TOLD:
@@ -163,7 +163,7 @@ class Calling:
     team: Annotated[str | None, option("Act on this team (Connect).", "ID")] = None
 
     def client(self, **settings: Any) -> Client:  # Any: arguments of Client
-        """Create the client that they and the environment describe; it has a journal only by *settings*."""
+        """Create the client of these options and the environment. Only *settings* give it a journal."""
         from invsvc_async.client import Client, arguments_with
         from invsvc_async.profiles import profile_of
 
@@ -174,7 +174,7 @@ class Calling:
 
     @property
     def core(self) -> ClientCore:
-        """What a client that is never opened knows of its service."""
+        """The core of a client that is never opened: the address, the credential and the clock."""
         from invsvc_async.client import options_of
 
         return options_of(self.client()).core
@@ -229,7 +229,7 @@ def confirm(question: str) -> None:
 
 
 def check_url(url: str, option: str, *, insecure: bool) -> None:
-    """Check that the value of *option* is an address to which events, and what authenticates them, can go."""
+    """Check that events and their secrets can be sent to *url*, the value of *option*."""
     valid = False
     with suppress(ValueError):  # whose text may be a part of a password
         parts = urlsplit(url)

@@ -32,7 +32,7 @@ _STEPS = {"read": "reading the state", "wait": "waiting for late effects before 
 
 @contextmanager
 def progress(words: str, total: int | None = None, *, shown: bool = True) -> Generator[Callable[[], None]]:
-    """Show a progress bar on stderr if it is a terminal; yields the function that advances it."""
+    """Show a progress bar if stderr is a terminal; yield the function that advances the bar."""
     if not (shown and is_terminal(sys.stderr)):
         yield lambda: None
         return

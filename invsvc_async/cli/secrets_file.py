@@ -69,7 +69,7 @@ class SecretsFile:
 
 
 def end_line(number: int) -> None:
-    """End a line that was cut off by a full disk or a kill, so that the next one is not lost with it."""
+    """End a line that was cut off by a full disk or a kill, so that the next line is not lost, too."""
     if os.fstat(number).st_size:
         os.lseek(number, -1, os.SEEK_END)
         if os.read(number, 1) != b"\n":

@@ -31,12 +31,12 @@ def interruptible(
 
 
 def stop_signals() -> list[signal.Signals]:
-    """Return the signals that end a run, also that of a closed terminal, unless it is ignored (nohup)."""
+    """Return the signals that end a run, with SIGHUP of a closed terminal unless nohup ignores it."""
     return [signal.SIGINT, signal.SIGTERM, *unhandled("SIGHUP")]
 
 
 def unhandled(*names: str) -> list[signal.Signals]:
-    """Return those of these signals that this system knows and that would end the process."""
+    """Return the signals of this system that would end the process."""
     numbers = [signal.Signals[name] for name in names if hasattr(signal, name)]
     return [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rich import box
 from rich.cells import cell_len
@@ -48,39 +48,85 @@ def print_table(
     not enough, the last ones are left out.  If that were more than half of them, each row is printed as one
     line for each field.  *wide* rows have all columns, and may be longer than the terminal's.
     """
-    used = [number for number in range(len(titles)) if not rows or any(row[number] for row in rows)]
-    titles, right = [titles[each] for each in used], [used.index(each) for each in right if each in used]
-    columns = [[_readable(row[number]) for row in rows] for number in used]
-    whole = [all(map(_WHOLE.fullmatch, cells)) for cells in columns]
-    widths = [
-        max(cell_len(title), *(cell_len(line) for each in cells for line in each.split("\n")), 0)
-        for title, cells in zip(titles, columns, strict=True)
-    ]
-    words = [max(map(cell_len, " ".join(cells).split()), default=0) for cells in columns]
-    least = [
-        width if is_whole else min(width, max(_NARROWEST, cell_len(title), min(_LONG_WORD, longest)))
-        for title, width, is_whole, longest in zip(titles, widths, whole, words, strict=True)
-    ]
-    fitting = len(titles)
+    columns = _columns(titles, rows, right)
+    widths = [each.width for each in columns]
     if wide:
-        out.width = max(out.width, sum(widths) + _GAP * len(titles) + 2)
-    while sum(least[:fitting]) + _GAP * fitting + 2 > out.width:
-        fitting -= 1
-    if fitting < len(titles) / 2:
-        for row in zip(*columns, strict=True):
-            print_fields(out, list(zip(titles, row, strict=True)))
-            out.print()
+        out.width = max(out.width, _width_of(widths))
+    fitting = _fitting(columns, out.width)
+    if fitting < len(columns) / 2:
+        _print_rows_as_fields(out, columns)
         return []
-    while not wide and sum(widths[:fitting]) + _GAP * fitting + 2 > out.width:  # the widest gives way
-        widths[max(range(fitting), key=lambda each: (widths[each] > least[each], widths[each]))] -= 1
+    shown_columns = columns[:fitting]
+    while not wide and _width_of(widths[:fitting]) > out.width:
+        widths[_widest(shown_columns, widths)] -= 1
     shown = Table(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, _GAP - 1, 0, 0))
-    for number, title in enumerate(titles[:fitting]):
-        side: Literal["left", "right"] = "right" if number in right else "left"
-        shown.add_column(title, justify=side, overflow="fold", width=widths[number])
-    for row in zip(*columns[:fitting], strict=True):
+    for each, width in zip(shown_columns, widths[:fitting], strict=True):
+        shown.add_column(each.title, justify=each.side, overflow="fold", width=width)
+    for row in zip(*(each.cells for each in shown_columns), strict=True):
         shown.add_row(*map(Text, row))
     out.print(shown, soft_wrap=wide)
-    return titles[fitting:]
+    return [each.title for each in columns[fitting:]]
+
+
+class _Column(NamedTuple):
+    """A column that is not empty. Widths are in places of the terminal."""
+
+    title: str
+    cells: list[str]
+    side: Literal["left", "right"]
+    width: int  # in which nothing is wrapped
+    least: int  # below which the column is left out
+
+
+def _columns(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[_Column]:
+    """Return the columns that are not empty; those whose numbers are in *right* are aligned there."""
+    return [
+        _column(title, [row[number] for row in rows], is_right=number in right)
+        for number, title in enumerate(titles)
+        if not rows or any(row[number] for row in rows)
+    ]
+
+
+def _print_rows_as_fields(out: Console, columns: Sequence[_Column]) -> None:
+    titles = [each.title for each in columns]
+    for row in zip(*(each.cells for each in columns), strict=True):
+        print_fields(out, list(zip(titles, row, strict=True)))
+        out.print()
+
+
+def _column(title: str, texts: Sequence[str], *, is_right: bool) -> _Column:
+    cells = [_readable(text) for text in texts]
+    lines = [line for cell in cells for line in cell.split("\n")]
+    width = max(cell_len(title), *map(cell_len, lines), 0)
+    is_whole = all(map(_WHOLE.fullmatch, cells))
+    longest = max(map(cell_len, " ".join(cells).split()), default=0)
+    least = min(width, max(_NARROWEST, cell_len(title), min(_LONG_WORD, longest)))
+    return _Column(
+        title=title,
+        cells=cells,
+        side="right" if is_right else "left",
+        width=width,
+        least=width if is_whole else least,
+    )
+
+
+def _width_of(widths: Sequence[int]) -> int:
+    """Return the width of a table with columns of these *widths*."""
+    return sum(widths) + _GAP * len(widths) + 2
+
+
+def _fitting(columns: Sequence[_Column], width: int) -> int:
+    """Return how many of the first columns fit into *width*, if they give way."""
+    fitting = len(columns)
+    while _width_of([each.least for each in columns[:fitting]]) > width:
+        fitting -= 1
+    return fitting
+
+
+def _widest(columns: Sequence[_Column], widths: Sequence[int]) -> int:
+    """Return the number of the widest column that can still give way."""
+    numbers = range(len(columns))
+    return max(numbers, key=lambda each: (widths[each] > columns[each].least, widths[each]))
 
 
 def print_fields(out: Console, fields: Sequence[tuple[str, str]]) -> None:

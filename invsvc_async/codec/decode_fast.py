@@ -39,7 +39,7 @@ _Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=EXACT_UNTIL)]
 
 def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
     """
-    Decode each item.  What one of them had is allowed from then on, because the others probably have it too.
+    Decode each item.  An oddity of an item is allowed in later items, which probably have the same.
 
     Raises:
         UnreadableResponseError: An item is nested too deeply.
@@ -102,7 +102,7 @@ def _too_deep(cls: type[Model], content: bytes, cause: NestingError) -> Unreadab
 
 
 def _retried(cls: type[T], content: bytes, allowed: int, refusal: Exception) -> tuple[T, int]:
-    """Decode an item that was rejected with *refusal*, and return what must be allowed for it."""
+    """Decode an item that was rejected with *refusal*, and return the oddities that must be allowed."""
     for more in (UNKNOWN, MISSING, UNKNOWN | MISSING) if _OF_FIELDS in str(refusal) else ():
         with suppress(*UNREADABLE):
             return _decoder_of(cls, allowed | more)(content), allowed | more
@@ -113,7 +113,7 @@ def _retried(cls: type[T], content: bytes, allowed: int, refusal: Exception) -> 
 
 @once
 def _decoder_of(cls: type[Model], allowed: int) -> Callable[[bytes], Any]:
-    """Generate the function that decodes an item to its model, or raises one of UNREADABLE."""
+    """Generate the function that decodes an item to a model, or raises an error of UNREADABLE."""
     mirror = msgspec.json.Decoder(_mirror_of(cls, allowed), float_hook=exact).decode
     code = _Code(allowed, mirror=mirror, received=Received)
     code.write(0, "def decode(content):")

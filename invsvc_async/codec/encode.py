@@ -56,18 +56,29 @@ def unstructure(model: object) -> Wire:
         return {name: unstructure(item) for name, item in cast("Mapping[str, object]", model).items()}
     if isinstance(model, Sequence) and not isinstance(model, (str, bytes, bytearray)):
         return [unstructure(item) for item in cast("Sequence[object]", model)]
-    match model:
+    return _scalar(model)
+
+
+def _scalar(value: object) -> Wire:
+    """
+    Return the wire form of a *value* that contains no others.
+
+    Raises:
+        InvalidRequestError: The value cannot be converted, such as a time without a zone.
+    """
+    match value:
         case Enum():
-            return model.value
+            return value.value
         case None | bool() | str() | int() | Decimal() | Raw():
-            return model
-        case float() if math.isfinite(model):
-            return int(model) if model.is_integer() and abs(model) < 2**53 else Decimal(repr(model))
-        case datetime() if model.tzinfo:
-            microseconds = (model - EPOCH) // timedelta(microseconds=1)
+            return value
+        case float() if math.isfinite(value):
+            is_exact = value.is_integer() and abs(value) < 2**53
+            return int(value) if is_exact else Decimal(repr(value))
+        case datetime() if value.tzinfo:
+            microseconds = (value - EPOCH) // timedelta(microseconds=1)
             return Decimal(f"{microseconds}E-3") if microseconds % 1000 else microseconds // 1000
         case _:
-            raise InvalidRequestError(f"{type(model).__name__} {model!r:.60}: cannot be converted to JSON")
+            raise InvalidRequestError(f"{type(value).__name__} {value!r:.60}: cannot be converted to JSON")
 
 
 def object_of(model: Model) -> Wire:

@@ -170,7 +170,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because 
 
 
 def is_cut(envelope: Envelope, shown: int) -> bool:
-    """Return whether an answer says that its list has more items than the *shown* ones."""
+    """Return whether a list has more items than are *shown*, as its answer says."""
     return envelope.has_more or bool(envelope.next) or (envelope.total_results or 0) > shown
 
 
@@ -296,22 +296,29 @@ def read_error(
     stamp = _stamp(body.get("timestamp"))
     code = _text(said.get("code" if own else "error"))
     message = _text(said.get("message"))
-    details = said.get("details") if _is_shallow(said.get("details")) else "nested too deep: see .raw"
-    if is_array(details) and all(isinstance(one, str) for one in details):
-        details = tuple(details)
+    is_raw = message is not None and body.keys() <= _OF_AUTHENTICATION
     return errors.service_error_class(status)(
         status=status,
         code=code,
         message=message,
-        details=details,
+        details=_details(said.get("details")),
         timestamp=None if stamp is None else utc(stamp),
         headers=headers,
         raw=content,
         operation=operation,
         retry_after=retry_after(headers),
         own_envelope=own and code is not None and message is not None,
-        of_authentication=status in (401, 403) and message is not None and body.keys() <= _OF_AUTHENTICATION,
+        of_authentication=status in (401, 403) and is_raw,
     )
+
+
+def _details(found: Any) -> object:  # Any: JSON
+    """Return the details of an error as received, but a list of texts as a tuple."""
+    if not _is_shallow(found):
+        return "nested too deep: see .raw"
+    if is_array(found) and all(isinstance(one, str) for one in found):
+        return tuple(found)
+    return found
 
 
 def _object(content: bytes) -> dict[str, Any]:

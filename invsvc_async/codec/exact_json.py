@@ -135,17 +135,21 @@ def check(plain: Any, at: str = "$", levels: int = DEEPEST) -> None:
     if not levels and (is_mapping or isinstance(plain, (list, tuple))):
         raise InvalidRequestError(f"{at:.60}…: is nested deeper than {DEEPEST} levels")
     if is_mapping:
-        for name, value in cast("Mapping[object, Any]", plain).items():
-            if not isinstance(name, str):
-                raise InvalidRequestError(f"{at}: the key {name!r} is not a string")
-            if type(value) is not str:  # most are; the address costs more than the check
-                check(value, f"{at}.{name}", levels - 1)
+        _check_members(plain, at, levels)
     elif isinstance(plain, (list, tuple)):
         for index, value in enumerate(cast("Sequence[Any]", plain)):
             if type(value) is not str:
                 check(value, f"{at}[{index}]", levels - 1)
     elif not (plain is None or isinstance(plain, (int, str, Raw)) or _is_finite(plain)):
         raise InvalidRequestError(f"{at}: JSON cannot represent {type(plain).__name__} {plain!r:.60}")
+
+
+def _check_members(plain: Mapping[object, Any], at: str, levels: int) -> None:
+    for name, value in plain.items():
+        if not isinstance(name, str):
+            raise InvalidRequestError(f"{at}: the key {name!r} is not a string")
+        if type(value) is not str:  # most are; the address costs more than the check
+            check(value, f"{at}.{name}", levels - 1)
 
 
 def _is_finite(number: object) -> bool:

@@ -70,7 +70,7 @@ def blank_of(cls: type[Any]) -> type[Any]:
 
 def maker_of(cls: type[T]) -> type[T]:
     """
-    Return a function with the arguments of *cls*, a frozen attrs class, that makes it from a blank one.
+    Return a function that makes an instance of *cls*, a frozen attrs class, as its constructor does.
 
     For what each write makes: an object with 13 fields takes 0.35 instead of 1.4 µs, and with that a small
     write 0.97 of its machine instructions. A field whose default is made by a factory must be given.

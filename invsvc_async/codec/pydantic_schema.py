@@ -113,7 +113,7 @@ def _encoder(
 
 
 def _without_none(hint: Any, plain: Wire) -> Wire:
-    """Leave out the fields that are null. Other data, such as metadata, stays as it is."""
+    """Leave out fields that are null. Other data, such as metadata, does not change."""
     types = _wire_types_of(hint)
     found = _by_part(_without_none, hint, plain)
     if types is None or not is_object(found):
@@ -131,16 +131,17 @@ def with_decimals(hint: Any, plain: Wire) -> Wire:
 
 
 def _by_part(convert: Callable[[Any, Wire], Wire], hint: Any, plain: Wire) -> Wire:
-    """Convert each item or field of *plain*, given its type.  What has no declared type stays as it is."""
+    """Convert each item or field of *plain* by its type.  Data without a declared type does not change."""
     kind = _without_null(hint)
-    if is_array(plain) and get_origin(kind) is tuple:
-        return [convert(get_args(kind)[0], each) for each in plain]
-    if is_object(plain) and get_origin(kind) is Mapping:
-        return {name: convert(get_args(kind)[1], value) for name, value in plain.items()}
-    types = _wire_types_of(kind)
-    if types is None or not is_object(plain):
+    origin = get_origin(kind)
+    if is_array(plain):
+        return [convert(get_args(kind)[0], each) for each in plain] if origin is tuple else plain
+    if not is_object(plain):
         return plain
-    return {name: convert(types[name], value) if name in types else value for name, value in plain.items()}
+    if origin is Mapping:
+        return {name: convert(get_args(kind)[1], value) for name, value in plain.items()}
+    types = _wire_types_of(kind) or {}
+    return plain | {name: convert(types[name], value) for name, value in plain.items() if name in types}
 
 
 def _wire_types_of(hint: Any) -> dict[str, Any] | None:

@@ -127,21 +127,28 @@ class AdaptiveLimit:
         """
         if timed_out and started < self._answered:
             return  # later ones were answered, so it says nothing about the load
-        if (refused or timed_out) and started >= self._resized:
-            is_lost = self._before is None  # nothing has been learnt since the last time
-            self._settle(self.size // 2)
-            self._seeks = 1 if is_lost else 0
-            self._resize(self.size // 2, ended)
-            self._sums = _Sums(ended)
         if not timed_out:
             self._answered = max(self._answered, started)
         if refused or timed_out:
+            if started >= self._resized:
+                self._halve(ended)
             return
         latency = log(max(ended - started, 1e-6))
         self.in_flight.answered_in(latency)
+        if started >= self._sums.since:  # it was made under this size
+            self._add(started, ended, in_flight, latency)
+
+    def _halve(self, now: float) -> None:
+        """Halve the size, because the service is overloaded."""
+        has_learnt = self._before is not None  # since the last time
+        self._settle(self.size // 2)
+        self._seeks = 0 if has_learnt else 1
+        self._resize(self.size // 2, now)
+        self._sums = _Sums(now)
+
+    def _add(self, started: float, ended: float, in_flight: int, latency: float) -> None:
+        """Add an answered request to the current round, or judge the round if it is complete."""
         sums = self._sums
-        if started < sums.since:
-            return  # it was made under another size
         # A round has the requests that began in an interval: counting those that end favours quick ones.
         if started >= sums.until:
             in_time = self._seeks != 0 or ended - sums.since >= self._SHORTEST

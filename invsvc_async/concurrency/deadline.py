@@ -40,7 +40,7 @@ class Deadline:
         return self
 
     def end(self) -> None:
-        """Let it expire no more.  The block's end does so, unless a signal handler has raised just then."""
+        """Cancel the deadline.  The block's end does so, unless a signal handler has raised just then."""
         self.task = None
         if self._shared is not None:
             self._shared.open.discard(self)
@@ -92,7 +92,7 @@ class Deadlines:
         self._timer = None if when == inf else self.loop.call_at(when, self._expire_due)
 
     def end_within(self, seconds: float) -> None:
-        """Let all blocks that are open now expire within *seconds*, or at their deadlines."""
+        """Shorten the deadlines of all open blocks to at most *seconds* from now."""
         until = self.loop.time() + seconds
         for block in self.open:
             block.deadline = min(block.deadline, until)

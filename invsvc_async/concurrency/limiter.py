@@ -78,7 +78,7 @@ class Limiter:
             raise
 
     def leave(self, lane: Lane, request: object = None) -> None:
-        """End a request, and start the one that has waited longest if the limit allows it."""
+        """End a request; if the limit allows, start the request that has waited longest."""
         running = self._running[lane]
         if request is None:
             running.pop()

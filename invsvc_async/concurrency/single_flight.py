@@ -29,7 +29,7 @@ class SingleFlight:
         self._under_way: dict[Hashable, asyncio.Lock] = {}
 
     async def share(self, what: Hashable, fetch: Callable[[], Awaitable[Any]]) -> Any:  # Any: as fetched
-        """Return the result of a *fetch* that begins after this call; callers that wait share it."""
+        """Return the result of a *fetch* that begins after this call. Callers who wait share the result."""
         flight = self._next.get(what)
         if flight is None or flight.task.done():  # a signal handler may have ended it before it began
             flight = self._next[what] = _Fetch()  # before its task: it may begin at once

@@ -18,7 +18,7 @@ JOIN: Final = "invsvc join "  # the name of a thread that waits for another's en
 
 def called(function: Callable[[], T], name: str) -> asyncio.Future[T]:
     """
-    Call *function* in a daemon thread of its own; the future gets what it returns or raises.
+    Call *function* in a new daemon thread; the future gets the result or the exception.
 
     Not with ``asyncio.to_thread``, whose threads may all be in use by code that hangs, and which the end of
     the process waits for.

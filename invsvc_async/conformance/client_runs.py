@@ -138,6 +138,17 @@ async def send_all(send: Send, units: Iterable[Unit], concurrency: int) -> list[
     return reports
 
 
+def _from_success(status: int, body: bytes) -> Conclusion:
+    """Return what a client believes after an answer that is a success."""
+    try:
+        answer = read_json(body)
+    except ValueError:
+        return Conclusion(Verdict.UNKNOWN, "the answer could not be read")
+    thing = answer.get("data") if is_object(answer) else None
+    made = thing.get("id") if is_object(thing) else None
+    return Conclusion(Verdict.APPLIED, f"HTTP {status}", made)
+
+
 async def _sent_as_usual(
     session: aiohttp.ClientSession, url: str, request: WireObject, jitter: random.Random
 ) -> Conclusion:
@@ -153,14 +164,7 @@ async def _sent_as_usual(
         except (aiohttp.ClientError, TimeoutError):
             continue
         if status < 400:
-            try:
-                answer = read_json(body)
-            except ValueError:
-                return Conclusion(Verdict.UNKNOWN, "the answer could not be read")
-            thing = answer.get("data") if is_object(answer) else None
-            return Conclusion(
-                Verdict.APPLIED, f"HTTP {status}", thing.get("id") if is_object(thing) else None
-            )
+            return _from_success(status, body)
         if status < 500 and status != TIMED_OUT:
             return Conclusion(Verdict.REFUSED, f"HTTP {status}")
     return Conclusion(Verdict.UNKNOWN, f"gave up after {ATTEMPTS} attempts")

@@ -80,28 +80,28 @@ def judge(reports: Iterable[WriteReport], ledger: Sequence[Entry], before: Mappi
     reports = list(reports)
     states = States(ledger, before)
     own = _Own(reports, ledger, states)
-    false = {each.key: said for each in reports if (said := _false(each, own, states, ledger))}
+    false = _false_verdicts(reports, own, states, ledger)
     # Of equal writes whose requests do not name their sender, nobody knows whose request arrived.
     judged = [each for each in reports if each.key not in own.shared]
     misled = untrue(judged, own.sends, states, ledger)
     inverted = _inverted(reports, own)
     why = {**misled, **inverted, **false}
     ours = [each for each in ledger if each.by == "client"]
+    applied = [each for each in reports if each.verdict is Verdict.APPLIED]
+    unknown = [each for each in reports if each.verdict is Verdict.UNKNOWN]
+    true = [each for each in applied if each.key not in false]
     return Judgement(
         asked=len(reports),
         effects=sum(each.applied_at is not None for each in ours),
         duplicates=sum(map(_duplicates, own.effects.values())),
         unasked=own.unasked,
         sends=len(ours),
-        lost=tuple(each for each in reports if each.key in false and each.verdict is Verdict.APPLIED),
+        lost=tuple(each for each in applied if each.key in false),
         wrong=tuple(Wrong(report=each, why=why[each.key]) for each in reports if each.key in why),
         verdicts=Counter(report.verdict for report in reports),
-        unknown_reasons=Counter(report.reason for report in reports if report.verdict is Verdict.UNKNOWN),
+        unknown_reasons=Counter(report.reason for report in unknown),
         inverted=len(inverted),
-        already=sum(
-            each.verdict is Verdict.APPLIED and not own.effects.get(each.key) and each.key not in false
-            for each in reports
-        ),
+        already=sum(not own.effects.get(each.key) for each in true),
         false_reasons=len(misled.keys() - false.keys() - inverted.keys()),
     )
 
@@ -126,38 +126,50 @@ class _Own:
         self.shared: set[str] = set()
         self.unasked = 0
         by_sender = {sender_of(report.key): report for report in reports}
-        by_asked: defaultdict[RequestedWrite, list[WriteReport]] = defaultdict(list)
-        for report in reports:
-            by_asked[report.asked].append(report)
-        rest: defaultdict[RequestedWrite, list[Entry]] = defaultdict(list)
-        for each in ledger:
-            if each.by != "client":
-                continue
+        by_asked = _by_asked(reports)
+        rest: defaultdict[RequestedWrite, list[Entry]] = defaultdict(list)  # effects without a sender
+        ours = (each for each in ledger if each.by == "client")
+        for each in ours:
             asked = RequestedWrite(each.operation, each.path_id, each.team, canonical(each.body))
             named = by_sender.get(each.sender or "")
-            senders = by_asked.get(asked, []) if named is None else [named]
-            for report in senders:
-                self.sends[report.key].append(each)
-            if len(senders) > 1:
-                self.shared.update(report.key for report in senders)
+            self._note_send(each, by_asked.get(asked, []) if named is None else [named])
             if each.applied_at is None:
                 continue
             if named is None:
                 rest[asked].append(each)
-            elif named.asked == asked:
-                self.effects[named.key].append(each)
             else:
-                self.unasked += 1
+                self._note_effect(each, named, asked)
         for asked, entries in rest.items():
             self._share(entries, sorted(by_asked.get(asked, []), key=lambda report: _need(report, states)))
 
+    def _note_send(self, entry: Entry, senders: Sequence[WriteReport]) -> None:
+        """Note the request of *entry*, which one of *senders* has sent."""
+        for report in senders:
+            self.sends[report.key].append(entry)
+        if len(senders) > 1:
+            self.shared.update(report.key for report in senders)
+
+    def _note_effect(self, entry: Entry, named: WriteReport, asked: RequestedWrite) -> None:
+        """Note an effect of the write *named*, or one that nobody requested."""
+        if named.asked == asked:
+            self.effects[named.key].append(entry)
+        else:
+            self.unasked += 1
+
     def _share(self, entries: Sequence[Entry], wanting: Sequence[WriteReport]) -> None:
-        """Give *entries*, the effects of equal requests, to the writes that need them most."""
+        """Assign *entries*, the effects of equal requests, to the writes that need an effect most."""
         if not wanting:
             self.unasked += len(entries)
             return
         for index, each in enumerate(entries):
             self.effects[wanting[index if index < len(wanting) else 0].key].append(each)
+
+
+def _by_asked(reports: Iterable[WriteReport]) -> Mapping[RequestedWrite, list[WriteReport]]:
+    found: defaultdict[RequestedWrite, list[WriteReport]] = defaultdict(list)
+    for report in reports:
+        found[report.asked].append(report)
+    return found
 
 
 def _need(report: WriteReport, states: States) -> int:
@@ -167,24 +179,42 @@ def _need(report: WriteReport, states: States) -> int:
     return 3 if report.verdict in _NO else 2
 
 
+def _false_verdicts(
+    reports: Iterable[WriteReport], own: _Own, states: States, ledger: Sequence[Entry]
+) -> dict[str, str]:
+    """Return why the ledger contradicts a verdict, by the key of the write."""
+    said = {each.key: _false(each, own, states, ledger) for each in reports}
+    return {key: why for key, why in said.items() if why is not None}
+
+
 def _false(report: WriteReport, own: _Own, states: States, ledger: Iterable[Entry]) -> str | None:
     """Return why the ledger contradicts a verdict, or ``None``."""
     effects = own.effects.get(report.key, [])
     if report.verdict is Verdict.APPLIED:
-        if not any(effect_at(each) <= report.ended + TICK for each in effects):
-            return None if _was_so(report, states) else "reported applied, but the ledger has no effect of it"
-        if report.made is not None and all(each.target != report.made for each in effects):
-            return f"reported applied, but {report.made} is not what it created"
-        if all(each.stored == "in part" for each in effects) and not _was_so(report, states):
-            return "reported applied, but the ledger shows only a part of it"
+        return _falsely_applied(report, effects, states)
     if report.verdict in _NO and effects:
         return f"reported {report.verdict}, but the ledger shows its effect"
-    if report.verdict is Verdict.SUPERSEDED:
-        since = max(report.began - TICK, min((each.received_at for each in effects), default=-inf))
-        rivals = (each for each in ledger if each.by == "other" and each.target == report.asked.path_id)
-        if not any(since <= effect_at(each) < inf for each in rivals):
-            return "reported superseded, but nobody else changed that thing since the send"
+    if report.verdict is Verdict.SUPERSEDED and not _had_rival(report, effects, ledger):
+        return "reported superseded, but nobody else changed that thing since the send"
     return None
+
+
+def _falsely_applied(report: WriteReport, effects: Sequence[Entry], states: States) -> str | None:
+    """Return why the verdict "applied" is false, or ``None``."""
+    if not any(effect_at(each) <= report.ended + TICK for each in effects):
+        return None if _was_so(report, states) else "reported applied, but the ledger has no effect of it"
+    if report.made is not None and all(each.target != report.made for each in effects):
+        return f"reported applied, but {report.made} is not what it created"
+    if all(each.stored == "in part" for each in effects) and not _was_so(report, states):
+        return "reported applied, but the ledger shows only a part of it"
+    return None
+
+
+def _had_rival(report: WriteReport, effects: Sequence[Entry], ledger: Iterable[Entry]) -> bool:
+    """Return whether somebody else changed the thing after the write was sent."""
+    since = max(report.began - TICK, min((each.received_at for each in effects), default=-inf))
+    rivals = (each for each in ledger if each.by == "other" and each.target == report.asked.path_id)
+    return any(since <= effect_at(each) < inf for each in rivals)
 
 
 def _was_so(report: WriteReport, states: States) -> bool:

@@ -171,27 +171,37 @@ def _duplicates(told: Told, happened: Happened) -> str | None:
     """Check that duplicates are exactly the further effects."""
     if told.verdict is not Verdict.APPLIED or told.duplicates is None or told.made is None:
         return None
-    if told.made in told.duplicates:
-        return f"told {told.made}, which is its own, as its duplicate"
-    looked = told.at if told.read_at is None else told.read_at
-    further = {each.target for each in happened.effects(looked)} - {told.made}
     named = set(told.duplicates)
+    if told.made in named:
+        return f"told {told.made}, which is its own, as its duplicate"
     if len(named) < len(told.duplicates):
         return "named a duplicate twice"
-    if missing := further - named:
+    return _wrong_duplicates(told, named, happened)
+
+
+def _wrong_duplicates(told: Told, named: set[str], happened: Happened) -> str | None:
+    """Return how *named* differs from the further effects."""
+    looked = told.at if told.read_at is None else told.read_at
+    further = {each.target for each in happened.effects(looked)} - {told.made}
+    missing = further - named
+    if missing:
         return f"its duplicates lack {', '.join(sorted(map(str, missing)))}"
     strange = named - {each.target for each in happened.sends}
-    return f"its duplicates name {', '.join(sorted(strange))}, which it did not make" if strange else None
+    if strange:
+        return f"its duplicates name {', '.join(sorted(strange))}, which it did not make"
+    return None
 
 
 def _answered(told: Told, happened: Happened) -> str | None:
     answers = [each.answered for each in happened.arrived(told.at) if each.answered is not None]
     if told.verdict is Verdict.APPLIED:
-        given = any(200 <= status < 300 for status in answers)
-        return None if given else "told as answered with success, and no request of it was"
+        was_success = any(200 <= status < 300 for status in answers)
+        return None if was_success else "told as answered with success, and no request of it was"
     refusals = [status for status in answers if 400 <= status < AMBIGUOUS_FROM]
-    given = bool(refusals) if told.status is None else told.status in refusals
-    return None if given else f"told as answered {told.status or 'with a refusal'}, and no request of it was"
+    was_refused = bool(refusals) if told.status is None else told.status in refusals
+    if was_refused:
+        return None
+    return f"told as answered {told.status or 'with a refusal'}, and no request of it was"
 
 
 def _never_sent(told: Told, happened: Happened) -> str | None:

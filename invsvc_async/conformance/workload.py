@@ -178,7 +178,7 @@ def from_lines(lines: Iterable[Line]) -> list[Unit]:
 
 
 def plan_for(units: Iterable[Unit], *, seed: int, faults: str, stores: str = "none") -> Plan:
-    """Return the initial state that *units* need: every team, webhook and journey that they name."""
+    """Return the initial state for *units*: every team, webhook and journey that they name."""
     things = {
         (step.operation.partition(".")[0], _target(step), step.arguments.get("team") or HOME)
         for unit in units

@@ -66,9 +66,7 @@ async def examine(client: Client, *, journey: str | None = None) -> Checkup:
         return Checkup(findings=findings, names=[], journey_reads=None, reads=0)
     list_ = await prober.invoices({})
     accepted = list_.status == 200
-    source = "" if list_.own else " (not in the service's own envelope)"
-    words = "yes" if accepted else f"{list_.words}{source if list_.status else ''}"
-    findings.append(Finding("the credential is accepted", words, accepted))
+    findings.append(Finding("the credential is accepted", _words_of_list(list_), accepted))
     team = prober.view.team or list_.item("team")
     imports = partial(prober.path, f"/teams/{team}/integrations/dbtable/webhooks")
     is_person = isinstance(team, str) and (await imports({})).status == 200  # only a person's may read it
@@ -76,19 +74,28 @@ async def examine(client: Client, *, journey: str | None = None) -> Checkup:
     names = await find_names(prober.invoices) if accepted else []
     names += await find_names(imports, IMPORTS) if is_person else []
     reading = await _journey(prober, journey)
-    speed = "no read succeeded"
-    seconds = prober.seconds
-    if seconds:
-        median = statistics.median(seconds) * 1000
-        maximum = max(seconds) * 1000
-        speed = f"median {median:.0f} ms, maximum {maximum:.0f} ms ({len(seconds)} reads)"
-    findings += [reading, _clock(prober.view)]
-    findings.append(Finding("speed of a read", speed, True if seconds else None))
-    return Checkup(findings=findings, names=names, journey_reads=reading.good, reads=len(seconds))
+    findings += [reading, _clock(prober.view), _speed(prober.seconds)]
+    return Checkup(findings=findings, names=names, journey_reads=reading.good, reads=len(prober.seconds))
+
+
+def _words_of_list(answer: ReadResult) -> str:
+    if answer.status == 200:
+        return "yes"
+    is_foreign = answer.status is not None and not answer.own
+    return f"{answer.words} (not in the service's own envelope)" if is_foreign else answer.words
+
+
+def _speed(seconds: list[float]) -> Finding:
+    if not seconds:
+        return Finding("speed of a read", "no read succeeded", None)
+    median = statistics.median(seconds) * 1000
+    maximum = max(seconds) * 1000
+    words = f"median {median:.0f} ms, maximum {maximum:.0f} ms ({len(seconds)} reads)"
+    return Finding("speed of a read", words, True)
 
 
 async def _of_credential(prober: Prober, list_: ReadResult, *, is_person: bool) -> list[Finding]:
-    """Check kind and mode.  The kind is configured; its form and what it may read must match."""
+    """Check kind and mode.  The token's form and rights must match the kind that is configured."""
     credential = prober.view.core.credential
     try:
         async with asyncio.timeout(prober.view.timeouts.attempt):
@@ -101,9 +108,11 @@ async def _of_credential(prober: Prober, list_: ReadResult, *, is_person: bool) 
     answer = f"configured as {_KINDS[credential.kind]}, {form}"
     good = True
     if credential.kind == "api_key" and not is_jwt:
-        answer, good = f"{answer}, unlike every API key. Try INVSVC_OAUTH_TOKEN", False
+        answer = f"{answer}, unlike every API key. Try INVSVC_OAUTH_TOKEN"
+        good = False
     if is_person and credential.kind != "person_token":
-        answer, good = f"{answer}; it reads what only a person may. Use INVSVC_PERSON_TOKEN", False
+        answer = f"{answer}; it reads what only a person may. Use INVSVC_PERSON_TOKEN"
+        good = False
     modes = {True: ("live", True), False: ("test", True)}
     mode, is_known = modes.get(list_.item("livemode"), ("unknown: there is no invoice to show it", None))
     found = [Finding("kind of credential", answer, good), Finding("data mode", mode, is_known)]

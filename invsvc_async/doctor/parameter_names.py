@@ -86,7 +86,7 @@ class ReadResult:
 
     @property
     def words(self) -> str:
-        """What it says, if it is an error."""
+        """The status and the text of an error."""
         return f"HTTP {self.status} {self.error}" if self.status else self.error
 
     def item(self, name: str) -> Any:
@@ -179,23 +179,32 @@ async def find_names(ask: ReadList, candidates: Mapping[str, tuple[str, ...]] = 
 
 
 async def _find(listing: _ProbedList, role: str, names: tuple[str, ...]) -> Named:
-    known = None
+    known = None  # a name that is accepted, but shows no effect
     unclear = False
     for name in names:
-        reaction = await _reaction(listing, role, name)
-        sign = "ignored" if reaction == "ignored" else await _effect(listing, role, name)
-        sign = reaction if reaction in _REASONS and sign != "shown" else sign
+        sign = await _sign(listing, role, name)
         if sign == "shown" or (sign in _REASONS and role in _WITHOUT_EFFECT):
             return Named(role=role, name=name, certain=True, why=_REASONS[sign])
         if sign in _REASONS and known is None:
             why = f"{_REASONS[sign]}, but no effect shows"
             known = Named(role=role, name=name, certain=False, why=why)
-        unclear = unclear or sign == "unclear"
+        if sign == "unclear":
+            unclear = True
     if known is not None:
         return known
+    if unclear:
+        return Named(role=role, name=None, certain=False, why="too few records to show an effect")
     why = f'none of {", ".join(names)} has an effect. Set the name, or "" to refuse its use'
-    why = "too few records to show an effect" if unclear else why
-    return Named(role=role, name=None, certain=not unclear, why=why)
+    return Named(role=role, name=None, certain=True, why=why)
+
+
+async def _sign(listing: _ProbedList, role: str, name: str) -> Sign:
+    """Return whether *name* has an effect, or else what the status of an answer says about it."""
+    reaction = await _reaction(listing, role, name)
+    if reaction == "ignored":
+        return "ignored"
+    effect = await _effect(listing, role, name)
+    return reaction if reaction in _REASONS and effect != "shown" else effect
 
 
 async def _reaction(listing: _ProbedList, role: str, name: str) -> Sign:
@@ -207,45 +216,57 @@ async def _reaction(listing: _ProbedList, role: str, name: str) -> Sign:
     status = (await listing.ask({**with_filter, name: value})).status
     if listing.refuses_unknown and status == 200:
         return "accepted"
-    return "unclear" if status != 400 else "ignored" if listing.refuses_unknown else "refused"
+    if status != 400:
+        return "unclear"
+    return "ignored" if listing.refuses_unknown else "refused"
 
 
 async def _effect(listing: _ProbedList, role: str, name: str) -> Sign:
     """Return whether *name* has the effect of its *role*; "unclear" if the list is too short to show one."""
-    plain = listing.plain
-    several = len(plain.items) > 1
+    items = listing.plain.items
+    if _VALUES[role].emptying and items:
+        return await _effect_of_filter(listing, role, name)
+    match role:
+        case "limit" | "dbtable_limit" if len(items) > 1:
+            answer = await listing.ask({name: "1"})
+            return _sign_of(answer, shown=len(answer.items) == 1)
+        case "cursor":
+            return await _effect_of_cursor(listing, name)
+        case "order" if len(items) > 1:
+            up = await listing.ask({name: "asc"})
+            down = await listing.ask({name: "desc"})
+            return _sign_of(up, down, shown=up.ids != down.ids)
+        case "order_by":
+            by_name = await listing.ask({name: "name"})
+            by_time = await listing.ask({name: "timestamp"})
+            is_same = by_name.ids == by_time.ids  # which proves nothing
+            return "unclear" if is_same else _sign_of(by_name, by_time, shown=True)
+        case _:
+            return "unclear"
 
-    async def ask(value: str) -> ReadResult:
-        return await listing.ask({name: value})
 
+async def _effect_of_filter(listing: _ProbedList, role: str, name: str) -> Sign:
+    """Return whether the filter *name* leaves out what does not match, and keeps what does."""
     values = _VALUES[role]
-    if values.emptying and plain.items:
-        empty = await ask(values.emptying)
-        client = plain.item("client")
-        kept = values.valid if role not in _CLIENT else is_object(client) and client.get(_CLIENT[role])
-        if not isinstance(kept, str) or empty.status != 200 or empty.items:
-            return _sign_of(empty, shown=not empty.items)
-        full = await ask(kept)
-        return _sign_of(full, shown=bool(full.items))
-    if role in {"limit", "dbtable_limit"} and several:
-        answer = await ask("1")
-        return _sign_of(answer, shown=len(answer.items) == 1)
-    if role == "cursor":
-        size = {listing.limit: "1"} if listing.limit else {}
-        first = await listing.ask(size)
-        if first.next is not None and first.items:
-            second = await listing.ask({**size, name: first.next})
-            return _sign_of(second, shown=second.ids != first.ids)
-    if role == "order" and several:
-        up = await ask("asc")
-        down = await ask("desc")
-        return _sign_of(up, down, shown=up.ids != down.ids)
-    if role == "order_by":  # an order that is the same proves nothing
-        by_name = await ask("name")
-        by_time = await ask("timestamp")
-        if by_name.ids != by_time.ids:
-            return _sign_of(by_name, by_time, shown=True)
-    return "unclear"
+    empty = await listing.ask({name: values.emptying})
+    matching: object = values.valid
+    if role in _CLIENT:
+        client = listing.plain.item("client")
+        matching = client.get(_CLIENT[role]) if is_object(client) else None
+    if not isinstance(matching, str) or empty.status != 200 or empty.items:
+        return _sign_of(empty, shown=not empty.items)
+    full = await listing.ask({name: matching})
+    return _sign_of(full, shown=bool(full.items))
+
+
+async def _effect_of_cursor(listing: _ProbedList, name: str) -> Sign:
+    """Return whether the cursor *name* leads to another page."""
+    size = {listing.limit: "1"} if listing.limit else {}
+    first = await listing.ask(size)
+    if first.next is None or not first.items:
+        return "unclear"
+    second = await listing.ask({**size, name: first.next})
+    return _sign_of(second, shown=second.ids != first.ids)
 
 
 def _sign_of(*answers: ReadResult, shown: bool) -> Sign:

@@ -61,23 +61,27 @@ class RowColumns:
         for column, value in columns.items():
             if column not in self.found and len(self.found) < _MOST:
                 self.found[column] = self._field(str(column))
-            if (field := self.found.get(column)) is None:
+            field = self.found.get(column)
+            if field is None:
                 continue
             path, hint = field
-            given = None if self.blank and value == "" else value
             try:
-                if given is not None and hint in _SCALARS:
-                    cells[path] = _SCALARS[hint](given, self.zone)
-                elif isinstance(given, str) and hint is not Any:
-                    cells[path] = envelope.loads(given.encode())
-                else:
-                    cells[path] = unstructure(given)
+                cells[path] = self._cell(hint, value)
             except (ValueError, UnreadableResponseError) as error:
                 raise ValueError(f"{column}: {value!r:.60} {words_of(error)}") from None
         return cells.pop(self.key, None) or None, cells
 
+    def _cell(self, hint: Any, value: object) -> Wire:  # Any: a type
+        """Return *value* of a row in the wire form of a field of the type *hint*."""
+        given = None if self.blank and value == "" else value
+        if given is not None and hint in _SCALARS:
+            return _SCALARS[hint](given, self.zone)
+        if isinstance(given, str) and hint is not Any:
+            return envelope.loads(given.encode())
+        return unstructure(given)
+
     def _field(self, column: str) -> tuple[str, Any] | None:  # Any: a type
-        """Return the field that *column* stands for: by *fields*, or by its name if its value is simple."""
+        """Return the field of *column*: as *fields* says, or the field of the same name if it is simple."""
         by_column = {name: path for path, name in self.fields.items()}
         path = by_column.get(column, column)
         hint = _hint_of(self.model, path)

@@ -185,16 +185,18 @@ class Comparison:
         for reading in range(2, _READINGS + 1):
             if not keys:
                 break
-            by_span = reading == 2 and span is not None and self.what != "webhooks.list"
+            has_all = True
             if self.what == "webhooks.list":
                 await self._read_webhooks(table, reading, keys)
-            elif by_span:
+            elif reading == 2 and span is not None:
+                has_all = False
                 with suppress(FilterNotHonouredError, InvalidRequestError, ValidationFailedError):
-                    await self._read_list(table, reading, *(span or self._window))
+                    await self._read_list(table, reading, *span)
             else:
                 await self._read_list(table, reading, *self._window)
-            # Beyond a full list, only exact ids could be read.
-            keys, span = table.end(reading, whole=not (by_span or (is_full and self.ignore_case)))
+            if is_full and self.ignore_case:
+                has_all = False  # beyond a full list, only exact ids could be read
+            keys, span = table.end(reading, whole=has_all)
         self.complete = not (is_full or keys)
 
     async def _read_list(self, table: Table, reading: int, after: int | None, before: int | None) -> bool:

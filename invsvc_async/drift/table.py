@@ -126,7 +126,7 @@ class Table:
 
     def end(self, reading: int, *, whole: bool) -> tuple[list[str], tuple[int, int] | None]:
         """
-        End a *reading*; one that was *whole* shows that what it did not meet is not there.
+        End a *reading*. Keys that a *whole* reading did not meet do not exist in the service.
 
         Return the ids in doubt, in the service's writing if it is known, and the time span (ms) in which they
         were created, if all are known.

@@ -137,34 +137,53 @@ def csv_rows(
     Raises:
         InvalidRequestError: A row is not CSV or too long or, unless *errors* are handled, not in UTF-8.
     """
-    first = begin + 1
-    size = 0
-    ended = False
-
-    def texts() -> Iterator[str]:
-        nonlocal size, ended
-        for at in count(begin + 1):
-            text = readline(MAX_ROW + 1)
-            if ended := not text:
-                return
-            size += len(text)
-            if size > MAX_ROW:
-                why = f"the row has more than {MAX_ROW:,} bytes, or a quote is not closed"
-                raise InvalidRequestError(f"line {first}: {why}")
-            yield text.decode("utf-8" if at > 1 else "utf-8-sig", errors)
-
-    rows = csv.reader(texts(), delimiter=delimiter, strict=True)
+    lines = _Lines(readline, begin=begin, errors=errors)
+    rows = csv.reader(lines.texts(), delimiter=delimiter, strict=True)
     try:
         for cells in rows:
             if cells:
-                yield first, cells
-            first = begin + rows.line_num + 1
-            size = 0
+                yield lines.first, cells
+            lines.begin_row(begin + rows.line_num + 1)
     except UnicodeDecodeError:
-        raise InvalidRequestError(f"line {first}: {NOT_UTF_8}") from None
+        raise InvalidRequestError(f"line {lines.first}: {NOT_UTF_8}") from None
     except csv.Error as error:  # a bad row that was skipped might be the rest of another one
-        why = "a quote is not closed" if ended else f"is not CSV ({error})"
-        raise InvalidRequestError(f"line {first}: {why}") from error
+        why = "a quote is not closed" if lines.ended else f"is not CSV ({error})"
+        raise InvalidRequestError(f"line {lines.first}: {why}") from error
+
+
+class _Lines:
+    """The lines of a file after *begin* lines, and which of them the current row has."""
+
+    def __init__(self, readline: Callable[[int], bytes], *, begin: int, errors: str) -> None:
+        self._readline = readline
+        self._begin = begin
+        self._errors = errors
+        self._size = 0  # bytes of the row so far
+        self.first: int = begin + 1  # the first line of the row
+        self.ended: bool = False
+
+    def begin_row(self, first: int) -> None:
+        """Begin the row whose first line has the number *first*."""
+        self.first = first
+        self._size = 0
+
+    def texts(self) -> Iterator[str]:
+        """
+        Yield the lines as text.
+
+        Raises:
+            InvalidRequestError: The row is too long.
+        """
+        for number in count(self._begin + 1):
+            line = self._readline(MAX_ROW + 1)
+            if not line:
+                self.ended = True
+                return
+            self._size += len(line)
+            if self._size > MAX_ROW:
+                why = f"the row has more than {MAX_ROW:,} bytes, or a quote is not closed"
+                raise InvalidRequestError(f"line {self.first}: {why}")
+            yield line.decode("utf-8" if number > 1 else "utf-8-sig", self._errors)
 
 
 def escaped_formula(cell: str) -> str:

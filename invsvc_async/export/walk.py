@@ -121,13 +121,8 @@ class _Export:
         if not self.lock.acquire():
             raise ConfigurationError(f"{self.path}: another export is writing it. Wait for its end.")
         note = _read_note(self.note_path) if resume else None
-        if note is None and not overwrite and (self.path.exists() or self.note_path.exists()):
-            words = "already exists"
-            other = "another path,"
-            if self.note_path.exists():
-                words = "is an unfinished export"
-                other = "resume=True (--resume)"
-            raise ConfigurationError(f"{self.path}: {words}. Use {other} or overwrite=True (--overwrite)")
+        if note is None and not overwrite:
+            self._check_new()
         if note is not None and note.shape != self.shape:
             wrong = f"belongs to an export with {note.shape}. Use the same settings"
             raise ConfigurationError(f"{self.note_path}: {wrong}")
@@ -138,6 +133,16 @@ class _Export:
         self.sink.open(note.mark)
         self.rows = note.rows
         return note
+
+    def _check_new(self) -> None:
+        """Raise an error if the export, or the file, exists."""
+        if self.note_path.exists():
+            words = "is an unfinished export. Use resume=True (--resume)"
+        elif self.path.exists():
+            words = "already exists. Use another path,"
+        else:
+            return
+        raise ConfigurationError(f"{self.path}: {words} or overwrite=True (--overwrite)")
 
     async def run(self, pages: Pages[Invoice], note: _Note | None) -> Exported:
         """Export the list; whatever ends it, the pages read are written and recorded."""

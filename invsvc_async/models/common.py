@@ -193,7 +193,7 @@ class Model(Portable):
 
     @property
     def problems(self) -> tuple[FieldError, ...]:
-        """All fields of the wrong type, in this item and in those that it contains."""
+        """All fields of the wrong type, in this item and in the items inside."""
         rest = self._rest
         if rest is not None and not isinstance(rest, Flaws):
             return ()  # decoded by the fast path, which allows none
@@ -224,15 +224,8 @@ class Model(Portable):
     if not TYPE_CHECKING:  # otherwise a type checker would accept every name
 
         def __getattr__(self, name: str) -> Any:
-            if name == "extra":  # read from the wire form at first use, which is then released
-                rest = self._rest
-                known = set(wire_names(type(self)).values())
-                if rest is None or isinstance(rest, Flaws):
-                    return NO_EXTRA
-                found = {name: value for name, value in _plain_at(rest).items() if name not in known}
-                object.__setattr__(self, "extra", MappingProxyType(found) if found else NO_EXTRA)
-                object.__setattr__(self, "_rest", None)
-                return self.extra
+            if name == "extra":
+                return self._read_extra()
             if name in _SHARED:
                 return None
             if name not in wire_names(type(self)):
@@ -247,6 +240,18 @@ class Model(Portable):
             if name in _nullable(type(self)):
                 return None
             raise FieldError(f"$.{wire_names(type(self))[name]}", None, NONE_CAME)
+
+        def _read_extra(self) -> Mapping[str, Any]:
+            """Read the unknown fields from the wire form, at first use; the wire form is then released."""
+            rest = self._rest
+            if rest is None or isinstance(rest, Flaws):
+                return NO_EXTRA
+            known = set(wire_names(type(self)).values())
+            found = {name: value for name, value in _plain_at(rest).items() if name not in known}
+            extra = MappingProxyType(found) if found else NO_EXTRA
+            object.__setattr__(self, "extra", extra)
+            object.__setattr__(self, "_rest", None)
+            return extra
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

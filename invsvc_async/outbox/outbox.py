@@ -275,7 +275,7 @@ class Outbox(Uncopied):
 
     async def send(self, write: Write[T]) -> T:
         """
-        Enqueue *write* in a transaction of its own, wait for its verdict, and return what awaiting it would.
+        Enqueue *write* in a transaction of its own, wait for the verdict, and return the value of the write.
 
         It is sent by a process that dispatches this outbox, by this one if it does so; without any, this
         waits until there is one. If this call is cancelled or fails, the write is sent all the same: give it
@@ -395,7 +395,7 @@ class Outbox(Uncopied):
         self._stored.set()
 
     async def _tell(self) -> None:
-        """Wake those that wait for verdicts in other processes, at most every few milliseconds."""
+        """Wake other processes' waits for verdicts, at most every few milliseconds."""
         while True:
             await self._stored.wait()
             self._stored.clear()
@@ -481,7 +481,7 @@ class Outbox(Uncopied):
             await self._leave(consumer)
 
     async def _leave(self, consumer: Consumer) -> None:
-        """End *consumer*, unless it has ended: others may have what it has not acknowledged."""
+        """End *consumer*, if it runs. Other consumers may then get the results that were not acknowledged."""
         async with self._leaving:
             if consumer in self._consumers:
                 leases, living = self._consumers[consumer]
@@ -598,7 +598,7 @@ class Outbox(Uncopied):
 
     async def drop(self, key: str) -> bool:
         """
-        Delete the write of *key*, so that it is not sent; return whether there was one.
+        Delete the unsent write of *key*; return whether there was such a write.
 
         One that may have been sent and has no verdict yet stays: the answer is then False.
 

@@ -133,7 +133,7 @@ class SqliteOutbox(OutboxEntries):
             raise
 
     async def _belongs_together(self) -> None:
-        """Check that the journal is the one that has moved rows of this file."""
+        """Check that rows of this file were moved by the same journal."""
         epoch = await self.facts.get("epoch")
         known = await self._do(_EPOCH, self._base_url)
         if known and known[0][0] != epoch and not (self.store.how.restored or self.store.how.moved):
@@ -255,7 +255,7 @@ class SqliteOutbox(OutboxEntries):
         return int((await self._do(_COUNT, self._base_url))[0][0])
 
     async def first(self, limit: int, state: str | None) -> list[Entry]:
-        """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
+        """Return the first entries, all or of a *state*: ``"open"``, ``"untold"`` or a verdict."""
         new = await self._rows(_NEW, limit) if state in (None, "open") else []  # first: as in entry()
         found = await super().first(limit, state)
         there = {entry.key for entry in found}

@@ -67,11 +67,14 @@ def _differs(item: Item, name: str, asked: str) -> bool:
         case "series" | "idempotency_key":
             return bool(getattr(item, name) != asked)
         case _:
-            key = name.removeprefix(METADATA)
-            metadata = item.metadata
-            if "." in key or not is_object(metadata):  # the former is perhaps a path into nested metadata
-                return False
-            return metadata.get(key) is None or _is_other_text(metadata[key], asked)
+            return _metadata_differs(item.metadata, name.removeprefix(METADATA), asked)
+
+
+def _metadata_differs(metadata: object, key: str, asked: str) -> bool:
+    is_path = "." in key  # perhaps into nested metadata
+    if is_path or not is_object(metadata):
+        return False
+    return metadata.get(key) is None or _is_other_text(metadata[key], asked)
 
 
 def _is_other_text(value: object, asked: str) -> bool:

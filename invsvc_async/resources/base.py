@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
 from msgspec.structs import replace
 
@@ -32,13 +32,15 @@ from invsvc_async.writes.spec import WriteSpec
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.api.operations import Operation
+    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.settings import AnyReader
 
 
 T = TypeVar("T", bound=Model)
-Given: TypeAlias = "Mapping[str, Any]"  # Any: the arguments of a method
+Values: TypeAlias = "Mapping[str, object]"  # by the names of parameters; UNSET is not sent
 
 _AUTHORITY_WORDS = {
     "api_key": "an API key",
@@ -47,12 +49,21 @@ _AUTHORITY_WORDS = {
 }
 
 
+class CallArguments(TypedDict, total=False):
+    """What a method takes beside the parameters of its operation. Each may be left out."""
+
+    team: str | None
+    options: CallOptions | None
+    extra_query: Mapping[str, str | int] | None
+    extra_body: Mapping[str, Wire] | None
+
+
 class Resource:
     """
     The methods of one resource, on one view of the client.
 
-    A method hands over its ``locals()`` as *given*: the parameters of the operation by name, and ``team``,
-    ``options``, ``extra_query``, ``extra_body``, ``reader`` and others, if it has them.
+    A method passes its values for the parameters of the operation as a mapping, and ``team``, ``options``,
+    ``extra_query`` and ``extra_body`` by keyword, if it has them.
     """
 
     __slots__ = ("_view",)
@@ -65,7 +76,7 @@ class Resource:
         Return the view with the options of one call.
 
         Raises:
-            InvalidRequestError: They are no ``CallOptions``.
+            InvalidRequestError: The *options* are no ``CallOptions``.
         """
         if options is None:
             return self._view
@@ -73,23 +84,26 @@ class Resource:
             raise InvalidRequestError(f"options: must be CallOptions(…), not {type(options).__name__}")
         return self._view.for_call(options)
 
-    def _asked(
-        self, operation: Operation, given: Given, others: Sequence[str] = (), /
+    def _request(
+        self,
+        operation: Operation,
+        values: Values,
+        problems: Sequence[str] = (),
+        **call: Unpack[CallArguments],
     ) -> tuple[ClientOptions, Request]:
         """
-        Check what is *given* and the kind of credential; return the view for the call, and its request.
+        Check arguments and the kind of credential; return the view for the call, and the request.
+
+        *values* has a value for each parameter of *operation*. *problems* were found before.
 
         Raises:
-            InvalidRequestError: An argument is invalid, or there are *others*, which are problems.
+            InvalidRequestError: An argument is invalid, or there are *problems*.
             ConfigurationError: The specification does not allow the operation with this kind of credential.
         """
-        view = self._view
-        get = given.get
-        if (options := get("options")) is not None:
-            view = self._with_options(options)
-        team = get("team")
+        view = self._with_options(call.get("options"))
+        team = call.get("team")
         checked = checks.check(
-            operation, given, view.names, team, get("extra_query"), get("extra_body"), others
+            operation, values, view.names, team, call.get("extra_query"), call.get("extra_body"), problems
         )
         kind = view.core.credential.kind
         if operation.credentials and kind not in operation.credentials:
@@ -108,38 +122,50 @@ class Resource:
             team=(team or view.team) if operation.connect else None,
         )
 
-    async def _read(self, model: type[T], operation: Operation, given: Given) -> T:
-        return codec.one(model, await retry.read(*self._asked(operation, given)))
+    async def _read(
+        self, model: type[T], operation: Operation, values: Values, **call: Unpack[CallArguments]
+    ) -> T:
+        view, request = self._request(operation, values, **call)
+        return codec.one(model, await retry.read(view, request))
 
-    async def _wait_for(self, model: type[T], operation: Operation, given: Given, what: str) -> T:
+    async def _wait_for(
+        self,
+        model: type[T],
+        operation: Operation,
+        values: Values,
+        *,
+        until: Callable[[T], bool],
+        timeout: float,
+        poll: float,
+        what: str,
+        **call: Unpack[CallArguments],
+    ) -> T:
         """
-        Read every ``poll`` seconds until the condition ``until`` holds. Transient failures are retried.
+        Read every *poll* seconds until ``until(model)`` is true. Transient failures are retried.
+
+        *what* is the name of the method, for the error.
 
         Raises:
-            DeadlineExceededError: It did not hold within ``timeout`` seconds.
+            DeadlineExceededError: The condition was not true within *timeout* seconds.
         """
-        until = given["until"]
-        timeout = given["timeout"]
-        poll = given["poll"]
-        others = [
+        problems = [
             f"{name}: must be a number of seconds, more than 0"
-            for name, value in (("timeout", timeout), ("poll", poll))
-            if value != inf and not (is_number(value) and value > 0)
+            for name, seconds in (("timeout", timeout), ("poll", poll))
+            if not _is_wait(seconds)
         ]
         if not is_plain_function(until):
-            others.append(f"until: {retry.NOT_A_CONDITION}")
-        view, request = self._asked(operation, given, others)
+            problems.append(f"until: {retry.NOT_A_CONDITION}")
+        view, request = self._request(operation, values, problems, **call)
         clock = view.core.clock
-        longest = view.timeouts.call
         loop = asyncio.get_running_loop()
         end = clock.now() + timeout
         while True:
-            deadline = loop.time() + min(longest, end - clock.now())
+            deadline = loop.time() + min(view.timeouts.call, end - clock.now())
             failure = None
             try:
                 seen = codec.one(model, await retry.read(view, request, deadline=deadline))
             except (ServiceError, TransportError, DeadlineExceededError) as error:
-                if not (isinstance(error, DeadlineExceededError) or retry.is_transient(error)):
+                if not _may_pass(error):
                     raise
                 failure = error
             else:
@@ -151,14 +177,16 @@ class Resource:
                 ) from failure
             await clock.sleep(poll)
 
-    async def _read_state(self, model: type[T], operation: Operation, given: Given) -> T:
+    async def _read_state(
+        self, model: type[T], operation: Operation, values: Values, **call: Unpack[CallArguments]
+    ) -> T:
         """
-        Read one thing, and keep its state for the writes that follow.
+        Read a thing, and keep its state for later writes.
 
         Raises:
             UnreadableResponseError: The answer is about another thing. (And the errors of all reads.)
         """
-        view, request = self._asked(operation, given)
+        view, request = self._request(operation, values, **call)
         core = view.core
         begun = core.clock.now()
         envelope = await retry.read(view, request)
@@ -177,33 +205,78 @@ class Resource:
         )
         return state
 
-    def _pages(self, model: type[T], operation: Operation, given: Given) -> Pages[T]:
-        """Make a list. The position in *given* becomes its start."""
-        view, request = self._asked(operation, given)
+    def _pages(
+        self,
+        model: type[T],
+        operation: Operation,
+        values: Values,
+        *,
+        prefetch: bool,
+        **call: Unpack[CallArguments],
+    ) -> Pages[T]:
+        """Make a list. It starts at the cursor or the page in *values*, if there is one."""
+        view, request = self._request(operation, values, **call)
         names = view.names
         query = dict(request.query)
         cursor = query.pop(names.cursor, None) if names.cursor else None
         page = query.pop(names.page, None) if names.page else None
         start = PagePosition(cursor=cursor, page=None if page is None else int(page))
-        return Pages(view, replace(request, query=query), model, given["prefetch"], start)
+        return Pages(view, replace(request, query=query), model, prefetch, start)
 
     def _write(
-        self, operation: Operation, given: Given, baseline: object = None, others: Sequence[str] = ()
+        self,
+        operation: Operation,
+        values: Values,
+        *,
+        problems: Sequence[str] = (),
+        baseline: object = None,
+        reader: AnyReader | None = None,
+        tag: str | bool | None = None,
+        on_lost_secret: Literal["raise", "keep"] = "raise",
+        **call: Unpack[CallArguments],
     ) -> Write[Any]:  # Any: the row names the model, the resource's method types it
-        """Make a write. A *baseline* that is an object, not an id, is the last known state."""
-        view, request = self._asked(operation, given, others)
+        """Make a write of *operation*. *problems* of its arguments were found before."""
+        view, request = self._request(operation, values, problems, **call)
+        return self._write_of(
+            view, request, baseline=baseline, reader=reader, tag=tag, on_lost_secret=on_lost_secret
+        )
+
+    def _write_of(
+        self,
+        view: ClientOptions,
+        request: Request,
+        *,
+        baseline: object = None,
+        reader: AnyReader | None = None,
+        tag: str | bool | None = None,
+        on_lost_secret: Literal["raise", "keep"] = "raise",
+    ) -> Write[Any]:  # Any: as above
+        """
+        Make the write of *request*.
+
+        *baseline* is the thing that the write changes: its last known state, or its id, which shows none.
+        """
         known = None if isinstance(baseline, str) else baseline
         if isinstance(known, Model) and not is_decoded(known):
             known = codec.unstructure(known)  # now: it may contain values that have no wire form
-        tag = given.get("tag")
         spec = WriteSpec(
             options=view,
             request=request,
-            kind=KINDS[operation.write_kind or ""],
+            kind=KINDS[request.operation.write_kind or ""],
             policy=view.reconcile,
             tag=new_tag() if tag is True else tag or None,
             may_tag=tag is not False,
             baseline=known,
-            reader=given.get("reader"),
+            reader=reader,
         )
-        return Write(spec, on_lost_secret=given.get("on_lost_secret", "raise"))
+        return Write(spec, on_lost_secret=on_lost_secret)
+
+
+def _is_wait(seconds: float) -> bool:
+    """Return whether *seconds* is a time that can be waited for."""
+    return seconds == inf or (is_number(seconds) and seconds > 0)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether the next read may succeed after *error*."""
+    return isinstance(error, DeadlineExceededError) or retry.is_transient(error)

@@ -64,7 +64,29 @@ class Invoices(Resource):
 
         Spec: Endpoints, Invoices.
         """
-        return self._pages(models.Invoice, operations.INVOICES_EGRESS, locals())
+        return self._pages(
+            models.Invoice,
+            operations.INVOICES_EGRESS,
+            {
+                "limit": limit,
+                "cursor": cursor,
+                "order_by": order_by,
+                "order": order,
+                "created_after": created_after,
+                "created_before": created_before,
+                "idempotency_key": idempotency_key,
+                "client_id": client_id,
+                "client_tax_id": client_tax_id,
+                "status": status,
+                "series": series,
+                "folio": folio,
+                "metadata": metadata,
+                "page": page,
+            },
+            prefetch=prefetch,
+            team=team,
+            options=options,
+        )
 
     def payment_complements(
         self,
@@ -92,7 +114,22 @@ class Invoices(Resource):
 
         Spec: Endpoints, Invoices.
         """
-        return self._pages(models.Invoice, operations.INVOICES_PAYMENT_COMPLEMENTS, locals())
+        return self._pages(
+            models.Invoice,
+            operations.INVOICES_PAYMENT_COMPLEMENTS,
+            {
+                "limit": limit,
+                "cursor": cursor,
+                "order_by": order_by,
+                "order": order,
+                "created_after": created_after,
+                "created_before": created_before,
+                "idempotency_key": idempotency_key,
+            },
+            prefetch=prefetch,
+            team=team,
+            options=options,
+        )
 
     async def download_status(
         self, request_id: str, *, team: str | None = None, options: CallOptions | None = None
@@ -110,7 +147,13 @@ class Invoices(Resource):
 
         Spec: Endpoints, Invoices.
         """
-        return await self._read(models.DownloadRequest, operations.INVOICES_DOWNLOAD_STATUS, locals())
+        return await self._read(
+            models.DownloadRequest,
+            operations.INVOICES_DOWNLOAD_STATUS,
+            {"request_id": request_id},
+            team=team,
+            options=options,
+        )
 
     async def wait_for_download(
         self,
@@ -135,6 +178,14 @@ class Invoices(Resource):
         Spec: States and transitions.
         """
         until = until or (lambda found: found.status == "completed")
-        operation = operations.INVOICES_DOWNLOAD_STATUS
-        what = "invoices.wait_for_download"
-        return await self._wait_for(models.DownloadRequest, operation, locals(), what)
+        return await self._wait_for(
+            models.DownloadRequest,
+            operations.INVOICES_DOWNLOAD_STATUS,
+            {"request_id": request_id},
+            what="invoices.wait_for_download",
+            timeout=timeout,
+            poll=poll,
+            until=until,
+            team=team,
+            options=options,
+        )

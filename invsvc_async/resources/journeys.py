@@ -60,13 +60,26 @@ class Journeys(Resource):
 
         Spec: Endpoints, Journeys.
         """
-        return self._write(operations.JOURNEYS_UPDATE, locals(), baseline=journey)
+        return self._write(
+            operations.JOURNEYS_UPDATE,
+            {
+                "journey": journey,
+                "name": name,
+                "description": description,
+                "graph": graph,
+                "trigger_type": trigger_type,
+                "replaces_defaults": replaces_defaults,
+            },
+            baseline=journey,
+            team=team,
+            options=options,
+        )
 
     async def get(
         self, journey_id: str, *, team: str | None = None, options: CallOptions | None = None
     ) -> Journey:
         """
-        Read one journey. The specification does not list this operation, so a deployment may lack it.
+        Read a journey. The specification does not list this operation, so a deployment may lack it.
 
         For a journey that is not a draft, it may show the published snapshot.
 
@@ -77,4 +90,6 @@ class Journeys(Resource):
 
         Spec: none; see Endpoints, Journeys, for the object.
         """
-        return await self._read_state(models.Journey, operations.JOURNEYS_GET, locals())
+        return await self._read_state(
+            models.Journey, operations.JOURNEYS_GET, {"journey_id": journey_id}, team=team, options=options
+        )

@@ -37,7 +37,9 @@ class Payments(Resource):
 
         Spec: Endpoints, Payments.
         """
-        return await self._read(models.PaymentLink, operations.PAYMENTS_LINK, locals())
+        return await self._read(
+            models.PaymentLink, operations.PAYMENTS_LINK, {"link_id": link_id}, team=team, options=options
+        )
 
     async def reminder_operation(
         self,
@@ -62,7 +64,14 @@ class Payments(Resource):
 
         Spec: Endpoints, Payments.
         """
-        return await self._read(models.ReminderOperation, operations.PAYMENTS_REMINDER_OPERATION, locals())
+        return await self._read(
+            models.ReminderOperation,
+            operations.PAYMENTS_REMINDER_OPERATION,
+            {"payment_id": payment_id, "operation_id": operation_id},
+            extra_query=extra_query,
+            team=team,
+            options=options,
+        )
 
     async def settle_reminder(
         self,
@@ -88,6 +97,15 @@ class Payments(Resource):
 
         Spec: Endpoints, Payments.
         """
-        operation = operations.PAYMENTS_REMINDER_OPERATION
-        what = "payments.settle_reminder"
-        return await self._wait_for(models.ReminderOperation, operation, locals(), what)
+        return await self._wait_for(
+            models.ReminderOperation,
+            operations.PAYMENTS_REMINDER_OPERATION,
+            {"payment_id": payment_id, "operation_id": operation_id},
+            what="payments.settle_reminder",
+            until=until,
+            timeout=timeout,
+            poll=poll,
+            extra_query=extra_query,
+            team=team,
+            options=options,
+        )

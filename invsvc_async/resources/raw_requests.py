@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 from urllib.parse import quote, unquote
 
 import attrs
@@ -17,16 +17,19 @@ from invsvc_async.api.parameters import CONTROL, quoted, texts_of
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET
 from invsvc_async.reads import retry
-from invsvc_async.resources.base import Given, Resource
+from invsvc_async.resources.base import Resource
 from invsvc_async.transport.client_core import ClientOptions, Request, error_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+    from decimal import Decimal
     from types import TracebackType
+    from typing import Unpack
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.settings import AnyReader, CallOptions
     from invsvc_async.transport.transport import Download
     from invsvc_async.writes.write import Write
 
@@ -37,29 +40,47 @@ _READS = ("GET",), "client.write"
 _WRITES = ("DELETE", "PATCH", "POST", "PUT"), "client.request"
 
 
+class RawArguments(TypedDict, total=False):
+    """What a method takes beside the path. Each may be left out."""
+
+    params: Mapping[str, str | int | Decimal] | None
+    json: Wire
+    team: str | None
+    options: CallOptions | None
+
+
 class Unlisted(Resource):
     """Operations that the specification does not list. ``Client`` documents them."""
 
-    async def read(self, given: Given) -> Envelope:
+    async def read(self, method: str, path: str, **given: Unpack[RawArguments]) -> Envelope:
         """Read, as ``Client.request``."""
-        return await retry.read(*self._asked(operations.CLIENT_REQUEST, given))
+        view, request = self._raw_request(operations.CLIENT_REQUEST, method, path, **given)
+        return await retry.read(view, request)
 
-    def write(self, given: Given) -> Write[Wire]:
+    def write(
+        self, method: str, path: str, *, reader: AnyReader | None, **given: Unpack[RawArguments]
+    ) -> Write[Wire]:
         """Make a write, as ``Client.write``."""
-        return self._write(operations.CLIENT_WRITE, given)
+        view, request = self._raw_request(operations.CLIENT_WRITE, method, path, **given)
+        return self._write_of(view, request, reader=reader)
 
-    def download(self, given: Given) -> ByteStream:
+    def download(self, path: str, **given: Unpack[RawArguments]) -> ByteStream:
         """Make a download, as ``Client.download``."""
-        return ByteStream(*self._asked(operations.CLIENT_DOWNLOAD, given))
+        view, request = self._raw_request(operations.CLIENT_DOWNLOAD, "GET", path, **given)
+        return ByteStream(view, request)
 
-    def _asked(
-        self, operation: Operation, given: Given, _others: Sequence[str] = (), /
+    def _raw_request(
+        self, operation: Operation, method: str, path: str, **given: Unpack[RawArguments]
     ) -> tuple[ClientOptions, Request]:
-        view = self._with_options(given["options"])
-        method = given["method"]
-        json = given["json"]
-        path = given["path"]
-        team = given["team"]
+        """
+        Check the arguments of a call; return the view for the call, and its request.
+
+        Raises:
+            InvalidRequestError: An argument is invalid.
+        """
+        view = self._with_options(given.get("options"))
+        team = given.get("team")
+        json = given.get("json", UNSET)
         problems: Problems = []
         methods, other = _WRITES if operation is operations.CLIENT_WRITE else _READS
         if method not in methods:
@@ -68,7 +89,7 @@ class Unlisted(Resource):
         _check_path(path, problems)
         if team is not None:
             check_team(team, problems)
-        query = texts_of("params", given["params"] or {}, problems)
+        query = texts_of("params", given.get("params") or {}, problems)
         if "team" in query:
             problems.append("params.team: use the team argument")
         body = None if json is UNSET else to_wire(json, "json", problems)
@@ -90,11 +111,12 @@ def _check_path(path: object, problems: Problems) -> None:
         problems.append("path: must be a string relative to the base URL, such as /payments")
         return
     whole = unquote(f"/{path.removeprefix('/')}")
-    if CONTROL.search(path) or CONTROL.search(whole) or "\\" in whole:
+    if CONTROL.search(path + whole) or "\\" in whole:
         problems.append("path: contains a backslash or a control character")
     if "?" in path or "#" in path:
         problems.append("path: contains ? or #; pass the query as params")
-    if _SCHEME.match(path) or "//" in whole or not {".", ".."}.isdisjoint(whole.split("/")):
+    has_steps = not {".", ".."}.isdisjoint(whole.split("/"))
+    if _SCHEME.match(path) or "//" in whole or has_steps:
         problems.append("path: must stay below the base URL: no scheme, no //, no . or .. segment")
 
 

@@ -42,7 +42,8 @@ class Retentions(Resource):
 
         Spec: Endpoints, Retentions.
         """
-        given = {**locals(), "file_type": UNSET if file_type is None else file_type}
-        envelope = await retry.read(*self._asked(operations.RETENTIONS_FILES, given))
+        values = {"retention_id": retention_id, "file_type": UNSET if file_type is None else file_type}
+        view, request = self._request(operations.RETENTIONS_FILES, values, team=team, options=options)
+        envelope = await retry.read(view, request)
         meta = codec.meta_of(envelope)
         return [codec.with_meta(item, meta) for item in codec.many(models.RetentionFile, envelope)]

@@ -33,7 +33,7 @@ class Sheets(Resource):
         options: CallOptions | None = None,
     ) -> Write[SheetConnection]:
         """
-        Save which column fills which field. This pauses the connection and rotates its generation.
+        Save the columns of fields. This pauses the connection and rotates its generation.
 
         The keys of *fields* are not specified, so the service checks them. Other properties go in
         *extra_body*. Needs editor authority, in the team and on the target module.
@@ -49,4 +49,11 @@ class Sheets(Resource):
 
         Spec: Endpoints, Spreadsheet import.
         """
-        return self._write(operations.SHEETS_SAVE_MAPPING, locals())
+        return self._write(
+            operations.SHEETS_SAVE_MAPPING,
+            {"fields": fields},
+            extra_body=extra_body,
+            reader=reader,
+            team=team,
+            options=options,
+        )

@@ -65,7 +65,27 @@ class Teams(Resource):
 
         Spec: Endpoints, Teams.
         """
-        return self._write(operations.TEAMS_CREATE, locals())
+        return self._write(
+            operations.TEAMS_CREATE,
+            {
+                "legal_name": legal_name,
+                "tax_id": tax_id,
+                "tax_system": tax_system,
+                "address": address,
+                "brand": brand,
+                "support_email": support_email,
+                "support_phone": support_phone,
+                "generate_onboarding_url": generate_onboarding_url,
+                "metadata": metadata,
+                "add_members": add_members,
+                "add_master_team_members": add_master_team_members,
+                "credit_limit": credit_limit,
+            },
+            extra_body=extra_body,
+            reader=reader,
+            team=team,
+            options=options,
+        )
 
     async def dbtable_webhooks(
         self,
@@ -92,7 +112,14 @@ class Teams(Resource):
 
         Spec: Endpoints, Teams.
         """
-        return await self._read(models.DbtableWebhooks, operations.TEAMS_DBTABLE_WEBHOOKS, locals())
+        return await self._read(
+            models.DbtableWebhooks,
+            operations.TEAMS_DBTABLE_WEBHOOKS,
+            {"team_id": team_id, "scope": scope, "state": state, "limit": limit},
+            extra_query=extra_query,
+            team=team,
+            options=options,
+        )
 
     async def dbtable_tables(
         self,
@@ -115,4 +142,11 @@ class Teams(Resource):
 
         Spec: Endpoints, Teams.
         """
-        return await self._read(models.DbtableTables, operations.TEAMS_DBTABLE_TABLES, locals())
+        return await self._read(
+            models.DbtableTables,
+            operations.TEAMS_DBTABLE_TABLES,
+            {"team_id": team_id, "base_id": base_id},
+            extra_query=extra_query,
+            team=team,
+            options=options,
+        )

@@ -35,7 +35,9 @@ class Users(Resource):
 
         Spec: Endpoints, Users.
         """
-        return await self._read(models.User, operations.USERS_GET, locals())
+        return await self._read(
+            models.User, operations.USERS_GET, {"user_id": user_id}, team=team, options=options
+        )
 
     def update_preferences(
         self,
@@ -64,4 +66,11 @@ class Users(Resource):
 
         Spec: Endpoints, Users; Authentication.
         """
-        return self._write(operations.USERS_UPDATE_PREFERENCES, locals())
+        return self._write(
+            operations.USERS_UPDATE_PREFERENCES,
+            {"team_id": team_id, "testmode": testmode},
+            extra_body=extra_body,
+            reader=reader,
+            team=team,
+            options=options,
+        )

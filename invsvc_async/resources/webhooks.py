@@ -50,7 +50,9 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        view, request = self._asked(operations.WEBHOOKS_LIST, locals())
+        view, request = self._request(
+            operations.WEBHOOKS_LIST, {"limit": limit, "status": status}, team=team, options=options
+        )
         envelope = await retry.read(view, request)
         items = codec.many(models.Webhook, envelope)
         asked = _DEFAULT_LIMIT if isinstance(limit, Unset) else limit
@@ -64,7 +66,7 @@ class Webhooks(Resource):
         self, webhook_id: str, *, team: str | None = None, options: CallOptions | None = None
     ) -> Webhook:
         """
-        Read one webhook. Its ``secret`` is ``None``, because the service shows it only once.
+        Read a webhook. ``secret`` is ``None``, because the service shows it only once.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
@@ -73,7 +75,9 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        return await self._read_state(models.Webhook, operations.WEBHOOKS_GET, locals())
+        return await self._read_state(
+            models.Webhook, operations.WEBHOOKS_GET, {"webhook_id": webhook_id}, team=team, options=options
+        )
 
     def create(
         self,
@@ -89,7 +93,7 @@ class Webhooks(Resource):
         options: CallOptions | None = None,
     ) -> Write[Webhook]:
         """
-        Subscribe a URL to events. Store the ``secret``, which signs deliveries: only this answer has it.
+        Subscribe a URL to events. Store the ``secret`` that signs deliveries: no later answer has it.
 
         *url* is absolute; *events* are names in the specification. No events, or a scheme other than http and
         https, cause a ``UserWarning``. The webhook delivers payload version v1, unless the team's default is
@@ -116,13 +120,22 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        others: list[str] = []
+        problems: list[str] = []
         is_text = isinstance(tag, str) and tag.isprintable() and bool(tag.strip())
         if tag is not None and not isinstance(tag, bool) and not is_text:
-            others.append("tag: must be true, false, null or a printable string")
+            problems.append("tag: must be true, false, null or a printable string")
         if on_lost_secret not in ("raise", "keep"):  # not a set: values of JSON may be unhashable
-            others.append("on_lost_secret: must be 'raise' or 'keep'")
-        return self._write(operations.WEBHOOKS_CREATE, locals(), others=others)
+            problems.append("on_lost_secret: must be 'raise' or 'keep'")
+        return self._write(
+            operations.WEBHOOKS_CREATE,
+            {"url": url, "events": events, "description": description, "status": status},
+            problems=problems,
+            tag=tag,
+            on_lost_secret=on_lost_secret,
+            extra_body=extra_body,
+            team=team,
+            options=options,
+        )
 
     def update(
         self,
@@ -152,7 +165,14 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        return self._write(operations.WEBHOOKS_UPDATE, locals(), baseline=webhook)
+        return self._write(
+            operations.WEBHOOKS_UPDATE,
+            {"webhook": webhook, "url": url, "events": events, "description": description, "status": status},
+            baseline=webhook,
+            extra_body=extra_body,
+            team=team,
+            options=options,
+        )
 
     def delete(
         self, webhook: Webhook | str, *, team: str | None = None, options: CallOptions | None = None
@@ -172,7 +192,9 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        return self._write(operations.WEBHOOKS_DELETE, locals(), baseline=webhook)
+        return self._write(
+            operations.WEBHOOKS_DELETE, {"webhook": webhook}, baseline=webhook, team=team, options=options
+        )
 
     async def health(self, *, options: CallOptions | None = None) -> Health:
         """
@@ -183,4 +205,4 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        return await self._read(models.Health, operations.WEBHOOKS_HEALTH, locals())
+        return await self._read(models.Health, operations.WEBHOOKS_HEALTH, {}, options=options)

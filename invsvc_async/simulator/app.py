@@ -199,33 +199,42 @@ class Application:
         """Send the answer of the operation."""
         entry.answered = outcome.status
         entry.refused = isinstance(outcome, Refusal)
-        body = outcome.body
-        if isinstance(outcome, Answer) and isinstance(body, dict):
-            if step.end == "bare":
-                body = {name: value for name, value in body.items() if name != "data"}
-            elif step.end == "bad item" and body["data"]:
-                first, *rest = body["data"]
-                body = {**body, "data": [{**first, "total": "abc"}, *rest]}
-        whole = replies.answer(outcome.status, body)
+        whole = replies.answer(outcome.status, _body(step, outcome))
         if step.end == "drip":
             return await replies.drip(request, whole)
         if step.end == "slow" and step.number:
             await asyncio.sleep(step.number)
         elif step.end == "idle-close":
-            protocol = request.protocol
-            pause = IDLE_CLOSE_AFTER if step.number is None else step.number
-
-            def close_if_idle() -> None:
-                if protocol not in self._busy:
-                    protocol.force_close()
-
-            asyncio.get_running_loop().call_later(pause, close_if_idle)
+            self._close_later(request, IDLE_CLOSE_AFTER if step.number is None else step.number)
         return whole
+
+    def _close_later(self, request: web.Request, seconds: float) -> None:
+        """Close the connection of *request* in so many *seconds*, if it is idle then."""
+        protocol = request.protocol
+
+        def close_if_idle() -> None:
+            if protocol not in self._busy:
+                protocol.force_close()
+
+        asyncio.get_running_loop().call_later(seconds, close_if_idle)
 
     def _await_effect(self, task: asyncio.Task[Any] | None) -> None:
         if task is not None:
             self._pending.add(task)
             task.add_done_callback(self._pending.discard)
+
+
+def _body(step: Step, outcome: Answer | Refusal) -> Any:  # Any: JSON, or bytes
+    """Return the body of the answer of an operation: of a success without its payload, or with a bad item."""
+    body = outcome.body
+    if not isinstance(outcome, Answer) or not isinstance(body, dict):
+        return body
+    if step.end == "bare":
+        return {name: value for name, value in body.items() if name != "data"}
+    if step.end == "bad item" and body["data"]:
+        first, *rest = body["data"]
+        return {**body, "data": [{**first, "total": "abc"}, *rest]}
+    return body
 
 
 def _false_answer(step: Step, entry: Entry, clock: ServiceClock) -> web.Response:

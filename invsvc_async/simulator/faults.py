@@ -7,8 +7,9 @@ The application and `replies` execute a step.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
@@ -81,29 +82,41 @@ def parse_step(words: str) -> Step:
     Raises:
         ValueError: The words are not a step.  The message lists the valid ones.
     """
-    effect: Literal["none", "now", "late"] = "none"
-    late = 0.0
-    rest = words
-    if prefix := _EFFECT.fullmatch(words):
-        effect = "now" if prefix["now"] else "late"
-        rest = prefix["end"]
-        late = float(prefix["number"] or 0)
-    match = next((match for pattern in _ENDS if (match := pattern.fullmatch(rest))), None)
-    if match is None:
+    prefix = _EFFECT.fullmatch(words)
+    if prefix is None:
+        step = _parse_end(words, words)
+        if step.end == "slow":  # the service works for so long, and then answers
+            step = Step(words, "slow", wait=step.number or 0.0)
+        return replace(step, effect="now") if step.end in TRUTHFUL else step
+    step = _parse_end(words, prefix["end"])
+    if prefix["now"]:
+        return replace(step, effect="now")
+    if step.end in TRUTHFUL:
+        raise ValueError(f"{words!r}: a true answer cannot come before its effect")
+    return replace(step, effect="late", late=float(prefix["number"] or 0))
+
+
+def _parse_end(words: str, end: str) -> Step:
+    """Return the step of *words*, without an effect; *end* is the part that says how the exchange ends."""
+    parts = _parts_of_end(end)
+    if parts is None:
         raise ValueError(f"step not understood: {words!r}; expected {WORDS}")
-    parts = match.groupdict()
-    end = "half-head" if parts.get("end") == "head then close" else parts.get("end") or "status"
-    if end in TRUTHFUL:
-        if effect == "late":
-            raise ValueError(f"{words!r}: a true answer cannot come before its effect")
-        effect = "now"
-    seconds = float(parts["number"]) if parts.get("number") else None
-    status = int(parts.get("status") or 0)
-    variant = parts.get("variant") or ""
+    name = "half-head" if parts["end"] == "head then close" else parts["end"] or "status"
+    status = int(parts["status"] or 0)
+    seconds = float(parts["number"]) if parts["number"] else None
+    variant = parts["variant"]
     own = variant != "gateway" and (variant == "own" or status not in GATEWAY)
-    if end == "slow" and not prefix:  # the service works for so long, and then answers
-        return Step(words, end, effect, wait=seconds or 0.0)
-    return Step(words, end, effect, late, status, number=seconds, own=own, variant=variant)
+    return Step(words, name, status=status, number=seconds, own=own, variant=variant)
+
+
+def _parts_of_end(words: str) -> defaultdict[str, str] | None:
+    """Return how the exchange ends, in parts; those that *words* do not have are empty."""
+    for pattern in _ENDS:
+        match = pattern.fullmatch(words)
+        if match is not None:
+            found = ((name, part) for name, part in match.groupdict().items() if part is not None)
+            return defaultdict(str, found)
+    return None
 
 
 def parse_for(operation: str, words: str, *, write: bool) -> Step:
@@ -197,11 +210,15 @@ class Faults:
                 raise ValueError(f"faults: {name} takes a number, not {value!r}") from None
         return cls(**found)  # type: ignore[arg-type] # each value was made for its field above
 
+    def _rate_of(self, operation: str, *, write: bool) -> float:
+        if self.operations is not None and operation not in self.operations:
+            return 0.0
+        return self.rate if write or self.reads is None else self.reads
+
     def draw(self, chance: random.Random, operation: str, *, write: bool) -> Step | None:
         """Draw the step of one arrival; `None` means no fault."""
-        rate = self.rate if write or self.reads is None else self.reads
-        met = self.operations is None or operation in self.operations
-        if not rate or not met or chance.random() >= rate:
+        rate = self._rate_of(operation, write=write)
+        if not rate or chance.random() >= rate:
             return None
         kind = chance.choice(self.kinds)
         if kind == "idle-close":

@@ -92,12 +92,16 @@ def new_team(
     if fields.get("generate_onboarding_url"):
         known["onboarding_url"] = f"https://onboarding.example/{team_id}"
     state.accounts[team_id] = Account(billing, connect=connect)
-    members = {**team, **known}["members"]
     copied = master["members"] if master and fields.get("add_master_team_members") else []
-    there = {member["id"] for member in members}
-    added = [{"email": "invited@example.com", **member} for member in fields.get("add_members", [])]
-    known["members"] = [*members, *(member for member in copied if member["id"] not in there), *added]
+    known["members"] = _members({**team, **known}["members"], copied, fields.get("add_members", []))
     return team.with_changes(known)
+
+
+def _members(own: list[Json], copied: list[Json], invited: list[Json]) -> list[Json]:
+    """Return the members of a new team; those *copied* from the master are not repeated."""
+    there = {member["id"] for member in own}
+    new = [member for member in copied if member["id"] not in there]
+    return [*own, *new, *({"email": "invited@example.com", **member} for member in invited)]
 
 
 def new_invoice(state: ServiceState, book: Book, fields: Mapping[str, Json]) -> Record:

@@ -46,7 +46,7 @@ class Seeding:
         features: Sequence[str] = ("multipleIssuerAccounts", "suppliers"),
         **fields: Json,
     ) -> Record:
-        """Make a team.  If *connected*, it shares the billing account; *connect* makes it a managing one."""
+        """Make a team.  A *connected* team shares the billing account; *connect* makes a managing team."""
         billing = BILLING if connected else self._state.new_id("acct_")
         team = samples.new_team(self._state, fields, owner="usr_1", billing=billing, connect=connect)
         self._state.accounts[team.id].features = set(features)

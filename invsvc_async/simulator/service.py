@@ -255,7 +255,7 @@ class Simulator(Seeding):
     @property
     def inspect_url(self) -> str:
         """
-        Address of a page that shows live what arrives and what becomes of it.
+        Address of a live page of arrivals and their effects.
 
         The page is served from the first use of this property on (with ``inspect=True``, from the start), to
         this machine only.  With ``admin=True`` it can also script faults.

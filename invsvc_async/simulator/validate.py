@@ -42,7 +42,7 @@ def text(low: int = 0, high: int | None = None) -> Check:
 
 
 def expect(words: str, holds: Callable[[Json], bool]) -> Check:
-    """Expect a value that *holds*; *words* say what it must be."""
+    """Expect a value for which *holds* is true; *words* describe such a value."""
 
     def check(value: Json, path: str) -> Iterator[str]:
         if not holds(value):

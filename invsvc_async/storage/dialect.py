@@ -192,16 +192,14 @@ class SqliteDialect(_Dialect):
         given: list[Cell] = []
         known: tuple[Any, ...] = (text,)  # Any: the text, and the sizes of its lists
         times: dict[str, float] = {}
-        for word, number, columns in statement.parts:
+        for part in statement.parts:
+            word = part.word
+            number = part.number
             if word in {"rows", "any"}:
                 value = values[number - 1]
                 size = _size(len(value))
                 known += (size,)
-                cells = chain.from_iterable(value) if word == "rows" else value
-                given += [_NULL if cell is None else cell for cell in cells]
-                given += repeat(_NULL, (size - len(value)) * len(columns))
-                if word == "rows":
-                    given.append(len(value))
+                given += _cells(part, value, size)
             elif number:
                 value = values[number - 1]
                 given.append(_NULL if value is None else value)
@@ -223,6 +221,17 @@ class SqliteDialect(_Dialect):
         if part.word == "any":
             return f"IN ({', '.join('?' * next(sizes))})"
         return "?" if part.number or part.word in self._clocks else self._names[part.word]
+
+
+def _cells(part: _Word, value: Any, size: int) -> list[Cell]:  # Any: rows, or cells
+    """Return the cells of a list, filled up to *size* rows; after those of ``rows`` follows their number."""
+    is_rows = part.word == "rows"
+    cells = chain.from_iterable(value) if is_rows else value
+    given: list[Cell] = [_NULL if cell is None else cell for cell in cells]
+    given += repeat(_NULL, (size - len(value)) * len(part.columns))
+    if is_rows:
+        given.append(len(value))
+    return given
 
 
 def _size(rows: int) -> int:

@@ -47,7 +47,7 @@ def _lock(number: int) -> None:
 
 def _ask(number: int, command: str, kind: str, start: int, length: int = 1) -> bool:
     """
-    Ask for a lock that ends with the descriptor; return whether another one is in its way.
+    Ask for a lock that ends with the descriptor; return whether another lock is in the way.
 
     SQLite ends all others of the process when it unlocks the file.
 
@@ -148,13 +148,13 @@ class FileLock:
             raise
 
     def share(self) -> None:
-        """Note, before SQLite opens the file, that this process reads it. Others may own it."""
+        """Note, before SQLite opens the file, that this process reads it. Another process may own it."""
         with suppress(OSError):  # opening it says what is wrong
             self._use(self._path)
 
     def join(self) -> None:
         """
-        Share the file, which exists, with all processes that use it under this name.
+        Share the existing file with all processes that use this name.
 
         SQLite's log has the name of the file.  Under another name, of a hard link or of a mount of the file
         alone, there would be a second log, and the file would be damaged.
@@ -277,7 +277,7 @@ class WhileOpen:
 
     def acquire(self) -> bool:
         """
-        Acquire the lock, or return False if another process, or another task of this one, has it.
+        Acquire the lock; return False if another process, or another task here, has it.
 
         A file system without locks excludes nobody.
 
@@ -322,7 +322,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 def check_names(path: Path, name: str) -> None:
     """
-    Check that the file at *path*, which errors call *name*, has no other name.
+    Check that the file at *path* has no second name. Errors call the file *name*.
 
     Raises:
         JournalError: It has hard links.  SQLite's log is beside one of them, and its entries would be missed

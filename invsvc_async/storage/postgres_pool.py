@@ -164,7 +164,7 @@ class Pool:
         return await self.steadily(lambda connection: _in_transaction(connection, act))
 
     async def fetch(self, text: str, *values: object) -> list[Connection]:
-        """Run one statement, which is its own transaction, as :meth:`ask` does; return its rows."""
+        """Run a statement, in a transaction of its own, as :meth:`ask` does; return the rows."""
         return await self.steadily(lambda connection: connection.fetch(text, *values))
 
     async def steadily(self, act: Callable[[Connection], Awaitable[T]], *, is_first: bool = False) -> T:
@@ -198,21 +198,28 @@ class Pool:
             if isinstance(failed, JournalError):
                 raise failed
             is_away = isinstance(failed, AWAY) and not isinstance(failed, lasting)
-            again = (is_away and self._retry) or isinstance(failed, _UNDONE)
-            if not again or loop.time() >= begun + min(self.patience, most):
-                # The text of a ValueError may be a stored value, or part of the address with its password.
-                cause = None if isinstance(failed, ValueError) else failed
-                wrong, advice = _UNUSABLE if is_first else _AWAY if is_away else _REFUSED
-                refusal = self._error(wrong, failed, advice)
-                refusal.is_away = is_away
-                raise refusal from cause
+            may_succeed = (is_away and self._retry) or isinstance(failed, _UNDONE)
+            if not may_succeed or loop.time() >= begun + min(self.patience, most):
+                raise self._refusal(failed, is_away=is_away, is_first=is_first)
             if not told:
                 told = True
                 log.warning("%s cannot be reached yet (%s); trying on", self._name, _why(failed))
             await asyncio.sleep(min(self.patience, _PAUSE))
 
+    def _refusal(self, failed: Exception, *, is_away: bool, is_first: bool) -> JournalError:
+        """Return the error for a statement that is not tried again."""
+        wrong, advice = _AWAY if is_away else _REFUSED
+        if is_first:
+            wrong, advice = _UNUSABLE
+        refusal = self._error(wrong, failed, advice)
+        refusal.is_away = is_away
+        # The text of a ValueError may be a stored value, or part of the address with its password.
+        refusal.__cause__ = None if isinstance(failed, ValueError) else failed
+        refusal.__suppress_context__ = True
+        return refusal
+
     def _error(self, wrong: str, error: Exception, advice: str) -> JournalError:
-        """Return the error that says what is *wrong*; *advice* is what to do if *error* does not tell."""
+        """Return the error with the words *wrong*; *advice* follows if *error* has no advice of its own."""
         if place := re.match("permission denied for (schema|database) (.+)", str(error)):
             advice = (
                 f"Let an owner run: GRANT CREATE ON {place[1].upper()} {place[2]} TO the role of the address."
@@ -224,7 +231,7 @@ class Pool:
     @asynccontextmanager
     async def hurried(self) -> AsyncGenerator[None]:
         """
-        Wait only briefly for the statements in the block; if that fails, also after it, until one succeeds.
+        Wait only briefly for statements in the block; after a failure also later, until a statement succeeds.
 
         Raises:
             JournalError: The time was too short.
@@ -271,7 +278,7 @@ class Pool:
 
 async def _without_frames(connecting: Awaitable[Connection]) -> Connection:
     """
-    Await *connecting*; raise what ends it without the frames of asyncpg, which hold the password.
+    Await *connecting*; raise its errors without the frames of asyncpg, which have the password.
 
     An application's own timeout ends it, too: the traceback of a cancellation has frames like any other.
     """

@@ -33,7 +33,7 @@ def open_private(path: str, flags: int) -> int:
 
 
 def _open_itself(path: str, flags: int) -> int:
-    """Open a file that is no symbolic link; what is none, such as ``/dev/stdout``, may be one."""
+    """Open a file that is no symbolic link. A device, such as ``/dev/stdout``, may be a link."""
     try:
         return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
     except OSError as error:

@@ -49,7 +49,7 @@ def is_locked(error: BaseException) -> bool:
 
 
 def in_words(name: str, error: BaseException) -> JournalError:
-    """Return a JournalError that says what is wrong with the file *name*, and what to do."""
+    """Return a JournalError for *error* of the file *name*, with advice."""
     if isinstance(error, JournalError):
         return error
     said = str(error).partition(" with text ")[0]  # what follows is a stored value
@@ -118,7 +118,7 @@ def check_file(connection: sqlite3.Connection, name: str, stops: Callable[[], bo
 
 
 def _code_in(found: str) -> int | None:
-    """Return the error code in what a check has found: that of a page that SQLite could not load."""
+    """Return the error code in the text of a check, as of a page that SQLite could not load."""
     code = re.search(r"error code[ =](\d+)", found)
     return None if code is None else int(code[1])
 
@@ -142,7 +142,7 @@ class SameFile:
         self._looked = float("-inf")
 
     def remember(self) -> None:
-        """Store which file it is, once it is open."""
+        """Store the identity of the file, once the file is open."""
         self._opened = self._found()
 
     def check(self) -> None:

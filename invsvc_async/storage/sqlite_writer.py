@@ -153,7 +153,7 @@ class Writer:
         await joined(self._thread)
 
     def end(self) -> None:
-        """Let the thread commit what was requested, close and end; from any thread, without waiting."""
+        """End the thread once all requests are committed and the file is closed. Any thread may call this."""
         if self._ended is None and self._waiting:
             self._groups.put(self._waiting)  # if this is called again, the thread ignores it
         self._groups.put(None)
@@ -165,7 +165,7 @@ class Writer:
         self._thread.join(seconds)
 
     def store(self, value: object) -> asyncio.Future[Any]:
-        """Store *value* with the others of its group; the future completes once that is on the disk."""
+        """Store *value* with others, in one commit; the future completes once the commit is on the disk."""
         return self._put(_Job(self._loop.create_future(), value))
 
     def act(self, act: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
@@ -190,7 +190,7 @@ class Writer:
         return done
 
     def _hand_over(self) -> None:
-        """Give the thread what waits, unless it is at work."""
+        """Pass the waiting jobs to the thread, unless the thread is at work."""
         if self._ended is not None:
             return
         if not self._under_way:
@@ -269,14 +269,18 @@ class Writer:
                     for job in some:
                         job.result = act(connection)
                     continue
-                assert self._store is not None
-                stored = [*some]
-                results = self._store(connection, [job.value for job in stored])
-                for job, result in zip(stored, results, strict=True) if results else ():
-                    if isinstance(result, Exception):
-                        job.error = result
-                    else:
-                        job.result = result
+                self._store_values(connection, [*some])
+
+    def _store_values(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+        assert self._store is not None
+        results = self._store(connection, [job.value for job in jobs])
+        if not results:
+            return
+        for job, result in zip(jobs, results, strict=True):
+            if isinstance(result, Exception):
+                job.error = result
+            else:
+                job.result = result
 
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed, so nothing waits any more
@@ -314,7 +318,7 @@ def wait_for_ending(name: str, seconds: float) -> None:
 
 
 def _check_process(name: str) -> None:
-    """Refuse what the parent had open: SQLite takes its locks for this process's, and loses commits."""
+    """Refuse a file that the parent process had open: SQLite would confuse the locks, and lose commits."""
     if name in _of_parent:
         raise JournalError(
             f"{name}: it was open when this process was forked, so this process cannot use it. Fork before "

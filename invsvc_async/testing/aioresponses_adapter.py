@@ -23,7 +23,7 @@ from invsvc_async.transport.send_gate import Gate
 
 
 def _line() -> Any:
-    """Return a connection that discards what is written to it."""
+    """Return a connection that discards all data."""
     line = Mock(should_close=False, write=AsyncMock())
     line.is_closing.return_value = False
     line.get_extra_info.return_value = None

@@ -164,17 +164,25 @@ def _name(request: pytest.FixtureRequest, what: str) -> str:
     by_anyio = item.get_closest_marker("anyio")
     if by_anyio and (backend := request.getfixturevalue("anyio_backend_name")) != "asyncio":
         pytest.fail(f"invsvc_{what} runs on asyncio, not {backend}. Override anyio_backend", pytrace=False)
-    has = item.config.pluginmanager.hasplugin
-    mode = item.config.getini
-    if not (marker or by_anyio or has(_AIOHTTP)) and has("asyncio") and mode("asyncio_mode") == "strict":
+    if not (marker or by_anyio) and _runs_only_marked(item.config):
         # pytest's own words do not say why nothing runs it
         words = "nothing runs this async test. Mark the test with pytest.mark.asyncio or pytest.mark.anyio"
         pytest.fail(f"invsvc_{what}: {words}, or set asyncio_mode = auto", pytrace=False)
     if marker is None or by_anyio:
         return f"_invsvc_{what}"
-    default = request.config.getini("asyncio_default_test_loop_scope")
-    scope = marker.kwargs.get("loop_scope") or marker.kwargs.get("scope") or default
-    return f"_invsvc_{what}_in_{scope}"
+    return f"_invsvc_{what}_in_{_scope_of(marker, request.config)}"
+
+
+def _scope_of(marker: pytest.Mark, config: pytest.Config) -> object:
+    """Return the scope of the event loop of a test with *marker*."""
+    default = config.getini("asyncio_default_test_loop_scope")
+    return marker.kwargs.get("loop_scope") or marker.kwargs.get("scope") or default
+
+
+def _runs_only_marked(config: pytest.Config) -> bool:
+    """Return whether async tests run only with a marker."""
+    has = config.pluginmanager.hasplugin
+    return not has(_AIOHTTP) and has("asyncio") and config.getini("asyncio_mode") == "strict"
 
 
 def _is_async(request: pytest.FixtureRequest) -> bool:

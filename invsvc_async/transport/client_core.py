@@ -116,7 +116,7 @@ AroundStream: TypeAlias = (
 )
 
 
-class ClientCore(msgspec.Struct, eq=False, weakref=True):
+class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     """What all views of one client share: connections, credential, clocks, hooks, writes."""
 
     transport: Transport
@@ -246,21 +246,31 @@ class ClientCore(msgspec.Struct, eq=False, weakref=True):
         self.closed = True
         try:
             await self.transport.aclose()
-            task = asyncio.current_task()
-            loop = asyncio.get_running_loop()
-            for wait in () if self.waits is None or self.waits.loop is not loop else tuple(self.waits.open):
-                if wait.task is not task:
-                    wait.expire()
-            if self.hooks is not None and self.hooks.loop is loop:
-                self.hooks.end_within(TO_KEEP_SECRETS)
-            # The runs of a loop that is closed will not end.
-            self.runs = {run: of for run, of in self.runs.items() if of is not None and of.get_loop() is loop}
-            if self.runs and task not in self.runs.values():
-                self.idle.clear()
-                await self._until_idle()
+            self._end_waits()
+            await self._wait_for_runs()
         finally:  # also if it is cancelled: nobody may call this again, and its thread would keep the file
             if self.writes.journal is not None:
                 await self.writes.journal.aclose()
+
+    def _end_waits(self) -> None:
+        """End the waits of other tasks on this loop; a wait for a user's hook ends a little later."""
+        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        if self.waits is not None and self.waits.loop is loop:
+            for wait in tuple(self.waits.open):
+                if wait.task is not task:
+                    wait.expire()
+        if self.hooks is not None and self.hooks.loop is loop:
+            self.hooks.end_within(TO_KEEP_SECRETS)
+
+    async def _wait_for_runs(self) -> None:
+        """Wait until no write runs, unless this is called within one."""
+        loop = asyncio.get_running_loop()
+        # The runs of a loop that is closed will not end.
+        self.runs = {run: of for run, of in self.runs.items() if of is not None and of.get_loop() is loop}
+        if self.runs and asyncio.current_task() not in self.runs.values():
+            self.idle.clear()
+            await self._until_idle()
 
     def leave_unsettled(self, intent: Intent, line: str | None, *, in_journal: bool = False) -> None:
         """Keep an intent with an unknown outcome, and call the user's hook."""
@@ -291,7 +301,7 @@ class ClientCore(msgspec.Struct, eq=False, weakref=True):
             log.warning("%s", message)
 
 
-class ClientOptions(msgspec.Struct, eq=False):
+class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
     """The options of one view of a client, and what it shares with the other views."""
 
     core: ClientCore
@@ -399,11 +409,17 @@ class ClientOptions(msgspec.Struct, eq=False):
             with_own.update(self.headers or {})
             with_own.update({} if core.trace is None else core.trace())
             headers = CIMultiDictProxy(with_own)
-        method = request.method or operation.method
-        connect = self.timeouts.connect
-        content = wire.dumps(request.body) if request.has_body else None
-        url = self.url(request)
-        return Exchange(method, url, headers, content, write, deadline, connect, not_after, lane)
+        return Exchange(
+            method=request.method or operation.method,
+            url=self.url(request),
+            headers=headers,
+            content=wire.dumps(request.body) if request.has_body else None,
+            write=write,
+            deadline=deadline,
+            connect_timeout=self.timeouts.connect,
+            not_after=not_after,
+            lane=lane,
+        )
 
     def url(self, request: Request) -> URL:
         """Return the whole URL. Every value is percent-encoded."""
@@ -430,18 +446,7 @@ class ClientOptions(msgspec.Struct, eq=False):
         if exchange.end is not _ANSWERED or exchange.status is None or exchange.answer_headers is None:
             raise _no_answer(name, exchange) from exchange.error
         if not 200 <= exchange.status < 300:
-            error = error_of(exchange, name)
-            if error.status == 404 and request.operation.listed and not request.path:
-                # Its path has no id, so the path itself was not found.
-                url = self.core.base_url
-                message = str(error.args[0]).removesuffix(error.hint)
-                before = URL(url).path.rstrip("/").rpartition("/")[0]
-                words = f" It has {before} before the version, which only a gateway needs." if before else ""
-                error.args = (f"{message}Check the base URL {url}: the service has this path.{words}",)
-            stamp = stamp_of(error)
-            if stamp is not None:
-                self.core.server_clock.learn(stamp, exchange.started, exchange.ended)
-            raise error
+            raise self._error_in(request, exchange)
         try:
             envelope = wire.read_success(
                 exchange.answer,
@@ -456,6 +461,24 @@ class ClientOptions(msgspec.Struct, eq=False):
         if envelope.stamp is not None:
             self.core.server_clock.learn(envelope.stamp, exchange.started, exchange.ended)
         return envelope
+
+    def _error_in(self, request: Request, exchange: Exchange) -> ServiceError:
+        """Return the error that *exchange* was answered, and note the service's time from it."""
+        error = error_of(exchange, request.operation.name)
+        if error.status == 404 and request.operation.listed and not request.path:
+            self._blame_base_url(error)
+        stamp = stamp_of(error)
+        if stamp is not None:
+            self.core.server_clock.learn(stamp, exchange.started, exchange.ended)
+        return error
+
+    def _blame_base_url(self, error: ServiceError) -> None:
+        """Advise to check the base URL: the path has no id, so the path itself was not found."""
+        url = self.core.base_url
+        message = str(error.args[0]).removesuffix(error.hint)
+        before = URL(url).path.rstrip("/").rpartition("/")[0]
+        words = f" It has {before} before the version, which only a gateway needs." if before else ""
+        error.args = (f"{message}Check the base URL {url}: the service has this path.{words}",)
 
     async def renew_token(self, exchange: Exchange, *, within: float | None = None) -> bool:
         """

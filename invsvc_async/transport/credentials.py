@@ -55,7 +55,7 @@ class Credential:
         return self._fetching is not None and not self._fetching.done()
 
     def fingerprint(self, key: str) -> str | None:
-        """Return a digest under *key*, which tells this credential from others but does not reveal it."""
+        """Return a digest under *key*. Credentials have different digests, which do not reveal them."""
         if self.ready is None:
             return None
         token = self.ready.removeprefix("Bearer ").encode()

@@ -46,12 +46,22 @@ def _parsed(text: str) -> Proxy | None:
         bare = URL.build(scheme=url.scheme, host=url.host or "", port=url.explicit_port)
     except ValueError:
         return None
-    if url.scheme not in ("http", "https") or not url.host or url.path not in ("", "/") or url.query_string:
+    if not _is_bare(url):
         return None
     if url.user is None and url.password is None:
         return Proxy(bare)
-    login = b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode()
-    return Proxy(bare, {AUTHORIZATION: f"Basic {login}"})
+    return Proxy(bare, {AUTHORIZATION: _basic(url.user or "", url.password or "")})
+
+
+def _is_bare(url: URL) -> bool:
+    """Return whether *url* names a host of HTTP, and no path or query."""
+    names_host = url.scheme in ("http", "https") and bool(url.host)
+    return names_host and url.path in ("", "/") and not url.query_string
+
+
+def _basic(user: str, password: str) -> str:
+    login = b64encode(f"{user}:{password}".encode()).decode()
+    return f"Basic {login}"
 
 
 @takes_secrets

@@ -164,14 +164,10 @@ def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
     for member in count(1):
         reader = zlib.decompressobj(_window(name, rest))
         while not reader.eof:
-            if not rest:
-                raise CutError(f"the answer's {name} coding is truncated")
-            taken, rest = rest[:step], rest[step:]
-            try:
-                parts.append(reader.decompress(taken, left + 1))
-            except zlib.error as error:
-                raise _broken(name, error) from None
-            left -= len(parts[-1])
+            part = _next_part(reader, name, rest[:step], left + 1)
+            rest = rest[step:]
+            parts.append(part)
+            left -= len(part)
             if left < 0:
                 raise _too_long(cap)
         if not (rest or reader.unused_data):
@@ -183,6 +179,16 @@ def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
         if member == _MOST_MEMBERS:
             raise _broken(name, f"more than {_MOST_MEMBERS} members")
     return b"".join(parts)
+
+
+def _next_part(reader: zlib._Decompress, name: str, data: memoryview, most: int) -> bytes:
+    """Return the next part of a member, at most *most* bytes, from *data*."""
+    if not data:
+        raise CutError(f"the answer's {name} coding is truncated")
+    try:
+        return reader.decompress(data, most)
+    except zlib.error as error:
+        raise _broken(name, error) from None
 
 
 def _window(name: str, body: memoryview) -> int:
@@ -223,7 +229,7 @@ def plain_error(error: Exception) -> Exception:
 
 
 def failure(gate: Gate) -> TransportError:
-    """Make the exception that a stream raises, from what its exchange records."""
+    """Make the exception of a stream, from the record of its exchange."""
     exchange = gate.exchange
     kind = ResponseLostError if gate.opened else NotSentError
     raised = kind(f"{exchange.method} {exchange.url.path}: {exchange.error}", status=exchange.status)

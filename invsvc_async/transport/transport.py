@@ -172,7 +172,7 @@ class Transport:
     @asynccontextmanager
     async def stream(self, exchange: Exchange) -> AsyncGenerator[Download]:
         """
-        Send *exchange* once, and yield its answer while it arrives. It may have any length.
+        Send *exchange* once, and yield the answer while it arrives. Answers may have any length.
 
         The time left until the deadline limits the wait for the head, and then each wait for more bytes.
 
@@ -264,7 +264,7 @@ class Transport:
 
     def check_loop(self, *, closing: bool = False) -> None:
         """
-        Check that this is the event loop that the transport belongs to, if it was used already.
+        Check that the transport is used in one event loop only.
 
         *closing*: or that loop is closed.
 
@@ -317,7 +317,7 @@ class Transport:
             exchange.error = plain_error(error)
 
     def _make_room(self, knee: AdaptiveLimit, *, waits: bool = False) -> None:
-        """Start calls in place of those that hang; again when the next one does, while a call *waits*."""
+        """Start calls in place of hanging calls; while a call *waits*, do so again at the next hang."""
         assert self._loop is not None
         limiter = self._limiter
         now = self._loop.time()
@@ -372,16 +372,21 @@ def _check_session(session: object, ssl: object, proxy: object, *, trust_env: bo
             f"session: must be an aiohttp.ClientSession, not a {type(session).__name__}. Pass it without a "
             "wrapper, because one that retries could send a write twice."
         )
-    if ssl is not None and not isinstance(ssl, (tls.SSLContext, aiohttp.Fingerprint, bool)):
-        raise ConfigurationError(
-            f"ssl: must be an SSLContext, an aiohttp.Fingerprint or a boolean, not a {type(ssl).__name__}."
-        )
-    if session is not None and (ssl is not None or trust_env or proxy is not None):
+    _check_ssl(ssl)
+    has_own_options = ssl is not None or trust_env or proxy is not None
+    if session is not None and has_own_options:
         raise ConfigurationError(
             "ssl, trust_env and proxy: cannot be combined with session. Configure the session instead."
         )
     if proxy is not None and trust_env:
         raise ConfigurationError("proxy: cannot be combined with trust_env. Choose one.")
+
+
+def _check_ssl(ssl: object) -> None:
+    if ssl is not None and not isinstance(ssl, (tls.SSLContext, aiohttp.Fingerprint, bool)):
+        raise ConfigurationError(
+            f"ssl: must be an SSLContext, an aiohttp.Fingerprint or a boolean, not a {type(ssl).__name__}."
+        )
 
 
 def _refuse_unfit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:

@@ -80,14 +80,14 @@ class Labels(Resource):
     __slots__ = ()
 
     def create(self, name, colour=UNSET):
-        return self._write(operations.BY_NAME["labels.create"], locals())
+        return self._write(operations.BY_NAME["labels.create"], {"name": name, "colour": colour})
 
     def update(self, label, **arguments):
         given = {"label": label, **arguments}
         return self._write(operations.BY_NAME["labels.update"], given, baseline=label)
 
     def delete(self, label):
-        return self._write(operations.BY_NAME["labels.delete"], locals(), baseline=label)
+        return self._write(operations.BY_NAME["labels.delete"], {"label": label}, baseline=label)
 
 
 # --- The service

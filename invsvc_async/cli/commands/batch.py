@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch import Batch, Progress, Summary
     from invsvc_async.batch.file_check import FileWrites
+    from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.client import Client
 
 _CORRECT = "Correct these lines, or skip them with --skip-bad"
@@ -121,28 +122,36 @@ async def run(
         opened = rereadable(file)
     with opened as lines:
         async with options.client_for(options.concurrency) as client:
-            rows = None if operation is None else InputTable(lines, client, operation, map_ or (), key)
-            read, form = (read_lines, b"") if rows is None else (rows.lines, rows.form)
-            writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, read=read, form=form)
+            how: dict[str, Any] = {"name": str(file), "skips_bad": skip_bad}
+            if operation is None:
+                writes = FileWrites(lines, client, read=read_lines, form=b"", **how)
+            else:
+                rows = InputTable(lines, client, operation, map_ or (), key)
+                writes = FileWrites(lines, client, read=rows.lines, form=rows.form, **how)
             checkpoint = None if dry_run else await checkpoint_at(journal)
             with interruptible():  # a large file takes minutes
                 check_file(writes, checkpoint, note)
-            _name_problems(file, writes, skip_bad=skip_bad)
+            is_sound = _tell_problems(file, writes, skip_bad=skip_bad)
             if dry_run:
                 return _tell_check(writes)
-            if writes.bad and not (skip_bad and writes.good):
+            if not is_sound:
                 fail(f"nothing was sent. {_CORRECT if writes.good else _FORM}")
                 return Exit.USAGE
-            return await _run(journal, options, client, writes)
+            return await _run_file(journal, options, client, writes)
 
 
-def _name_problems(file: Path, writes: FileWrites, *, skip_bad: bool) -> None:
-    """Print the first bad lines, or all that are skipped."""
-    most = len(writes.problems) if skip_bad and writes.good else _NAMED if writes.good else 2
+def _tell_problems(file: Path, writes: FileWrites, *, skip_bad: bool) -> bool:
+    """Print the first bad lines, or all lines that are skipped; return whether the others can be sent."""
+    if skip_bad and writes.good:
+        for problem in writes.problems:
+            fail(f"{file}: {problem}")
+        return True
+    most = _NAMED if writes.good else 2
     for problem in writes.problems[:most]:
         fail(f"{file}: {problem}")
-    if not (skip_bad and writes.good) and writes.bad > most:
+    if writes.bad > most:
         fail(f"{file}: and {writes.bad - most:,} more lines")
+    return not writes.bad
 
 
 def _tell_check(writes: FileWrites) -> int:
@@ -167,11 +176,56 @@ async def worker(place: Place, *, options: _BatchSending) -> int:
     """
     options.check_secrets(may_create=True)
     async with options.client_for(options.concurrency) as client:
-        return await _run(place, options, client, None)
+        return await _work(place, options, client)
 
 
-async def _run(journal: str, options: _BatchSending, client: Client, writes: FileWrites | None) -> int:
-    """Run the unfinished writes of *writes* and the journal, or work on a shared batch until interrupted."""
+@attrs.frozen(kw_only=True)
+class _Ended:
+    """How a run of this process ended."""
+
+    summary: Summary
+    progress: Progress
+    failure: BatchStoppedError | None
+    was_interrupted: bool
+    groups: list[Group]  # the writes that are not applied; a worker shows each when it ends
+    may_create: bool  # whether webhooks may have been created
+    bad: int = 0  # lines that were skipped
+
+    def show(self, *, discarded: bool) -> None:
+        """Print the result; *discarded*: the secrets of new webhooks were thrown away."""
+        this_run = {"done_now": self.progress.done, "skipped": self.progress.skipped, "bad": self.bad}
+        groups = [each.plain() for each in self.groups]
+        with reporting("The run has ended. `invsvc batch report` shows its result."):
+            if not emitted(counts_of(self.summary) | this_run | {"not_applied": groups}):
+                print_facts(_facts(self.summary, self.progress, self.bad, discarded=discarded))
+                show_groups(self.groups)
+
+
+async def _run_file(journal: str, options: _BatchSending, client: Client, writes: FileWrites) -> int:
+    """Run the unfinished writes of *writes* and of the journal, and print the result."""
+    ended = await _run(journal, options, client, writes)
+    ended.show(discarded=options.no_secrets and ended.may_create)
+    if ended.failure is not None:
+        fail(str(ended.failure))
+        return Exit.UNKNOWN if ended.summary.unknown else Exit.FAILED
+    if ended.was_interrupted:
+        note("interrupted: run the same command again to resume; writes in flight are settled first")
+        return Exit.INTERRUPTED
+    return _exit_code_of(ended.summary, writes.bad)
+
+
+async def _work(journal: str, options: _BatchSending, client: Client) -> int:
+    """Work on a shared batch until interrupted, and print the result."""
+    ended = await _run(journal, options, client, None)
+    ended.show(discarded=False)
+    if ended.failure is not None:
+        fail(str(ended.failure))
+        return Exit.FAILED
+    return Exit.DONE
+
+
+async def _run(journal: str, options: _BatchSending, client: Client, writes: FileWrites | None) -> _Ended:
+    """Run *writes*, or without them work on a shared batch, until the end or an interrupt."""
     from invsvc_async.batch import Batch
     from invsvc_async.batch.entries import name_of
     from invsvc_async.batch.reports.not_applied import groups_of
@@ -189,35 +243,36 @@ async def _run(journal: str, options: _BatchSending, client: Client, writes: Fil
         if not batch.entries.is_shared:  # what an earlier run has left, this one would do
             may_create = may_create or await batch.entries.has_secrets()
             options.check_secrets(may_create=may_create)
-        stopped = stack.enter_context(_signals(batch))
+        stops = stack.enter_context(_signals(batch))
         try:
-            if writes is None:
-                note("waiting for work; press Ctrl-C to leave")
-            async for result in batch.work() if writes is None else batch.run(writes):
-                if writes is None and result.applied is not True:
-                    note(f"{result.key}: {result.verdict}: {result.message}")
+            await _until_end(batch, writes)
         except BatchStoppedError as error:
             failure = error
         summary = await batch.summary()
         progress = batch.progress
         assert progress is not None  # it has begun
         groups = [] if writes is None else await groups_of(batch.entries, name_of(journal))
-    bad = 0 if writes is None else writes.bad
-    discarded = options.no_secrets and may_create and writes is not None
-    with reporting("The run has ended. `invsvc batch report` shows its result."):
-        this_run = {"done_now": progress.done, "skipped": progress.skipped, "bad": bad}
-        if not emitted(counts_of(summary) | this_run | {"not_applied": [each.plain() for each in groups]}):
-            print_facts(_facts(summary, progress, bad, discarded=discarded))
-            show_groups(groups)
-    if failure is not None:
-        fail(str(failure))
-        return Exit.UNKNOWN if writes is not None and summary.unknown else Exit.FAILED
-    if writes is None:
-        return Exit.DONE
-    if stopped:
-        note("interrupted: run the same command again to resume; writes in flight are settled first")
-        return Exit.INTERRUPTED
-    return _exit_code_of(summary, bad)
+    return _Ended(
+        summary=summary,
+        progress=progress,
+        failure=failure,
+        was_interrupted=bool(stops),
+        groups=groups,
+        may_create=may_create,
+        bad=0 if writes is None else writes.bad,
+    )
+
+
+async def _until_end(batch: Batch, writes: FileWrites | None) -> None:
+    """Run *writes*; or work until interrupted, and name the writes that are not applied."""
+    if writes is not None:
+        async for _ in batch.run(writes):
+            pass
+        return
+    note("waiting for work; press Ctrl-C to leave")
+    async for result in batch.work():
+        if result.applied is not True:
+            note(f"{result.key}: {result.verdict}: {result.message}")
 
 
 def _exit_code_of(summary: Summary, bad: int) -> int:

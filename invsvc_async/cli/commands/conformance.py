@@ -21,6 +21,8 @@ from invsvc_async.simulator import Faults
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rich.table import Table
+
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.conformance.workload import Unit
 
@@ -67,16 +69,9 @@ async def demo(
     Exits with 1 if this client has a duplicate, a lost write, a wrong verdict or more than 1 % unknown, or
     if the faults were so mild that the ordinary client made no duplicate.
     """
-    if input_ is None:
-        units = workload.made_up(writes, seed)
-    else:
-        with interruptible():  # a pipe may give nothing
-            lines, problems = workload.checked(input_)
-        for problem in problems:
-            fail(str(problem))
-        if problems:
-            return Exit.USAGE
-        units = workload.from_lines(lines)
+    units = workload.made_up(writes, seed) if input_ is None else _units_in(input_)
+    if units is None:
+        return Exit.USAGE
     kept = sum(step.operation == "webhooks.create" for unit in units for step in unit)
     if not as_json.get():
         _head(units, concurrency=concurrency, seed=seed, faults=faults)
@@ -96,6 +91,15 @@ async def demo(
     if not emitted({**told, "webhooks_requested": kept, **plain}):
         show(runs, failed, kept=kept)
     return Exit.FAILED if failed else Exit.DONE
+
+
+def _units_in(file: Path) -> Sequence[Unit] | None:
+    """Return the writes in *file*; or print what is wrong with them, and return ``None``."""
+    with interruptible():  # a pipe may give nothing
+        lines, problems = workload.checked(file)
+    for problem in problems:
+        fail(str(problem))
+    return None if problems else workload.from_lines(lines)
 
 
 def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> None:
@@ -155,33 +159,46 @@ def failures(runs: Mapping[str, ClientRun]) -> list[str]:
 
 def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -> None:
     """Print the table, and the stories of wrong verdicts.  *kept* webhooks were requested to be left."""
-    from rich import box
-    from rich.table import Table
-
     out = console()
-    shown = Table(box=box.SIMPLE_HEAD if out.is_terminal else box.ASCII2, header_style="bold", pad_edge=False)
-    shown.add_column("by the service's ledger")
-    for name in ("ordinary client", "invsvc_async"):
-        shown.add_column(name, justify="right")
-    pair = [runs["ordinary"], runs["sdk"]]
-    reasons = sorted({reason for run in pair for reason in run.judgement.unknown_reasons})
-    columns = [_numbers(run, reasons, kept) for run in pair]
-    for name in columns[0]:
-        numbers = [each[name] for each in columns]
-        bad = _SHOULD_BE_ZERO.get(name)
-        cells = [f"{number:,}" for number in numbers]
-        if bad is not None:
-            cells = [f"[{bad if each != '0' else 'green'}]{each}[/]" for each in cells]
-        if any(numbers) or name != _UNASKED:
-            shown.add_row(name, *cells, style="dim" if bad is None else "bold")
-    shown.add_row("time", *(f"{run.seconds:.1f} s" for run in pair), style="dim")
-    out.print(shown)
+    out.print(_table([runs["ordinary"], runs["sdk"]], kept, is_terminal=out.is_terminal))
     for wrong in runs["sdk"].judgement.wrong[:STORIES]:
         out.print(f"[red]{wrong.why}[/]\n{wrong.report.story}")
     for failure in failures:
         out.print(f"[bold red]FAIL[/] {failure}")
     if not failures:
         out.print("[bold green]PASS[/] invsvc_async has no duplicate, no lost write, no wrong verdict")
+
+
+def _table(pair: Sequence[ClientRun], kept: int, *, is_terminal: bool) -> Table:
+    """Return the table of the numbers of both clients."""
+    from rich import box
+    from rich.table import Table
+
+    shown = Table(box=box.SIMPLE_HEAD if is_terminal else box.ASCII2, header_style="bold", pad_edge=False)
+    shown.add_column("by the service's ledger")
+    shown.add_column("ordinary client", justify="right")
+    shown.add_column("invsvc_async", justify="right")
+    reasons = sorted({reason for run in pair for reason in run.judgement.unknown_reasons})
+    columns = [_numbers(run, reasons, kept) for run in pair]
+    for name in columns[0]:
+        numbers = [each[name] for each in columns]
+        if name != _UNASKED or any(numbers):
+            _add_numbers(shown, name, numbers)
+    shown.add_row("time", *(f"{run.seconds:.1f} s" for run in pair), style="dim")
+    return shown
+
+
+def _add_numbers(shown: Table, name: str, numbers: Sequence[int]) -> None:
+    colour = _SHOULD_BE_ZERO.get(name)
+    cells = [_cell(number, colour) for number in numbers]
+    shown.add_row(name, *cells, style="dim" if colour is None else "bold")
+
+
+def _cell(number: int, colour: str | None) -> str:
+    """Return *number*, in *colour* if it should be zero and is not."""
+    if colour is None:
+        return f"{number:,}"
+    return f"[{colour if number else 'green'}]{number:,}[/]"
 
 
 def _plain(run: ClientRun) -> WireObject:

@@ -35,32 +35,43 @@ async def doctor(
     from invsvc_async.cli.progress import waiting_for_read
     from invsvc_async.client import options_of
     from invsvc_async.doctor import examine
-    from invsvc_async.profiles import with_profile, write_profile
+    from invsvc_async.profiles import write_profile
 
     async with calling.client() as client:
         with waiting_for_read(client, "the next check"):
             found = await examine(client, journey=journey)
         settings = _settings(found, options_of(client), calling.team)
     if not emitted({**attrs.asdict(found), "usable": found.usable}):
-        rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]
-        for each in found.names:
-            good = bool(each.name) if each.certain else None
-            words = f"{each.name} ({each.why})"
-            rows.append((f"parameter: {each.role}", _MARKS[good], words if each.name else each.why))
-        table(("question", "", "answer"), rows)
+        _print_answers(found)
         if found.usable:
-            for name, part in (("ParameterNames", "names"), ("ReconcilePolicy", "reconcile")):
-                values = (f"{key}={value or None!r}" for key, value in settings[part].items())
-                typer.echo(f"{name}({', '.join(values)})")
-            typer.echo(f"\n# invsvc.toml\n{with_profile('', 'default', settings)}", nl=False)
+            _print_settings(settings)
     if write is not None and found.usable:
         path = write_profile(os.environ, write, settings)
         typer.echo(f"{path}: profile {write!r} has these settings.", err=True)
     return Exit.DONE if found.usable else Exit.FAILED
 
 
+def _print_answers(found: Checkup) -> None:
+    rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]
+    for each in found.names:
+        good = bool(each.name) if each.certain else None
+        words = f"{each.name} ({each.why})"
+        rows.append((f"parameter: {each.role}", _MARKS[good], words if each.name else each.why))
+    table(("question", "", "answer"), rows)
+
+
+def _print_settings(settings: dict[str, Any]) -> None:  # Any: as above
+    """Print *settings* as Python, and as a profile."""
+    from invsvc_async.profiles import with_profile
+
+    for name, part in (("ParameterNames", "names"), ("ReconcilePolicy", "reconcile")):
+        values = (f"{key}={value or None!r}" for key, value in settings[part].items())
+        typer.echo(f"{name}({', '.join(values)})")
+    typer.echo(f"\n# invsvc.toml\n{with_profile('', 'default', settings)}", nl=False)
+
+
 def _settings(found: Checkup, used: ClientOptions, team: str | None) -> dict[str, Any]:  # Any: as above
-    """Return a profile, with the names that work, unless they are the assumed ones and used."""
+    """Return a profile, with the parameters whose names differ from those assumed or used."""
     from invsvc_async.settings import ParameterNames
 
     base_url = used.core.base_url

@@ -95,14 +95,18 @@ class Filter:
         """Return the events in *state* that these options select, page by page."""
         if self.type_ and self.type_ not in EVENT_TYPES and (words := did_you_mean(self.type_, EVENT_TYPES)):
             note(f"--type: {self.type_!r} is not in the specification. {words}")
-        since = self.since or 0.0
-        until = float("inf") if self.until is None else self.until
         while page := await store.events(state=state, after=after, limit=_PAGE):
             after = page[-1].id
             for event in page:
-                chosen = self.type_ in {None, event.type} and self.handler in {None, event.handler}
-                if chosen and since <= event.received_at < until:
+                if self._selects(event):
                     yield event
+
+    def _selects(self, event: StoredEvent) -> bool:
+        if self.type_ not in {None, event.type} or self.handler not in {None, event.handler}:
+            return False
+        since = self.since or 0.0
+        until = float("inf") if self.until is None else self.until
+        return since <= event.received_at < until
 
 
 @attrs.frozen
@@ -227,14 +231,14 @@ async def replay(chosen: Choice, at: EventStoreOptions) -> int:
 async def _change(
     at: EventStoreOptions, chosen: Choice, state: State | None, done: str, *, to: str | None = None
 ) -> int:
-    """Change what is *chosen*; *to* is the handler that gets it."""
+    """Change the chosen events; *to* is the handler to which they are given."""
     changed = failed = bodiless = 0
     async with at.opened() as store:
-        plain = store.drop if done == "dropped" else store.revive
-        act: Callable[[StoredEvent], Awaitable[bool]] = partial(store.give, handler=to) if to else plain
+        act = _action(store, done, to)
         async for event in _named(store, chosen.ids) if chosen.ids else chosen.of(store, state):
-            if to and not event.type:
-                continue  # a body that is no event
+            is_no_event = not event.type  # but a body
+            if to and is_no_event:
+                continue
             if state not in {None, event.state}:
                 fail(f"{event.id}: it is {event.state}, and cannot be {done}")
                 failed += 1
@@ -244,10 +248,24 @@ async def _change(
                 fail(f"{event.id}: it cannot be {done}. Look at it with `show`")
                 failed += 1
             else:
-                bodiless += done == "replayed" and event.body is None
+                bodiless += event.body is None
+    if done != "replayed":
+        bodiless = 0
     if bodiless:
         note(f"{counted(bodiless, 'event')} passed over: no body was kept (InboxPolicy(keep_bodies=…))")
-    failed = max(failed, len(chosen.ids or ()) - changed)  # those that are not there, too
+    not_there = len(chosen.ids or ()) - changed
+    return _tell_changes(changed, max(failed, not_there), done, to)
+
+
+def _action(store: HandlerStore, done: str, to: str | None) -> Callable[[StoredEvent], Awaitable[bool]]:
+    """Return what is done to each event: it is given to the handler *to*, dropped, or handled again."""
+    if to:
+        return partial(store.give, handler=to)
+    return store.drop if done == "dropped" else store.revive
+
+
+def _tell_changes(changed: int, failed: int, done: str, to: str | None) -> int:
+    """Print how many events were changed, and return the exit code."""
     is_json = tell({done: changed, "failed": failed}, f"{counted(changed, 'event')} {done}")
     if changed and to and not is_json:
         note(f"only a receiver that has a handler named {to!r} handles them")

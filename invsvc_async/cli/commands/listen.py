@@ -67,31 +67,41 @@ async def listen(
 
     Stop it with Ctrl-C.  Exits with 1 if a replayed event was not accepted.
     """
+    secrets = tuple(secret or ())
     if secret_file is not None:
-        secret = [*(secret or ()), *text_of_secret(secret_file).split()]
+        secrets = (*secrets, *text_of_secret(secret_file).split())
     if shared_header_file is not None:
         shared_header = text_of_secret(shared_header_file).strip()
-    if replay is None and not (secret or shared_header or accept_unsigned):
-        raise misuse(
-            "nothing authenticates events. Use --secret-file, --shared-header-file or --accept-unsigned"
-        )
+    if replay is None and not accept_unsigned:
+        _check_authentic(secrets, shared_header)
     if forward is not None:
         check_url(forward, "--forward", insecure=allow_insecure_http)
     check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
-    name, equals, value = (shared_header or "").partition("=")
-    if shared_header is not None and not equals:
-        raise misuse("must be NAME=VALUE", "--shared-header")
-    shared = events.SharedHeader(name, value) if equals else None
-    secrets = tuple(secret or ())
+    shared = None if shared_header is None else _shared_header(shared_header)
     as_json.set(as_json.get() or print_json)
     listener = Listener(secrets=secrets, shared_header=shared, store=store, forward=forward)
     if replay is not None:
-        return Exit.FAILED if await replayed(listener, replay, content_of(replay)) else Exit.DONE
+        failed = await replayed(listener, replay, content_of(replay))
+        return Exit.FAILED if failed else Exit.DONE
     async with listening(listener, host=host, port=port, accept_unsigned=accept_unsigned) as url:
         with stopping() as stopped:
             sys.stderr.write(f"Listening on {url}; press Ctrl-C to stop.\n")
             await stopped.wait()
     return Exit.DONE
+
+
+def _check_authentic(secrets: tuple[str, ...], shared_header: str | None) -> None:
+    if not secrets and not shared_header:
+        raise misuse(
+            "nothing authenticates events. Use --secret-file, --shared-header-file or --accept-unsigned"
+        )
+
+
+def _shared_header(text: str) -> events.SharedHeader:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise misuse("must be NAME=VALUE", "--shared-header")
+    return events.SharedHeader(name, value)
 
 
 class ForwardError(InvsvcError):
@@ -109,7 +119,7 @@ class Listener:
     _stored: set[tuple[str, bool]] = attrs.field(factory=set[tuple[str, bool]], init=False, repr=False)
 
     async def handle(self, event: events.Event) -> None:
-        """Store a live event, unless it is a retry of a stored one; print and forward it."""
+        """Store an event, unless it is a retry of a stored event; then print and forward the event."""
         key = key_of(event)  # with its family: an id in another one is that of another event
         if self.store is not None and (key, event.is_test) not in self._stored:
             await asyncio.to_thread(_append, self.store, envelope.dumps(_record(event)) + b"\n")
@@ -118,7 +128,7 @@ class Listener:
         await self.emit(event)
 
     async def keep_unreadable(self, body: bytes, error: EventError | None) -> None:
-        """Store and print an authentic body that is no event: its sender does not send it again."""
+        """Store and print an authentic body that is no event. The service does not send such a body again."""
         record = _unreadable_record(body, error)
         if self.store is not None:
             await asyncio.to_thread(_append, self.store, envelope.dumps(record) + b"\n")
@@ -191,29 +201,41 @@ async def replayed(listener: Listener, path: Path, content: bytes) -> int:
         if not line.strip():
             continue
         try:
-            record = envelope.loads(line)
-            if is_object(record) and "unreadable" in record:
-                raise ForwardError("an authentic delivery that could not be read. Look at it")
-            if not is_object(record) or not isinstance(record.get("body"), str):
-                raise ForwardError("not a stored event: `body` is missing or not text")
-            headers = {"X-Service-Test": "true"} if record.get("test") is True else {}
-            await listener.emit(events.parse(record["body"].encode(), headers=headers))
+            await listener.emit(_event_in(line))
         except InvsvcError as error:
-            if isinstance(error, UnreadableResponseError):
-                error = ForwardError("not a stored event: it is not JSON")
             failed += 1
             fail(f"{path}, line {number}: {error}", error)
     return failed
 
 
+def _event_in(line: bytes) -> events.Event:
+    """
+    Return the event that *line* has stored.
+
+    Raises:
+        ForwardError: The line is no event.
+        EventError: The body of the event cannot be read.
+    """
+    try:
+        record = envelope.loads(line)
+    except UnreadableResponseError:
+        raise ForwardError("not a stored event: it is not JSON") from None
+    if is_object(record) and "unreadable" in record:
+        raise ForwardError("an authentic delivery that could not be read. Look at it")
+    if not is_object(record) or not isinstance(record.get("body"), str):
+        raise ForwardError("not a stored event: `body` is missing or not text")
+    headers = {"X-Service-Test": "true"} if record.get("test") is True else {}
+    return events.parse(record["body"].encode(), headers=headers)
+
+
 def _record(event: events.Event) -> WireObject:
-    """Return an event as it is stored.  The body is text, so that it is preserved byte for byte."""
+    """Return the stored form of an event.  Its body is text, and so is preserved byte for byte."""
     body = event.raw.decode()
     return {"received_at": _now(), "type": event.type, "id": event.id, "test": event.is_test, "body": body}
 
 
 def _unreadable_record(body: bytes, error: EventError | None) -> WireObject:
-    """Return an authentic body that is no event as it is stored: as text, or in base64 if it is none."""
+    """Return the stored form of an unreadable body: text, or base64 if the body is not UTF-8."""
     record: WireObject = {"received_at": _now(), "type": "", "id": None, "test": False}
     record["unreadable"] = str(error)
     try:

@@ -60,17 +60,14 @@ def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
     words = " ".join((route.run.__doc__ or "").split())
     assumed = ParameterNames()
     named = [(each.wire or getattr(assumed, str(each.assumed)), each) for each in row.parameters]
-    patterns = [name for name, _ in named if "<" in name]  # OpenAPI has no names with a free part
     body = {name: each for name, each in named if each.where == "body"}
+    others = {name: each for name, each in named if each.where != "body"}
+    patterns = [name for name in others if "<" in name]  # OpenAPI has no names with a free part
     found: Schema = {
         "operationId": route.operation,
         "tags": [route.operation.partition(".")[0]],
         "description": " ".join([words, *(f"It also takes `{each}` in the query." for each in patterns)]),
-        "parameters": [
-            {"name": name, "in": each.where, "required": each.required, "schema": _accepted(each)}
-            for name, each in named
-            if each.where != "body" and name not in patterns
-        ],
+        "parameters": [_parameter(name, each) for name, each in others.items() if name not in patterns],
         "responses": {
             "201" if route.method == "POST" else "200": _json("Success", _answer(row, schemas)),
             "4XX": _json("Refused", {"anyOf": [_reference("Error"), _reference("Unauthorized")]}),
@@ -80,11 +77,19 @@ def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
     if row.connect:
         found["parameters"].append({"name": "team", "in": "query", "schema": {"type": "string"}})
     if body:
-        required = [name for name, each in body.items() if each.required]
-        schema = _object({name: _accepted(each) for name, each in body.items()}, *required)
-        schema["additionalProperties"] = "body" in row.extra
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        found["requestBody"] = _body(body, takes_others="body" in row.extra)
     return found | ({"security": []} if route.public else {})
+
+
+def _parameter(name: str, row: Parameter) -> Schema:
+    return {"name": name, "in": row.where, "required": row.required, "schema": _accepted(row)}
+
+
+def _body(members: Mapping[str, Parameter], *, takes_others: bool) -> Schema:
+    required = [name for name, each in members.items() if each.required]
+    schema = _object({name: _accepted(each) for name, each in members.items()}, *required)
+    schema["additionalProperties"] = takes_others
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
 def _accepted(parameter: Parameter) -> Schema:

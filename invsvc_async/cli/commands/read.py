@@ -19,6 +19,7 @@ from invsvc_async.resources.by_name import called
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
+    from invsvc_async.api.operations import Operation
     from invsvc_async.cli.formatting import Form, Sink
     from invsvc_async.codec.exact_json import WireObject
 
@@ -91,20 +92,33 @@ async def list_(
     """
     from invsvc_async.cli.formatting import Sink
 
-    if as_json.get() + jsonl + csv > 1:
-        raise misuse("use only one of --json, --jsonl and --csv")
+    form = _form(jsonl=jsonl, csv=csv)
     if escape_formulas and not csv:
         raise misuse("use it with --csv only", "--escape-formulas")
     operation = operation_of(what, OperationKind.READ, many=True)
     if resume is not None and all(row.name != "cursor" for row in operation.parameters):
         raise misuse("this list has no pages", "--resume")
-    form: Form = "json" if as_json.get() else "jsonl" if jsonl else "csv" if csv else "table"
     sink = Sink(form, _columns(fields, form, operation.result), escape_formulas, wide)
-    # The largest limit of a list without pages; a parameter whose name is assumed is left out.
-    named = {each.name: each.maximum for each in operation.parameters if not each.assumed}
-    limit = named.get("limit") if all_ and "cursor" not in named else None
-    arguments = ({"limit": limit} if limit else {}) | arguments_of(operation, words or [])
+    arguments = arguments_of(operation, words or [])
+    if all_:
+        arguments = _largest_limit(operation) | arguments
     await _print_list(operation.name, arguments, sink, calling, every=all_, resume=resume)
+
+
+def _form(*, jsonl: bool, csv: bool) -> Form:
+    """Return the form of the output: as the option says that was used, or else a table."""
+    chosen: dict[Form, bool] = {"json": as_json.get(), "jsonl": jsonl, "csv": csv}
+    used = [form for form, is_used in chosen.items() if is_used]
+    if len(used) > 1:
+        raise misuse("use only one of --json, --jsonl and --csv")
+    return used[0] if used else "table"
+
+
+def _largest_limit(operation: Operation) -> dict[str, int]:
+    """Return the largest limit of a list without pages; a parameter whose name is assumed is left out."""
+    named = {each.name: each.maximum for each in operation.parameters if not each.assumed}
+    limit = named.get("limit")
+    return {} if limit is None or "cursor" in named else {"limit": limit}
 
 
 async def _print_list(
@@ -203,10 +217,7 @@ async def export(
     from invsvc_async.export import invoices
     from invsvc_async.export.walk import is_finished
 
-    name = "invoices.egress" if what == "invoices" else what
-    operation = operation_of(name, OperationKind.READ, many=True)
-    if operation.result != "Invoice":
-        raise misuse("only invoices and invoices.payment_complements can be exported", "WHAT")
+    operation = _exported(what)
     if str(output) == "-":
         wrong = "an export writes a file, so that it can be resumed; for a pipe, use invsvc list --jsonl"
         raise misuse(wrong, "--output")
@@ -228,3 +239,12 @@ async def export(
         raise
     plain = {"path": str(done.path), "rows": done.rows, "resumed": done.resumed}
     tell(plain, f"{done.path}\t{done.rows} rows")
+
+
+def _exported(what: str) -> Operation:
+    """Return the list of invoices with this name."""
+    name = "invoices.egress" if what == "invoices" else what
+    operation = operation_of(name, OperationKind.READ, many=True)
+    if operation.result != "Invoice":
+        raise misuse("only invoices and invoices.payment_complements can be exported", "WHAT")
+    return operation

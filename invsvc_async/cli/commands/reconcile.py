@@ -12,6 +12,7 @@ from invsvc_async.cli.output import Exit, emitted, note, table
 from invsvc_async.cli.progress import progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import tzinfo
 
     from invsvc_async.codec.exact_json import WireObject
@@ -50,30 +51,52 @@ async def reconcile(
 
     check_outputs({"--report": report}, rows=rows)
     what = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}.get(what, what)
-    pairs = [*map(_pair, map_ or ())]
-    pairs += [] if key is None else [("id" if what.startswith("webhooks") else "uuid", key)]
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        raise misuse("a field is given twice", "--map")
+    fields = _fields(what, map_ or (), key)
     settings: dict[str, Any] = {"fields": fields, "created_from": from_, "created_to": to, "form": format_}
     settings |= {"zone": _zone(zone), "ignore_case": ignore_case, "delimiter": delimiter}
-    kept: list[Difference] = []
     async with calling.client() as client:
         with progress(f"{what}: rows and items read") as advance:
             found = Comparison(client, what, rows, **settings, on_read=advance)
-            async for each in found:
-                emitted(_plain(each))
-                if len(kept) < _SHOWN:
-                    kept.append(each)
+            kept = await _emit_all(found)
     counts = {name.replace(" ", "_"): count for name, count in _counts(found).items()}
     has_all = emitted({"complete": found.complete, **counts})
     if kept and not has_all:
         table(_TITLES, [line for each in kept for line in _lines(each)])
     note(_words(found, found.counts.total() if has_all else len(kept)))
     if report is not None:
-        window = [f", {name} {each}" for name, each in (("from", from_), ("to", to)) if each]
-        _write_report(report, f"{what} and {rows.name}{''.join(window)}", found, kept)
-    return Exit.UNKNOWN if not found.complete else Exit.FAILED if found.counts else Exit.DONE
+        _write_report(report, f"{what} and {rows.name}{_window(from_, to)}", found, kept)
+    if not found.complete:
+        return Exit.UNKNOWN
+    return Exit.FAILED if found.counts else Exit.DONE
+
+
+def _window(begin: str | None, end: str | None) -> str:
+    """Return the limits of the times of creation, for a title."""
+    window = f", from {begin}" if begin else ""
+    return f"{window}, to {end}" if end else window
+
+
+async def _emit_all(found: Comparison) -> list[Difference]:
+    """Emit each difference as JSON, if that is wanted; return the first ones."""
+    kept: list[Difference] = []
+    async for each in found:
+        emitted(_plain(each))
+        if len(kept) < _SHOWN:
+            kept.append(each)
+    return kept
+
+
+def _fields(what: str, pairs: Sequence[str], key: str | None) -> dict[str, str | None]:
+    """Return the columns of fields, as --map and --key name them."""
+    fields: dict[str, str | None] = {}
+    named = [_pair(word) for word in pairs]
+    if key is not None:
+        named.append(("id" if what.startswith("webhooks") else "uuid", key))
+    for field, column in named:
+        if field in fields:
+            raise misuse("a field is given twice", "--map")
+        fields[field] = column
+    return fields
 
 
 def _pair(word: str) -> tuple[str, str | None]:

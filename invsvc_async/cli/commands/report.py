@@ -147,20 +147,20 @@ def _facts(report: Report) -> dict[str, object]:
     left = report.summary.to_do + report.summary.sending
     sent = f"{counted(report.attempts, 'write')} ({report.resends:,} sent again on proof)"
     limits = sorted(report.limits.items(), key=lambda each: -each[1])
+    faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
     killed = sum(run.is_lost for run in report.runs)
-    discarded = report.secrets_discarded
+    discarded = report.secrets_discarded if report.kind == "batch" else 0
     lost = f"{summary.secrets_lost:,} lost webhook secrets"
     return {
         "writes": f"{summary.total:,}, {left:,} of them open",
         "rate": report.runs and f"{report.rate:,.1f} a second while it ran, {report.active_seconds:,.0f} s",
         "time to verdict": f"median {report.quantile(0.5):.3g} s, p99 {report.quantile(0.99):.3g} s",
         "requests": f"{sent}, {counted(report.reads, 'read')}",
-        "failures": report.faults
-        and ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8)),
+        "failures": faults,
         "limited by": limits and ", ".join(f"{why} {seconds:.0f} s" for why, seconds in limits),
         "killed": killed and f"{killed:,} of {len(report.runs):,} processes, or their machines were lost",
         "input": summary.open_inputs and INPUT_INCOMPLETE,
-        "secrets": report.kind == "batch" and discarded and f"{discarded:,} {_DISCARDED}",
+        "secrets": discarded and f"{discarded:,} {_DISCARDED}",
         "look at": (report.duplicates or summary.secrets_lost)
         and f"{report.duplicates:,} duplicate effects, {lost}",
     }

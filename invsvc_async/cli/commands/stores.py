@@ -34,8 +34,9 @@ from invsvc_async.storage.address import is_postgres
 from invsvc_async.storage.private_file import write_private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 
+    from invsvc_async.batch.run_status import Status
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
     from invsvc_async.durable.entry import Entry
@@ -136,15 +137,23 @@ async def list_(
         return
     names = ["namespace"] if at.kind is JOURNAL else []
     names += ["key", "operation", "thing", "state", "attempts"]
-    cells: list[list[str]] = []
-    for row in rows:
-        error = f": {row['last_error']}" if "last_error" in row else ""
-        shown = ("" if row[name] is None else str(row[name]) for name in names)
-        cells.append([*shown, age(row["age"]), "" if row.get("told", True) else f"untold{error}"])
-    table([*names, "age", ""], cells, right=(len(names) - 1, len(names)))
-    words = f"{total:,}{' or more' if more else ''} in all"
-    words += f", {total - len(rows):,} of them not shown: see --limit" if total > len(rows) else ""
-    note(words if oldest is None else f"{words}; the oldest was stored {age(oldest)} ago")
+    table([*names, "age", ""], [_cells(row, names) for row in rows], right=(len(names) - 1, len(names)))
+    note(_count_of(total, shown=len(rows), more=more, oldest=oldest))
+
+
+def _count_of(total: int, *, shown: int, more: bool, oldest: float | None) -> str:
+    words = f"{total:,} or more in all" if more else f"{total:,} in all"
+    if total > shown:
+        words += f", {total - shown:,} of them not shown: see --limit"
+    return words if oldest is None else f"{words}; the oldest was stored {age(oldest)} ago"
+
+
+def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
+    """Return the cells of a write in the list: the members *names*, the age, and whether it is untold."""
+    shown = ["" if row[name] is None else str(row[name]) for name in names]
+    is_told = row.get("told", True)
+    error = f": {row['last_error']}" if "last_error" in row else ""
+    return [*shown, age(row["age"]), "" if is_told else f"untold{error}"]
 
 
 async def show(at: StoreOptions, key: Annotated[str, argument("The key of the write.", "KEY")]) -> int:
@@ -234,15 +243,23 @@ async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
     ahead = await entries.ahead_of(entry)
     owner = await entries.owner_of(entry.lane)
     runs = statuses_in(await entries.facts.beginning(RUN))[: None if entries.lanes > 1 else 1]
-    limits = sorted({each.limited_by for each in runs if each.limited_by is not None and each.is_current})
-    why = "earlier writes to the same thing are open" if ahead else "its turn has not come"
+    limits = sorted(_limits_of(runs))
     if entry.state:
         why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
+    elif ahead:
+        why = "earlier writes to the same thing are open"
+    else:
+        why = "its turn has not come"
     if owner is None or not owner.alive:
         why += "; no process has it" if kind is JOURNAL else "; no process sends it: start one"
     elif limits:
         why += f"; limited by {', '.join(limits)}"
     return {"waits": why, "after": ahead, "process": None if owner is None else owner._asdict()}
+
+
+def _limits_of(runs: Iterable[Status]) -> set[str]:
+    """Return what limits the current *runs*."""
+    return {each.limited_by for each in runs if each.limited_by is not None and each.is_current}
 
 
 async def report(
@@ -272,7 +289,8 @@ async def report(
             await write_results(entries, jsonl)
         if failed is not None:
             await write_failed(entries, failed)
-        if (jsonl or failed) is not None and html is None and not as_json.get():
+        only_files = (jsonl or failed) is not None and html is None and not as_json.get()
+        if only_files:
             return
         found = await report_of(entries, name_of(at.place), at.kind.name)
     if html is not None:
@@ -356,24 +374,35 @@ async def retry(
     """
     if not (keys or verdict):
         raise misuse("give keys" if "verdict" in at.kind.lacks else "give keys or --verdict")
-    verdicts = [_verdict_in(each, "--verdict") for each in verdict or ()]
-    if Verdict.APPLIED in verdicts:
-        raise misuse("applied writes are done, and sending them again would have a second effect")
-    wanted = sorted(verdicts or {*Verdict} - {Verdict.APPLIED})
-    missed = list[str]()
+    wanted = _retried_verdicts(verdict or ())
     async with at.opened() as entries:
         if keys:
-            named = {key: await entries.named(key) for key in keys}
-            marked = await entries.do_again(named.values(), verdicts=wanted, newest=force)
-            count = len(marked)
-            missed = [key for key, whole in named.items() if whole not in marked]
+            count = await _retry_keys(entries, keys, wanted, force=force)
         else:
             count = await entries.reopen_all(wanted, newest=force)
-    for key in missed:
-        fail(f"{key}: not marked: there is no such write, it is applied or open, or has another verdict")
-    words = f"{counted(count, 'write')} to be done again{f': {at.kind.again}' if count else ''}"
-    tell({"to_do": count}, words)
+    advice = f": {at.kind.again}" if count else ""
+    tell({"to_do": count}, f"{counted(count, 'write')} to be done again{advice}")
     return Exit.FAILED if keys and not count else Exit.DONE
+
+
+async def _retry_keys(
+    entries: Entries, keys: Sequence[str], verdicts: Sequence[Verdict], *, force: bool
+) -> int:
+    """Mark the writes of *keys*, and name the keys that have no such write; return how many were marked."""
+    named = {key: await entries.named(key) for key in keys}
+    marked = await entries.do_again(named.values(), verdicts=verdicts, newest=force)
+    for key, whole in named.items():
+        if whole not in marked:
+            fail(f"{key}: not marked: there is no such write, it is applied or open, or has another verdict")
+    return len(marked)
+
+
+def _retried_verdicts(words: Sequence[str]) -> list[Verdict]:
+    """Return the verdicts in *words*, or all that can be retried."""
+    verdicts = [_verdict_in(each, "--verdict") for each in words]
+    if Verdict.APPLIED in verdicts:
+        raise misuse("applied writes are done, and sending them again would have a second effect")
+    return sorted(verdicts or {*Verdict} - {Verdict.APPLIED})
 
 
 async def resolve(
@@ -467,7 +496,7 @@ async def prune(
 
 
 def attach(group: CommandGroup, kind: StoreKind) -> CommandGroup:
-    """Add the commands of one kind to its group, and return that."""
+    """Add the commands of one kind of store to *group*, and return the group."""
     for command in (list_, show, report, watch, workers, retry, resolve, drop, prune):
         if command.__name__ not in kind.lacks.split():
             words = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)

@@ -6,7 +6,7 @@ import os
 import random
 from pathlib import Path
 from secrets import randbits
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import attrs
 
@@ -21,7 +21,7 @@ from invsvc_async.resources.by_name import did_you_mean
 from invsvc_async.storage.address import without_login
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.deliveries import EventDelivery
@@ -57,6 +57,8 @@ def _text_in(file: Path | None, variable: str) -> str:
     return os.environ.get(variable, "") if file is None else text_of_secret(file)
 
 
+T = TypeVar("T")
+
 _TYPE = "invoice.created, for example, or `all`."
 _SET = "Set data.object.total=5, for example; repeatable."
 _SEED = "Seed of ids, contents and order; the same ids are duplicates."
@@ -88,10 +90,11 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
     from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.validate import EVENTS
 
-    types = EVENTS if type_ == "all" else [type_]
-    if type_ not in (known := ("all", *EVENTS)):
+    known = ("all", *EVENTS)
+    if type_ not in known:
         advice = did_you_mean(type_, known) or f"Use one of {', '.join(known)}"
         raise misuse(f"unknown type {type_!r}. {advice}")
+    types = EVENTS if type_ == "all" else [type_]
     check_url(to, "--to", insecure=credentials.allow_insecure_http)
     secret = credentials.secret()
     headers = credentials.header()
@@ -100,14 +103,18 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
     again: WireObject = {"url": to, "signed": signed, "secret": secret, "headers": headers}
     again["attempts"] = 16 if retries else 1
     first = {**again, "version": version, "test": test, "changes": _changes(set_ or ())}
-    events = [each for each in types for _ in range(count)]
-    turns = [each for each in range(len(events)) for _ in range(1 + duplicates)]
+    events = _repeated(types, count)
+    turns = _repeated(range(len(events)), 1 + duplicates)
     seed = randbits(32) if seed is None else seed
     if reorder:
         random.Random(seed).shuffle(turns)
     async with Simulator(seed=seed, delivery_backoff=backoff) as service:
         sent = await _send(service, events, turns, first, again)
     return _report(sent)
+
+
+def _repeated(items: Iterable[T], times: int) -> list[T]:
+    return [each for each in items for _ in range(times)]
 
 
 async def _send(
@@ -132,13 +139,16 @@ def _report(sent: Sequence[EventDelivery]) -> int:
         plain = {"type": delivery.event, "answers": answers, "body": delivery.body.decode()}
         tell(plain, f"{delivery.event}\t{', '.join(map(str, answers))}")
     failed = sum(not delivery.delivered for delivery in sent)
-    if failed:
+    if not failed:
+        return Exit.DONE
+    was_answered = any(attempt.status for delivery in sent for attempt in delivery.attempts)
+    if was_answered:
         advice = "The receiver's log says why"
-        if not any(attempt.status for delivery in sent for attempt in delivery.attempts):
-            place = without_login(sent[0].url) or "that address"
-            advice = f"nothing answers at {place}. Start the receiver, or correct --to"
-        fail(f"{failed} of {len(sent)} deliveries were not accepted. {advice}")
-    return Exit.FAILED if failed else Exit.DONE
+    else:
+        place = without_login(sent[0].url) or "that address"
+        advice = f"nothing answers at {place}. Start the receiver, or correct --to"
+    fail(f"{failed} of {len(sent)} deliveries were not accepted. {advice}")
+    return Exit.FAILED
 
 
 def _changes(texts: Sequence[str]) -> WireObject:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.client import Client
+    from invsvc_async.reconcile.history import Decision, Event
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
@@ -98,16 +99,22 @@ async def write(
             operation = operation_of(what or "", OperationKind.WRITE)
             write = as_write(client, operation.name, arguments_of(operation, words or []))
         else:
-            lines = [line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()]
-            if len(lines) != 1:
-                found = f"{len(lines)} writes. Use `invsvc batch` for several"
-                raise InvalidRequestError(f"--file: {found if lines else 'it has no write'}")
-            write = client.write_from(lines[0])
+            write = client.write_from(_only_line(content))
         if not yes:
             _confirm_delete(write)
         return write
 
     return await _finish(make, how, secrets_to)
+
+
+def _only_line(content: bytes) -> bytes:
+    """Return the only line in *content* that is not blank."""
+    lines = [line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()]
+    if not lines:
+        raise InvalidRequestError("--file: it has no write")
+    if len(lines) > 1:
+        raise InvalidRequestError(f"--file: {len(lines)} writes. Use `invsvc batch` for several")
+    return lines[0]
 
 
 def _confirm_delete(write: Write[Any]) -> None:
@@ -209,7 +216,7 @@ async def _finish(make: Callable[[Client], Write[Any]], how: _LookupOptions, sec
 async def _sent(
     write: Write[Any], client: Client, waiting: WaitingForWrite, secrets_to: Path, known: list[Outcome[Any]]
 ) -> tuple[Outcome[Any], JournalError | None]:
-    """Send *write*, append its outcome to *known* at once, and store its secret; return an error in that."""
+    """Send *write*, append the outcome to *known*, and store the secret; return an error of storing it."""
     from invsvc_async.cli.secrets_file import SecretsFile
 
     may_have_secret = write.intent.operation == "webhooks.create"
@@ -296,7 +303,6 @@ def explain(file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)])
     """
     from invsvc_async.reconcile.explain import from_json, replay, tell
     from invsvc_async.reconcile.history import Done
-    from invsvc_async.writes.driver import words_of
 
     content = content_of(file)
     try:
@@ -311,13 +317,13 @@ def explain(file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)])
         return Exit.DONE
     steps = replay(intent, history)
     last = steps[-1][1]
-    now = str(last.verdict) if isinstance(last, Done) else "none: the story ends before a verdict"
-    reason = last.reason if isinstance(last, Done) else "no verdict yet"
-    decisions: list[str] = []
-    for event, decision in steps:
-        kind, words, _ = words_of(decision)
-        after = type(event).__name__.lower() if event else "start"
-        decisions.append(f"{after}: {kind}{f' ({words})' if words else ''}")
+    if isinstance(last, Done):
+        now = str(last.verdict)
+        reason = last.reason
+    else:
+        now = "none: the story ends before a verdict"
+        reason = "no verdict yet"
+    decisions = [_decision_line(event, decision) for event, decision in steps]
     plain = {"said": stored, "verdict": now, "same": stored == now, "decisions": decisions}
     story = [tell(intent, history, now, reason), "decision after each event:"]
     if not emitted(plain):
@@ -325,3 +331,12 @@ def explain(file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)])
     if stored != now:
         fail(f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}")
     return Exit.DONE if stored == now else Exit.FAILED
+
+
+def _decision_line(event: Event | None, decision: Decision) -> str:
+    """Return what was decided after *event*, and why."""
+    from invsvc_async.writes.driver import words_of
+
+    kind, words, _ = words_of(decision)
+    after = type(event).__name__.lower() if event else "start"
+    return f"{after}: {kind} ({words})" if words else f"{after}: {kind}"
