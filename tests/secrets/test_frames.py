@@ -22,6 +22,7 @@ from invsvc_async import (
     events,
 )
 from invsvc_async.batch import Batch
+from invsvc_async.client import options_of
 from invsvc_async.events.stores.postgres import PostgresStore
 from invsvc_async.outbox import Outbox
 from invsvc_async.simulator import Simulator
@@ -377,7 +378,12 @@ async def test_opening_that_is_cancelled_at_each_await(kind):
         address = proxy.address.replace("@", f":{SECRET}@")
         for number in range(1000):
             opening = _opened(kind, address)
-            cancelled = _Cancelled(opening.__aenter__(), number)
+            entering = (
+                opening.__aenter__()
+                if kind != "journal"
+                else options_of(opening).session.writes.journal._open()
+            )
+            cancelled = _Cancelled(entering, number)
 
             async def use(cancelled=cancelled):
                 await cancelled
@@ -387,7 +393,7 @@ async def test_opening_that_is_cancelled_at_each_await(kind):
             except (asyncio.CancelledError, InvsvcError) as raised:
                 assert SECRET not in shown(raised), number  # noqa: PT017 - at the last nothing is raised
             if not cancelled.is_reached:
-                await opening.__aexit__(None, None, None)
                 break
+        await opening.__aexit__(None, None, None)
         assert number > 0
         assert not cancelled.is_reached
