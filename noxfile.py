@@ -270,6 +270,21 @@ def kills(session: nox.Session) -> None:
 
 
 @nox.session
+def servers(session: nox.Session) -> None:
+    """
+    Send raw requests to the receiver in each server, recycle and kill its workers, then flood it.
+
+    ``nox -s servers -- 9 hypercorn granian`` makes nine troubles of each kind in these two.
+    """
+    more = ("granian>=2", "httptools>=0.6", "uvicorn-worker>=0.3", "waitress>=3")
+    _install(session, "dev", more=more)
+    if Path("/dev/shm").is_dir():  # noqa: S108 - a database that flushes at every step
+        session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
+    session.run("python", "-m", "tests.soak.servers", *session.posargs)
+    session.run("python", "-m", "tests.soak.flood")
+
+
+@nox.session
 @nox.parametrize(
     "engine",
     ["celery[redis]", "procrastinate", "distributed", "ray", "pyspark", "apache-airflow", "temporalio"],

@@ -45,6 +45,8 @@ COMMANDS = {
     "receive": "benchmarks.bench_receive",
     "large_events": "benchmarks.bench_large_events 10000000",
     "receivers": "tests.soak.receivers",
+    "servers": "tests.soak.servers",
+    "flood": "tests.soak.flood",
     "engines": "tests.soak.engines",
     "key_cost": "benchmarks.bench_key",
     "keys": "tests.soak.keys 1000 3 1 20",

@@ -46,6 +46,10 @@ _OTHERS = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, CAST($1 A
 _OWNERS = """
 SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
 """
+_OWN = """
+INSERT INTO {schema}.facts (name, value) VALUES ('base_url', $1) ON CONFLICT DO NOTHING RETURNING name
+"""
+_OF_NOBODY = 12 * "0"  # in place of a digest
 _CREDENTIAL = "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
 # Processes compare when an entry got its verdict, so that is the database's time, not that of a process.
 _SET = SET_SENT.replace(
@@ -187,7 +191,8 @@ class PostgresStore(Pool):
             facts["base_url"] = base_url = core.base_url
             mine = (core.credential.fingerprint(base_url) or "") if self.how.it is not None else ""
             found = await self._dialect.run(connection, self.find(base_url, mine, same_mode=same_mode))
-            self.schema = found or self._own_schema(base_url, mine)
+            adopted = None if found else await self._dialect.run(connection, self._adopt(base_url))
+            self.schema = found or adopted or self._own_schema(base_url, mine)
         self._dialect = _dialect_in(self.schema, self.how)
         if not await connection.fetchval("SELECT to_regclass($1)", f"{self.schema}.facts"):
             if not self._create:
@@ -209,13 +214,33 @@ class PostgresStore(Pool):
         digest = blake2b(f"{base_url} {mine}".encode(), digest_size=6).hexdigest()
         return f"invoicing_{self.how.kind}_{self._called}_{digest}"
 
-    def definition(self, core: ClientCore) -> Iterator[str]:
-        """Yield the statements that create the store of *core*, the first of which creates its schema."""
-        base_url = core.base_url
-        schema = self._own_schema(base_url, core.credential.fingerprint(base_url) or "")
+    def _adopt(self, base_url: str) -> Script[str | None]:
+        """
+        Return the schema that was created for nobody in particular, which is that of *base_url* from now on.
+
+        ``None`` if there is none, or somebody has it.  The caller holds the lock of this name.
+        """
+        schema = f"invoicing_{self.how.kind}_{self._called}_{_OF_NOBODY}"
+        if self.how.it is None or not (yield _IS_THERE, (f"{schema}.facts",))[0][0]:
+            return None
+        taken = yield _OWN.format(schema=schema), (base_url,)
+        return schema if taken else None
+
+    def definition(self, core: ClientCore | None) -> Iterator[str]:
+        """
+        Yield the statements that create the store of *core*, the first of which creates its schema.
+
+        Without one, it is that of the first one that opens it.
+        """
+        facts = dict[str, str]()
+        if core is None:
+            schema = f"invoicing_{self.how.kind}_{self._called}_{_OF_NOBODY}"
+        else:
+            facts["base_url"] = base_url = core.base_url
+            schema = self._own_schema(base_url, core.credential.fingerprint(base_url) or "")
         dialect = _dialect_in(schema, self.how)
         yield f"CREATE SCHEMA {schema}"
-        for text, values in create(self.how, base_url=base_url):
+        for text, values in create(self.how, **facts):
             if "{sqlite}" not in text:
                 statement, *arrays = dialect.translated(text, values)
                 for number, array in enumerate(arrays, 1):

@@ -73,9 +73,6 @@ class Head:
                 values[name] = (value if isinstance(value, str) else _text(value)).strip(_BLANKS)
         self._values = values
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
     def __repr__(self) -> str:
         return f"<the headers {', '.join(self._values)}>"
 

@@ -14,6 +14,7 @@ from functools import partial
 import pytest
 
 from invsvc_async import JournalError, Outbox, Verdict
+from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
 from tests.cli.conftest import ENVIRONMENT, child
 from tests.outbox.conftest import enqueue, outbox_at, spoil, untold, update, verdict_of
@@ -165,6 +166,33 @@ async def test_schema_for_a_role_that_may_not_create(service, invsvc, monkeypatc
             assert await outbox.prune(older_than=0, unacknowledged=True) == 1
         await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
     assert service.book().webhooks.items[hook].description == "of the role"
+
+
+async def test_schema_of_nobody_in_particular(service, invsvc, monkeypatch):
+    """Without a base URL, the first that opens the outbox has it, also later; another one gets its own."""
+    role = f"app{secrets.token_hex(4)}"
+    place = outbox_at(role)
+    its = place.replace("://postgres:@", f"://{role}@")
+    monkeypatch.delenv("INVSVC_BASE_URL")
+    monkeypatch.delenv("INVSVC_API_KEY")
+    code, printed, said = await invsvc("schema", place, "--role", role)
+    assert (code, said) == (0, "")
+    async with connected() as admin, client_of(service) as client, Simulator() as elsewhere:
+        await admin.execute(f"CREATE ROLE {role} LOGIN")
+        await admin.execute(printed)
+        hook = service.seed_webhook().id
+        for text in ("first", "second"):
+            async with Outbox.open(its, client) as outbox, outbox.dispatching():
+                await outbox.send(client.webhooks.update(hook, description=text).keyed(text))
+        async with client_of(elsewhere) as other:
+            with pytest.raises(JournalError, match="permission denied"):
+                await Outbox.open(its, other).__aenter__()
+            async with Outbox.open(place, other) as outbox:
+                assert await outbox.get("first") is None
+        async with Outbox.open(its, client) as outbox:
+            assert await outbox.get("first") is not None
+        await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    assert service.book().webhooks.items[hook].description == "second"
 
 
 async def test_schema_of_a_file(invsvc, tmp_path):

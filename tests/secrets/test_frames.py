@@ -22,6 +22,7 @@ from invsvc_async import (
     events,
 )
 from invsvc_async.batch import Batch
+from invsvc_async.client import options_of
 from invsvc_async.events.stores.postgres import PostgresStore
 from invsvc_async.outbox import Outbox
 from invsvc_async.simulator import Simulator
@@ -343,3 +344,56 @@ async def test_opening_that_an_application_gives_up(kind, hangs):
             if ended:
                 break
         assert not (hangs and ended)
+
+
+class _Cancelled:
+    """Awaits *coroutine*, and cancels it at its await of that number; ``is_reached`` once it was there."""
+
+    def __init__(self, coroutine, number):
+        self._coroutine, self._left = coroutine, number
+        self.is_reached = False
+
+    def __await__(self):
+        step = self._coroutine.send, None
+        while True:
+            try:
+                waiting = step[0](step[1])
+            except StopIteration as ended:
+                return ended.value
+            if self._left == 0:
+                self.is_reached = True
+                if waiting is not None and hasattr(waiting, "cancel"):
+                    waiting.cancel()  # as a task does: what it waits for is cancelled first
+                    waiting._asyncio_future_blocking = False
+                step = self._coroutine.throw, asyncio.CancelledError()
+            else:
+                step = self._coroutine.send, (yield waiting)
+            self._left -= 1
+
+
+@pytest.mark.parametrize("kind", ["event store", "journal", "batch", "outbox"])
+async def test_opening_that_is_cancelled_at_each_await(kind):
+    """One after the other, until it opens: no frame holds the password of the database."""
+    async with database_proxy() as proxy:
+        address = proxy.address.replace("@", f":{SECRET}@")
+        for number in range(1000):
+            opening = _opened(kind, address)
+            entering = (
+                opening.__aenter__()
+                if kind != "journal"
+                else options_of(opening).session.writes.journal._open()
+            )
+            cancelled = _Cancelled(entering, number)
+
+            async def use(cancelled=cancelled):
+                await cancelled
+
+            try:
+                await asyncio.create_task(use())
+            except (asyncio.CancelledError, InvsvcError) as raised:
+                assert SECRET not in shown(raised), number  # noqa: PT017 - at the last nothing is raised
+            if not cancelled.is_reached:
+                break
+        await opening.__aexit__(None, None, None)
+        assert number > 0
+        assert not cancelled.is_reached

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from contextlib import AsyncExitStack
+from pathlib import Path
 from textwrap import dedent
 from typing import Annotated, Any
 
@@ -16,6 +18,7 @@ from invsvc_async.cli.options import Calling, CommandGroup, Concurrency, Profile
 from invsvc_async.cli.output import emitted, note
 from invsvc_async.cli.signals import handled, stop_signals
 from invsvc_async.errors import ConfigurationError
+from invsvc_async.profiles import FILE
 from invsvc_async.storage.address import is_postgres
 
 outbox: CommandGroup = CommandGroup()
@@ -76,17 +79,19 @@ def schema(
     """
     Print the SQL that creates an outbox in PostgreSQL, for applications that may not create tables.
 
-    It is that of the base URL and credential of the environment or profile.  Nothing is connected to:
+    It is that of the base URL and credential of the environment or profile; without any, that of the first
+    application that opens it.  Nothing is connected to:
     `invsvc outbox schema postgresql://db/shop --role shop | psql postgresql://admin@db/shop`.
     """
-    from invsvc_async.outbox.outbox import outbox_at
-    from invsvc_async.outbox.postgres import PostgresOutbox
-
-    core = Calling(profile=profile).core
-    outbox = outbox_at(place, core)
-    if not isinstance(outbox, PostgresOutbox):
+    if not is_postgres(place):
         raise ConfigurationError(f"outbox: {place} is a file. Its tables are made when it is first opened.")
-    statements = [dedent(each).strip() for each in outbox.base.definition(core)]
+    from invsvc_async.durable.postgres_store import PostgresStore
+    from invsvc_async.durable.store import store_at
+
+    store = store_at(place, "outbox")
+    assert isinstance(store, PostgresStore)
+    core = None if _is_of_nobody(profile) else Calling(profile=profile).core
+    statements = [dedent(each).strip() for each in store.definition(core)]
     name = statements[0].split()[-1]
     if role is not None:
         to = '"{}"'.format(role.replace('"', '""'))
@@ -97,6 +102,12 @@ def schema(
         ]
     if not emitted({"statements": statements}):
         typer.echo("\n".join(["BEGIN;", *(f"{each};" for each in statements), "COMMIT;"]))
+
+
+def _is_of_nobody(profile: str | None) -> bool:
+    """Return whether neither an option nor the environment nor a file says which service is meant."""
+    named = ("INVSVC_BASE_URL", "INVSVC_PROFILE", "INVSVC_CONFIG")
+    return profile is None and not any(os.environ.get(name) for name in named) and not Path(FILE).exists()
 
 
 attach(outbox, OUTBOX)

@@ -2,11 +2,13 @@
 Room in memory for the bodies of deliveries, from their first byte until their answers.
 
 Anybody can send bodies, and most of them cannot be judged before their last byte.  So their sum is limited,
-and two rules keep strangers from filling it:
+and three rules keep strangers from filling it, and from taking all the time of the event loop:
 
 - Small bodies have a room of their own, which larger ones cannot take: an event has some kB.
 - Where a room is full, the unfinished body that has been under way for longest gives its part up.  A body
   that comes as fast as others keeps its part; one that comes slowly, or not at all, loses it to them.
+- Large bodies together are read at a limited rate, so that there is time for small ones.  What waits is not
+  read: the server then stops its sender.
 
 A body that is whole keeps its part until its answer.
 """
@@ -26,6 +28,9 @@ _log: Final = logging.getLogger("invsvc_async.events")
 _BODIES: Final = 64  # of the largest size, in memory at once
 _SMALL: Final = 16  # a small body has at most this part of the largest size: 64 KiB of 1 MiB
 _FOR_SMALL: Final = 4  # this part of all the room is for small bodies alone
+_RATE: Final = 32  # large bodies of the largest size in a second, but at least as many MiB
+_MIB: Final = 2**20
+_BURST: Final = 0.2  # s of that rate, for what comes after a pause
 
 
 class Body:
@@ -44,6 +49,10 @@ class Body:
 
     def __repr__(self) -> str:
         return f"<a body of {self.held} bytes so far>"
+
+    def pause(self, size: int, now: float) -> float:
+        """Return how many seconds to wait, at the loop's time *now*, once *size* bytes more were read."""
+        return self._room.pause(self, size, now)
 
     def add(self, chunk: bytes) -> bool:
         """Add *chunk*; return ``False`` if there is no room for it, or the body has lost its part."""
@@ -79,11 +88,17 @@ class _Part:
         body.held += size
         return True
 
-    def give_back(self, body: Body) -> None:
-        """Free all that *body* holds."""
+    def release(self, body: Body) -> int:
+        """Free all that *body* holds, which may go to another part; return how many bytes that was."""
+        held = body.held
         self.unfinished.pop(body, None)
-        self.free += body.held
+        self.free += held
         body.held = 0
+        return held
+
+    def give_back(self, body: Body) -> None:
+        """Free all that *body* holds, and drop it."""
+        self.release(body)
         body.chunks.clear()
 
 
@@ -101,6 +116,8 @@ class BodyRoom:
         self._small = _Part(size // _FOR_SMALL)
         self._large = _Part(size - size // _FOR_SMALL)
         self._lock = threading.Lock()
+        self._rate = _RATE * max(largest, _MIB)  # bytes in a second
+        self._next = 0.0  # the loop's time at which the next piece of a large body is due
 
     @property
     def free(self) -> int:
@@ -118,6 +135,17 @@ class BodyRoom:
             with self._lock:
                 body.part.give_back(body)
 
+    def pause(self, body: Body, size: int, now: float) -> float:
+        """
+        Return how many seconds to wait before more of *body* is read, of which *size* bytes have just come.
+
+        A small body never waits.  It is asked on one event loop.
+        """
+        if body.part is self._small:
+            return 0.0
+        self._next = max(self._next, now - _BURST) + size / self._rate
+        return max(0.0, self._next - now)
+
     def hold(self, body: Body, chunk: bytes) -> bool:
         """Add *chunk* to *body*; return whether there is room for it."""
         with self._lock:
@@ -130,16 +158,13 @@ class BodyRoom:
         return False
 
     def _takes(self, body: Body, size: int) -> bool:
+        wanted = size
         outgrows = body.part is self._small and body.held + size > self._small_size
         if outgrows:  # nothing in its head said how long it is
-            so_far = body.held
-            self._small.unfinished.pop(body, None)
-            self._small.free += so_far
-            body.held = 0
+            wanted += self._small.release(body)
             body.part = self._large
-            size += so_far
         body.part.unfinished.setdefault(body)
-        return body.part.take(body, size)
+        return body.part.take(body, wanted)
 
     def finish(self, body: Body) -> bytes | None:
         """Return *body* as a whole, which keeps its part from now on; ``None`` if it has lost it."""

@@ -337,13 +337,18 @@ class Receiver:
 
     async def _read(self, chunks: AsyncIterable[bytes], arriving: Body) -> bool:
         """Read a body, of one that is too long the beginning; return ``False`` if there is no room for it."""
+        loop = asyncio.get_running_loop()
         async for chunk in chunks:
+            size = len(chunk)
             has_room = arriving.add(chunk)
             del chunk  # what waits for the next one holds none
             if not has_room:
                 return False
             if arriving.held > self.max_body_bytes:
                 return True
+            pause = arriving.pause(size, loop.time())
+            if pause:
+                await asyncio.sleep(pause)
         return True
 
     async def aiohttp_handler(self, request: web.Request) -> web.Response:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
+from invsvc_async import events
 from invsvc_async.events.receiving.body_room import BodyRoom
-from tests.events.bodies import filled
+from tests.events.bodies import SECRET, filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,6 +105,45 @@ def test_room_that_is_given_back() -> None:
             assert growing.add(b"x" * SMALL)
             assert growing.add(b"x" * SMALL)
             assert growing.whole() == b"x" * 2 * SMALL
+
+
+def test_pace_of_large_bodies(stack) -> None:
+    """Together they are read at 32 MiB in a second, after a burst; a small one never waits."""
+    room = BodyRoom(LARGEST)
+    mib = 2**20
+    small, _ = hold(room, stack, 1, SMALL)
+    first, _ = hold(room, stack, 1, 1600)
+    second, _ = hold(room, stack, 1, 1600)
+    growing, _ = hold(room, stack, 1)
+
+    assert first.pause(6 * mib, 1000.0) == 0.0
+    assert first.pause(32 * mib, 1000.0) == pytest.approx(1.0 - 0.2 + 6 / 32)
+    assert second.pause(32 * mib, 1000.0) == pytest.approx(2.0 - 0.2 + 6 / 32)
+    assert [each.pause(32 * mib, 1000.0) for each in (small, growing)] == [0.0, 0.0]
+    assert growing.add(b"x" * SMALL)
+    assert growing.pause(0, 1000.0) == pytest.approx(2.0 - 0.2 + 6 / 32)
+    assert second.pause(3 * mib, 2000.0) == 0.0
+
+
+async def test_reading_of_a_large_body_among_others() -> None:
+    """The receiver waits between two pieces of it, as long as the room says, but not beyond the deadline."""
+    receiver = events.Receiver(secrets=SECRET, deadline=0.5)
+    head = {"Content-Type": "application/json", "Content-Length": "1000000"}
+    signature = {"X-Service-Signature": "sha256=" + "0" * 64}
+    asked = []
+
+    async def pieces():
+        for _ in range(3):
+            asked.append(len(asked))
+            yield b"x" * 1000
+
+    with receiver.room.body(1_000_000) as other:
+        now = asyncio.get_running_loop().time()
+        assert other.pause(2**30, now) > 30.0
+        receipt = await receiver.answer("POST", head | signature, pieces())
+
+    assert receipt.status == 408
+    assert asked == [0]
 
 
 def test_body_in_a_repr() -> None:
