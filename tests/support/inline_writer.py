@@ -53,6 +53,10 @@ class InlineWriter(Writer):
         if self.connection is not None:
             jobs = self._under_way
             is_clean = self._commit(self.connection, jobs)
-            self._committed(jobs)
+            try:
+                self._committed(jobs)
+            except Exception:  # as a signal handler's; the thread asks for it twice, too
+                self._committed(jobs)
+                raise
             if self._ended_group is not None:
                 self._ended_group(self.connection, is_clean)
