@@ -166,7 +166,7 @@ def close_line(
     resumed = Resumed(at=core.clock.now(), journaled=True, sender_gone=sender_gone, since=since)
     known = Known(BY_NAME[intent.operation], intent, (resumed, *seen))
     if known.free_at > resumed.at:
-        core.writes.close(thing, intent.identity, known.free_at)
+        core.writes.close_for_unknown(thing, intent.identity, known.free_at)
 
 
 async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:

@@ -355,4 +355,4 @@ async def close_lines_of_leftovers(core: ClientCore, journal: Journal) -> None:
             if line is not None:
                 resumed = Resumed(at=core.clock.now(), journaled=True, sender_gone=True)
                 known = Known(BY_NAME[intent.operation], intent, (resumed,))
-                writes.close(line, intent.identity, known.free_at)
+                writes.close_for_unknown(line, intent.identity, known.free_at)

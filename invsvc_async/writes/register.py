@@ -333,6 +333,15 @@ class WriteRegister(Struct, eq=False):
         closed = {by: kept for by, kept in (thing.closed_until or {}).items() if kept > now}
         thing.closed_until = closed | {owner: max(until, closed.get(owner, -inf))}
 
+    def close_for_unknown(self, line: str, owner: str, until: float) -> None:
+        """
+        Keep *line* closed to all but *owner*, whose outcome is not known, and may still have an effect.
+
+        What was read of the thing until then is no baseline of the next write.
+        """
+        self.close(line, owner, until)
+        self.forget_state(line)
+
     def closed_for(self, line: str | None) -> float:
         """Return for how many more seconds *line* is not open to all."""
         thing = self._things.get(line or "", _NO_RECORD)
@@ -365,13 +374,16 @@ class WriteRegister(Struct, eq=False):
         Keep the state of the thing in *line*, from the answer to a request from *started* to *ended*.
 
         *written*: the request was a write of this client. A read that overlaps with the answer that is kept
-        is ignored, because it is unknown which state is the later one.
+        is ignored, because it is unknown which state is the later one; and so is one that began while an
+        earlier write could still have an effect.
         """
         if not self.is_of_one_mode:
             return
         thing = self.thing(line)
         last = thing.last
         if last is not None and started < last.ended and not written:
+            return
+        if thing.closed_until and not written and started < thing.opens_at(None):
             return
         thing.last = LastState(shown, ended, stamp, weight, team)
         growth = weight if last is None else weight - last.weight
