@@ -489,9 +489,9 @@ class Client:
 
         UNKNOWN ones stay. A write that is run again under a deleted key is a new one.
 
-        Ages are by the clock of the journal's database; in a file by that of this machine, but not later than
-        the service's clock. If no answer in the last ten minutes has shown that, it is read once; if the
-        service does not answer, the machine's clock counts.
+        Ages are by the clock of the journal's database; in a file by that of this machine. Neither counts for
+        later than the service's clock. If no answer in the last ten minutes has shown that, it is read once;
+        if the service does not answer, the other clock alone counts.
 
         Raises:
             ConfigurationError: The client has no journal.
@@ -499,8 +499,7 @@ class Client:
             JournalError: The journal cannot be used.
         """
         keys = self._keys("prune")
-        if not keys.journal.is_shared:
-            await self._show_clock()
+        await self._show_clock()
         return await keys.prune(older_than)
 
     async def _show_clock(self) -> None:
