@@ -287,9 +287,9 @@ class Entries:
         Return the time *seconds* ago, in epoch ms, by the clock that notes when entries are done.
 
         In a database that is the server's: the clock of this machine may be another than those of the
-        processes whose entries are compared with it.  For a file it is the machine's.  If it is later than the
-        answers that the client has had allow, the service's clock counts: a clock that was set ahead must not
-        make new entries old.
+        processes whose entries are compared with it.  For a file it is the machine's.  If it is later than
+        the answers that the client has had allow, the service's clock counts: a clock that was set ahead must
+        not make new entries old.
         """
         now = float((await self.store.rows("SELECT {now}"))[0][0])
         core = self._core

@@ -616,8 +616,8 @@ class Outbox(Uncopied):
         one. Open writes and UNKNOWN ones stay, and so do verdicts that nobody has acknowledged; with
         *unacknowledged* these are deleted too. It takes many short transactions, and can be stopped.
 
-        Ages are by the clock of the database; in a file by that of this machine. Neither counts for later than
-        the service's clock, as far as answers in the last ten minutes have shown it.
+        Ages are by the clock of the database; in a file by that of this machine. Neither counts for later
+        than the service's clock, as far as answers in the last ten minutes have shown it.
 
         Raises:
             InvalidRequestError: *older_than* is negative.
