@@ -19,7 +19,7 @@ from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError, takes_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
 
 __all__ = ["CallOptions", "ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts"]
@@ -155,7 +155,7 @@ def checked_headers(given: object, *, of_client: bool = False) -> dict[str, str]
     return headers
 
 
-def _header_problem(name: str, value: str, taken: list[str], *, may_be_secret: bool) -> str | None:
+def _header_problem(name: str, value: str, taken: Sequence[str], *, may_be_secret: bool) -> str | None:
     if name.lower() in taken:
         return f"{name} is set by the client itself"
     if not may_be_secret and re.search(_SECRET_NAME, name):

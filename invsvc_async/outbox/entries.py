@@ -70,7 +70,7 @@ class OutboxEntries(Entries, ABC):
     @abstractmethod
     def _statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
         """
-        Return the statements that insert *new* at *place*, and that compare it with an existing entry.
+        Return statements that insert *new* at *place*, or compare *new* with the entry there.
 
         The first returns no row if the key is not new.
         """

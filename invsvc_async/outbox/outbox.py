@@ -481,7 +481,7 @@ class Outbox(Uncopied):
             await self._leave(consumer)
 
     async def _leave(self, consumer: Consumer) -> None:
-        """End *consumer*, if it runs. Other consumers may then get the results that were not acknowledged."""
+        """End *consumer*, if it runs. Unacknowledged results are then free for other consumers."""
         async with self._leaving:
             if consumer in self._consumers:
                 leases, living = self._consumers[consumer]

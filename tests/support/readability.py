@@ -191,7 +191,8 @@ def check(package: Path, held: frozenset[str], twice: frozenset[str]) -> list[st
 def main() -> int:
     """Print what is wrong in the package, and return the exit code."""
     wrong = check(PACKAGE, HELD, TWICE)
-    print(*wrong, sep="\n")  # noqa: T201 - what it is for
+    for each in wrong:
+        print(each)  # noqa: T201 - what it is for
     return 1 if wrong else 0
 
 

@@ -236,9 +236,8 @@ async def _change(
     async with at.opened() as store:
         act = _action(store, done, to)
         async for event in _named(store, chosen.ids) if chosen.ids else chosen.of(store, state):
-            is_no_event = not event.type  # but a body
-            if to and is_no_event:
-                continue
+            if to and not event.type:
+                continue  # a body that is no event
             if state not in {None, event.state}:
                 fail(f"{event.id}: it is {event.state}, and cannot be {done}")
                 failed += 1

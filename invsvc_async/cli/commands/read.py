@@ -107,11 +107,13 @@ async def list_(
 
 def _form(*, jsonl: bool, csv: bool) -> Form:
     """Return the form of the output: as the option says that was used, or else a table."""
-    chosen: dict[Form, bool] = {"json": as_json.get(), "jsonl": jsonl, "csv": csv}
-    used = [form for form, is_used in chosen.items() if is_used]
-    if len(used) > 1:
+    if as_json.get() + jsonl + csv > 1:
         raise misuse("use only one of --json, --jsonl and --csv")
-    return used[0] if used else "table"
+    if as_json.get():
+        return "json"
+    if jsonl:
+        return "jsonl"
+    return "csv" if csv else "table"
 
 
 def _largest_limit(operation: Operation) -> dict[str, int]:

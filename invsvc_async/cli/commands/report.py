@@ -156,7 +156,7 @@ def _facts(report: Report) -> dict[str, object]:
         "rate": report.runs and f"{report.rate:,.1f} a second while it ran, {report.active_seconds:,.0f} s",
         "time to verdict": f"median {report.quantile(0.5):.3g} s, p99 {report.quantile(0.99):.3g} s",
         "requests": f"{sent}, {counted(report.reads, 'read')}",
-        "failures": faults,
+        "failures": faults or None,
         "limited by": limits and ", ".join(f"{why} {seconds:.0f} s" for why, seconds in limits),
         "killed": killed and f"{killed:,} of {len(report.runs):,} processes, or their machines were lost",
         "input": summary.open_inputs and INPUT_INCOMPLETE,
