@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import Parameter as Argument, signature
 
 from invsvc_async import Client
-from invsvc_async.api.operations import TABLE, Kind, Operation, Parameter
+from invsvc_async.api.operations import TABLE, Operation, OperationKind, Parameter
 from invsvc_async.settings import ParameterNames
 
 ASSUMED = ParameterNames()
@@ -36,7 +36,7 @@ def operations() -> list[tuple[str, ...]]:
 
 def settling() -> list[tuple[str, ...]]:
     """Return a row for each write: how a lost answer is settled."""
-    writes = (row for row in TABLE if row.kind is Kind.WRITE)
+    writes = (row for row in TABLE if row.kind is OperationKind.WRITE)
     readers = ((row, f"`{row.reader}`" if row.reader else "a custom `reader=`") for row in writes)
     rows = [(f"`{row.name}`", reader, row.settled) for row, reader in readers]
     return [("Write", "Read that settles it", "How a lost answer is settled"), *rows]

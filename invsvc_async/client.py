@@ -34,8 +34,8 @@ from invsvc_async.settings import (
     checked_headers,
     warn_if_never_sent_again,
 )
+from invsvc_async.transport.client_core import AttemptReport, ClientCore, ClientOptions, DecisionReport
 from invsvc_async.transport.credentials import Credential, credential_from
-from invsvc_async.transport.session import AttemptReport, ClientOptions, ClientState, DecisionReport
 from invsvc_async.transport.transport import BUILT_ON, MAX_RESPONSE_BYTES, Transport
 from invsvc_async.writes.register import WriteRegister
 
@@ -164,7 +164,8 @@ class Client:
             if log_to_stderr(os.environ):
                 on_attempt = logged(on_attempt)
         clock, url = clock or SystemClock(), _checked_url(base_url, allow_insecure_http=allow_insecure_http)
-        name, most = f"Client({url!r})", max_response_bytes
+        name = f"Client({url!r})"
+        most = max_response_bytes
         transport = Transport(
             name, max_concurrency, session, proxy, most, clock, ssl=ssl, trust_env=trust_env
         )
@@ -174,7 +175,7 @@ class Client:
         is_of_one_mode = credential.kind != "person_token"
         writes = WriteRegister(is_of_one_mode=is_of_one_mode, journal=_journal(journal), clock=clock)
         hooks = on_attempt, on_decision, on_unsettled, on_secret
-        shared = ClientState(transport, clock, url, credential, self.of, sent, writes, *hooks)
+        shared = ClientCore(transport, clock, url, credential, self.of, sent, writes, *hooks)
         if (bind := getattr(writes.journal, "bind", None)) is not None:  # programs share it
             bind(shared)
         self._view = _checked(ClientOptions(shared, timeout, reads, reconcile, names, team))
@@ -224,7 +225,7 @@ class Client:
 
     def __repr__(self) -> str:
         view = self._view
-        return f"Client({view.session.base_url!r}, {view.session.credential!r}, team={view.team!r})"
+        return f"Client({view.core.base_url!r}, {view.core.credential!r}, team={view.team!r})"
 
     # --- views
 
@@ -378,7 +379,7 @@ class Client:
 
         The oldest is first. At most 10,000 are kept.
         """
-        return tuple(each.intent for each in self._view.session.writes.unsettled.values())
+        return tuple(each.intent for each in self._view.core.writes.unsettled.values())
 
     async def settle(
         self, intent: Intent, *, reader: Reader | None = None, same_mode: bool = False
@@ -495,8 +496,8 @@ class Client:
 
     async def _show_clock(self) -> None:
         """Read something if no answer has shown the service's clock yet."""
-        session = self._view.session
-        if session.server_clock.bounds(session.clock.now(), self._view.reconcile.clock_slack) is None:
+        core = self._view.core
+        if core.server_clock.bounds(core.clock.now(), self._view.reconcile.clock_slack) is None:
             with suppress(TransportError, ServiceError, DeadlineExceededError):
                 await self.with_options(reads=ReadRetries(attempts=1)).webhooks.list(limit=1)
 
@@ -567,7 +568,7 @@ class Client:
             await asyncio.wait([task])
 
     def _checked_journal(self, what: str) -> Journal:
-        journal = self._view.session.writes.journal
+        journal = self._view.core.writes.journal
         if journal is None:
             raise ConfigurationError(
                 f"{what}: this client has no journal. Make it with journal='journal.db'."
@@ -583,12 +584,12 @@ class Client:
 
         For a health check, with ``starts_away=true`` in the address of the journal.
         """
-        return getattr(self._view.session.writes.journal, "problem", None)
+        return getattr(self._view.core.writes.journal, "problem", None)
 
     async def __aenter__(self) -> Self:
-        if self._view.session.writes.journal is not None:
+        if self._view.core.writes.journal is not None:
             try:
-                await _start(self._view.session.writes.journal)
+                await _start(self._view.core.writes.journal)
             except asyncio.CancelledError:
                 await self.aclose()  # nobody else will: the journal's thread would keep the file
                 raise
@@ -608,7 +609,7 @@ class Client:
         is under way has 10 s more; then it is cancelled, which is logged, and the outcome says whether the
         secret is lost. A second call returns once the first has closed the journal.
         """
-        await self._view.session.aclose()
+        await self._view.core.aclose()
 
 
 async def _start(journal: Journal) -> None:
@@ -627,7 +628,8 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
         raise ConfigurationError(f"base_url: must be a string, not {type(text).__name__}")
     try:
         parts = urlsplit(text)
-        port, host = parts.port, parts.hostname
+        port = parts.port
+        host = parts.hostname
     except ValueError:  # whose text may be a part of a password that should not be there
         raise ConfigurationError("base_url: is not a URL. Check its host and port.") from None
     path = parts.path.rstrip("/")

@@ -82,7 +82,8 @@ class Portal:
         Raises:
             ConfigurationError: As :meth:`call`.
         """
-        iterator, context = aiter(items), copy_context()
+        iterator = aiter(items)
+        context = copy_context()
         while True:
             try:
                 item = self._call(_next(iterator), context)
@@ -107,7 +108,8 @@ class Portal:
     def __enter__(self) -> Self:
         if self._process is not None:
             raise _refusal("it was entered before. Share it, or make another one.")
-        self._process, self._loop = os.getpid(), self._runner.get_loop()
+        self._process = os.getpid()
+        self._loop = self._runner.get_loop()
         # Not earlier: a thread that was made before a fork counts as ended after it.
         self._thread = threading.Thread(target=self._live, name="invsvc portal", daemon=True)
         self._thread.start()
@@ -135,7 +137,7 @@ class Portal:
         atexit.unregister(self._end)
         kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
         try:
-            return bool(self._waited(_Call(self._held.__aexit__(kind, error, trace), copy_context())))
+            return bool(self._waited(_ThreadCall(self._held.__aexit__(kind, error, trace), copy_context())))
         finally:
             self._soon(self._loop.stop)
             self._thread.join()
@@ -145,7 +147,7 @@ class Portal:
     def _call(self, awaitable: Awaitable[T], context: Context) -> T:
         if not inspect.isawaitable(awaitable):
             raise _refusal(f"{type(awaitable).__name__} is not awaitable. Pass what an async method returns.")
-        call = _Call(awaitable, context)
+        call = _ThreadCall(awaitable, context)
         if self._process is None:
             raise call.refused(_NOT_ENTERED)
         if self._process != os.getpid():
@@ -158,7 +160,7 @@ class Portal:
             raise call.refused("it has ended. Make another one.")
         return self._waited(call)
 
-    def _waited(self, call: _Call[T]) -> T:
+    def _waited(self, call: _ThreadCall[T]) -> T:
         try:
             self._soon(call.begin)
             call.wait(self._thread)
@@ -207,11 +209,12 @@ class Portal:
         return given
 
 
-class _Call(Generic[T]):
+class _ThreadCall(Generic[T]):
     """One awaitable, and what becomes of it. Its waiting thread may be interrupted at any place."""
 
     def __init__(self, awaitable: Awaitable[T], context: Context) -> None:
-        self._awaitable, self._context = awaitable, context
+        self._awaitable = awaitable
+        self._context = context
         self._task: asyncio.Task[None] | None = None
         self._value: list[T] = []
         self._error: BaseException | None = None

@@ -194,7 +194,8 @@ def _checked(found: dict[str, Any], place: str) -> dict[str, Any]:
     settings = dict(found)
     for key, cls in _CLASSES.items():
         if key in settings:
-            values, within = settings[key], f"{place}, {key}"
+            values = settings[key]
+            within = f"{place}, {key}"
             _check_keys(values, sorted(each.name for each in attrs.fields(cls)), within)
             try:  # TOML has no null, so an empty string disables a name
                 settings[key] = cls(**{name: each if each != "" else None for name, each in values.items()})
@@ -234,7 +235,8 @@ def with_profile(text: str, name: str, settings: dict[str, Any], place: str = FI
         ConfigurationError: The file is invalid; or its profile is of another base URL; or it has a form that
             this function does not change, such as an inline table.
     """
-    whole, where = _parsed(text, place), f"{place}, profile {name!r}"
+    whole = _parsed(text, place)
+    where = f"{place}, profile {name!r}"
     profiles = whole.setdefault("profiles", {})
     if not isinstance(profiles, dict) or not isinstance(profiles.get(name, {}), dict):
         raise ConfigurationError(f"{where}: must be a table. Correct it.")
@@ -245,7 +247,8 @@ def with_profile(text: str, name: str, settings: dict[str, Any], place: str = FI
     if url.rstrip("/") != settings["base_url"].rstrip("/"):
         raise ConfigurationError(f"{where}: is of {url}. Choose another name.")
     if not text:
-        text, whole["default_profile"] = f"default_profile = {_quoted(name)}", name
+        text = f"default_profile = {_quoted(name)}"
+        whole["default_profile"] = name
     for part, values in parts.items():
         if values:
             table = profiles.setdefault(name, {})
@@ -268,7 +271,8 @@ def _with_values(text: str, path: list[str], values: dict[str, Any]) -> str:
         begin = len(lines) + 1
         lines += ["", f"[{'.'.join(key if _BARE.fullmatch(key) else _quoted(key) for key in path)}]"]
     end = next((at for at in heads if at > begin), len(lines))
-    table, new = "\n".join(lines[begin:end]), list[str]()
+    table = "\n".join(lines[begin:end])
+    new = list[str]()
     for key, value in values.items():
         old = rf"""(?m)^([ \t]*{key}[ \t]*=[ \t]*)(?:"(?:[^"\\]|\\.)*"|'[^']*')"""
         table, found = re.subn(old, r"\g<1>" + _quoted(value).replace("\\", r"\\"), table, count=1)

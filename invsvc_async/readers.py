@@ -45,7 +45,8 @@ def invoice_by_idempotency_key(kind: Literal["egress", "payment_complements"], k
         raise InvalidRequestError(f"invoice_by_idempotency_key: {wrong}")
 
     async def read(client: Client, intent: Intent) -> Finding:
-        team, invoices = intent.scope.team, client.invoices
+        team = intent.scope.team
+        invoices = client.invoices
         listed = invoices.egress if kind == "egress" else invoices.payment_complements
         try:
             pages = listed(idempotency_key=key, limit=_LIMIT, team=team)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.admission import Arrival
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.transport.session import AttemptReport, DecisionReport, Request
+    from invsvc_async.transport.client_core import AttemptReport, DecisionReport, Request
     from invsvc_async.transport.transport import Download
 
     Opening = AbstractAsyncContextManager[Download]
@@ -87,20 +87,21 @@ def instrument(
 
     Spec: Endpoints.
     """
-    session = options_of(client).session
-    if session.on_call is not None:
+    core = options_of(client).core
+    if core.on_call is not None:
         raise ConfigurationError(
             "instrument: this client is already traced. Call it once; views are included."
         )
     meter = metrics.get_meter(*_SCOPE, meter_provider)
-    tracing = _Tracing(tracer_provider, meter, session.base_url)
+    tracing = _Tracing(tracer_provider, meter, core.base_url)
     for name in ("on_attempt", "on_decision", "on_unsettled"):
-        hooks = [each for each in (getattr(tracing, name), getattr(session, name)) if each is not None]
-        setattr(session, name, partial(_call_each, hooks))
-    session.on_replay = tracing.on_replay
-    session.on_call, session.trace = tracing.on_call, tracing.headers
-    session.on_stream = partial(tracing.stream, clock=session.clock)
-    backlogs = Backlogs(session.stores)
+        hooks = [each for each in (getattr(tracing, name), getattr(core, name)) if each is not None]
+        setattr(core, name, partial(_call_each, hooks))
+    core.on_replay = tracing.on_replay
+    core.on_call = tracing.on_call
+    core.trace = tracing.headers
+    core.on_stream = partial(tracing.stream, clock=core.clock)
+    backlogs = Backlogs(core.stores)
     for field, unit in (("open", "{write}"), ("oldest", "s"), ("untold", "{verdict}"), ("lanes", "{lane}")):
         meter.create_observable_gauge(f"invsvc.store.{field}", [partial(_stored, backlogs, field)], unit)
 
@@ -227,7 +228,7 @@ def _type_of(event: Event | None) -> str:
 
 
 @attrs.define(eq=False)
-class _Call:
+class _TracedCall:
     """The call that runs in this task.  ``own`` is its operation; other operations are its settling reads."""
 
     span: Span
@@ -237,7 +238,7 @@ class _Call:
     verdict: str | None = None
 
 
-_CALL: ContextVar[_Call | None] = ContextVar("invsvc_call", default=None)
+_CALL: ContextVar[_TracedCall | None] = ContextVar("invsvc_call", default=None)
 
 
 def _within() -> Context | None:
@@ -246,7 +247,7 @@ def _within() -> Context | None:
 
 
 class _Tracing:
-    """Hooks of one session."""
+    """Hooks of one client."""
 
     def __init__(self, provider: TracerProvider | None, meter: Meter, base_url: str) -> None:
         self.tracer = trace.get_tracer(*_SCOPE, provider)
@@ -264,7 +265,7 @@ class _Tracing:
         return carrier
 
     @contextmanager
-    def _span(self, request: Request, begun: str | None = None) -> Generator[_Call]:
+    def _span(self, request: Request, begun: str | None = None) -> Generator[_TracedCall]:
         """
         Start the span of a call, and end it with the block.  Closing a generator early is not an error.
 
@@ -280,7 +281,7 @@ class _Tracing:
             first = trace.get_current_span(_CONTEXT.extract({"traceparent": begun}))
             links.append(trace.Link(first.get_span_context()))
         span = self.tracer.start_span(name, _within(), trace.SpanKind.CLIENT, attributes, links)
-        call = _Call(span, operation.name)
+        call = _TracedCall(span, operation.name)
         try:
             yield call
         except (GeneratorExit, KeyTakenError):  # the latter: another run has the outcome of its key

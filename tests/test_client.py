@@ -86,7 +86,7 @@ async def test_claims_that_are_forgotten(monkeypatch):
     """The oldest goes first once there are too many; a guess gives way to what is certain, and to no guess."""
     monkeypatch.setattr(register, "CLAIMS_KEPT", 2)
     async with Client(BASE, ApiKey("abc")) as client:
-        kept = client._view.session.writes
+        kept = client._view.core.writes
         for number in range(3):
             kept.claim(f"wh_{number}", f"k{number}", is_certain=False)
         kept.claim("wh_2", "another", is_certain=False)
@@ -100,7 +100,7 @@ async def test_claims_of_tagged_creates_that_are_forgotten(monkeypatch):
     """Fewer are kept of creates with a unique tag, and they displace no others."""
     monkeypatch.setattr(register, "TAGGED_KEPT", 2)
     async with Client(BASE, ApiKey("abc")) as client:
-        kept = client._view.session.writes
+        kept = client._view.core.writes
         kept.claim("wh_other", "k", is_certain=True)
         for number in (0, 1, 1, 2):
             kept.claim(f"wh_{number}", f"k{number}", is_certain=True, has_unique_tag=True)
@@ -112,9 +112,9 @@ async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
     monkeypatch.setattr(register, "UNSETTLED_KEPT", 1)
     async with Client(BASE, ApiKey("abc")) as client:
         writes = [client.webhooks.delete("wh_1").keyed(f"row-{number}") for number in range(2)]
-        known = client._view.session.writes
+        known = client._view.core.writes
         for write in writes:
-            client._view.session.leave_unsettled(write.intent, "the line")
+            client._view.core.leave_unsettled(write.intent, "the line")
             write.close()
         assert [intent.key for intent in client.unsettled] == ["row-1"]
         known.overtake(known.thing("the line"), "newer")
@@ -128,7 +128,7 @@ async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
 async def test_pause_when_the_client_is_closed():
     """A pause ends with the client, whatever is left of it."""
     client = Client(BASE, ApiKey("abc"))
-    pausing = asyncio.create_task(client._view.session.pause(3600))
+    pausing = asyncio.create_task(client._view.core.pause(3600))
     await asyncio.sleep(0)
     await client.aclose()
     await asyncio.wait_for(pausing, 30)

@@ -128,7 +128,7 @@ async def test_no_connection_and_no_value_while_the_database_is_away(service):
             collected = Collected(client)
             await create(client, "k")
             await collected.until(open=("journal", 0))
-            client._view.session.writes.journal._store.patience = 0.3
+            client._view.core.writes.journal._store.patience = 0.3
             proxy.cut()
             async with asyncio.timeout(300):
                 while any(name.startswith("store.") for name, *_ in await collected.now()):  # noqa: ASYNC110

@@ -84,7 +84,8 @@ def check_team(team: object, problems: Problems) -> None:
 
 
 def _check_range(query: Mapping[str, str], names: ParameterNames, problems: Problems) -> None:
-    after, before = query.get(names.created_after or ""), query.get(names.created_before or "")
+    after = query.get(names.created_after or "")
+    before = query.get(names.created_before or "")
     if after is not None and before is not None and int(after) > int(before) and not problems:
         problems.append("created_after: is later than created_before, so nothing can match")
     paged = names.page is not None and names.page in query
@@ -105,9 +106,11 @@ def _extra(
     problems: Problems,
 ) -> Mapping[str, Wire]:
     """Convert members of query or body that are not in the table, to wire form."""
-    address, own = f"extra_{where}", {name: row.name for name, row in _rows(operation, where, names).items()}
+    address = f"extra_{where}"
+    own = {name: row.name for name, row in _rows(operation, where, names).items()}
     if where == "query":
-        added, own["team"] = texts_of(address, given, problems), "team"
+        added = texts_of(address, given, problems)
+        own["team"] = "team"
     elif not is_object(added := to_wire(given, address, problems)):
         problems.append(f"{address}: is {kind_of(given)}, not an object")
         return {}

@@ -16,7 +16,7 @@ from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.codec.envelope import Shape
 
 
-class Kind(StrEnum):
+class OperationKind(StrEnum):
     """Whether an operation may change anything."""
 
     READ = "read"
@@ -65,7 +65,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     name: str  # "webhooks.create": the resource and its method
     method: str
     path: str  # "/webhooks/{id}"
-    kind: Kind = Kind.READ
+    kind: OperationKind = OperationKind.READ
     shape: Shape = Shape.STANDARD
     result: str  # the name of a class of invsvc_async.models
     many: bool = False  # the payload is a list of them
@@ -119,7 +119,7 @@ def _unnamed(name: str, form: Form = Form.TEXT, *, assumed: str | None = None, *
 def _operation(name: str, request: str, result: str, *rows: Parameter, **more: Fields) -> Operation:
     """Return the row of a *request*: its method and its path."""
     method, path = request.split(" ")
-    kind = Kind.READ if method == "GET" else Kind.WRITE
+    kind = OperationKind.READ if method == "GET" else OperationKind.WRITE
     return Operation(name=name, method=method, path=path, kind=kind, result=result, parameters=rows, **more)
 
 

@@ -108,7 +108,8 @@ def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
 
 
 def _integer(parameter: Parameter, value: Given, problems: Problems) -> int:
-    low, high = parameter.minimum, parameter.maximum
+    low = parameter.minimum
+    high = parameter.maximum
     if isinstance(value, bool) or not isinstance(value, int):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not a whole number")
     elif (low is not None and value < low) or (high is not None and value > high):

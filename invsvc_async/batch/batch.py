@@ -128,8 +128,8 @@ class Batch(Uncopied):
         self._is_open = True
         try:
             await self.entries.open()
-            session = self.sending.session
-            await self.entries.facts.check_client(session, "batch", same_mode=self.sending.same_mode)
+            core = self.sending.core
+            await self.entries.facts.check_client(core, "batch", same_mode=self.sending.same_mode)
             self.sending.epoch = str(await self.entries.facts.get("epoch", token_hex(16)))
             await self.entries.facts.get(BEGUN, str(time.time_ns() // 1_000_000))
             self.sending.restored = await restored_of(self.entries.store, self.client)
@@ -315,7 +315,7 @@ class Batch(Uncopied):
         from invsvc_async.durable.resolve import note, resolution, resolve
 
         resolved = await resolve(self.entries.store, key, resolution(applied, because, by))
-        note(self.sending.session, resolved)
+        note(self.sending.core, resolved)
         return resolved.outcome
 
     async def close_input(self) -> int:

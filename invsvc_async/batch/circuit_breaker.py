@@ -28,8 +28,8 @@ from invsvc_async.errors import (
 )
 from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.history import Attempt, End, Reading, Resumed, Verdict
+from invsvc_async.transport.client_core import NO_TOKEN, ClientOptions, Request
 from invsvc_async.transport.send_gate import TOO_LATE
-from invsvc_async.transport.session import NO_TOKEN, ClientOptions, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,7 +159,7 @@ class CircuitBreaker:
         self, view: ClientOptions, *, on_change: Callable[[], None], on_stop: Callable[[Exception], None]
     ) -> None:
         self._view = view.without_team()
-        self._session = view.session
+        self._core = view.core
         self._on_change, self._on_stop = on_change, on_stop
         self._pause = FIRST_PAUSE
         self._trying = False  # a probe succeeded, and no write has been answered since
@@ -173,13 +173,13 @@ class CircuitBreaker:
     @property
     def pause(self) -> tuple[str | None, float | None]:
         """Why nothing can be sent now, and the seconds until the service is tried again, if that is known."""
-        if self._session.credential.is_fetching:
+        if self._core.credential.is_fetching:
             return _AWAITED, None
         return self.why, None if self.why is None else self._seconds_to_probe
 
     @property
     def _seconds_to_probe(self) -> float:
-        return max(self._next_probe - self._session.clock.now(), 0.0)
+        return max(self._next_probe - self._core.clock.now(), 0.0)
 
     def allows(self, in_flight: int) -> bool:
         """Return whether a write may start, with *in_flight* others being sent."""
@@ -187,7 +187,7 @@ class CircuitBreaker:
 
     def learn(self, key: str, exchange: Exchange) -> None:
         """Note how one request of the write *key* ended."""
-        if exchange.end is End.NOT_SENT or exchange.status in _REFUSED or self._session.closed:
+        if exchange.end is End.NOT_SENT or exchange.status in _REFUSED or self._core.closed:
             return
         if exchange.end is End.ANSWERED and (exchange.status or 0) < 500:
             self._note_answer(exchange)
@@ -207,7 +207,7 @@ class CircuitBreaker:
         """
         if outcome.verdict is Verdict.APPLIED:
             return False
-        if self._session.closed:
+        if self._core.closed:
             if is_why := outcome.evidence.cause == "client closed":
                 self.stop_closed()
             return is_why
@@ -262,10 +262,10 @@ class CircuitBreaker:
         self._on_change()
 
     def _wait_for_probe(self, why: str, *, at_once: bool = False) -> None:
-        seconds = 0.0 if at_once else self._pause * (0.75 + self._session.random() / 2)
+        seconds = 0.0 if at_once else self._pause * (0.75 + self._core.random() / 2)
         if not at_once:
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        self.why, self._next_probe = why, self._session.clock.now() + seconds
+        self.why, self._next_probe = why, self._core.clock.now() + seconds
         log.warning("the batch is paused: %s. Next probe in %.1f s.", why, seconds)
 
     # --- probing
@@ -273,7 +273,7 @@ class CircuitBreaker:
     async def _probe_until_back(self) -> None:
         try:
             while True:
-                if not await self._session.pause(self._seconds_to_probe):
+                if not await self._core.pause(self._seconds_to_probe):
                     paused = f"the client was closed while the batch was paused because {self.why}"
                     self._on_stop(BatchStoppedError(f"batch: {paused}. Run again with an open client."))
                     return
@@ -289,7 +289,7 @@ class CircuitBreaker:
         except Exception as error:  # noqa: BLE001 - without probes the batch would stay paused
             self._on_stop(error)
             return
-        self.why, self._trying, self._away_until = None, True, self._session.clock.now()
+        self.why, self._trying, self._away_until = None, True, self._core.clock.now()
         log.info("the batch continues: a probe was answered")
         self._on_change()
 
@@ -325,7 +325,7 @@ class CircuitBreaker:
         Raises:
             BatchStoppedError: The credential has a fixed token.
         """
-        credential = self._session.credential
+        credential = self._core.credential
         if not credential.renewable:
             raise BatchStoppedError(
                 f"credential: {_refused(refusal.status)}: {refusal.message}. No write was marked as refused "

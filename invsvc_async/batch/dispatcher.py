@@ -75,7 +75,7 @@ class Dispatcher:
         self.has_input: bool = has_input
         self.engine: Engine = Engine(sending, self._ended)
         self.earlier: Earlier = Earlier(sending, entries.store)
-        clock = sending.session.clock
+        clock = sending.core.clock
         # What is stored with its whole outcome is given by those that take it from the store.
         self.leases: Leases = Leases(entries.store, clock, gives=not item_type.keeps_outcome)
         # By lane: after which place it is read next; None once it was read to its end.
@@ -95,7 +95,7 @@ class Dispatcher:
         await self.leases.forget_the_dead()
         await self._show()
         self._beating = asyncio.create_task(self._guarded(self._beat))
-        self._sending.session.opened(kind, self.leases)
+        self._sending.core.opened(kind, self.leases)
 
     async def _guarded(self, act: Callable[[], Awaitable[None]]) -> None:
         try:

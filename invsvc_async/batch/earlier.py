@@ -37,7 +37,7 @@ class Earlier:
         self._sending, self._store = sending, store
         self._known: set[str] = set()  # things that were looked up
         self._unknown = UnknownWrites(store, self._intent_in)
-        self._begun = sending.session.clock.now()  # local s; a file was opened before
+        self._begun = sending.core.clock.now()  # local s; a file was opened before
         self.any: bool = True
 
     async def _intent_in(self, entry: Entry) -> Intent:
@@ -65,7 +65,7 @@ class Earlier:
             since = inf if self._store.silence < inf else self._begun
             await self._unknown.close_lines(unknown, self._sending.options, since=since)
         if urls := [thing for thing in fresh if thing.startswith("url ")]:
-            await take_claims(self._sending.session.writes, self._store, urls)
+            await take_claims(self._sending.core.writes, self._store, urls)
         rows = await last_writes(self._store, things)
         learn(self._sending.options, rows)
         if self._sending.restored is not None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.sending import Sending
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.client_core import ClientCore
     from invsvc_async.writes.spec import WriteSpec
 
 
@@ -263,7 +263,7 @@ class Engine:
             return None
         item = self._ready[0]
         # If another write to its thing may still land, it has to wait.
-        needs_no_slot = item.in_doubt or self.sending.session.writes.closed_for(item.entry.thing) > 0
+        needs_no_slot = item.in_doubt or self.sending.core.writes.closed_for(item.entry.thing) > 0
         item.in_slot = not needs_no_slot and self.slots.take(item)
         if not (item.in_slot or needs_no_slot):
             return None
@@ -295,9 +295,9 @@ class Engine:
                 self._put_back(item)
                 return
             self._count(outcome.verdict)
-            wait = self.sending.session.writes.closed_for(item.entry.thing)
+            wait = self.sending.core.writes.closed_for(item.entry.thing)
             if outcome.verdict is Verdict.UNKNOWN:
-                wait = max(wait, (outcome.evidence.window_until or 0.0) - self.sending.session.clock.now())
+                wait = max(wait, (outcome.evidence.window_until or 0.0) - self.sending.core.clock.now())
             assert item.storing is not None
             self._storing.add(item.storing)
             item.storing.add_done_callback(partial(self._stored, item, wait))
@@ -309,7 +309,7 @@ class Engine:
             self._end(item, 0.0)
             raise
         except Exception as error:  # noqa: BLE001 - any error ends the run
-            if isinstance(error, ConfigurationError) and self.sending.session.closed:
+            if isinstance(error, ConfigurationError) and self.sending.core.closed:
                 self.breaker.stop_closed()
                 self._end(item, 0.0)
                 return
@@ -323,7 +323,7 @@ class Engine:
         async with lock:
             if self._list_lock is None:  # another task has looked meanwhile
                 return
-            last = self.sending.session.writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
+            last = self.sending.core.writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
             if last is None:
                 looks = StateReader(self.sending.options.without_team(), intent, lambda: intent, own=None)
                 full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full
@@ -351,7 +351,7 @@ class Engine:
     def _put_back(self, item: Item) -> None:
         """Make *item* the next one to run. It keeps its place in its line."""
         item.is_put_back = False
-        self.sending.session.writes.ended.pop(item.intent.identity, None)  # it would be taken for the verdict
+        self.sending.core.writes.ended.pop(item.intent.identity, None)  # it would be taken for the verdict
         self._ready.appendleft(item)
 
     def _stored(self, item: Item, wait: float, storing: asyncio.Future[None]) -> None:
@@ -364,7 +364,7 @@ class Engine:
             self._end(item, wait)
         else:
             assert item.finished is not None
-            self.sending.session.leave_unsettled(item.finished[2].intent, item.entry.thing)
+            self.sending.core.leave_unsettled(item.finished[2].intent, item.entry.thing)
             if given_up:  # the next run settles it
                 self._end(item, 0.0)
             else:
@@ -372,7 +372,7 @@ class Engine:
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
         if isinstance(error, LostLaneError):  # another worker has it now
-            self.sending.session.writes.take(item.identity)
+            self.sending.core.writes.take(item.identity)
         else:
             self.fail(error)
         self._end(item, 0.0)
@@ -392,8 +392,8 @@ class Engine:
         intent, begin = item.intent, None
         # Settle first what may have been sent. One that is not the newest must not be sent.
         if item.in_doubt or intent.newest is False:
-            since = self.sending.session.clock.now() if item.lane.was_free else None
-            begin = partial(_taken_up, self.sending.session, since, item.entry.thing)
+            since = self.sending.core.clock.now() if item.lane.was_free else None
+            begin = partial(_taken_up, self.sending.core, since, item.entry.thing)
         elif intent.sent:  # send anew what provably was not sent
             intent = attrs.evolve(intent, sent=())
         spec = spec_of_intent(ItemOptions.of(item, anywhere), intent, item.reader)
@@ -417,9 +417,9 @@ class Engine:
             del self._lines[thing]
 
 
-def _has_written_beside(session: ClientState, line: str | None, intent: Intent) -> bool:
+def _has_written_beside(core: ClientCore, line: str | None, intent: Intent) -> bool:
     """Return whether this client has sent a newer write to the thing of *intent*, with an effect perhaps."""
-    users = () if line is None else session.writes.last_users(line)
+    users = () if line is None else core.writes.last_users(line)
     return bool(users) and intent.identity not in users
 
 
@@ -429,20 +429,20 @@ def _begun_again(spec: WriteSpec, line: str, put_back: Intent, intent: Intent) -
 
     *intent* is the same without the sends that had no effect.
     """
-    session = spec.options.session
-    if _has_written_beside(session, line, intent):
-        return taken_up(session, attrs.evolve(put_back, newest=False), journaled=True)
+    core = spec.options.core
+    if _has_written_beside(core, line, intent):
+        return taken_up(core, attrs.evolve(put_back, newest=False), journaled=True)
     return new_start(spec, line, intent)
 
 
-def _taken_up(session: ClientState, gone_since: float | None, line: str | None, intent: Intent) -> Start:
+def _taken_up(core: ClientCore, gone_since: float | None, line: str | None, intent: Intent) -> Start:
     """Start where an earlier run left *intent*. The journal may know that it was overtaken."""
-    latest = session.writes.opened(intent.identity)
+    latest = core.writes.opened(intent.identity)
     if latest is not None and intent.newest is False:
-        session.writes.revise(attrs.evolve(latest, newest=False))
-    start = taken_up(session, intent, journaled=True, gone_since=gone_since)
+        core.writes.revise(attrs.evolve(latest, newest=False))
+    start = taken_up(core, intent, journaled=True, gone_since=gone_since)
     resumed = cast("Resumed", start.history[0])
-    if intent.newest is not None and not (resumed.newest and _has_written_beside(session, line, intent)):
+    if intent.newest is not None and not (resumed.newest and _has_written_beside(core, line, intent)):
         return start
     # Only the journal knows whether a later write was sent. A restored one does not, and none knows of writes
     # that this client has sent beside it.

@@ -17,7 +17,7 @@ from invsvc_async.durable.records import Record, encoded, record_of, verdict_rec
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.settings import JOURNEY_READER, AnyReader, OnSecret
-from invsvc_async.transport.session import ClientOptions, Request
+from invsvc_async.transport.client_core import ClientOptions, Request
 from invsvc_async.writes.results import hand_over
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         elif secret == "returned" and self.keeps_outcome:  # it is in no result
             outcome = attrs.evolve(outcome, secret="lost")
         applied = outcome.verdict is Verdict.APPLIED
-        left = left_by(self.entry.thing, outcome, self.engine.sending.session.writes)
+        left = left_by(self.entry.thing, outcome, self.engine.sending.core.writes)
         if self.restored is not None:
             outcome, left = self.restored.judged(outcome, left)
         intent = outcome.started_as if applied else outcome.intent

@@ -116,11 +116,11 @@ async def restored_of(store: Store, client: Client) -> Restored | None:
     if found.is_open and found.since is not None:
         with suppress(ServiceError):  # it shows the clock as well
             await client.webhooks.list(limit=1)
-        session = options_of(client).session
+        core = options_of(client).core
         # By the clock that has noted when the writes were done: not that of this process, if it shares them.
         age = float((await store.rows("SELECT {now}"))[0][0]) - found.since / 1000
-        now = session.clock.now()
-        bounds = session.server_clock.bounds(now, options_of(client).reconcile.clock_slack)
+        now = core.clock.now()
+        bounds = core.server_clock.bounds(now, options_of(client).reconcile.clock_slack)
         if bounds is not None and age >= 0:  # otherwise that clock was set back
             restored.earliest = now - age + bounds.low - _SLACK
     return restored

@@ -211,7 +211,7 @@ class Run:
         self._ticking = asyncio.get_running_loop().call_later(_TICK, self._tick, status)
 
     def _report(self) -> None:
-        self._batch.sending.session.tell(self._batch.on_progress, self.progress())
+        self._batch.sending.core.tell(self._batch.on_progress, self.progress())
 
     # --- feeding
 
@@ -284,7 +284,7 @@ class Run:
         if not made and reached is None:
             return
         if self._batch.sending.on_secret is None and any(each.spec.kind.has_secret for each in new.values()):
-            self._batch.sending.session.warn_once("secrets of a batch", _NO_SECRETS)
+            self._batch.sending.core.warn_once("secrets of a batch", _NO_SECRETS)
         added = await entries.add(made, dispatcher.leases.name, reached)
         for key, known in added.others.items():  # another process has stored it meanwhile
             intake.meet(known, new[key])

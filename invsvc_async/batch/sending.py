@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.restored import Restored
     from invsvc_async.durable.intents import Commons
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import ClientOptions, ClientState
+    from invsvc_async.transport.client_core import ClientCore, ClientOptions
     from invsvc_async.writes.spec import WriteSpec
 
 
@@ -38,7 +38,7 @@ class Sending:
     The settings of ``Batch.open``, and what is known of the journal once it is open.
 
     ``epoch`` is the identity of a batch, from which tags are made; ``restored`` are its doubts, if it was
-    restored from a copy; ``options`` and ``session`` are the client's.
+    restored from a copy; ``options`` and ``core`` are the client's.
     """
 
     client: Client
@@ -51,12 +51,12 @@ class Sending:
     epoch: str = ""
     restored: Restored | None = None
     options: ClientOptions = attrs.field(init=False)
-    session: ClientState = attrs.field(init=False)
+    core: ClientCore = attrs.field(init=False)
     _policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.options = options_of(self.client)
-        self.session = self.options.session
+        self.core = self.options.core
         check_count("concurrency", self.concurrency, least=1)
         rate = self.rate
         if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
@@ -79,7 +79,7 @@ class Sending:
         if not isinstance(write, Write):
             raise InvalidRequestError(f"write: must be a write, not a {type(write).__name__}")
         spec = take_over(write)
-        if spec.options.session is not self.session:
+        if spec.options.core is not self.core:
             problem = f"this write was made by another client than the {by}'s"
             raise InvalidRequestError(problem, operation=spec.operation.name)
         return spec

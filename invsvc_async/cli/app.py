@@ -82,9 +82,9 @@ class Commands(TyperGroup):
         module = import_module(f"invsvc_async.cli.commands.{_MODULES.get(cmd_name, cmd_name)}")
         group = getattr(module, "list_" if cmd_name == "list" else cmd_name)
         if not isinstance(group, typer.Typer):
-            from invsvc_async.cli.options import Group  # the help needs none of what it imports
+            from invsvc_async.cli.options import CommandGroup  # the help needs none of what it imports
 
-            command, group = group, Group()
+            command, group = group, CommandGroup()
             group.add(command, short=cmd_name in _SHORT)
         found = _for_people(typer.main.get_command(group))
         found.name, found.help = cmd_name, found.help or f"{COMMANDS[cmd_name]}."

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
-from invsvc_async.api.operations import BY_NAME, Form, Kind, Operation, Parameter
+from invsvc_async.api.operations import BY_NAME, Form, Operation, OperationKind, Parameter
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.resources.by_name import did_you_mean, names_of
 
@@ -23,7 +23,7 @@ _WORD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*
 _FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}  # arguments outside the table of operations
 
 
-def operation_of(name: str, kind: Kind, *, many: bool | None = None) -> Operation:
+def operation_of(name: str, kind: OperationKind, *, many: bool | None = None) -> Operation:
     """Return the operation called *name*; a resource name alone selects its ``list``, or else its ``get``."""
     possible = operations_of(kind, many=many)
     found = possible.get(name) or possible.get(f"{name}.{'list' if many else 'get'}")
@@ -33,7 +33,7 @@ def operation_of(name: str, kind: Kind, *, many: bool | None = None) -> Operatio
     return found
 
 
-def operations_of(kind: Kind, *, many: bool | None = None) -> dict[str, Operation]:
+def operations_of(kind: OperationKind, *, many: bool | None = None) -> dict[str, Operation]:
     """Return the operations of *kind* by name; *many* selects lists, or reads of one item."""
     return {
         row.name: row
@@ -46,7 +46,8 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
     """Return the arguments that *words* give; each value has the form of its argument."""
     rows = {row.name: row for row in operation.parameters}
     path_names = [row.name for row in operation.parameters if row.where == "path"]
-    arguments, given = dict[str, Any](), set[str]()
+    arguments = dict[str, Any]()
+    given = set[str]()
     for word in words:
         match = _WORD.fullmatch(word)
         if match is None and not path_names:
@@ -83,7 +84,7 @@ def completion(names: Iterable[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
-def complete_operation(kind: Kind, *, many: bool | None = None) -> Callable[[str], list[str]]:
+def complete_operation(kind: OperationKind, *, many: bool | None = None) -> Callable[[str], list[str]]:
     """Return the completion of an operation's name, for a shell."""
     return completion(operations_of(kind, many=many))
 
@@ -105,9 +106,12 @@ def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
     name, sign, value = incomplete.partition("=")
     lead = f"{name}="
     if not sign and len(words) > 1 and words[-1] == "=":  # bash makes three words of NAME=VALUE
-        name, value, lead = words[-2], incomplete, ""
+        name = words[-2]
+        value = incomplete
+        lead = ""
     elif words and not incomplete and words[-1] in names:  # the same, without a VALUE
-        name, lead = words[-1], ""
+        name = words[-1]
+        lead = ""
     elif not sign:
         given = {word.partition("=")[0].removesuffix(":") for word in words}
         return [f"{each}=" for each in names if each.startswith(name) and each not in given]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import re
 import signal
@@ -26,15 +27,15 @@ from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
     from invsvc_async.client import Client
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.client_core import ClientCore
 
 C = TypeVar("C", bound=Callable[..., Coroutine[Any, Any, int | None] | int | None])
 _INFINITE = float("inf")
 _LAST = ("json_", "profile", "team")  # in the help
-_OWN = ("profile", "team", "secrets_to", "no_secrets")  # of `Sending`, not of what is opened
+_OWN = ("profile", "team", "secrets_to", "no_secrets")  # of `SendingOptions`, not of what is opened
 
 
-class Group(typer.Typer):
+class CommandGroup(typer.Typer):
     """A group of commands."""
 
     def __init__(self, **settings: Any) -> None:  # Any: those of typer
@@ -151,6 +152,8 @@ def _tell_of_file(profile: str | None) -> None:
     taken = profile_of(os.environ, profile)
     if taken is not None and str(taken) not in _TOLD:
         _TOLD.add(str(taken))
+        # The log has a warning of the same words, which Python prints if nobody has set a handler.
+        logging.getLogger("invsvc_async.settings").addHandler(logging.NullHandler())
         note(words_of(taken))
 
 
@@ -173,15 +176,15 @@ class Calling:
         return client if self.team is None else client.for_team(self.team)
 
     @property
-    def session(self) -> ClientState:
+    def core(self) -> ClientCore:
         """What a client that is never opened knows of its service."""
         from invsvc_async.client import options_of
 
-        return options_of(self.client()).session
+        return options_of(self.client()).core
 
 
 @attrs.frozen
-class Sending(Calling):
+class SendingOptions(Calling):
     """The options of commands that send stored writes."""
 
     rate: Annotated[float | None, number(float, "Sends per second, evenly spaced.", least=0.001)] = None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch import Progress
     from invsvc_async.client import Client
-    from invsvc_async.transport.session import DecisionReport
+    from invsvc_async.transport.client_core import DecisionReport
 
 _EVERY = 10.0  # s between lines of progress
 _SILENCE = 1.0  # s before the spinner appears
@@ -66,13 +66,15 @@ def batch_bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None
     from rich.text import Text
 
     bar = Bar(BarColumn(bar_width=24), TextColumn("{task.description}"), console=err)
-    words, task = Text(style="dim"), bar.add_task("", total=total)
+    words = Text(style="dim")
+    task = bar.add_task("", total=total)
     with Live(Group(bar, words), console=err):
 
         def show(progress: Progress) -> None:
             """Update the bar. The journal, and other workers, may have writes that the file does not."""
             print_line(progress)
-            done, whole = progress.done + progress.skipped, _whole(progress, total)
+            done = progress.done + progress.skipped
+            whole = _whole(progress, total)
             bar.update(task, completed=done, total=max(total, done), description=whole)
             words.plain = _this_run(progress)
 
@@ -121,7 +123,8 @@ class Waiting:
 
     def set(self, words: str, seconds: float) -> None:
         """Replace the words; *seconds* is the limit from now on."""
-        self._words, self._until = visible(words), monotonic() + seconds
+        self._words = visible(words)
+        self._until = monotonic() + seconds
 
     def __rich__(self) -> Text:
         from rich.text import Text  # imported if there is a terminal
@@ -164,7 +167,8 @@ class WaitingForWrite(Waiting):
         from invsvc_async.client import options_of
 
         options = options_of(client)
-        self._attempt, self._deadline = options.timeouts.attempt, options.reconcile.deadline
+        self._attempt = options.timeouts.attempt
+        self._deadline = options.reconcile.deadline
         self.set("waiting for other writes to the same resource", self._deadline)
         return self.spinning()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, BinaryIO
 
-from invsvc_async.api.operations import Kind
+from invsvc_async.api.operations import OperationKind
 from invsvc_async.batch.file_check import MAX_LINE, BadLine, Line, Readable
 from invsvc_async.cli.arguments import arguments_of, operation_of
 from invsvc_async.errors import InvalidRequestError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _DELIMITERS = ",;\t"
 
 
-class Table:
+class InputTable:
     """
     How the columns of the table in *file* become the arguments of the writes of *operation*.
 
@@ -30,7 +30,7 @@ class Table:
     def __init__(
         self, file: BinaryIO, client: Client, operation: str, maps: Sequence[str], key: str | None
     ) -> None:
-        self._operation = operation_of(operation, Kind.WRITE)
+        self._operation = operation_of(operation, OperationKind.WRITE)
         file.seek(0)
         first = file.readline(MAX_LINE)
         self._delimiter = max(_DELIMITERS, key=lambda each: first.count(each.encode()))

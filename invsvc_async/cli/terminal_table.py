@@ -18,7 +18,8 @@ from invsvc_async.codec.exact_json import loads
 from invsvc_async.errors import UnreadableResponseError
 
 _WHOLE = re.compile(r"[^\s,/\[{]*")  # an id, a time, a number, a token
-_NARROWEST, _LONG_WORD = 12, 16  # columns that a text gets at least; longer words, such as URLs, are broken
+_NARROWEST = 12
+_LONG_WORD = 16  # columns that a text gets at least; longer words, such as URLs, are broken
 _GAP = 2  # columns between two columns of a table
 
 

@@ -147,7 +147,8 @@ def _mirror_of(cls: type[Model], allowed: int) -> type[msgspec.Struct]:
 
 
 def _mirrored(hint: Any, allowed: int) -> Any:
-    origin, args = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    args = get_args(hint)
     if is_model(hint):
         return _mirror_of(hint, allowed)
     if origin is tuple:
@@ -196,9 +197,11 @@ class _Code:
         if self.allowed & UNKNOWN:
             self.write(indent, f"{made}._rest = {place}")
         for field in fields_of(cls):
-            value, at = f"{mirror}.{field.name}", indent
+            value = f"{mirror}.{field.name}"
+            at = indent
             if field.nullable or self.allowed & MISSING:
-                held, at = self.name(), indent + 1
+                held = self.name()
+                at = indent + 1
                 self.write(indent, f"{held} = {value}")
                 self.write(indent, f"if {held} is not unset:")
                 value = held
@@ -224,7 +227,10 @@ class _Code:
             return f"{self.name(known.get)}({given}, {given})"
         if hint in _CONVERTED:
             return _CONVERTED[hint].format(given)
-        is_mapping, made, at, each = get_origin(hint) is Mapping, self.name(), self.name(), self.name()
+        is_mapping = get_origin(hint) is Mapping
+        made = self.name()
+        at = self.name()
+        each = self.name()
         self.write(indent, f"{made} = {'{}' if is_mapping else '[]'}")
         if is_mapping:
             pairs = f"{at}, {each} in {given}.items()"

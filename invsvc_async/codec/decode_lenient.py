@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from invsvc_async.codec.encode import unstructure
 from invsvc_async.codec.exact_json import EPOCH, holds_broken, utc
-from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of, is_model
+from invsvc_async.codec.fields import WireField, blank_of, enum_in, fields_of, is_model
 from invsvc_async.errors import FieldError
 from invsvc_async.models.common import Flaws, Model, add_flaws, once, restore
 
@@ -116,7 +116,9 @@ def _anything(value: object) -> object:
     return value
 
 
-_object, _array, _text = _only(dict), _only(list), _only(str)
+_object = _only(dict)
+_array = _only(list)
+_text = _only(str)
 _SCALARS: Mapping[Any, Hook] = {
     str: _text,
     bool: _only(bool),
@@ -180,7 +182,7 @@ def _model_hook(cls: type[Model]) -> Hook:
     return model
 
 
-def _fill(made: Any, field: Field, hook: Hook, value: object) -> None:
+def _fill(made: Any, field: WireField, hook: Hook, value: object) -> None:
     """Set *field* of a model that is being made, or record its problem."""
     try:
         found = None if value is None and field.nullable else hook(value)

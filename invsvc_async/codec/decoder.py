@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from invsvc_async.codec.decode_fast import decode, decode_all, decode_one
-from invsvc_async.codec.envelope import Answer, Envelope, split
+from invsvc_async.codec.envelope import Envelope, EnvelopeMembers, split
 from invsvc_async.codec.exact_json import UNREADABLE, utc
 from invsvc_async.codec.fields import blank_of, is_model
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
@@ -57,7 +57,7 @@ def structure(cls: type[T], plain: object, *, meta: Meta | None = None) -> T:
     return with_meta(structure_item(cls, plain), meta)
 
 
-class _PlainPage(Answer, kw_only=True):
+class _PlainPage(EnvelopeMembers, kw_only=True):
     success: bool = True
     data: list[Any]
 
@@ -74,7 +74,8 @@ def page_from(cls: type[P], plain: Mapping[str, Any], model: type[Model] | None)
     except msgspec.ValidationError as error:
         raise InvalidRequestError(f"{cls.__name__}: {error}") from None
     given = msgspec.structs.asdict(found)
-    items, stamp = given.pop("data"), given.pop("timestamp")
+    items = given.pop("data")
+    stamp = given.pop("timestamp")
     del given["success"]
     if is_model(model):  # not an alias or a type variable
         items = [structure(model, item) for item in items]
@@ -90,7 +91,8 @@ def with_meta(model: T, meta: Meta | None) -> T:
 
 def meta_of(envelope: Envelope) -> Meta:
     """Return the parts of the answer beside its payload."""
-    blank, stamp = _BLANK_META(), envelope.stamp
+    blank = _BLANK_META()
+    stamp = envelope.stamp
     blank.message = envelope.message
     blank.timestamp = None if stamp is None else utc(stamp)
     blank.request_id = envelope.request_id

@@ -44,7 +44,8 @@ __all__ = ["Envelope", "Shape", "dumps", "is_cut", "loads", "read_error", "read_
 _MOST: Final = 10_000
 _LONG: Final = 2**19  # bytes: longer lists are checked before; a shorter one takes at most 16 MB
 _COMMAS: Final = 100_000  # commas between or within items: with fewer, a split takes at most 6 MB
-_FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # ms: the range of datetime
+_FIRST = -62_135_596_800_000
+_LAST = 253_402_300_799_999  # ms: the range of datetime
 _NOTHING: Final[Any] = Raw()
 _REQUEST_ID = istr("X-Request-Id")  # the usual header; the specification does not name one
 _SECONDS = r"[0-9]{1,9}(\.[0-9]{1,9})?"  # the standard has no fractions, but some services do
@@ -61,10 +62,11 @@ class Shape(StrEnum):
     BARE = "bare"  # no envelope
 
 
-_LIST, _BARE = Shape.LIST, Shape.BARE  # on 3.11, access through the class takes as long as a call
+_LIST = Shape.LIST
+_BARE = Shape.BARE  # on 3.11, access through the class takes as long as a call
 
 
-class Answer(msgspec.Struct, kw_only=True):
+class EnvelopeMembers(msgspec.Struct, kw_only=True):
     """The members of an answer, if all are as the specification describes them."""
 
     success: bool
@@ -77,7 +79,7 @@ class Answer(msgspec.Struct, kw_only=True):
     per_page: int | None = None
 
 
-_ENVELOPE_NAMES = frozenset({"data", *Answer.__struct_fields__})
+_ENVELOPE_NAMES = frozenset({"data", *EnvelopeMembers.__struct_fields__})
 _Items = Annotated[list[Raw], msgspec.Meta(max_length=_MOST)]
 
 
@@ -101,7 +103,7 @@ def _decoder(shape: Shape, *, odd: bool = False) -> Callable[[bytes], Any]:
     # Nothing in the usual envelope of a list is nested but its items, if it has no further members.
     strict = shape is _LIST and not odd
     answer = msgspec.defstruct(
-        "Answer", fields.values(), bases=(Answer,), kw_only=True, forbid_unknown_fields=strict
+        "Answer", fields.values(), bases=(EnvelopeMembers,), kw_only=True, forbid_unknown_fields=strict
     )
     return msgspec.json.Decoder(answer).decode
 
@@ -292,7 +294,8 @@ def read_error(
     own = body.get("success") is False and isinstance(body.get("error"), dict)
     said = body["error"] if own else body
     stamp = _stamp(body.get("timestamp"))
-    code, message = _text(said.get("code" if own else "error")), _text(said.get("message"))
+    code = _text(said.get("code" if own else "error"))
+    message = _text(said.get("message"))
     details = said.get("details") if _is_shallow(said.get("details")) else "nested too deep: see .raw"
     if is_array(details) and all(isinstance(one, str) for one in details):
         details = tuple(details)
@@ -365,7 +368,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     said = headers.get("Retry-After", "").strip()
     if re.fullmatch(_SECONDS, said):
         return float(said)
-    until, now = _http_date(said), _http_date(headers.get("Date", ""))
+    until = _http_date(said)
+    now = _http_date(headers.get("Date", ""))
     return max((until - now).total_seconds(), 0.0) if until and now else None
 
 

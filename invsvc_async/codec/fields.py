@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Field(Struct, frozen=True):
+class WireField(Struct, frozen=True):
     """A field: its Python name, its name on the wire, and its type without ``None``."""
 
     name: str
@@ -29,10 +29,10 @@ class Field(Struct, frozen=True):
 
 
 @once
-def fields_of(cls: type[Model]) -> tuple[Field, ...]:
+def fields_of(cls: type[Model]) -> tuple[WireField, ...]:
     """Return the fields of *cls* that come from the wire, in its order."""
     hints = get_type_hints(cls)
-    return tuple(Field(name, wire, *_without_none(hints[name])) for name, wire in wire_names(cls).items())
+    return tuple(WireField(name, wire, *_without_none(hints[name])) for name, wire in wire_names(cls).items())
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
@@ -76,7 +76,8 @@ def maker_of(cls: type[T]) -> type[T]:
     write 0.97 of its machine instructions. A field whose default is made by a factory must be given.
     """
     names: dict[str, Any] = {"blank": blank_of(cls), "cls": cls}  # Any: whatever the code refers to
-    arguments, code = [], ["made = blank()"]
+    arguments = []
+    code = ["made = blank()"]
     for name, parameter in signature(cls).parameters.items():
         is_needed = parameter.default in (Parameter.empty, attrs.NOTHING)
         arguments.append(name if is_needed else f"{name}=default_{name}")

@@ -114,7 +114,8 @@ def _encoder(
 
 def _without_none(hint: Any, plain: Wire) -> Wire:
     """Leave out the fields that are null. Other data, such as metadata, stays as it is."""
-    types, found = _wire_types_of(hint), _by_part(_without_none, hint, plain)
+    types = _wire_types_of(hint)
+    found = _by_part(_without_none, hint, plain)
     if types is None or not is_object(found):
         return found
     return {name: value for name, value in found.items() if value is not None or name not in types}
@@ -162,7 +163,8 @@ def _without_null(hint: Any) -> Any:
 
 def _schema_of(hint: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     """Return the schema of the wire form of a field's type."""
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    arguments = get_args(hint)
     if origin in (UnionType, Union):
         inner = _schema_of(_without_null(hint), handler)
         return core_schema.nullable_schema(inner) if NoneType in arguments else inner

@@ -161,13 +161,15 @@ class AdaptiveLimit:
     def _resize(self, size: int, now: float) -> None:
         size = min(self.most, max(self.least, size))
         if size != self.size:
-            self.size, self._resized = size, now
+            self.size = size
+            self._resized = now
 
     # --- far from the capacity
 
     def _seek(self, this: _Round) -> int:
         """Double while latency stays the same, or halve while it falls."""
-        before, up = self._before, self._seeks > 0
+        before = self._before
+        up = self._seeks > 0
         self._least = this.latency if before is None else min(self._least, this.latency)
         slope = self._slope(before, this)
         if before is not None and slope is not None and (slope >= self._QUEUES) is up:
@@ -178,20 +180,25 @@ class AdaptiveLimit:
         if at_end:
             self._settle(self.size)
             return self._swing()
-        self._first_try, self._before = before is None, this
+        self._first_try = before is None
+        self._before = this
         return self.size * 2 if up else self.size // 2
 
     def _bracket(self, small: _Round, big: _Round) -> int:
         """Settle on the requests that the service processed in *big*, by Little's law; it queued the rest."""
         if self._seeks > 0 and self._first_try:
-            self._seeks, self._before = -1, small
+            self._seeks = -1
+            self._before = small
             return self.size // 4
         self._usual = small.latency
         self._settle(big.in_flight * exp(self._least - big.latency))
         return self._swing()
 
     def _settle(self, estimate: float) -> None:
-        self._seeks, self._before, self._rises, self._estimate = 0, None, None, float(estimate)
+        self._seeks = 0
+        self._before = None
+        self._rises = None
+        self._estimate = float(estimate)
 
     # --- near the capacity
 
@@ -200,7 +207,8 @@ class AdaptiveLimit:
         before, self._before = self._before, this
         if before is not None:
             if min(before.latency, this.latency) > self._usual + self._ROSE:
-                self._seeks, self._least = -1, this.latency
+                self._seeks = -1
+                self._least = this.latency
                 return self.size // 2
             slope = self._slope(before, this)
             if slope is not None:

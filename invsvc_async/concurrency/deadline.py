@@ -100,7 +100,8 @@ class Deadlines:
             self.set_timer(min(until, self.timer_at))
 
     def _expire_due(self) -> None:
-        now, self._timer = self.loop.time(), None
+        now = self.loop.time()
+        self._timer = None
         due = [block for block in self.open if block.deadline <= now]
         self.open.difference_update(due)
         for block in due:

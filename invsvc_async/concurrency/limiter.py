@@ -56,7 +56,8 @@ class Limiter:
 
     def enter(self, lane: Lane, request: object = None) -> bool:
         """Start a request if the limit allows it.  Return whether it does; if not, use :meth:`wait`."""
-        calls, settling = self._running["call"], self._running["settle"]
+        calls = self._running["call"]
+        settling = self._running["settle"]
         if len(calls) + len(settling) >= self.total or (lane == "call" and len(calls) >= self._for_calls):
             return False
         self._running[lane].add(object() if request is None else request)

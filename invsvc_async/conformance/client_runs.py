@@ -20,8 +20,8 @@ import attrs
 from invsvc_async.client import Client
 from invsvc_async.conformance.judge import Judgement, judge
 from invsvc_async.conformance.reasons import Told
-from invsvc_async.conformance.reports import Answer, Asked, Report, sender_of
-from invsvc_async.conformance.workload import Step, Unit, request_of
+from invsvc_async.conformance.reports import Conclusion, RequestedWrite, WriteReport, sender_of
+from invsvc_async.conformance.workload import Unit, WorkloadStep, request_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.resources.by_name import called
 from invsvc_async.settings import CallOptions, ReconcilePolicy, Timeouts
@@ -48,7 +48,7 @@ ORDINARY = (
     " like common SDKs"
 )
 
-Send: TypeAlias = "Callable[[Step], Awaitable[Report]]"
+Send: TypeAlias = "Callable[[WorkloadStep], Awaitable[WriteReport]]"
 
 
 @attrs.frozen(kw_only=True)
@@ -61,7 +61,9 @@ class ClientRun:
     seconds: float
 
     @classmethod
-    async def judged(cls, reports: Sequence[Report], service: Embedded, **more: Any) -> Self:  # Any: fields
+    async def judged(
+        cls, reports: Sequence[WriteReport], service: Embedded, **more: Any
+    ) -> Self:  # Any: fields
         """Wait until no more late effects can land, and judge *reports*; *more* are the other fields."""
         record = await service.tell()
         judgement = judge(reports, record.ledger, record.before)
@@ -78,7 +80,8 @@ async def run_client(
     on_done: Callable[[], None],
 ) -> ClientRun:
     """Run *units* through the client *name* ("ordinary" or "sdk"), *concurrency* at once, and judge it."""
-    url, key = service.base_url, service.api_key
+    url = service.base_url
+    key = service.api_key
     timeouts = Timeouts(attempt=ATTEMPT_TIMEOUT, connect=ATTEMPT_TIMEOUT)
     client = Client(url, ApiKey(key), timeout=timeouts, reconcile=POLICY, max_concurrency=concurrency)
     session = aiohttp.ClientSession(
@@ -88,18 +91,19 @@ async def run_client(
     )
     jitter = random.Random(seed)
 
-    async def send(step: Step) -> Report:
+    async def send(step: WorkloadStep) -> WriteReport:
         """Send *step* as a batch does, with a tag on each create, or as a program without tags."""
         options = CallOptions(headers={SENDER: sender_of(step.key)})
         write: Write[Any] = called(client, step.operation, step.arguments, options=options)
         if name == "sdk" and step.tagged:
             write = write.tagged()
-        intent, began = write.intent, time.monotonic()
+        intent = write.intent
+        began = time.monotonic()
         if name == "sdk":
             outcome = await write.outcome()
             made = getattr(outcome.value, "id", None)
             told = Told.of(outcome, at=time.monotonic())
-            answer = Answer(outcome.verdict, outcome.message, made, outcome.explain(), told)
+            answer = Conclusion(outcome.verdict, outcome.message, made, outcome.explain(), told)
         else:
             write.close()
             answer = await _sent_as_usual(session, url, request_of(intent, step.key), jitter)
@@ -107,8 +111,8 @@ async def run_client(
         on_done()
         if step.operation != "webhooks.create":
             answer = attrs.evolve(answer, made=None)
-        asked = Asked.of(intent, home=service.team)
-        return Report(
+        asked = RequestedWrite.of(intent, home=service.team)
+        return WriteReport(
             key=step.key, asked=asked, began=began, ended=ended, **attrs.asdict(answer, recurse=False)
         )
 
@@ -118,9 +122,10 @@ async def run_client(
     return await ClientRun.judged(reports, service, seconds=time.monotonic() - begun)
 
 
-async def send_all(send: Send, units: Iterable[Unit], concurrency: int) -> list[Report]:
+async def send_all(send: Send, units: Iterable[Unit], concurrency: int) -> list[WriteReport]:
     """Send the writes of *units* with *send*, *concurrency* units at once."""
-    waiting, reports = iter(units), list[Report]()
+    waiting = iter(units)
+    reports = list[WriteReport]()
 
     async def work() -> None:
         for unit in waiting:
@@ -135,7 +140,7 @@ async def send_all(send: Send, units: Iterable[Unit], concurrency: int) -> list[
 
 async def _sent_as_usual(
     session: aiohttp.ClientSession, url: str, request: WireObject, jitter: random.Random
-) -> Answer:
+) -> Conclusion:
     """Send *request*, as ``request_of`` returns it, to the service at *url*, up to three times."""
     sent = {"params": request["query"], "headers": request["headers"], "json": request["body"]}
     for attempt in range(ATTEMPTS):
@@ -143,16 +148,19 @@ async def _sent_as_usual(
             await asyncio.sleep(PAUSE * 2 ** (attempt - 1) * (0.5 + jitter.random()))
         try:
             async with session.request(request["method"], url + request["path"], **sent) as response:
-                status, body = response.status, await response.read()
+                status = response.status
+                body = await response.read()
         except (aiohttp.ClientError, TimeoutError):
             continue
         if status < 400:
             try:
                 answer = read_json(body)
             except ValueError:
-                return Answer(Verdict.UNKNOWN, "the answer could not be read")
+                return Conclusion(Verdict.UNKNOWN, "the answer could not be read")
             thing = answer.get("data") if is_object(answer) else None
-            return Answer(Verdict.APPLIED, f"HTTP {status}", thing.get("id") if is_object(thing) else None)
+            return Conclusion(
+                Verdict.APPLIED, f"HTTP {status}", thing.get("id") if is_object(thing) else None
+            )
         if status < 500 and status != TIMED_OUT:
-            return Answer(Verdict.REFUSED, f"HTTP {status}")
-    return Answer(Verdict.UNKNOWN, f"gave up after {ATTEMPTS} attempts")
+            return Conclusion(Verdict.REFUSED, f"HTTP {status}")
+    return Conclusion(Verdict.UNKNOWN, f"gave up after {ATTEMPTS} attempts")

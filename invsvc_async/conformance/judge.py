@@ -17,7 +17,7 @@ import attrs
 from invsvc_async.codec import envelope
 from invsvc_async.conformance.reasons import TICK
 from invsvc_async.conformance.reported_reasons import untrue
-from invsvc_async.conformance.reports import Asked, Report, canonical, sender_of
+from invsvc_async.conformance.reports import RequestedWrite, WriteReport, canonical, sender_of
 from invsvc_async.conformance.states import States, effect_at
 from invsvc_async.reconcile.compare import same, tidied
 from invsvc_async.reconcile.history import Verdict
@@ -35,7 +35,7 @@ _NO = (Verdict.NOT_APPLIED, Verdict.REFUSED)
 class Wrong:
     """A verdict that contradicts the ledger, or an effect that came after that of a newer write."""
 
-    report: Report
+    report: WriteReport
     why: str
 
 
@@ -57,7 +57,7 @@ class Judgement:
     duplicates: int
     unasked: int
     sends: int
-    lost: tuple[Report, ...]
+    lost: tuple[WriteReport, ...]
     wrong: tuple[Wrong, ...]
     verdicts: dict[Verdict, int]
     unknown_reasons: dict[str, int]
@@ -71,7 +71,7 @@ class Judgement:
         return self.effects - self.duplicates - self.unasked
 
 
-def judge(reports: Iterable[Report], ledger: Sequence[Entry], before: Mapping[str, Wire]) -> Judgement:
+def judge(reports: Iterable[WriteReport], ledger: Sequence[Entry], before: Mapping[str, Wire]) -> Judgement:
     """
     Compare *reports* with *ledger*, which must contain all late effects.
 
@@ -120,20 +120,20 @@ class _Own:
     not name their sender share effects in the way that suits their reports best; ``shared`` are their keys.
     """
 
-    def __init__(self, reports: Sequence[Report], ledger: Iterable[Entry], states: States) -> None:
+    def __init__(self, reports: Sequence[WriteReport], ledger: Iterable[Entry], states: States) -> None:
         self.effects: defaultdict[str, list[Entry]] = defaultdict(list)
         self.sends: defaultdict[str, list[Entry]] = defaultdict(list)
         self.shared: set[str] = set()
         self.unasked = 0
         by_sender = {sender_of(report.key): report for report in reports}
-        by_asked: defaultdict[Asked, list[Report]] = defaultdict(list)
+        by_asked: defaultdict[RequestedWrite, list[WriteReport]] = defaultdict(list)
         for report in reports:
             by_asked[report.asked].append(report)
-        rest: defaultdict[Asked, list[Entry]] = defaultdict(list)
+        rest: defaultdict[RequestedWrite, list[Entry]] = defaultdict(list)
         for each in ledger:
             if each.by != "client":
                 continue
-            asked = Asked(each.operation, each.path_id, each.team, canonical(each.body))
+            asked = RequestedWrite(each.operation, each.path_id, each.team, canonical(each.body))
             named = by_sender.get(each.sender or "")
             senders = by_asked.get(asked, []) if named is None else [named]
             for report in senders:
@@ -151,7 +151,7 @@ class _Own:
         for asked, entries in rest.items():
             self._share(entries, sorted(by_asked.get(asked, []), key=lambda report: _need(report, states)))
 
-    def _share(self, entries: Sequence[Entry], wanting: Sequence[Report]) -> None:
+    def _share(self, entries: Sequence[Entry], wanting: Sequence[WriteReport]) -> None:
         """Give *entries*, the effects of equal requests, to the writes that need them most."""
         if not wanting:
             self.unasked += len(entries)
@@ -160,14 +160,14 @@ class _Own:
             self.effects[wanting[index if index < len(wanting) else 0].key].append(each)
 
 
-def _need(report: Report, states: States) -> int:
+def _need(report: WriteReport, states: States) -> int:
     """Return how much *report* depends on having an effect; 0 is the most."""
     if report.verdict is Verdict.APPLIED:
         return int(_was_so(report, states))
     return 3 if report.verdict in _NO else 2
 
 
-def _false(report: Report, own: _Own, states: States, ledger: Iterable[Entry]) -> str | None:
+def _false(report: WriteReport, own: _Own, states: States, ledger: Iterable[Entry]) -> str | None:
     """Return why the ledger contradicts a verdict, or ``None``."""
     effects = own.effects.get(report.key, [])
     if report.verdict is Verdict.APPLIED:
@@ -187,7 +187,7 @@ def _false(report: Report, own: _Own, states: States, ledger: Iterable[Entry]) -
     return None
 
 
-def _was_so(report: Report, states: States) -> bool:
+def _was_so(report: WriteReport, states: States) -> bool:
     """Return whether the thing matched while the write was in flight, no matter who changed it."""
     asked = report.asked
     if asked.path_id is None:
@@ -202,12 +202,13 @@ def _was_so(report: Report, states: States) -> bool:
     )
 
 
-def _inverted(reports: Iterable[Report], own: _Own) -> dict[str, str]:
+def _inverted(reports: Iterable[WriteReport], own: _Own) -> dict[str, str]:
     """Return the writes with an effect after one of a newer write to the same thing."""
     found: dict[str, str] = {}
     first: dict[tuple[str, str], tuple[float, str]] = {}  # earliest effect of newer writes, by thing
     for report in reversed(list(reports)):
-        thing, effects = report.asked.thing, own.effects.get(report.key)
+        thing = report.asked.thing
+        effects = own.effects.get(report.key)
         if thing is None or not effects or report.key in own.shared:
             continue
         at, newer = first.get(thing, (inf, ""))

@@ -65,7 +65,8 @@ class Told:
         cls, outcome: Outcome[Any], *, at: float = inf, ahead: float = 0.0
     ) -> Told:  # Any: of any operation
         """Return what *outcome* tells; its times are *ahead* seconds ahead of the ledger's."""
-        evidence, value = outcome.evidence, outcome.value
+        evidence = outcome.evidence
+        value = outcome.value
         read_at = None if evidence.read_at is None else evidence.read_at - ahead
         made = value.get("id") if isinstance(value, dict) else getattr(value, "id", None)
         is_create = outcome.started_as.operation.endswith(".create")

@@ -12,7 +12,7 @@ from invsvc_async.conformance.states import effect_at
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.conformance.reports import Report
+    from invsvc_async.conformance.reports import WriteReport
     from invsvc_async.conformance.states import States
     from invsvc_async.simulator import Entry
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def untrue(
-    reports: Sequence[Report], sends: Sends, states: States, ledger: Sequence[Entry]
+    reports: Sequence[WriteReport], sends: Sends, states: States, ledger: Sequence[Entry]
 ) -> dict[str, str]:
     """Return the *reports* with a reason that the ledger contradicts, by key, and why."""
     found: dict[str, str] = {}
@@ -45,29 +45,29 @@ def untrue(
 class _WritesBeside:
     """The writes to each thing, in the order of their reports, and when they arrived and took effect."""
 
-    def __init__(self, reports: Iterable[Report], sends: Sends) -> None:
+    def __init__(self, reports: Iterable[WriteReport], sends: Sends) -> None:
         self._sends = sends
         self._by_thing: defaultdict[tuple[str, str] | None, list[str]] = defaultdict(list)
         for report in reports:
             self._by_thing[report.asked.thing].append(report.key)
 
-    def arrivals_after(self, report: Report) -> list[float]:
+    def arrivals_after(self, report: WriteReport) -> list[float]:
         """Return when writes to the same thing arrived that are newer than that of *report*."""
         keys = self._keys(report)
         newer = keys[keys.index(report.key) + 1 :] if keys else []
         return [each.received_at for key in newer for each in self._sends.get(key, ())]
 
-    def effects_beside(self, report: Report) -> list[float]:
+    def effects_beside(self, report: WriteReport) -> list[float]:
         """Return when other writes to the same thing took effect."""
         others = (key for key in self._keys(report) if key != report.key)
         return [effect_at(each) for key in others for each in self._sends.get(key, ())]
 
-    def _keys(self, report: Report) -> list[str]:
+    def _keys(self, report: WriteReport) -> list[str]:
         return [] if report.asked.thing is None else self._by_thing[report.asked.thing]
 
 
 def _happened(
-    report: Report, sends: Sends, states: States, beside: _WritesBeside, others: Sequence[float]
+    report: WriteReport, sends: Sends, states: States, beside: _WritesBeside, others: Sequence[float]
 ) -> Happened:
     asked = report.asked
     seen = (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen
-class Asked:
+class RequestedWrite:
     """A requested write as the ledger shows it: ``team`` is where it acts, ``path_id`` what it changes."""
 
     operation: str
@@ -29,7 +29,7 @@ class Asked:
     body: str  # canonical JSON
 
     @classmethod
-    def of(cls, intent: Intent, *, home: str) -> Asked:
+    def of(cls, intent: Intent, *, home: str) -> RequestedWrite:
         """Return what *intent* requests; *home* is the team of the credential."""
         path_id = next(reversed(intent.path.values()), None) if intent.path else None
         body = intent.body if intent.has_body else None
@@ -42,7 +42,7 @@ class Asked:
 
 
 @attrs.frozen
-class Answer:
+class Conclusion:
     """
     What a client believes: a verdict, the reason, the id of what a create made, and perhaps the story.
 
@@ -57,7 +57,7 @@ class Answer:
 
 
 @attrs.frozen(kw_only=True)
-class Report(Answer):
+class WriteReport(Conclusion):
     """
     What a client reports about one write.
 
@@ -65,7 +65,7 @@ class Report(Answer):
     """
 
     key: str
-    asked: Asked
+    asked: RequestedWrite
     began: float = -inf
     ended: float = inf
 

@@ -17,7 +17,7 @@ from invsvc_async.client import Client
 from invsvc_async.codec import envelope
 from invsvc_async.conformance.client_runs import ClientRun
 from invsvc_async.conformance.reasons import Told
-from invsvc_async.conformance.reports import Asked, Report
+from invsvc_async.conformance.reports import RequestedWrite, WriteReport
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Unit, made_up, plan_for, request_of
 from invsvc_async.errors import InvsvcError
@@ -117,14 +117,14 @@ async def conform(
         )
 
 
-def tasks(units: Iterable[Unit], *, home: str) -> list[tuple[WireObject, Asked]]:
+def tasks(units: Iterable[Unit], *, home: str) -> list[tuple[WireObject, RequestedWrite]]:
     """
     Return the lines of *units*, which need no knowledge of the operations, and their forms in the ledger.
 
     *home* is the team of the credential.
     """
     client = Client("http://127.0.0.1:1/v2", ApiKey("never-sent"))
-    found: list[tuple[WireObject, Asked]] = []
+    found: list[tuple[WireObject, RequestedWrite]] = []
     for unit in units:
         after = None
         for step in unit:
@@ -132,7 +132,7 @@ def tasks(units: Iterable[Unit], *, home: str) -> list[tuple[WireObject, Asked]]
             intent = write.intent
             write.close()
             line = {"key": step.key, "after": after, "operation": intent.operation}
-            found.append((line | request_of(intent, step.key), Asked.of(intent, home=home)))
+            found.append((line | request_of(intent, step.key), RequestedWrite.of(intent, home=home)))
             after = step.key
     return found
 
@@ -158,7 +158,9 @@ async def _ran(
             await child.wait()
 
 
-def read_reports(out: Iterable[bytes], work: Iterable[tuple[WireObject, Asked]]) -> tuple[list[Report], int]:
+def read_reports(
+    out: Iterable[bytes], work: Iterable[tuple[WireObject, RequestedWrite]]
+) -> tuple[list[WriteReport], int]:
     """
     Return the reports, from the last line of each key, and the number of writes without one.
 
@@ -175,13 +177,13 @@ def read_reports(out: Iterable[bytes], work: Iterable[tuple[WireObject, Asked]])
     return [_report(*each, of) for each, of in zip(said, verdicts, strict=True)], verdicts.count(None)
 
 
-def _report(key: str, asked: Asked, line: Mapping[str, Any], verdict: Verdict | None) -> Report:
+def _report(key: str, asked: RequestedWrite, line: Mapping[str, Any], verdict: Verdict | None) -> WriteReport:
     if verdict is None:
-        return Report(key=key, asked=asked, verdict=Verdict.UNKNOWN, reason="not reported")
+        return WriteReport(key=key, asked=asked, verdict=Verdict.UNKNOWN, reason="not reported")
     made = line.get("id") if asked.thing is None and verdict is Verdict.APPLIED else None
     reason = str(line.get("reason") or "")
     made = made if isinstance(made, str) else None
-    return Report(
+    return WriteReport(
         key=key, asked=asked, verdict=verdict, reason=reason, made=made, told=_told(line, verdict, made)
     )
 

@@ -47,7 +47,7 @@ class Plan:
 
 
 @attrs.frozen(kw_only=True)
-class Record:
+class ServiceRecord:
     """
     What happened, once no more late effects can land.
 
@@ -76,7 +76,7 @@ class Embedded:
     team: str
     _before: dict[str, Any]
 
-    async def tell(self) -> Record:
+    async def tell(self) -> ServiceRecord:
         """Wait until no more late effects can land, and return the ledger and the state."""
         self._ask.write(b"tell\n")
         told = await self._answers.readline()
@@ -84,7 +84,7 @@ class Embedded:
             raise EOFError("the embedded service exited before it sent the ledger")
         plain = envelope.loads(told)
         ledger = [_entry(each) for each in plain["ledger"]]
-        return Record(ledger=ledger, reads=plain["reads"], state=plain["state"], before=self._before)
+        return ServiceRecord(ledger=ledger, reads=plain["reads"], state=plain["state"], before=self._before)
 
 
 def _entry(plain: dict[str, Any]) -> Entry:  # Any: JSON, in which each number with a point is a Decimal
@@ -148,7 +148,8 @@ async def _serve() -> None:
         _print_line({**about, "before": _state(service)})
         while await asyncio.to_thread(sys.stdin.buffer.readline):
             await service.settled()
-            ledger, reads = [asdict(entry) for entry in service.ledger.entries], len(service.ledger.reads)
+            ledger = [asdict(entry) for entry in service.ledger.entries]
+            reads = len(service.ledger.reads)
             _print_line({"ledger": ledger, "reads": reads, "state": _state(service)})
 
 

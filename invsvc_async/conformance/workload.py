@@ -35,7 +35,7 @@ BLOCKS_IN_A_TEAM = 5  # each makes at most 10 webhooks; a list shows 100, and a 
 
 
 @attrs.frozen
-class Step:
+class WorkloadStep:
     """One write as data; ``tagged``: a create gets a tag."""
 
     key: str
@@ -44,7 +44,7 @@ class Step:
     tagged: bool = attrs.field(default=True, kw_only=True)
 
 
-Unit = tuple[Step, ...]
+Unit = tuple[WorkloadStep, ...]
 
 
 def made_up(writes: int, seed: int) -> list[Unit]:
@@ -82,23 +82,24 @@ def values(kind: int, count: int, mark: str, first: str) -> tuple[str, ...]:
 
 
 def _block(number: int, seed: int) -> list[Unit]:
-    team, mark = f"team_conf_{number // BLOCKS_IN_A_TEAM}", f"{seed}/{number}"
+    team = f"team_conf_{number // BLOCKS_IN_A_TEAM}"
+    mark = f"{seed}/{number}"
 
-    def create(key: str, url: str, *, tagged: bool = True) -> Step:
+    def create(key: str, url: str, *, tagged: bool = True) -> WorkloadStep:
         arguments = {"url": url, "events": ["invoice.created"], "team": team}
-        return Step(key, "webhooks.create", arguments, tagged=tagged)
+        return WorkloadStep(key, "webhooks.create", arguments, tagged=tagged)
 
     def journeys(what: str, *names: str) -> Unit:
         journey = f"jrn_{what}{number}"
         return tuple(
-            Step(f"{what}-{number}.{n}", "journeys.update", {"journey": journey, "name": name})
+            WorkloadStep(f"{what}-{number}.{n}", "journeys.update", {"journey": journey, "name": name})
             for n, name in enumerate(names)
         )
 
     def webhooks(what: str, *texts: str) -> Unit:
         hook = {"webhook": f"wh_{what}{number}", "team": team}
         return tuple(
-            Step(f"{what}-{number}.{n}", "webhooks.update", {**hook, "description": text})
+            WorkloadStep(f"{what}-{number}.{n}", "webhooks.update", {**hook, "description": text})
             for n, text in enumerate(texts)
         )
 
@@ -109,7 +110,7 @@ def _block(number: int, seed: int) -> list[Unit]:
     return [
         (create(f"create-{number}", f"https://receiver.example/{mark}"),),
         webhooks("update", f"changed {mark}"),
-        (Step(f"delete-{number}", "webhooks.delete", gone),),
+        (WorkloadStep(f"delete-{number}", "webhooks.delete", gone),),
         journeys("alone", f"Dunning {mark}"),
         journeys("three", *names(3)),
         webhooks("two", *texts(2)),
@@ -135,7 +136,9 @@ def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
     ``-`` is standard input.
     """
     client = Client("http://127.0.0.1:1/v2", ApiKey("never-sent"))
-    lines, problems, keys = list[Line](), list[BadLine](), dict[str, int]()
+    lines = list[Line]()
+    problems = list[BadLine]()
+    keys = dict[str, int]()
     with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
         for line in read_lines(file):
             bad = line if isinstance(line, BadLine) else _problem(client, line, keys)
@@ -165,9 +168,9 @@ def _key_of(line: Line) -> str:
 
 def from_lines(lines: Iterable[Line]) -> list[Unit]:
     """Return units of a file's writes; writes to the same thing are one unit, in the order of the file."""
-    units: dict[object, list[Step]] = {}
+    units: dict[object, list[WorkloadStep]] = {}
     for line in lines:
-        step = Step(key=_key_of(line), operation=line.operation, arguments=line.arguments)
+        step = WorkloadStep(key=_key_of(line), operation=line.operation, arguments=line.arguments)
         target = _target(step)
         of_one = line.number if target is None else (target, step.arguments.get("team") or HOME)
         units.setdefault(of_one, []).append(step)
@@ -196,7 +199,7 @@ def plan_for(units: Iterable[Unit], *, seed: int, faults: str, stores: str = "no
     )
 
 
-def _target(step: Step) -> str | None:
+def _target(step: WorkloadStep) -> str | None:
     """Return the id of what *step* changes; ``None`` for a create."""
     names = [row.name for row in BY_NAME[step.operation].parameters if row.where == "path"]
     found = step.arguments.get(names[0]) if names else None

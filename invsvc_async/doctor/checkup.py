@@ -11,9 +11,9 @@ import attrs
 
 from invsvc_async.api.operations import WEBHOOKS_HEALTH
 from invsvc_async.client import Client, options_of
-from invsvc_async.doctor.parameter_names import IMPORTS, Answer, Named, Prober, find_names
+from invsvc_async.doctor.parameter_names import IMPORTS, Named, Prober, ReadResult, find_names
 from invsvc_async.errors import InvsvcError
-from invsvc_async.transport.session import NO_TOKEN, ClientOptions, Request
+from invsvc_async.transport.client_core import NO_TOKEN, ClientOptions, Request
 
 _NO_JOURNEY = "invsvc-doctor-none"
 _KINDS = {"api_key": "an API key", "oauth_token": "an OAuth access token", "person_token": "a person's token"}
@@ -65,7 +65,8 @@ async def examine(client: Client, *, journey: str | None = None) -> Checkup:
     if health.status is None:
         return Checkup(findings=findings, names=[], journey_reads=None, reads=0)
     list_ = await prober.invoices({})
-    accepted, source = list_.status == 200, "" if list_.own else " (not in the service's own envelope)"
+    accepted = list_.status == 200
+    source = "" if list_.own else " (not in the service's own envelope)"
     words = "yes" if accepted else f"{list_.words}{source if list_.status else ''}"
     findings.append(Finding("the credential is accepted", words, accepted))
     team = prober.view.team or list_.item("team")
@@ -75,18 +76,20 @@ async def examine(client: Client, *, journey: str | None = None) -> Checkup:
     names = await find_names(prober.invoices) if accepted else []
     names += await find_names(imports, IMPORTS) if is_person else []
     reading = await _journey(prober, journey)
-    speed, seconds = "no read succeeded", prober.seconds
+    speed = "no read succeeded"
+    seconds = prober.seconds
     if seconds:
-        median, maximum = statistics.median(seconds) * 1000, max(seconds) * 1000
+        median = statistics.median(seconds) * 1000
+        maximum = max(seconds) * 1000
         speed = f"median {median:.0f} ms, maximum {maximum:.0f} ms ({len(seconds)} reads)"
     findings += [reading, _clock(prober.view)]
     findings.append(Finding("speed of a read", speed, True if seconds else None))
     return Checkup(findings=findings, names=names, journey_reads=reading.good, reads=len(seconds))
 
 
-async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> list[Finding]:
+async def _of_credential(prober: Prober, list_: ReadResult, *, is_person: bool) -> list[Finding]:
     """Check kind and mode.  The kind is configured; its form and what it may read must match."""
-    credential = prober.view.session.credential
+    credential = prober.view.core.credential
     try:
         async with asyncio.timeout(prober.view.timeouts.attempt):
             token = (await credential.header()).removeprefix("Bearer ")
@@ -95,7 +98,8 @@ async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> l
         return [Finding("kind of credential", f"unknown: {why}", None)]
     is_jwt = token.count(".") == 2
     form = f"{'' if is_jwt else 'not '}in the form of a JWT"
-    answer, good = f"configured as {_KINDS[credential.kind]}, {form}", True
+    answer = f"configured as {_KINDS[credential.kind]}, {form}"
+    good = True
     if credential.kind == "api_key" and not is_jwt:
         answer, good = f"{answer}, unlike every API key. Try INVSVC_OAUTH_TOKEN", False
     if is_person and credential.kind != "person_token":
@@ -112,29 +116,34 @@ async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> l
 async def _journey(prober: Prober, journey: str | None) -> Finding:
     """Check whether ``GET /journeys/{id}`` exists; it is not in the list of operations."""
     answer = await prober.path(f"/journeys/{journey or _NO_JOURNEY}", {})
-    good, words = None, f"unknown ({answer.words}) without a journey. Use --journey ID"
+    good = None
+    words = f"unknown ({answer.words}) without a journey. Use --journey ID"
     if answer.status in (405, 501):
-        good, words = False, answer.words
+        good = False
+        words = answer.words
     elif journey is None:
         nowhere = await prober.path(f"/{_NO_JOURNEY}/{_NO_JOURNEY}", {})
         if answer.status == 404 and (answer.own, answer.error) != (nowhere.own, nowhere.error):
             words = "probably exists: the journey is missing, not the path. Use --journey ID to make sure"
     elif answer.status == 200:
-        good, words = True, "exists"
+        good = True
+        words = "exists"
     elif answer.status == 404:
-        good, words = False, f"{answer.words}. If the journey exists, the read does not"
+        good = False
+        words = f"{answer.words}. If the journey exists, the read does not"
     else:
         words = f"unknown ({answer.words}). Try again"  # a failure shows nothing
     return Finding("GET /journeys/{id}", words, good)
 
 
 def _clock(view: ClientOptions) -> Finding:
-    now = view.session.clock.now()
-    bounds = view.session.server_clock.bounds(now, view.reconcile.clock_slack)
+    now = view.core.clock.now()
+    bounds = view.core.server_clock.bounds(now, view.reconcile.clock_slack)
     question = "the service's clock"
     if bounds is None:
         text = "unknown: no answer has a time, or hosts disagree by more than clock_slack. Creates need tags"
         return Finding(question, text, None)
     offset = time.time() - now
-    low, high = bounds.low - offset, bounds.high - offset
+    low = bounds.low - offset
+    high = bounds.high - offset
     return Finding(question, f"{low:+.3f} to {high:+.3f} s from this machine's clock", True)

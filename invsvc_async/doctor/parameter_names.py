@@ -17,7 +17,7 @@ from invsvc_async.api.operations import CLIENT_REQUEST, INVOICES_EGRESS
 from invsvc_async.codec.exact_json import WireObject
 from invsvc_async.errors import InvsvcError, ServiceError
 from invsvc_async.reads import retry
-from invsvc_async.transport.session import ClientOptions, Request
+from invsvc_async.transport.client_core import ClientOptions, Request
 
 Sign = Literal["shown", "refused", "accepted", "ignored", "unclear"]
 
@@ -50,7 +50,8 @@ class _Values(NamedTuple):
 
 
 _UNKNOWN: Final = "invsvc_doctor"  # a name that no service knows
-_IN_2001, _IN_2100 = "1000000000000", "4102444800000"  # ms
+_IN_2001 = "1000000000000"
+_IN_2100 = "4102444800000"  # ms
 _VALUES: Final = {
     "limit": _Values("0", "1"),
     "cursor": _Values("%"),
@@ -74,7 +75,7 @@ _REASONS: Final = {
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class ReadResult:
     """Result of one read; ``status`` is ``None`` without a usable answer, and ``error`` has the reason."""
 
     status: int | None
@@ -98,7 +99,7 @@ class Answer:
         return [item.get("uuid") for item in self.items]
 
 
-ReadList: TypeAlias = Callable[[Mapping[str, str]], Awaitable[Answer]]  # reads a list with a query
+ReadList: TypeAlias = Callable[[Mapping[str, str]], Awaitable[ReadResult]]  # reads a list with a query
 
 
 @attrs.define
@@ -108,32 +109,32 @@ class Prober:
     view: ClientOptions
     seconds: list[float] = attrs.field(factory=list[float])
 
-    async def invoices(self, query: Mapping[str, str]) -> Answer:
+    async def invoices(self, query: Mapping[str, str]) -> ReadResult:
         """Read a page of egress invoices; parameters have their wire names."""
         return await self.read(Request(operation=INVOICES_EGRESS, query=query, team=self.view.team))
 
-    async def path(self, path: str, query: Mapping[str, str]) -> Answer:
+    async def path(self, path: str, query: Mapping[str, str]) -> ReadResult:
         """Read any path."""
         team = self.view.team
         return await self.read(
             Request(operation=CLIENT_REQUEST, raw_path=path, method="GET", query=query, team=team)
         )
 
-    async def read(self, request: Request) -> Answer:
+    async def read(self, request: Request) -> ReadResult:
         """Read with the client's own retries."""
-        clock = self.view.session.clock
+        clock = self.view.core.clock
         begun = clock.now()
         try:
             envelope = await retry.read(self.view, request)
         except ServiceError as error:
             text = f"{error.code or ''} {error.message or ''}".strip()
-            return Answer(status=error.status, own=error.own_envelope, error=text)
+            return ReadResult(status=error.status, own=error.own_envelope, error=text)
         except InvsvcError as error:
-            return Answer(status=None, own=False, error=str(error))
+            return ReadResult(status=None, own=False, error=str(error))
         self.seconds.append(clock.now() - begun)
         data = envelope.data.get("data") if is_object(envelope.data) else envelope.data  # some are nested
         items = [dict(each) for each in data if is_object(each)] if isinstance(data, list) else []
-        return Answer(status=200, items=items, next=envelope.next)
+        return ReadResult(status=200, items=items, next=envelope.next)
 
 
 @attrs.frozen(kw_only=True)
@@ -156,7 +157,7 @@ class _ProbedList:
     """The list under test: its items without parameters, and whether it rejects unknown parameters."""
 
     ask: ReadList
-    plain: Answer
+    plain: ReadResult
     refuses_unknown: bool
     limit: str | None = None
 
@@ -178,7 +179,8 @@ async def find_names(ask: ReadList, candidates: Mapping[str, tuple[str, ...]] = 
 
 
 async def _find(listing: _ProbedList, role: str, names: tuple[str, ...]) -> Named:
-    known, unclear = None, False
+    known = None
+    unclear = False
     for name in names:
         reaction = await _reaction(listing, role, name)
         sign = "ignored" if reaction == "ignored" else await _effect(listing, role, name)
@@ -213,7 +215,7 @@ async def _effect(listing: _ProbedList, role: str, name: str) -> Sign:
     plain = listing.plain
     several = len(plain.items) > 1
 
-    async def ask(value: str) -> Answer:
+    async def ask(value: str) -> ReadResult:
         return await listing.ask({name: value})
 
     values = _VALUES[role]
@@ -235,16 +237,18 @@ async def _effect(listing: _ProbedList, role: str, name: str) -> Sign:
             second = await listing.ask({**size, name: first.next})
             return _sign_of(second, shown=second.ids != first.ids)
     if role == "order" and several:
-        up, down = await ask("asc"), await ask("desc")
+        up = await ask("asc")
+        down = await ask("desc")
         return _sign_of(up, down, shown=up.ids != down.ids)
     if role == "order_by":  # an order that is the same proves nothing
-        by_name, by_time = await ask("name"), await ask("timestamp")
+        by_name = await ask("name")
+        by_time = await ask("timestamp")
         if by_name.ids != by_time.ids:
             return _sign_of(by_name, by_time, shown=True)
     return "unclear"
 
 
-def _sign_of(*answers: Answer, shown: bool) -> Sign:
+def _sign_of(*answers: ReadResult, shown: bool) -> Sign:
     if any(answer.status != 200 for answer in answers):
         return "unclear"
     return "shown" if shown else "ignored"

@@ -29,7 +29,7 @@ _MOST = 1000  # columns
 
 
 @attrs.define
-class Columns:
+class RowColumns:
     """
     The columns of rows, learned as they are read: ``found`` has the path and type of the field that
     each is compared with.
@@ -99,7 +99,8 @@ class Columns:
         """Return the fields in which the *cells* of a row differ from an *item* in the wire form."""
         different: list[FieldDifference] = []
         for path, hint in filter(None, self.found.values()):
-            ours, theirs = cells.get(path), at(item, path)
+            ours = cells.get(path)
+            theirs = at(item, path)
             compared = None if self.blank and theirs == "" else theirs
             is_same = path == self.key or same(ours, compared)  # numbers by value
             if not (is_same or (hint is Any and isinstance(ours, str) and ours == text_of(compared))):

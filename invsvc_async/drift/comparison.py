@@ -18,7 +18,7 @@ import attrs
 from invsvc_async import models
 from invsvc_async.client import Client, options_of
 from invsvc_async.codec import envelope, unstructure
-from invsvc_async.drift.columns import Columns, at, moment, words_of
+from invsvc_async.drift.columns import RowColumns, at, moment, words_of
 from invsvc_async.drift.table import Difference, Kind, Table
 from invsvc_async.errors import (
     FilterNotHonouredError,
@@ -93,7 +93,7 @@ class Comparison:
     rows_outside: int = attrs.field(default=0, init=False)
     items_read: int = attrs.field(default=0, init=False)
     complete: bool = attrs.field(default=True, init=False)
-    _columns: Columns = attrs.field(init=False)
+    _columns: RowColumns = attrs.field(init=False)
     _window: tuple[Any, Any] = attrs.field(init=False)  # Any: epoch ms, or None
 
     def __attrs_post_init__(self) -> None:
@@ -104,7 +104,7 @@ class Comparison:
         if isinstance(self.rows, (str, Path)):
             self.form = format_of(Path(self.rows), self.form)
         model, key = (models.Webhook, "id") if self.what == "webhooks.list" else (models.Invoice, "uuid")
-        self._columns = Columns(model, key, self.fields, self.zone, self.form == "csv")
+        self._columns = RowColumns(model, key, self.fields, self.zone, self.form == "csv")
         self._window = self._moment("created_from"), self._moment("created_to")
 
     @property
@@ -120,7 +120,10 @@ class Comparison:
             raise InvalidRequestError(f"{name}: {given!r} {error}") from None
 
     async def __aiter__(self) -> AsyncGenerator[Difference, None]:
-        self.counts, self.rows_read, self.rows_outside, self.items_read = Counter(), 0, 0, 0
+        self.counts = Counter()
+        self.rows_read = 0
+        self.rows_outside = 0
+        self.items_read = 0
         try:
             with closing(Table(ignore_case=self.ignore_case)) as table:
                 await self._store(table)
@@ -221,7 +224,8 @@ class Comparison:
     def _take(self, table: Table, reading: int, item: Model) -> None:
         """Compare an item with its row, if it is in doubt."""
         plain = unstructure(item)
-        created, key = at(plain, "created_at"), text_of(at(plain, self._columns.key))
+        created = at(plain, "created_at")
+        key = text_of(at(plain, self._columns.key))
         times, cells, shown = table.find(key)
         if reading == 1:
             self._count("items_read")

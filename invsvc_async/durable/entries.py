@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.client_core import ClientCore
 
 
 NOT_APPLIED = tuple(each.value for each in Verdict if each is not Verdict.APPLIED)
@@ -95,17 +95,17 @@ class Entries:
     """
     The writes in *store*, whose *lanes* the sending processes divide among themselves.
 
-    Opened for the client of *session*, they are those of its base URL and credential; with *same_mode* also
+    Opened for the client of *core*, they are those of its base URL and credential; with *same_mode* also
     what an older credential has left.
     """
 
     _reopen: Callable[..., Script[set[int]]] = staticmethod(reopen)  # what `do_again` runs
 
-    def __init__(self, store: Store, session: ClientState | None = None, *, same_mode: bool = False) -> None:
+    def __init__(self, store: Store, core: ClientCore | None = None, *, same_mode: bool = False) -> None:
         self.store: Store = store
         self.facts: Facts = Facts(store)
         self.lanes: int = store.how.lanes
-        self._session, self._same_mode = session, same_mode
+        self._core, self._same_mode = core, same_mode
         self._unclosed: weakref.finalize[..., Entries] | None = None
         # Held while what is stored elsewhere is deleted with entries.
         self._moving: AbstractAsyncContextManager[object] = nullcontext()
@@ -115,7 +115,7 @@ class Entries:
         if self._unclosed is None:
             self._unclosed = weakref.finalize(self, self.store.abandon)  # of what nobody closes
             self._unclosed.atexit = False
-        await self.store.open_for(self._session, same_mode=self._same_mode)
+        await self.store.open_for(self._core, same_mode=self._same_mode)
 
     async def aclose(self) -> None:
         """Store everything and close it."""
@@ -290,10 +290,10 @@ class Entries:
         the answers that the client has had allow, the service's.
         """
         now = float((await self.store.rows("SELECT {now}"))[0][0])
-        session = self._session
-        if session is not None and not self.is_shared:
-            here = session.clock.now()
-            bounds = session.server_clock.bounds(here, _SLACK)
+        core = self._core
+        if core is not None and not self.is_shared:
+            here = core.clock.now()
+            bounds = core.server_clock.bounds(here, _SLACK)
             now = now if bounds is None else min(now, here + bounds.high)
         return round((now - seconds) * 1000)
 
@@ -341,7 +341,7 @@ class JournalEntries(Entries):
     """
     The writes in the journal of a client at *address*, which exists.
 
-    With *reading*, nothing is changed, and a process may own a file.  One in a database needs the *session*
+    With *reading*, nothing is changed, and a process may own a file.  One in a database needs the *core*
     of a client of the same base URL.
 
     Raises:
@@ -349,9 +349,9 @@ class JournalEntries(Entries):
         JournalError: The file does not exist.
     """
 
-    def __init__(self, address: str, session: ClientState | None, *, reading: bool = False) -> None:
+    def __init__(self, address: str, core: ClientCore | None, *, reading: bool = False) -> None:
         place, _ = without_names(address)
-        super().__init__(store_at(place, "journal", create=False, reading=reading), session)
+        super().__init__(store_at(place, "journal", create=False, reading=reading), core)
 
     async def named(self, key: str) -> str:
         """

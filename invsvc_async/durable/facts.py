@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from invsvc_async.durable.store import Store
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.client_core import ClientCore
 
 
 SET: Final = """
@@ -39,19 +39,19 @@ class Facts:
         return found[0][0] if found else None
 
     async def check_client(
-        self, session: ClientState, what: str, *, same_mode: bool, reading: bool = False
+        self, core: ClientCore, what: str, *, same_mode: bool, reading: bool = False
     ) -> None:
         """
-        Check that *session* has the base URL and credential with which *what* was begun, or note them.
+        Check that *core* has the base URL and credential with which *what* was begun, or note them.
 
         Raises:
             InvalidRequestError: It has another one; of credentials, *same_mode* asserts that they are alike.
         """
-        base_url = await self.get("base_url", None if reading else session.base_url)
-        if base_url not in (None, session.base_url):
-            used = f"this client uses {session.base_url}"
+        base_url = await self.get("base_url", None if reading else core.base_url)
+        if base_url not in (None, core.base_url):
+            used = f"this client uses {core.base_url}"
             raise InvalidRequestError(f"client: this {what} was begun at {base_url}, but {used}")
-        mine = session.credential.fingerprint(session.base_url)
+        mine = core.credential.fingerprint(core.base_url)
         begun_with = await self.get("credential", None if reading else mine)
         if None not in (mine, begun_with) and mine != begun_with and not same_mode:
             raise InvalidRequestError(

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.resolve import Resolution
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.client_core import ClientCore
 
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
@@ -91,7 +91,7 @@ class ClientJournal:
     def __init__(self, address: str | Path) -> None:
         address, named = without_names(address)
         self._store: Store = store_at(address, "journal")
-        self.session: ClientState | None = None
+        self.core: ClientCore | None = None
         self.keys: Keys = Keys(self, self._store, named)
         self.opened: float = 0.0  # local s
         self._leases: Leases | None = None
@@ -123,9 +123,9 @@ class ClientJournal:
         """Whether processes share it: what a dead one left is then taken over by ``recover``."""
         return self._store.silence < inf
 
-    def bind(self, session: ClientState) -> None:
-        """Make this the journal of the client of *session*."""
-        self.session = session
+    def bind(self, core: ClientCore) -> None:
+        """Make this the journal of the client of *core*."""
+        self.core = core
 
     @property
     def has_company(self) -> bool:
@@ -134,8 +134,8 @@ class ClientJournal:
 
     @property
     def _credential(self) -> str:
-        session = self.session
-        return "" if session is None else session.credential.fingerprint(session.base_url) or ""
+        core = self.core
+        return "" if core is None else core.credential.fingerprint(core.base_url) or ""
 
     async def open(self) -> None:
         """
@@ -208,12 +208,12 @@ class ClientJournal:
 
     async def _open(self) -> None:
         """Open the store, and begin to give signs of life. If that fails, close the store."""
-        clock = SystemClock() if self.session is None else self.session.clock
+        clock = SystemClock() if self.core is None else self.core.clock
         try:
             if self._unclosed is None:
                 self._unclosed = weakref.finalize(self, self._store.abandon)
                 self._unclosed.atexit = False
-            await self._store.open_for(self.session, same_mode=False)
+            await self._store.open_for(self.core, same_mode=False)
             leases = Leases(self._store, clock, patience=_PATIENCE)
             await leases.forget_the_dead()
             await leases.beat()
@@ -224,8 +224,8 @@ class ClientJournal:
             await self._store.aclose()
             raise
         self._go_on_beating(leases)
-        if self.session is not None:
-            self.session.opened("journal", leases)
+        if self.core is not None:
+            self.core.opened("journal", leases)
         self.opened = clock.now()
         self._lane = lane
         self._leases = leases
@@ -360,9 +360,9 @@ class ClientJournal:
             JournalError: A run of it lives, or as :func:`invsvc_async.durable.resolve.resolve`.
         """
         await self.open()
-        identity, session = intent.identity, self.session
-        assert session is not None
-        if session.is_running(identity):
+        identity, core = intent.identity, self.core
+        assert core is not None
+        if core.is_running(identity):
             raise is_being_done(intent.key)
         write = self._writes.get(identity)
         mine = None if write is None else write.lane.token
@@ -376,8 +376,8 @@ class ClientJournal:
             raise
         if not finding.applied:  # it may be sent again
             self._resolved.discard(identity)
-        note(session, resolved)
-        session.writes.keep_ended(identity, resolved.outcome)
+        note(core, resolved)
+        core.writes.keep_ended(identity, resolved.outcome)
         if write is not None:
             write.done = True
             self.heard(identity)

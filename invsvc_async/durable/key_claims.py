@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.storage.dialect import Cell, Script
-    from invsvc_async.transport.session import ClientOptions
+    from invsvc_async.transport.client_core import ClientOptions
     from invsvc_async.writes.spec import WriteSpec
 
 
@@ -206,7 +206,7 @@ class KeyedRun:
         cls, spec: WriteSpec, claims: Claims, lane: Lane, name: str, digest: str, called: float
     ) -> KeyedRun:
         """Return a run of *spec*, which was *called* then (local s)."""
-        asks = spec.creates_webhook and spec.options.session.on_secret is None
+        asks = spec.creates_webhook and spec.options.core.on_secret is None
         return cls(
             claims=claims,
             lane=lane,
@@ -262,7 +262,7 @@ class KeyedRun:
         """
         if not self.seq:  # it ended before its first send
             await self.claim(self.entry(State.TO_DO, outcome.intent))
-        left = left_by(self.thing, outcome, self.options.session.writes)
+        left = left_by(self.thing, outcome, self.options.core.writes)
         done_at, commons = time.time_ns() // 1_000_000, self.claims.store.commons
         claim = claim_by(outcome)
         entry = done_entry(outcome, self.sent, commons, done_at=done_at, claim=claim, **self._known())
@@ -483,10 +483,10 @@ class Claims:
 
     async def until_closed(self, waiting: Awaitable[object]) -> None:
         """Await *waiting*; raise ConfigurationError if the client is closed, or is meanwhile."""
-        session = self._journal.session
-        assert session is not None
-        if not session.closed:
-            with suppress(TimeoutError), session.until_closed():
+        core = self._journal.core
+        assert core is not None
+        if not core.closed:
+            with suppress(TimeoutError), core.until_closed():
                 await waiting
                 return
         elif inspect.iscoroutine(waiting):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.restored import Mark
     from invsvc_async.durable.store import Store
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.client_core import ClientCore
     from invsvc_async.writes.spec import WriteSpec
 
 
@@ -50,7 +50,7 @@ class Namespaces:
         # By team: its namespace, and another one in which an older version may have stored a key of it.
         self._known: dict[str | None, tuple[str, str | None]] = {}
 
-    async def name(self, key: str, team: str | None, session: ClientState) -> str:
+    async def name(self, key: str, team: str | None, core: ClientCore) -> str:
         """
         Return the key of the entry of *key*, which begins with its namespace.
 
@@ -58,53 +58,53 @@ class Namespaces:
             ConfigurationError: Nothing shows that the credential is of the data mode of the keys there.
         """
         if team not in self._known:
-            found = await self._places(team, session)
-            self._warn_of_two_names(team, session)
+            found = await self._places(team, core)
+            self._warn_of_two_names(team, core)
             self._known[team] = found
         place, other = self._known[team]
         if other is not None and await self._is_there(f"{other} {key}"):
             place = other
         return f"{place} {key}"
 
-    async def _places(self, team: str | None, session: ClientState) -> tuple[str, str | None]:
+    async def _places(self, team: str | None, core: ClientCore) -> tuple[str, str | None]:
         """Return the namespace of *team*, and another one that it may have had."""
-        own = session.credential.team
+        own = core.credential.team
         if self._named is not None:
             return self._named, None
         if own is None or team not in (None, own):
-            return await self._found(team, session), None
-        begun = [each for each in (None, own) if await self._facts.get(f"keys {_place_of(each, session)}")]
+            return await self._found(team, core), None
+        begun = [each for each in (None, own) if await self._facts.get(f"keys {_place_of(each, core)}")]
         if len(begun) < 2:  # that of the version before, or of this one
-            return await self._found(begun[0] if begun else None, session), None
+            return await self._found(begun[0] if begun else None, core), None
         other = own if team is None else None
-        return await self._found(team, session), _place_of(other, session)
+        return await self._found(team, core), _place_of(other, core)
 
     async def _is_there(self, name: str) -> bool:
         return bool(await self._store.rows("SELECT 1 FROM {s}entries WHERE key = $1", name))
 
-    def _warn_of_two_names(self, team: str | None, session: ClientState) -> None:
+    def _warn_of_two_names(self, team: str | None, core: ClientCore) -> None:
         """Warn if keys may be of one team under two names, because its token does not say which it is."""
         unnamed = [each is None for each in (team, *self._known)]
-        is_certain = self._named is not None or session.credential.team is not None
+        is_certain = self._named is not None or core.credential.team is not None
         if any(unnamed) and not all(unnamed) and not is_certain:
-            session.warn_once("keys of a team", _TWO_NAMES)
+            core.warn_once("keys of a team", _TWO_NAMES)
 
-    async def has(self, name: str, session: ClientState) -> bool:
+    async def has(self, name: str, core: ClientCore) -> bool:
         """Return whether the key of an entry is in a namespace that this client may use."""
         place, _, _ = name.partition(" ")
-        begun, noted, mine = f"keys {place}", f"keys {place} {_mine(session)}", _mine(session)
+        begun, noted, mine = f"keys {place}", f"keys {place} {_mine(core)}", _mine(core)
         facts = await self._facts.of([begun, noted])
         is_ours = mine is not None and (self._same_mode or facts.get(begun) == mine or noted in facts)
         return place == self._named or (is_ours and begun in facts)
 
-    async def _found(self, team: str | None, session: ClientState) -> str:
-        mine = _mine(session)
+    async def _found(self, team: str | None, core: ClientCore) -> str:
+        mine = _mine(core)
         if mine is None:
             raise ConfigurationError(
                 "journal: this credential does not show its team and data mode, so the namespace of its keys "
                 "is not certain. Name one: journal='…?namespace=NAME'. Nothing was sent."
             )
-        place = _place_of(team, session)
+        place = _place_of(team, core)
         if await self._facts.get(f"keys {place}", mine) == mine:
             return place
         if await self._facts.get(f"keys {place} {mine}", "" if self._same_mode else None) is not None:
@@ -116,13 +116,13 @@ class Namespaces:
         )
 
 
-def _place_of(team: str | None, session: ClientState) -> str:
+def _place_of(team: str | None, core: ClientCore) -> str:
     """Return the namespace of the keys of *team*."""
-    return blake2b(f"{session.base_url} {team or ''}".encode(), digest_size=8).hexdigest()
+    return blake2b(f"{core.base_url} {team or ''}".encode(), digest_size=8).hexdigest()
 
 
-def _mine(session: ClientState) -> str | None:
-    return session.credential.fingerprint(session.base_url) if session.writes.is_of_one_mode else None
+def _mine(core: ClientCore) -> str | None:
+    return core.credential.fingerprint(core.base_url) if core.writes.is_of_one_mode else None
 
 
 class Doubts:

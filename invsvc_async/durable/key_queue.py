@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.key_claims import Claims, Found, KeyedRun
     from invsvc_async.durable.key_order import Ahead
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import ClientOptions
+    from invsvc_async.transport.client_core import ClientOptions
 
 
 _LOOK: Final = 0.02  # s between looks whether a run of an earlier write begins
@@ -79,7 +79,7 @@ class Queue:
         Then the run knows whether a later one was sent, and this client, what the last one left.
         """
         assert run.thing is not None
-        clock = run.options.session.clock
+        clock = run.options.core.clock
         begun = clock.now()
         after, until = 0, asyncio.get_running_loop().time() + _MOMENT
         while True:
@@ -90,7 +90,7 @@ class Queue:
                 after = ahead.place
         run.overtaken = ahead.is_overtaken
         if run.creates:
-            await take_claims(run.options.session.writes, self._store, [run.thing])
+            await take_claims(run.options.core.writes, self._store, [run.thing])
         learn(run.options, [Left(run.thing, ahead.team, ahead.state, ahead.stamp)])
         if ahead.has_unknown:
             await self._claims.until_closed(self._close_lines(run))
@@ -125,7 +125,7 @@ class Queue:
             await self._runs.settle(key, run.options)
             return False
         intent = await self._runs.intent_in(found.entry)
-        close_line(run.options.session, found.entry.thing or "", intent, sender_gone=False)
+        close_line(run.options.core, found.entry.thing or "", intent, sender_gone=False)
         run.passed.append(found.entry.seq)
         return True
 

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store import Store
     from invsvc_async.models.webhooks import Webhook
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
-    from invsvc_async.transport.session import ClientOptions, ClientState
+    from invsvc_async.transport.client_core import ClientCore, ClientOptions
     from invsvc_async.writes.spec import WriteSpec
 
 
@@ -119,10 +119,10 @@ class Keys:
         self._queue = Queue(self, self.claims)
 
     @property
-    def session(self) -> ClientState:
+    def core(self) -> ClientCore:
         """The state of the journal's client."""
-        assert self.journal.session is not None
-        return self.journal.session
+        assert self.journal.core is not None
+        return self.journal.core
 
     # --- what users call
 
@@ -135,11 +135,11 @@ class Keys:
             ConfigurationError: The namespace of its key is not certain, or the client is closed.
             JournalError: The journal cannot be used; nothing was sent.
         """
-        return spec.options.session.tracked(partial(self._started, spec))
+        return spec.options.core.tracked(partial(self._started, spec))
 
     async def _name(self, key: str, team: str | None) -> str:
         await self.journal.open()
-        return await self._names.name(key, team, self.session)
+        return await self._names.name(key, team, self.core)
 
     async def outcome_of(self, key: str, team: str | None) -> AnyOutcome | None:
         """Return the stored outcome under *key*, or ``None`` if there is none."""
@@ -151,7 +151,7 @@ class Keys:
         known = await self.outcome_of(intent.key, intent.scope.team)
         if known is None or known.verdict is Verdict.UNKNOWN or known.intent.identity != intent.identity:
             return None
-        self.session.writes.take(intent.identity)
+        self.core.writes.take(intent.identity)
         return known
 
     async def forget(self, key: str, team: str | None) -> bool:
@@ -199,7 +199,7 @@ class Keys:
                 await self.claims.until_left(name)
                 mine = (await self.journal.own_lane()).token
                 resolved = await resolve(self.store, name, finding, key=key, identity=identity, mine=mine)
-        note(self.session, resolved)
+        note(self.core, resolved)
         return resolved.outcome
 
     async def prune(self, older_than: float) -> int:
@@ -207,7 +207,7 @@ class Keys:
         if not (isinstance(older_than, (int, float)) and abs(older_than) < _OLDEST):  # nor NaN
             raise InvalidRequestError(f"older_than: must be a number of seconds, not {older_than!r:.50}")
         await self.journal.open()
-        entries = Entries(self.store, self.session)
+        entries = Entries(self.store, self.core)
         return await entries.prune(await entries.ago(older_than), unacknowledged=True)
 
     # --- a run
@@ -225,11 +225,11 @@ class Keys:
 
     async def _in_turn(self, spec: WriteSpec, start: Start | None) -> Driver[Any]:
         """Run the write, or return the outcome of a run in this process that ended meanwhile."""
-        called = self.session.clock.now()
+        called = self.core.clock.now()
         name = await self._name(spec.key or "", spec.team)
         with self._turn_of(name) as turn:
             before = turn.last
-            if turn.users > 1 or spec.options.session.closed:
+            if turn.users > 1 or spec.options.core.closed:
                 if start is not None:  # the run before it stands for the key
                     start.leave()
                 await self.claims.until_closed(turn.lock.acquire())
@@ -391,7 +391,7 @@ class Keys:
             policy = attrs.evolve(intent.policy, **{name: getattr(spec.policy, name) for name in _OF_A_RUN})
             intent = with_reader(attrs.evolve(intent, policy=policy), spec.reader)
         # What is in a file was left before it was opened.
-        since = self.session.clock.now() if self.journal.is_shared else self.journal.opened
+        since = self.core.clock.now() if self.journal.is_shared else self.journal.opened
         reader, gone_since = None if spec is None else spec.reader, since if gone else None
         return run_of(
             run.bound(), intent, reader=reader, journaled=True, gone_since=gone_since, reads_only=spec is None
@@ -405,8 +405,8 @@ class Keys:
         if run.seq and spec.resumes is None and (digest := digests_of(spec)) != run.digest:
             run.digest = digest  # of another body than before, of which nothing was applied
             await self.store.rows(_DIGEST, run.seq, run.lane.number, digest)
-        if spec.creates_webhook and self.session.on_secret is None:
-            self.session.warn_once("on_secret", _NO_SECRETS)
+        if spec.creates_webhook and self.core.on_secret is None:
+            self.core.warn_once("on_secret", _NO_SECRETS)
         driver = self._new_driver(run, spec)
         while True:
             try:
@@ -440,7 +440,7 @@ class Keys:
             driver.take_back()
             raise
         except LostLaneError:  # whoever has it settles it
-            self.session.writes.take(driver.intent.identity)
+            self.core.writes.take(driver.intent.identity)
             raise
         if run.outcome is not None and run.taker is None:  # nobody asks whether the awaiter has it
             driver.journal = None
@@ -467,7 +467,7 @@ class Keys:
 
         They may if its key is one that this client may run, or its credential is the same.
         """
-        same_mode = same_mode or await self._names.has(entry.key, self.session)
+        same_mode = same_mode or await self._names.has(entry.key, self.core)
         try:
             check_scope(options.without_team(), await self.intent_in(entry), same_mode=same_mode)
         except InvalidRequestError:
@@ -548,11 +548,11 @@ def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
     if outcome.secret == "returned":
         value = attrs.evolve(cast("Webhook", outcome.value), secret=None)
         changes |= {"value": value, "secret": "not stored"}
-    driver, session = new_run(spec), spec.options.session
+    driver, core = new_run(spec), spec.options.core
     driver.journal = None
     outcome = attrs.evolve(outcome, **changes)
     if outcome.verdict is not Verdict.UNKNOWN:
-        session.writes.take(outcome.started_as.identity)
+        core.writes.take(outcome.started_as.identity)
     driver.keep(outcome)
-    session.tell(session.on_replay, outcome)
+    core.tell(core.on_replay, outcome)
     return driver

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Reading
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome
-    from invsvc_async.transport.session import ClientOptions, ClientState
+    from invsvc_async.transport.client_core import ClientCore, ClientOptions
 
 
 MOST_LARGE = 4096  # bytes: a larger graph is left out of a stored state
@@ -115,10 +115,10 @@ def learn(options: ClientOptions, rows: Iterable[Left]) -> None:
     Raises:
         JournalError: A state cannot be read.
     """
-    session = options.session
-    writes = session.writes
-    now = session.clock.now()
-    bounds = session.server_clock.bounds(now, options.reconcile.clock_slack)
+    core = options.core
+    writes = core.writes
+    now = core.clock.now()
+    bounds = core.server_clock.bounds(now, options.reconcile.clock_slack)
     for row in rows:
         if row.state is None:
             continue
@@ -150,7 +150,7 @@ def _state_of(row: Left) -> Wire:
 
 
 def close_line(
-    session: ClientState,
+    core: ClientCore,
     thing: str,
     intent: Intent,
     *seen: Reading,
@@ -163,10 +163,10 @@ def close_line(
     Only the service's clock shows how long ago it was sent: what was *seen* shows that clock.  Otherwise it
     may have been sent until now, or until the local time *since*.
     """
-    resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=sender_gone, since=since)
+    resumed = Resumed(at=core.clock.now(), journaled=True, sender_gone=sender_gone, since=since)
     known = Known(BY_NAME[intent.operation], intent, (resumed, *seen))
     if known.free_at > resumed.at:
-        session.writes.close(thing, intent.identity, known.free_at)
+        core.writes.close(thing, intent.identity, known.free_at)
 
 
 async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.client_core import ClientCore
 
 
 T = TypeVar("T")
@@ -165,11 +165,11 @@ class PostgresStore(Pool):
 
     # --- opening
 
-    async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
+    async def open_for(self, core: ClientCore | None, *, same_mode: bool) -> None:
         """Connect, and create what is missing. *same_mode* continues what an older credential has left."""
-        if session is None and self.how.kind != "batch":
+        if core is None and self.how.kind != "batch":
             raise ConfigurationError(f"{self.how.kind}: belongs to no client. Pass it to one.")
-        prepare = partial(self._prepare, session=session, same_mode=same_mode)
+        prepare = partial(self._prepare, core=core, same_mode=same_mode)
         await self.connect(prepare, application_name=f"invsvc {self.how.kind}")
         if not self.how.reading and self.how.kind != "outbox":  # which does so before it sends
             try:
@@ -178,18 +178,18 @@ class PostgresStore(Pool):
                 await self.aclose()
                 raise
 
-    async def _prepare(self, connection: Connection, *, session: ClientState | None, same_mode: bool) -> None:
+    async def _prepare(self, connection: Connection, *, core: ClientCore | None, same_mode: bool) -> None:
         prefix = f"invoicing_{self.how.kind}_{self._called}"
         await connection.execute(_LOCK, prefix)
         if self._create and await connection.fetchval("SHOW transaction_read_only") == "on":
             is_standby = await connection.fetchval("SELECT pg_is_in_recovery()")
             raise JournalError(f"{self._name}: {STANDBY if is_standby else READ_ONLY}")
         facts, mine = dict[str, str](), None
-        if session is None:
+        if core is None:
             self.schema = prefix
         else:
-            facts["base_url"] = base_url = session.base_url
-            mine = (session.credential.fingerprint(base_url) or "") if self.how.it is not None else ""
+            facts["base_url"] = base_url = core.base_url
+            mine = (core.credential.fingerprint(base_url) or "") if self.how.it is not None else ""
             found = await self._dialect.run(connection, self.find(base_url, mine, same_mode=same_mode))
             adopted = None if found else await self._dialect.run(connection, self._adopt(base_url))
             self.schema = found or adopted or self._own_schema(base_url, mine)
@@ -226,18 +226,18 @@ class PostgresStore(Pool):
         taken = yield _OWN.format(schema=schema), (base_url,)
         return schema if taken else None
 
-    def definition(self, session: ClientState | None) -> Iterator[str]:
+    def definition(self, core: ClientCore | None) -> Iterator[str]:
         """
-        Yield the statements that create the store of *session*, the first of which creates its schema.
+        Yield the statements that create the store of *core*, the first of which creates its schema.
 
-        Without a session, it is that of the first one that opens it.
+        Without a core, it is that of the first one that opens it.
         """
         facts = dict[str, str]()
-        if session is None:
+        if core is None:
             schema = f"invoicing_{self.how.kind}_{self._called}_{_OF_NOBODY}"
         else:
-            facts["base_url"] = base_url = session.base_url
-            schema = self._own_schema(base_url, session.credential.fingerprint(base_url) or "")
+            facts["base_url"] = base_url = core.base_url
+            schema = self._own_schema(base_url, core.credential.fingerprint(base_url) or "")
         dialect = _dialect_in(schema, self.how)
         yield f"CREATE SCHEMA {schema}"
         for text, values in create(self.how, **facts):

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome
     from invsvc_async.storage.dialect import Script
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.client_core import ClientCore
 
 
 _FINAL: Final = (Verdict.APPLIED, Verdict.SUPERSEDED)
@@ -202,11 +202,11 @@ async def resolve(
     return made[text]
 
 
-def note(session: ClientState, resolved: Resolved) -> None:
-    """Note in the client of *session* that a write has its verdict, and what is not known any more."""
-    session.writes.take(resolved.outcome.started_as.identity)
+def note(core: ClientCore, resolved: Resolved) -> None:
+    """Note in the client of *core* that a write has its verdict, and what is not known any more."""
+    core.writes.take(resolved.outcome.started_as.identity)
     if resolved.outcome.applied and resolved.entry.thing is not None:
-        session.writes.forget_state(resolved.entry.thing)
+        core.writes.forget_state(resolved.entry.thing)
 
 
 # --- what may be resolved

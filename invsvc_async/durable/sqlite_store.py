@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.last_writes import Left
     from invsvc_async.durable.leases import Lane
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.client_core import ClientCore
 
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class SqliteStore:
         beside = self.path.with_name(f"{self.path.name}.epoch")
         self._epoch = Epoch(beside, self._name, DIALECT, how)
 
-    async def open_for(self, session: ClientState | None, *, same_mode: bool) -> None:
+    async def open_for(self, core: ClientCore | None, *, same_mode: bool) -> None:
         """
         Acquire the file; create it with mode 0600 if it does not exist. If cancelled, it has to be closed.
 
@@ -111,7 +111,7 @@ class SqliteStore:
             JournalError: Another process owns it; it is damaged, not of this kind, or of another version; the
                 folder is not writable.
         """
-        del session, same_mode  # of each entry that is settled
+        del core, same_mode  # of each entry that is settled
         if self._writer is None:
             if self._ending is not None:
                 await self._ending.stop()

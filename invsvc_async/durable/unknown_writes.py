@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
     from invsvc_async.durable.store import Store
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import ClientOptions
+    from invsvc_async.transport.client_core import ClientOptions
 
 
 _MOST: Final = 10_000  # verdicts that are remembered
@@ -57,7 +57,7 @@ class UnknownWrites:
         Nothing of them was sent after the local time *since*. Those that this version cannot read are waited
         for, together.
         """
-        clock = options.session.clock
+        clock = options.core.clock
         first_seen = min(clock.now(), since)
         until = -inf
         for entry in entries:
@@ -94,20 +94,20 @@ class UnknownWrites:
             return
         intent = await self._intent_in(entry)
         shown = await _shown_clock(intent, options)
-        close_line(options.session, entry.thing, intent, *shown, since=since)
+        close_line(options.core, entry.thing, intent, *shown, since=since)
 
 
 async def _shown_clock(intent: Intent, options: ClientOptions) -> tuple[Reading, ...]:
     """Return a reading that shows the service's clock, if it is known, or a read shows it."""
-    session, slack = options.session, options.reconcile.clock_slack
-    bounds = session.server_clock.bounds(session.clock.now(), slack)
+    core, slack = options.core, options.reconcile.clock_slack
+    bounds = core.server_clock.bounds(core.clock.now(), slack)
     reader = BY_NAME[intent.operation].reader
     if bounds is None and reader is not None:
         looks = StateReader(options.without_team(), intent, lambda: intent, own=None)
         return (await looks.look(reader, lane="settle"),)
     if bounds is None:
         return ()
-    stamp = round((session.clock.now() + bounds.low) * 1000)
+    stamp = round((core.clock.now() + bounds.low) * 1000)
     started = stamp / 1000 - bounds.high
     return (Reading(started=started, ended=stamp / 1000 - bounds.low, stamp=stamp),)
 

@@ -137,7 +137,9 @@ def csv_rows(
     Raises:
         InvalidRequestError: A row is not CSV or too long or, unless *errors* are handled, not in UTF-8.
     """
-    first, size, ended = begin + 1, 0, False
+    first = begin + 1
+    size = 0
+    ended = False
 
     def texts() -> Iterator[str]:
         nonlocal size, ended
@@ -156,7 +158,8 @@ def csv_rows(
         for cells in rows:
             if cells:
                 yield first, cells
-            first, size = begin + rows.line_num + 1, 0
+            first = begin + rows.line_num + 1
+            size = 0
     except UnicodeDecodeError:
         raise InvalidRequestError(f"line {first}: {NOT_UTF_8}") from None
     except csv.Error as error:  # a bad row that was skipped might be the rest of another one

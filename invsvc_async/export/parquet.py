@@ -91,7 +91,8 @@ class Columns:
         if isinstance(value, Model):
             return self._struct(value, path)
         if get_origin(hint) is tuple:
-            inner, many = get_args(hint)[0], cast("tuple[Any, ...]", value)
+            inner = get_args(hint)[0]
+            many = cast("tuple[Any, ...]", value)
             return [self._value(each, inner, f"{path}[{at}]") for at, each in enumerate(many)]
         return value if isinstance(value, float) else envelope.dumps(unstructure(value)).decode()
 

@@ -90,7 +90,8 @@ async def invoices(
     sink = _sink(path, form, precision, scale, escape_formulas=escape_formulas)
     shape: WireObject = {"form": form, "precision": precision, "scale": scale}
     shape |= {"escape_formulas": True} if escape_formulas else {}
-    note_path, lock = beside(path, ".resume"), WhileOpen(beside(path, ".resume.lock"))
+    note_path = beside(path, ".resume")
+    lock = WhileOpen(beside(path, ".resume.lock"))
     export = _Export(path, shape, sink, on_page, note_path, lock)
     try:
         try:
@@ -121,9 +122,11 @@ class _Export:
             raise ConfigurationError(f"{self.path}: another export is writing it. Wait for its end.")
         note = _read_note(self.note_path) if resume else None
         if note is None and not overwrite and (self.path.exists() or self.note_path.exists()):
-            words, other = "already exists", "another path,"
+            words = "already exists"
+            other = "another path,"
             if self.note_path.exists():
-                words, other = "is an unfinished export", "resume=True (--resume)"
+                words = "is an unfinished export"
+                other = "resume=True (--resume)"
             raise ConfigurationError(f"{self.path}: {words}. Use {other} or overwrite=True (--overwrite)")
         if note is not None and note.shape != self.shape:
             wrong = f"belongs to an export with {note.shape}. Use the same settings"
@@ -139,7 +142,8 @@ class _Export:
     async def run(self, pages: Pages[Invoice], note: _Note | None) -> Exported:
         """Export the list; whatever ends it, the pages read are written and recorded."""
         pages = pages if note is None else pages.resume(note.token)  # whose tokens have its arguments
-        walk, whole = pages.by_page(), False
+        walk = pages.by_page()
+        whole = False
         try:
             async for page in walk:
                 self.token = pages.token_after(page)

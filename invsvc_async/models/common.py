@@ -225,7 +225,8 @@ class Model(Portable):
 
         def __getattr__(self, name: str) -> Any:
             if name == "extra":  # read from the wire form at first use, which is then released
-                rest, known = self._rest, set(wire_names(type(self)).values())
+                rest = self._rest
+                known = set(wire_names(type(self)).values())
                 if rest is None or isinstance(rest, Flaws):
                     return NO_EXTRA
                 found = {name: value for name, value in _plain_at(rest).items() if name not in known}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store import Store
     from invsvc_async.outbox.caller_connections import Database
     from invsvc_async.storage.dialect import Cell, Script
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.client_core import ClientCore
     from invsvc_async.writes.spec import WriteSpec
 
 
@@ -40,8 +40,8 @@ class OutboxEntries(Entries, ABC):
 
     database: ClassVar[Database]
 
-    def __init__(self, store: Store, session: ClientState, *, same_mode: bool) -> None:
-        super().__init__(store, session, same_mode=same_mode)
+    def __init__(self, store: Store, core: ClientCore, *, same_mode: bool) -> None:
+        super().__init__(store, core, same_mode=same_mode)
         self._apart = Commons()  # of what synchronous code enqueues, in any thread
 
     def new(self, spec: WriteSpec, *, apart: bool = False) -> Entry:
@@ -59,9 +59,9 @@ class OutboxEntries(Entries, ABC):
         """Enqueue *new* in the transaction of *connection*, or in one of its own, as :meth:`enqueue`."""
 
     @abstractmethod
-    def find(self, session: ClientState, new: Entry) -> Script[str]:
+    def find(self, core: ClientCore, new: Entry) -> Script[str]:
         """
-        Return where the outbox of *session* is in the database of the script, and prepare it for *new*.
+        Return where the outbox of *core* is in the database of the script, and prepare it for *new*.
 
         Raises:
             JournalError: It is not there.
@@ -100,9 +100,9 @@ class OutboxEntries(Entries, ABC):
             "rights of the connection's role, or give this write its own key."
         )
 
-    def enqueue_there(self, session: ClientState, new: Entry) -> Script[bool]:
-        """Find the outbox of *session*, and insert *new*, as :meth:`find` and :meth:`enqueue`."""
-        place = yield from self.find(session, new)
+    def enqueue_there(self, core: ClientCore, new: Entry) -> Script[bool]:
+        """Find the outbox of *core*, and insert *new*, as :meth:`find` and :meth:`enqueue`."""
+        place = yield from self.find(core, new)
         return (yield from self.enqueue(place, new))
 
     async def prune(self, before: int, *, unacknowledged: bool = False) -> int:
@@ -111,10 +111,10 @@ class OutboxEntries(Entries, ABC):
         return await super().prune(before, unacknowledged=unacknowledged)
 
 
-def not_there(session: ClientState) -> JournalError:
-    """Return the error for a database without an outbox of *session*."""
+def not_there(core: ClientCore) -> JournalError:
+    """Return the error for a database without an outbox of *core*."""
     return JournalError(
-        f"connection: its database has no outbox for {session.base_url} and this credential. Open the outbox "
+        f"connection: its database has no outbox for {core.base_url} and this credential. Open the outbox "
         "there once with `async with`, or run `invsvc outbox work`; check the name in its address, and the "
         "profile. Nothing was inserted."
     )

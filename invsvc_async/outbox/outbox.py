@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from invsvc_async.models.common import Model
     from invsvc_async.outbox.entries import OutboxEntries
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.client_core import ClientCore
     from invsvc_async.writes.spec import WriteSpec
 
 
@@ -143,7 +143,7 @@ class Outbox(Uncopied):
             same_mode=same_mode,
         )
         how = {"create": create, "restored": restored, "moved": moved, "reading": reading}
-        return cls(outbox_at(path, sending.session, same_mode=same_mode, **how), sending)
+        return cls(outbox_at(path, sending.core, same_mode=same_mode, **how), sending)
 
     async def __aenter__(self) -> Self:
         """
@@ -268,8 +268,9 @@ class Outbox(Uncopied):
         """
         spec = self._accepted(write)
         self._check_writing()
-        new, session = self._store.new(spec, apart=True), self._sending.session
-        run_now(connection, self._store.database, self._store.enqueue_there(session, new))
+        new = self._store.new(spec, apart=True)
+        core = self._sending.core
+        run_now(connection, self._store.database, self._store.enqueue_there(core, new))
         return new.key
 
     async def send(self, write: Write[T]) -> T:
@@ -361,7 +362,7 @@ class Outbox(Uncopied):
             self._check_open()
         if self._dispatching:
             raise ConfigurationError("dispatching: this outbox does so already. Enter it once in a process.")
-        self._sending.session.transport.check_loop()
+        self._sending.core.transport.check_loop()
         self._dispatching = True
         send = partial(self._send, grace)
         tasks = [asyncio.create_task(self._steadily("nothing is sent", send))]
@@ -460,7 +461,7 @@ class Outbox(Uncopied):
         *failed* has how often that was so.
         """
         self._check_open()
-        leases = Leases(self._store.store, self._sending.session.clock, gives=True)
+        leases = Leases(self._store.store, self._sending.core.clock, gives=True)
         consumer = Consumer(leases)
         await leases.beat(_ONLOOKER)
         self._consumers[consumer] = leases, asyncio.create_task(leases.live(_ONLOOKER))
@@ -590,7 +591,7 @@ class Outbox(Uncopied):
         from invsvc_async.durable.resolve import note, resolution, resolve
 
         resolved = await resolve(self._store.store, key, resolution(applied, because, by))
-        note(self._sending.session, resolved)
+        note(self._sending.core, resolved)
         self._note_stored()
         await self._store.store.tell(_VERDICTS)
         return resolved.outcome
@@ -629,18 +630,16 @@ class Outbox(Uncopied):
         return await self._store.prune(before, unacknowledged=unacknowledged)
 
 
-def outbox_at(
-    path: str | Path, session: ClientState, *, same_mode: bool = False, **how: bool
-) -> OutboxEntries:
-    """Return the entries of *session* at *path*, not open yet. The settings are those of ``Outbox.open``."""
+def outbox_at(path: str | Path, core: ClientCore, *, same_mode: bool = False, **how: bool) -> OutboxEntries:
+    """Return the entries of *core* at *path*, not open yet. The settings are those of ``Outbox.open``."""
     if is_postgres(str(path)):
-        return PostgresOutbox(store_at(path, "outbox", **how), session, same_mode=same_mode)
+        return PostgresOutbox(store_at(path, "outbox", **how), core, same_mode=same_mode)
     check_path(str(path), "outbox")
     if str(path) in ("", ".", ":memory:"):
         raise ConfigurationError(
             f"outbox: {str(path)!r} is not a file. Use postgresql://… or the path of a file."
         )
-    return SqliteOutbox(path, session, same_mode=same_mode, **how)
+    return SqliteOutbox(path, core, same_mode=same_mode, **how)
 
 
 def _pause_after(failures: int) -> float:

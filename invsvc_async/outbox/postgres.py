@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.durable.store import Store
     from invsvc_async.storage.dialect import Script
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.client_core import ClientCore
 
 
 # The lock is taken before the number, and lasts as long as the caller's transaction.  So the writes of one
@@ -43,8 +43,8 @@ class PostgresOutbox(OutboxEntries):
 
     database: ClassVar[Database] = "PostgreSQL"
 
-    def __init__(self, store: Store, session: ClientState, *, same_mode: bool) -> None:
-        super().__init__(store, session, same_mode=same_mode)
+    def __init__(self, store: Store, core: ClientCore, *, same_mode: bool) -> None:
+        super().__init__(store, core, same_mode=same_mode)
         self.base: PostgresStore = cast("PostgresStore", store)
 
     async def insert(self, connection: object | None, new: Entry) -> bool:
@@ -55,12 +55,13 @@ class PostgresOutbox(OutboxEntries):
             return await self.base.run(script)
         return await run(connection, self.database, script())
 
-    def find(self, session: ClientState, new: Entry) -> Script[str]:
-        """Return the schema of the outbox of *session*, and store the common part of *new* there."""
-        base_url, mine = session.base_url, session.credential.fingerprint(session.base_url) or ""
+    def find(self, core: ClientCore, new: Entry) -> Script[str]:
+        """Return the schema of the outbox of *core*, and store the common part of *new* there."""
+        base_url = core.base_url
+        mine = core.credential.fingerprint(core.base_url) or ""
         schema = yield from self.base.find(base_url, mine, same_mode=self._same_mode)
         if schema is None:
-            raise not_there(session)
+            raise not_there(core)
         yield _COMMON.format(schema=schema), (new.common, self._common_of(new))
         return schema
 

@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.storage.dialect import Cell, Script
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.client_core import ClientCore
 
 
 _AT_ONCE = 128
-_SLOW, _FAST = 0.5, 0.01  # s between looks for new rows; fast for a while after an enqueue in this process
+_SLOW = 0.5
+_FAST = 0.01  # s between looks for new rows; fast for a while after an enqueue in this process
 _FAST_FOR = 5.0  # s
 _PATIENCE = 5.0  # s to wait for a lock of the application
 _VERSION = 1
@@ -82,17 +83,16 @@ UPDATE {s}entries SET state = $1, verdict = $2, outcome = $3, done_at = $4 WHERE
 
 
 class SqliteOutbox(OutboxEntries):
-    """The writes of the outbox of *session* in the application's file at *path*."""
+    """The writes of the outbox of *core* in the application's file at *path*."""
 
     database: ClassVar[Database] = "SQLite"
 
-    def __init__(
-        self, path: str | Path, session: ClientState, *, same_mode: bool = False, **how: bool
-    ) -> None:
-        self._path, self._base_url = Path(path), session.base_url
-        part = blake2b(session.base_url.encode(), digest_size=4).hexdigest()
+    def __init__(self, path: str | Path, core: ClientCore, *, same_mode: bool = False, **how: bool) -> None:
+        self._path = Path(path)
+        self._base_url = core.base_url
+        part = blake2b(core.base_url.encode(), digest_size=4).hexdigest()
         self._beside = self._path.with_name(f"{self._path.name}-outbox-{part}")
-        super().__init__(file_at(self._beside, "outbox", **how), session, same_mode=same_mode)
+        super().__init__(file_at(self._beside, "outbox", **how), core, same_mode=same_mode)
         self._writer: Writer | None = None  # the thread that has the application's file
         self._moving = asyncio.Lock()
         self._fast_until = 0.0  # loop time
@@ -115,9 +115,9 @@ class SqliteOutbox(OutboxEntries):
             )
         try:
             await super().open()
-            assert self._session is not None
+            assert self._core is not None
             await self.facts.check_client(
-                self._session, "outbox", same_mode=self._same_mode, reading=self.store.how.reading
+                self._core, "outbox", same_mode=self._same_mode, reading=self.store.how.reading
             )
             name = f"outbox {self._path}"
             same = SameFile(self._path.resolve(), name, "all that use it")
@@ -147,7 +147,8 @@ class SqliteOutbox(OutboxEntries):
         if self.store.how.restored:  # rows that were not moved yet are of the copy too
             while (await self.move())[1]:
                 pass
-            after, text = 0, "moved = 1 AND seq > $2 ORDER BY seq LIMIT $3"
+            after = 0
+            text = "moved = 1 AND seq > $2 ORDER BY seq LIMIT $3"
             while found := await self._rows(text, after, _AT_ONCE):
                 await self.store.run(partial(_end_lost, found))
                 after = found[-1].seq
@@ -197,12 +198,12 @@ class SqliteOutbox(OutboxEntries):
         self._enqueued.set()
         return is_new
 
-    def find(self, session: ClientState, new: Entry) -> Script[str]:
-        """Return the base URL of *session*, if the file has an outbox for it."""
+    def find(self, core: ClientCore, new: Entry) -> Script[str]:
+        """Return the base URL of *core*, if the file has an outbox for it."""
         del new  # the row has its common part; who sends checks the credential
-        if not (yield _IS_THERE, ()) or not (yield _EPOCH, (session.base_url,)):
-            raise not_there(session)
-        return session.base_url
+        if not (yield _IS_THERE, ()) or not (yield _EPOCH, (core.base_url,)):
+            raise not_there(core)
+        return core.base_url
 
     def _statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
         # SQLite has one writer at a time, so the numbers are in the order of the commits.

@@ -67,7 +67,8 @@ def _differs(item: Item, name: str, asked: str) -> bool:
         case "series" | "idempotency_key":
             return bool(getattr(item, name) != asked)
         case _:
-            key, metadata = name.removeprefix(METADATA), item.metadata
+            key = name.removeprefix(METADATA)
+            metadata = item.metadata
             if "." in key or not is_object(metadata):  # the former is perhaps a path into nested metadata
                 return False
             return metadata.get(key) is None or _is_other_text(metadata[key], asked)

@@ -28,14 +28,14 @@ from invsvc_async.models.page import Page
 from invsvc_async.models.portable import html_table
 from invsvc_async.reads import retry
 from invsvc_async.reads.filter_check import filters_of, first_mismatch
-from invsvc_async.reads.resume_token import FIRST, Place, Position, digest_of, read_token, write_token
+from invsvc_async.reads.resume_token import FIRST, PagePosition, Place, digest_of, read_token, write_token
 from invsvc_async.settings import is_number
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.transport.session import ClientOptions, Request
+    from invsvc_async.transport.client_core import ClientOptions, Request
 
 __all__ = ["Pages"]
 
@@ -57,7 +57,7 @@ class Pages(Generic[T]):
     _request: Request  # without a position
     _model: type[T]
     _prefetch: bool = False
-    _start: Position = FIRST
+    _start: PagePosition = FIRST
 
     def __repr__(self) -> str:
         return f"<Pages of {self._request.operation.name}>"
@@ -89,14 +89,15 @@ class Pages(Generic[T]):
 
         Spec: Resources, Response envelopes.
         """
-        position, walked = self._start, {hash(self._start)}  # hashes, because cursors may be long
+        position = self._start
+        walked = {hash(self._start)}  # hashes, because cursors may be long
         ahead: asyncio.Task[Envelope] | None = None
         try:
             while True:
                 page = self._made(await (ahead or self._answer(position)), position)
                 ahead = None
                 following = self._following(page, position, walked)
-                if self._prefetch and isinstance(following, Position):
+                if self._prefetch and isinstance(following, PagePosition):
                     ahead = asyncio.create_task(self._answer(following))  # made into models when it is needed
                 yield page
                 del page  # before the next is made
@@ -137,8 +138,8 @@ class Pages(Generic[T]):
 
         Spec: Resources, Response envelopes.
         """
-        following = self._following(page, Position(page=page.page), set())
-        return self._token(following) if isinstance(following, Position) else None
+        following = self._following(page, PagePosition(page=page.page), set())
+        return self._token(following) if isinstance(following, PagePosition) else None
 
     def resume(self, token: str) -> Pages[T]:
         """
@@ -151,10 +152,11 @@ class Pages(Generic[T]):
 
         Spec: Resources, Response envelopes.
         """
-        place, request = read_token(token), self._request
+        place = read_token(token)
+        request = self._request
         if place.operation != request.operation.name:
             problem = f"token: belongs to {place.operation}"
-        elif place.service != digest_of(self._view.session.base_url):
+        elif place.service != digest_of(self._view.core.base_url):
             problem = "token: belongs to another base URL"
         elif place.team != request.team:
             problem = "token: belongs to another team"
@@ -163,15 +165,16 @@ class Pages(Generic[T]):
         elif not arguments.are_parameters(place.query, request.operation, self._view.names):
             problem = "token: contains arguments that this list does not accept"
         else:
-            start = Position(cursor=place.cursor, page=place.page)
+            start = PagePosition(cursor=place.cursor, page=place.page)
             return attrs.evolve(self, request=replace(request, query=place.query), start=start)
         raise InvalidRequestError(problem, operation=request.operation.name)
 
-    async def _page(self, position: Position) -> Page[T]:
+    async def _page(self, position: PagePosition) -> Page[T]:
         return self._made(await self._answer(position), position)
 
-    async def _answer(self, position: Position) -> Envelope:
-        names, query = self._view.names, dict(self._request.query)
+    async def _answer(self, position: PagePosition) -> Envelope:
+        names = self._view.names
+        query = dict(self._request.query)
         with self._placed(position):
             for name, value in ((names.cursor, position.cursor), (names.page, position.page)):
                 if value is not None:
@@ -183,8 +186,9 @@ class Pages(Generic[T]):
                     query[name] = str(value)
             return await retry.read(self._view, replace(self._request, query=query))
 
-    def _made(self, envelope: Envelope, position: Position) -> Page[T]:
-        request, asked = self._request, position.page
+    def _made(self, envelope: Envelope, position: PagePosition) -> Page[T]:
+        request = self._request
+        asked = position.page
         with self._placed(position):
             meta = codec.meta_of(envelope)
             page = Page(
@@ -212,7 +216,7 @@ class Pages(Generic[T]):
             return page
 
     @contextmanager
-    def _placed(self, position: Position) -> Generator[None]:
+    def _placed(self, position: PagePosition) -> Generator[None]:
         """Add the resume token of *position* to every error."""
         try:
             yield
@@ -222,17 +226,18 @@ class Pages(Generic[T]):
 
     def _first_page(self) -> int | None:
         """Return the number of the page that was asked for; 1 by default in a list filtered by metadata."""
-        query, name = self._request.query, self._view.names.page
+        query = self._request.query
+        name = self._view.names.page
         if name is None or not any(each.startswith(METADATA) for each in query):
             return None
         return int(query.get(name, 1))
 
     def _following(
-        self, page: Page[T], position: Position, walked: set[int]
-    ) -> Position | PagingError | None:
+        self, page: Page[T], position: PagePosition, walked: set[int]
+    ) -> PagePosition | PagingError | None:
         """Return the position after *page*, an error if it cannot be requested, or ``None`` at the end."""
         if page.next:
-            following = Position(cursor=page.next)
+            following = PagePosition(cursor=page.next)
         elif not page.has_more:
             return None
         elif (number := page.page or position.page or self._first_page()) is None:
@@ -244,7 +249,7 @@ class Pages(Generic[T]):
                 f"page {number} is empty, but others follow. Continue with resume(error.resume_token)."
             )
         else:
-            following = Position(page=number + 1)
+            following = PagePosition(page=number + 1)
         if hash(following) in walked:
             if not page.items and not page.has_more:
                 return None  # the last page, whose cursor is its own
@@ -255,7 +260,7 @@ class Pages(Generic[T]):
         walked.add(hash(following))
         return following
 
-    def _token(self, position: Position) -> str:
+    def _token(self, position: PagePosition) -> str:
         request = self._request
         return write_token(
             Place(
@@ -264,6 +269,6 @@ class Pages(Generic[T]):
                 team=request.team,
                 cursor=position.cursor,
                 page=position.page,
-                service=digest_of(self._view.session.base_url),
+                service=digest_of(self._view.core.base_url),
             )
         )

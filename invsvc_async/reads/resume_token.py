@@ -18,14 +18,14 @@ _PageNumber = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 
 
 @attrs.frozen(kw_only=True)
-class Position:
+class PagePosition:
     """A page of a list, by its cursor or its number. With neither, it is the first."""
 
     cursor: str | None = None
     page: int | None = None
 
 
-FIRST = Position()
+FIRST = PagePosition()
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):

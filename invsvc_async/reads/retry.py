@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.transport.session import ClientOptions, Request
+    from invsvc_async.transport.client_core import ClientOptions, Request
     from invsvc_async.transport.transport import Exchange
 
 NOT_A_CONDITION = "must be a function that is not async"
@@ -51,7 +51,8 @@ def read(view: ClientOptions, request: Request, *, deadline: float | None = None
 
     Spec: Errors, Status codes.
     """
-    running, on_call = _read(view, request, deadline), view.session.on_call
+    running = _read(view, request, deadline)
+    on_call = view.core.on_call
     return running if on_call is None else on_call(request, running, None)
 
 
@@ -63,9 +64,9 @@ async def _read(view: ClientOptions, request: Request, deadline: float | None) -
     if exchange.end is End.ANSWERED and exchange.status is not None and exchange.status < 300:
         envelope = view.opened(request, exchange)
     else:
-        envelope = await _Call(view, request, deadline).after(exchange)
-    if view.session.retries_spent:
-        view.session.retries_spent = max(0.0, view.session.retries_spent - view.reads.refund)
+        envelope = await _RetriedRead(view, request, deadline).after(exchange)
+    if view.core.retries_spent:
+        view.core.retries_spent = max(0.0, view.core.retries_spent - view.reads.refund)
     return envelope
 
 
@@ -92,7 +93,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 @attrs.define(eq=False)
-class _Call:
+class _RetriedRead:
     """One read whose first request failed."""
 
     view: ClientOptions
@@ -110,7 +111,7 @@ class _Call:
         # The first request was sent without it, because most succeed, and counts as attempt 1.
         self.timed_out = exchange.timed_out
         retrying = AsyncRetrying(
-            sleep=self.view.session.clock.sleep,
+            sleep=self.view.core.clock.sleep,
             wait=self._pause,
             stop=self._is_over,
             retry=retry_if_exception(is_transient),
@@ -148,7 +149,7 @@ class _Call:
         self.failure = state.outcome.exception() if state.outcome else None
         reads = self.view.reads
         highest = min(reads.maximum, reads.initial * 2.0 ** min(state.attempt_number - 1, _MOST_DOUBLINGS))
-        return max(self.view.session.random() * highest, self._retry_after())
+        return max(self.view.core.random() * highest, self._retry_after())
 
     def _retry_after(self) -> float:
         """Return the Retry-After of the last failure in seconds, or 0."""
@@ -158,10 +159,10 @@ class _Call:
         reads = self.view.reads
         if state.attempt_number >= reads.attempts or state.upcoming_sleep >= self._left():
             return True
-        spent = self.view.session.retries_spent + (reads.timeout_cost if self.timed_out else 1.0)
+        spent = self.view.core.retries_spent + (reads.timeout_cost if self.timed_out else 1.0)
         if spent > reads.quota:
             return True
-        self.view.session.retries_spent = spent
+        self.view.core.retries_spent = spent
         return False
 
     def _give_up(self, state: RetryCallState) -> NoReturn:

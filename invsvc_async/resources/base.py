@@ -21,11 +21,11 @@ from invsvc_async.errors import (
 from invsvc_async.models.common import Model, is_decoded
 from invsvc_async.reads import retry
 from invsvc_async.reads.pages import Pages
-from invsvc_async.reads.resume_token import Position
+from invsvc_async.reads.resume_token import PagePosition
 from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.kinds import KINDS
 from invsvc_async.settings import CallOptions, is_number
-from invsvc_async.transport.session import ClientOptions, Request
+from invsvc_async.transport.client_core import ClientOptions, Request
 from invsvc_async.writes.new_intent import line_of_thing, new_tag
 from invsvc_async.writes.results import of_another
 from invsvc_async.writes.spec import WriteSpec
@@ -83,14 +83,15 @@ class Resource:
             InvalidRequestError: An argument is invalid, or there are *others*, which are problems.
             ConfigurationError: The specification does not allow the operation with this kind of credential.
         """
-        view, get = self._view, given.get
+        view = self._view
+        get = given.get
         if (options := get("options")) is not None:
             view = self._with_options(options)
         team = get("team")
         checked = checks.check(
             operation, given, view.names, team, get("extra_query"), get("extra_body"), others
         )
-        kind = view.session.credential.kind
+        kind = view.core.credential.kind
         if operation.credentials and kind not in operation.credentials:
             wanted = " or ".join(_AUTHORITY_WORDS[each] for each in operation.credentials)
             raise ConfigurationError(
@@ -117,7 +118,9 @@ class Resource:
         Raises:
             DeadlineExceededError: It did not hold within ``timeout`` seconds.
         """
-        until, timeout, poll = given["until"], given["timeout"], given["poll"]
+        until = given["until"]
+        timeout = given["timeout"]
+        poll = given["poll"]
         others = [
             f"{name}: must be a number of seconds, more than 0"
             for name, value in (("timeout", timeout), ("poll", poll))
@@ -126,10 +129,13 @@ class Resource:
         if not is_plain_function(until):
             others.append(f"until: {retry.NOT_A_CONDITION}")
         view, request = self._asked(operation, given, others)
-        clock, longest, loop = view.session.clock, view.timeouts.call, asyncio.get_running_loop()
+        clock = view.core.clock
+        longest = view.timeouts.call
+        loop = asyncio.get_running_loop()
         end = clock.now() + timeout
         while True:
-            deadline, failure = loop.time() + min(longest, end - clock.now()), None
+            deadline = loop.time() + min(longest, end - clock.now())
+            failure = None
             try:
                 seen = codec.one(model, await retry.read(view, request, deadline=deadline))
             except (ServiceError, TransportError, DeadlineExceededError) as error:
@@ -153,19 +159,19 @@ class Resource:
             UnreadableResponseError: The answer is about another thing. (And the errors of all reads.)
         """
         view, request = self._asked(operation, given)
-        session = view.session
-        begun = session.clock.now()
+        core = view.core
+        begun = core.clock.now()
         envelope = await retry.read(view, request)
         state = codec.one(model, envelope)
         shown = getattr(state, "id", None)
         if shown != request.path.get("id") and names_another(shown, request.path):
             raise of_another(envelope, shown)
-        session.writes.learn_state(
+        core.writes.learn_state(
             request.team,
             line_of_thing(operation, *request.path.values()),
             envelope.raw,
             begun,
-            session.clock.now(),
+            core.clock.now(),
             stamp=envelope.stamp,
             weight=len(envelope.content),
         )
@@ -174,10 +180,11 @@ class Resource:
     def _pages(self, model: type[T], operation: Operation, given: Given) -> Pages[T]:
         """Make a list. The position in *given* becomes its start."""
         view, request = self._asked(operation, given)
-        names, query = view.names, dict(request.query)
+        names = view.names
+        query = dict(request.query)
         cursor = query.pop(names.cursor, None) if names.cursor else None
         page = query.pop(names.page, None) if names.page else None
-        start = Position(cursor=cursor, page=None if page is None else int(page))
+        start = PagePosition(cursor=cursor, page=None if page is None else int(page))
         return Pages(view, replace(request, query=query), model, given["prefetch"], start)
 
     def _write(

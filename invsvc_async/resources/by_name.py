@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from invsvc_async.api.operations import BY_NAME, Kind
+from invsvc_async.api.operations import BY_NAME, OperationKind
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MEMBERS = ("operation", "arguments", "key")
 _NOT_DATA = ("options", "prefetch", "reader")  # objects of Python, or set by a command
-_WRITES = tuple(name for name, row in BY_NAME.items() if row.kind is Kind.WRITE)
+_WRITES = tuple(name for name, row in BY_NAME.items() if row.kind is OperationKind.WRITE)
 
 
 class WriteByName(NamedTuple):

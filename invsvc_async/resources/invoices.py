@@ -135,5 +135,6 @@ class Invoices(Resource):
         Spec: States and transitions.
         """
         until = until or (lambda found: found.status == "completed")
-        operation, what = operations.INVOICES_DOWNLOAD_STATUS, "invoices.wait_for_download"
+        operation = operations.INVOICES_DOWNLOAD_STATUS
+        what = "invoices.wait_for_download"
         return await self._wait_for(models.DownloadRequest, operation, locals(), what)

@@ -88,5 +88,6 @@ class Payments(Resource):
 
         Spec: Endpoints, Payments.
         """
-        operation, what = operations.PAYMENTS_REMINDER_OPERATION, "payments.settle_reminder"
+        operation = operations.PAYMENTS_REMINDER_OPERATION
+        what = "payments.settle_reminder"
         return await self._wait_for(models.ReminderOperation, operation, locals(), what)

@@ -18,7 +18,7 @@ from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET
 from invsvc_async.reads import retry
 from invsvc_async.resources.base import Given, Resource
-from invsvc_async.transport.session import ClientOptions, Request, error_of
+from invsvc_async.transport.client_core import ClientOptions, Request, error_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -55,8 +55,11 @@ class Unlisted(Resource):
     def _asked(
         self, operation: Operation, given: Given, _others: Sequence[str] = (), /
     ) -> tuple[ClientOptions, Request]:
-        view, method, json = self._with_options(given["options"]), given["method"], given["json"]
-        path, team = given["path"], given["team"]
+        view = self._with_options(given["options"])
+        method = given["method"]
+        json = given["json"]
+        path = given["path"]
+        team = given["team"]
         problems: Problems = []
         methods, other = _WRITES if operation is operations.CLIENT_WRITE else _READS
         if method not in methods:
@@ -135,18 +138,20 @@ class ByteStream:
             return await body.read()
 
     def _opened(self) -> AbstractAsyncContextManager[Download]:
-        on_stream, sent = self._view.session.on_stream, self._sent()
+        on_stream = self._view.core.on_stream
+        sent = self._sent()
         return sent if on_stream is None else on_stream(self._request, sent)
 
     @asynccontextmanager
     async def _sent(self) -> AsyncGenerator[Download, None]:
         """Send the request, twice if the token was stale, and yield a successful answer."""
-        view, name = self._view, self._request.operation.name
+        view = self._view
+        name = self._request.operation.name
         for may_renew in (True, False):
             deadline = asyncio.get_running_loop().time() + view.timeouts.attempt
             await view.fetch_token(self._request, deadline)
             exchange = view.exchange(self._request, deadline)
-            async with view.session.transport.stream(exchange) as body:
+            async with view.core.transport.stream(exchange) as body:
                 if 200 <= body.status < 300:
                     yield body
                     return

@@ -57,7 +57,7 @@ class Webhooks(Resource):
         is_full = len(items) >= asked or is_cut(envelope, len(items))
         if isinstance(status, Unset) and not is_full:  # a part of the list does not show what exists
             shown = [{"id": getattr(each, "id", None), "url": getattr(each, "url", None)} for each in items]
-            view.session.writes.learn_list(request.operation.name, request.team, shown)
+            view.core.writes.learn_list(request.operation.name, request.team, shown)
         return models.WebhookList(items=items, is_full=is_full, meta=codec.meta_of(envelope))
 
     async def get(

@@ -14,14 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.simulator import replies
-from invsvc_async.simulator.auth import Caller, Credential, Keyring, Refusal
+from invsvc_async.simulator.auth import Caller, IssuedToken, Keyring, Refusal
 from invsvc_async.simulator.calls import Answer, Call, error_body
 from invsvc_async.simulator.faults import TRUTHFUL, Plan, Step, parse_step
 from invsvc_async.simulator.json_records import read_json
 from invsvc_async.simulator.ledger import SENDER, Entry, Ledger
 from invsvc_async.simulator.operations import BY_OPERATION, UNKNOWN, Route
 from invsvc_async.simulator.plan_checks import check_seconds, digits
-from invsvc_async.simulator.state import Book, Clock, seeded
+from invsvc_async.simulator.state import Book, ServiceClock, seeded
 
 if TYPE_CHECKING:
     from collections import deque
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PASS = parse_step("pass")
 IDLE_CLOSE_AFTER = 0.02  # seconds, by default
-NOBODY = Caller(Credential("key", None, livemode=True, user=""), team="", livemode=True)
+NOBODY = Caller(IssuedToken("key", None, livemode=True, user=""), team="", livemode=True)
 CODES = {
     400: "validation_failed",
     401: "unauthorized",
@@ -46,7 +46,7 @@ CODES = {
 
 
 @dataclass(slots=True)
-class Exchange:
+class ReceivedRequest:
     """A request that has arrived completely, with its entry, and the reason if its caller was refused."""
 
     route: Route
@@ -68,7 +68,10 @@ class Application:
         self._places = nullcontext() if at_once is None else asyncio.Semaphore(at_once)
         self.on_effect: Callable[[str, Book, Answer], None] | None = None
         self.scripts: dict[str, deque[Step]] = {}
-        self._state, self._keyring, self._ledger, self._plan = keyring.state, keyring, ledger, plan
+        self._state = keyring.state
+        self._keyring = keyring
+        self._ledger = ledger
+        self._plan = plan
         self._chance = seeded(seed, "faults")
         self._busy: set[web.RequestHandler] = set()
         self._pending: set[asyncio.Task[Any]] = set()  # Any: late effects and slow exchanges
@@ -110,14 +113,16 @@ class Application:
             exchange.entry.ended_at = self._ledger.steady()
             self._busy.discard(protocol)
 
-    def _note(self, route: Route, request: web.Request, raw: bytes) -> Exchange:
+    def _note(self, route: Route, request: web.Request, raw: bytes) -> ReceivedRequest:
         """Record the arrival, and find out who sent it."""
-        body, noted = None, None
+        body = None
+        noted = None
         if route.write and raw:
             try:
                 body = noted = read_json(raw)
             except ValueError as error:
-                body, noted = error, raw.decode(errors="replace")
+                body = error
+                noted = raw.decode(errors="replace")
         query = dict(request.query) if request.query_string else {}
         entry = Entry(
             operation=route.operation,
@@ -127,16 +132,20 @@ class Application:
             sender=request.headers.get(SENDER),
         )
         self._ledger.add(entry, write=route.write)
-        caller, refused = NOBODY, None
+        caller = NOBODY
+        refused = None
         if not route.public:
             try:
                 caller = self._keyring.caller(request.headers.get("Authorization"), query.get("team"))
-                entry.team, entry.livemode = caller.team, caller.livemode
+                entry.team = caller.team
+                entry.livemode = caller.livemode
             except Refusal as error:
                 refused = error
-        return Exchange(route, Call(self._state, caller, request.match_info, query, body), entry, refused)
+        return ReceivedRequest(
+            route, Call(self._state, caller, request.match_info, query, body), entry, refused
+        )
 
-    async def _play(self, step: Step, request: web.Request, exchange: Exchange) -> web.StreamResponse:
+    async def _play(self, step: Step, request: web.Request, exchange: ReceivedRequest) -> web.StreamResponse:
         if step is not PASS:
             exchange.entry.fault = step.words
         if self.latency or step.wait:
@@ -164,9 +173,10 @@ class Application:
             return replies.cut_off(request, step.end)
         return _false_answer(step, exchange.entry, self._state.clock)
 
-    def _perform(self, exchange: Exchange) -> Answer | Refusal:
+    def _perform(self, exchange: ReceivedRequest) -> Answer | Refusal:
         """Run the operation, once.  On return, a write's effect is in the state and in the entry."""
-        route, entry = exchange.route, exchange.entry
+        route = exchange.route
+        entry = exchange.entry
         if exchange.refused is not None:
             return exchange.refused
         try:
@@ -174,7 +184,8 @@ class Application:
         except Refusal as refused:
             return refused
         if route.write:
-            entry.applied_at, entry.target = self._state.clock.steady(), answer.target
+            entry.applied_at = self._state.clock.steady()
+            entry.target = answer.target
             if answer.kept is not None:
                 entry.stored = answer.kept.how
                 entry.fields = answer.kept.stored
@@ -201,7 +212,8 @@ class Application:
         if step.end == "slow" and step.number:
             await asyncio.sleep(step.number)
         elif step.end == "idle-close":
-            protocol, pause = request.protocol, IDLE_CLOSE_AFTER if step.number is None else step.number
+            protocol = request.protocol
+            pause = IDLE_CLOSE_AFTER if step.number is None else step.number
 
             def close_if_idle() -> None:
                 if protocol not in self._busy:
@@ -216,7 +228,7 @@ class Application:
             task.add_done_callback(self._pending.discard)
 
 
-def _false_answer(step: Step, entry: Entry, clock: Clock) -> web.Response:
+def _false_answer(step: Step, entry: Entry, clock: ServiceClock) -> web.Response:
     """Return the answer of the step, whether or not the effect happened."""
     status = entry.answered = step.status or 200
     if step.end == "success false":
@@ -229,9 +241,11 @@ def _false_answer(step: Step, entry: Entry, clock: Clock) -> web.Response:
     if step.variant == "raw":
         return replies.answer(status, {"message": "Unauthorized"})
     code = CODES.get(status, "operation_not_allowed" if status < 500 else "internal_server_error")
-    message, headers = f"Answered {status} as it was told to", dict[str, str]()
+    message = f"Answered {status} as it was told to"
+    headers = dict[str, str]()
     if step.variant == "credits":
-        code, message = "document_credits_exhausted", "No document credits are left"
+        code = "document_credits_exhausted"
+        message = "No document credits are left"
     elif status == 429:
         headers = {"Retry-After": digits(1 if step.number is None else step.number)}
     return replies.answer(status, error_body(clock, code, message), headers)

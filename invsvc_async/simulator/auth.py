@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Literal
 from invsvc_async.simulator.json_records import Json, json_text
 
 if TYPE_CHECKING:
-    from invsvc_async.simulator.state import State
+    from invsvc_async.simulator.state import ServiceState
 
 Kind = Literal["key", "oauth", "person"]
 Role = Literal["viewer", "editor", "admin"]
 RANK: dict[Role, int] = {"viewer": 0, "editor": 1, "admin": 2}
 MODULES = frozenset({"payments"})
 UNAUTHORIZED = "Unauthorized"
-EXPIRED, REVOKED = "Access token has expired. Please refresh your token.", "Access token has been revoked"
+EXPIRED = "Access token has expired. Please refresh your token."
+REVOKED = "Access token has been revoked"
 # What a credential gets that is not active any more: status, message, and more members of the body.
 ENDED: dict[tuple[str, str], tuple[int, str, dict[str, str]]] = {
     ("key", "revoked"): (403, "La llave fue revocada", {"details": "Invalid API Key"}),
@@ -33,7 +34,7 @@ ENDED: dict[tuple[str, str], tuple[int, str, dict[str, str]]] = {
 
 
 @dataclass(slots=True)
-class Credential:
+class IssuedToken:
     """A token that the service has issued."""
 
     kind: Kind
@@ -58,7 +59,7 @@ class Refusal(Exception):  # noqa: N818 - an answer of the service, not a failur
 class Caller:
     """The credential of one request, with the team and data mode that it acts in."""
 
-    credential: Credential
+    credential: IssuedToken
     team: str
     livemode: bool
 
@@ -67,10 +68,10 @@ class Caller:
 class Keyring:
     """Every credential by its token's text."""
 
-    state: State
-    issued: dict[str, Credential] = field(default_factory=dict[str, Credential])
+    state: ServiceState
+    issued: dict[str, IssuedToken] = field(default_factory=dict[str, IssuedToken])
 
-    def issue(self, credential: Credential) -> str:
+    def issue(self, credential: IssuedToken) -> str:
         """Make a token for *credential*: a JWT for keys and persons, opaque text for OAuth."""
         number = f"{self.state.random.getrandbits(128):032x}"
         token = f"oat_{number}"
@@ -102,7 +103,7 @@ class Keyring:
             livemode = not self.state.preference(credential.user, selected)["testmode"]
         return Caller(credential, selected, livemode)
 
-    def _credential(self, header: str | None) -> Credential:
+    def _credential(self, header: str | None) -> IssuedToken:
         prefix, _, token = (header or "").partition(" ")
         known = self.issued.get(token) if prefix == "Bearer" else None
         if known is None and prefix == "Bearer" and token.startswith("oat_"):
@@ -111,7 +112,7 @@ class Keyring:
             raise _denied(401, UNAUTHORIZED)
         return known
 
-    def _selected_team(self, credential: Credential, team: str | None) -> str:
+    def _selected_team(self, credential: IssuedToken, team: str | None) -> str:
         own = credential.team
         if own is None:
             raise _denied(401, "Unauthorized, missing team in token")
@@ -120,7 +121,8 @@ class Keyring:
         if credential.kind != "key":
             with_what = "OAuth token" if credential.kind == "oauth" else "the current authenticated team"
             raise _denied(403, f"Team mismatch with {with_what}")
-        master, target = self.state.accounts[own], self.state.accounts.get(team)
+        master = self.state.accounts[own]
+        target = self.state.accounts.get(team)
         if not master.connect:
             raise _denied(401, "Unauthorized, not a master team")
         if target is None or target.billing != master.billing:

@@ -12,7 +12,7 @@ from invsvc_async.simulator.json_records import Json, Record, is_object
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.simulator.state import Book, Clock, Shelf, State
+    from invsvc_async.simulator.state import Book, ServiceClock, ServiceState, Shelf
     from invsvc_async.simulator.stores import Kept
     from invsvc_async.simulator.validate import Check, Query
 
@@ -40,7 +40,7 @@ class Answer:
 class Call:
     """One request as an operation sees it: the caller and the request's content."""
 
-    state: State
+    state: ServiceState
     caller: Caller
     path: Mapping[str, str]
     query: Mapping[str, str]
@@ -139,7 +139,7 @@ class Call:
             raise self.refusal(403, "insufficient_permissions", "No active membership in this team")
 
 
-def error_body(clock: Clock, code: str, message: str, details: Details = None) -> dict[str, Json]:
+def error_body(clock: ServiceClock, code: str, message: str, details: Details = None) -> dict[str, Json]:
     """Make the standard error envelope."""
     error: dict[str, Json] = {"code": code, "message": message}
     if details is not None:

@@ -19,7 +19,7 @@ import aiohttp
 from invsvc_async.simulator import samples
 from invsvc_async.simulator.json_records import Json, Record, is_array, is_object, json_text
 from invsvc_async.simulator.plan_checks import check_seconds
-from invsvc_async.simulator.state import Book, State, Version, seeded
+from invsvc_async.simulator.state import Book, ServiceState, Version, seeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ SIX_HOURS = 6 * 3_600_000  # ms; v1.1 shifts an invoice's date back by six hours
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class DeliveryAttempt:
     """One POST of a delivery; `at` is in seconds of the monotonic clock."""
 
     at: float
@@ -45,7 +45,7 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Delivery:
+class EventDelivery:
     """The delivery of one event to one receiver, with its attempts."""
 
     event: str
@@ -54,7 +54,7 @@ class Delivery:
     headers: dict[str, str]
     copies: int = 1
     most: int = ATTEMPTS  # attempts of each copy; the two signed events have one
-    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    attempts: list[DeliveryAttempt] = field(default_factory=list[DeliveryAttempt])
     given_up: bool = False  # for a newer one, because too many were under way
 
     @property
@@ -81,7 +81,7 @@ def prepare(
     headers: Mapping[str, str] | None,
     *,
     signed: bool = False,
-) -> Delivery:
+) -> EventDelivery:
     """Build a delivery: text, headers and, for the two signed events or if asked, the signature."""
     text = json_text(body).encode()
     sent = {"Content-Type": "application/json"} | ({"X-Service-Test": "true"} if body.get("test") else {})
@@ -91,7 +91,7 @@ def prepare(
         sent |= headers or {}
     if secret is not None and (signed or event in SIGNED):
         sent["X-Service-Signature"] = signature(text, secret)
-    return Delivery(event, url, text, sent)
+    return EventDelivery(event, url, text, sent)
 
 
 class Post:
@@ -103,26 +103,28 @@ class Post:
     """
 
     def __init__(
-        self, state: State, seed: int, plan: Plan, *, backoff: float, timeout: float, kept: int | None
+        self, state: ServiceState, seed: int, plan: Plan, *, backoff: float, timeout: float, kept: int | None
     ) -> None:
         check_seconds("delivery_backoff", backoff)
         check_seconds("delivery_timeout", timeout)
         if kept is not None and kept < 1:
             raise ValueError(f"deliveries_kept: {kept!r} is not valid. Use at least 1.")
-        self.sent: list[Delivery] = []
+        self.sent: list[EventDelivery] = []
         self._most = kept
-        self._state, self._chance, self._plan = state, seeded(seed, "deliveries"), plan
+        self._state = state
+        self._chance = seeded(seed, "deliveries")
+        self._plan = plan
         self._backoff = backoff
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
-        self._under_way: dict[asyncio.Task[Delivery], Delivery] = {}  # in the order of their starts
+        self._under_way: dict[asyncio.Task[EventDelivery], EventDelivery] = {}  # in the order of their starts
         self._is_stopped = False
 
     def emit(
         self, event: str, book: Book, resource: Mapping[str, Json] | None = None
-    ) -> list[asyncio.Task[Delivery]]:
+    ) -> list[asyncio.Task[EventDelivery]]:
         """Start the delivery of *event* to every active webhook of *book* that subscribes to it."""
-        started: list[asyncio.Task[Delivery]] = []
+        started: list[asyncio.Task[EventDelivery]] = []
         for known_as, hook in book.webhooks.items.items():
             if hook["status"] != "active" or event not in hook["events"]:
                 continue
@@ -159,7 +161,7 @@ class Post:
         if self._session is not None:
             await self._session.close()
 
-    async def send(self, delivery: Delivery) -> Delivery:
+    async def send(self, delivery: EventDelivery) -> EventDelivery:
         """Send every copy of *delivery*, each with its retries."""
         self.sent.append(delivery)
         if self._most is not None:
@@ -174,13 +176,13 @@ class Post:
                     break
         return delivery
 
-    def _start(self, delivery: Delivery) -> asyncio.Task[Delivery]:
+    def _start(self, delivery: EventDelivery) -> asyncio.Task[EventDelivery]:
         plan = self._plan()
         if self._chance.random() < plan.duplicate_deliveries:
             delivery.copies = 2
         pause = OVERTAKEN if self._chance.random() < plan.reorder_deliveries else 0.0
 
-        async def later() -> Delivery:
+        async def later() -> EventDelivery:
             try:
                 await asyncio.sleep(pause)
                 if not self._is_stopped:
@@ -199,7 +201,7 @@ class Post:
         task.add_done_callback(lambda task: self._under_way.pop(task, None))
         return task
 
-    async def _attempt(self, delivery: Delivery) -> Attempt:
+    async def _attempt(self, delivery: EventDelivery) -> DeliveryAttempt:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=self._timeout)
         at = self._state.clock.steady()
@@ -207,16 +209,16 @@ class Post:
             async with self._session.post(
                 delivery.url, data=delivery.body, headers=delivery.headers, allow_redirects=False
             ) as response:
-                return Attempt(at, response.status)
+                return DeliveryAttempt(at, response.status)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            return Attempt(at, None, str(error) or type(error).__name__)
+            return DeliveryAttempt(at, None, str(error) or type(error).__name__)
 
 
 # --- bodies
 
 
 def body_of(
-    state: State,
+    state: ServiceState,
     event: str,
     book: Book,
     version: Version,
@@ -232,7 +234,8 @@ def body_of(
         return _signed(state, event, book, resource or {}) | marked
     shown = resource or _made_up(state, event, book)
     if version == "v2":
-        known_as, created = state.new_id("del_"), state.clock.now_ms()
+        known_as = state.new_id("del_")
+        created = state.clock.now_ms()
         body: dict[str, Json] = {"id": known_as, "type": event, "created": created}
         return {**body, "livemode": book.livemode, "data": {"object": shown}} | marked
     body = {"event": event}
@@ -278,7 +281,7 @@ def changed(body: Mapping[str, Json], path: str, value: Json) -> dict[str, Json]
     return {**body, name: changed(inner, rest, value)}
 
 
-def _made_up(state: State, event: str, book: Book) -> Record:
+def _made_up(state: ServiceState, event: str, book: Book) -> Record:
     """Make a resource of the event's kind, in the form in which the API returns it."""
     kind = event.partition(".")[0]
     if kind == "invoice":
@@ -290,14 +293,17 @@ def _made_up(state: State, event: str, book: Book) -> Record:
     return samples.sample(state, "event", book, id=state.new_id(f"{kind}_"), status=status)
 
 
-def _signed(state: State, event: str, book: Book, fields: Mapping[str, Json]) -> dict[str, Json]:
+def _signed(state: ServiceState, event: str, book: Book, fields: Mapping[str, Json]) -> dict[str, Json]:
     if event == "sat.invoice.synced":
-        uuid, issuer, receiver = state.new_folio(), samples.new_tax_id(state), samples.new_tax_id(state)
+        uuid = state.new_folio()
+        issuer = samples.new_tax_id(state)
+        receiver = samples.new_tax_id(state)
         data = samples.sample(state, event, uuid=uuid, team=book.team) | {
             "issuer": {"rfc": issuer, "name": "ACEROS DEL NORTE"},
             "receiver": {"rfc": receiver, "name": "EMPRESA DE EJEMPLO"},
         }
     else:
         data = samples.sample(state, event, id=state.new_id("batch_"), livemode=book.livemode)
-    known_as, created = f"evt_{state.random.getrandbits(64):016x}", state.clock.now_ms() // 1000
+    known_as = f"evt_{state.random.getrandbits(64):016x}"
+    created = state.clock.now_ms() // 1000
     return {"id": known_as, "event": event, "created_at": created, "data": data | dict(fields)}

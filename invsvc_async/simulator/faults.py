@@ -82,9 +82,12 @@ def parse_step(words: str) -> Step:
         ValueError: The words are not a step.  The message lists the valid ones.
     """
     effect: Literal["none", "now", "late"] = "none"
-    late, rest = 0.0, words
+    late = 0.0
+    rest = words
     if prefix := _EFFECT.fullmatch(words):
-        effect, rest, late = "now" if prefix["now"] else "late", prefix["end"], float(prefix["number"] or 0)
+        effect = "now" if prefix["now"] else "late"
+        rest = prefix["end"]
+        late = float(prefix["number"] or 0)
     match = next((match for pattern in _ENDS if (match := pattern.fullmatch(rest))), None)
     if match is None:
         raise ValueError(f"step not understood: {words!r}; expected {WORDS}")
@@ -95,7 +98,8 @@ def parse_step(words: str) -> Step:
             raise ValueError(f"{words!r}: a true answer cannot come before its effect")
         effect = "now"
     seconds = float(parts["number"]) if parts.get("number") else None
-    status, variant = int(parts.get("status") or 0), parts.get("variant") or ""
+    status = int(parts.get("status") or 0)
+    variant = parts.get("variant") or ""
     own = variant != "gateway" and (variant == "own" or status not in GATEWAY)
     if end == "slow" and not prefix:  # the service works for so long, and then answers
         return Step(words, end, effect, wait=seconds or 0.0)

@@ -89,7 +89,8 @@ class Ledger:
     def add(self, entry: Entry, *, write: bool) -> None:
         """Record a request that has been read completely, or a change by somebody else."""
         self.newest += 1
-        entry.number, entry.received_at = self.newest, self.steady()
+        entry.number = self.newest
+        entry.received_at = self.steady()
         (self.entries if write else self.reads).append(entry)
         if entry.by == "client":
             self._arrived[entry.operation] += 1

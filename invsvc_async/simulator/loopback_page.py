@@ -111,7 +111,8 @@ async def serving(
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, backlog=4096, ssl_context=ssl).start()
-        scheme, shown = "https" if ssl else "http", f"[{host}]" if ":" in host else host
+        scheme = "https" if ssl else "http"
+        shown = f"[{host}]" if ":" in host else host
         yield f"{scheme}://{shown}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from invsvc_async.simulator import samples, validate
 from invsvc_async.simulator.calls import Answer, Call
 from invsvc_async.simulator.json_records import Json, Record, json_text
-from invsvc_async.simulator.state import Receiver
+from invsvc_async.simulator.state import Subscription
 from invsvc_async.simulator.stores import Kept, kept_of_new, kept_of_update, listed_hooks, time_of
 from invsvc_async.simulator.validate import Query
 
@@ -103,7 +103,8 @@ def journey(call: Call) -> Answer:
 @_route("invoices.egress", "GET", "/invoices/egress")
 def egress(call: Call) -> Answer:
     """List invoices of type E.  A metadata filter changes the envelope to numbered pages."""
-    names, wanted = call.state.names, dict[tuple[str, ...], str]()
+    names = call.state.names
+    wanted = dict[tuple[str, ...], str]()
     places = {
         "series": ("series",),
         "folio": ("folio_number",),
@@ -127,12 +128,14 @@ def payment_complements(call: Call) -> Answer:
 
 def _invoices(call: Call, kind: str, wanted: dict[tuple[str, ...], str]) -> Answer:
     """List invoices of type *kind* that have the *wanted* texts, each at the path of its field."""
-    names, query = call.state.names, Query(call.query)
+    names = call.state.names
+    query = Query(call.query)
     limit = query.whole(names["limit"], 10, 100)
     page = query.whole(names["page"], 1)
     name_first = query.choice(names["order_by"], "name", "timestamp") == "name"
     descending = query.choice(names["order"], "asc", "desc") != "asc"
-    after, before = query.instant(names["created_after"]), query.instant(names["created_before"])
+    after = query.instant(names["created_after"])
+    before = query.instant(names["created_before"])
     if kind == "E":
         query.choice("status", "valid", "canceled", "cancelled")
     call.check_query(query)
@@ -176,7 +179,8 @@ def _text_at(invoice: Record, path: tuple[str, ...]) -> str | None:
 
 def _part(call: Call, rows: list[Record], key: str, limit: int) -> tuple[list[Record], str | None]:
     """Return the rows after the call's cursor, and the cursor of what follows them, if anything does."""
-    ids, name = [row[key] for row in rows], call.state.names["cursor"]
+    ids = [row[key] for row in rows]
+    name = call.state.names["cursor"]
     cursor = call.query.get(name)
     try:
         start = 0 if cursor is None else ids.index(base64.urlsafe_b64decode(cursor).decode()) + 1
@@ -238,7 +242,8 @@ def create_team(call: Call) -> Answer:
     if "suppliers" not in account.features:
         raise call.refusal(401, "unauthorized", "The plan lacks the suppliers feature")
     body = call.checked(validate.TEAM_CREATE)
-    master, owner = state.teams.items[call.caller.team], call.caller.credential.user
+    master = state.teams.items[call.caller.team]
+    owner = call.caller.credential.user
     team = samples.new_team(state, body, owner=owner, billing=account.billing, master=master)
     state.teams.put(team["id"], team)
     return call.success(team, "Team created", status=201, target=team["id"])
@@ -249,12 +254,14 @@ def dbtable_webhooks(call: Call) -> Answer:
     """List the import mappings of the table-database provider."""
     team = call.path_id("id", rf"{NAME}{{1,128}}")
     call.require_person(team)
-    query, names = Query(call.query), call.state.names
+    query = Query(call.query)
+    names = call.state.names
     limit = query.whole(names["dbtable_limit"], 10, 100)
     scope = query.choice("scope", "mode", "shared") or "mode"
     wanted = query.choice(names["dbtable_state"], "active", "expired", "disabled")
     call.check_query(query)
-    livemode, manages = call.caller.livemode, call.caller.credential.role == "admin"
+    livemode = call.caller.livemode
+    manages = call.caller.credential.role == "admin"
     mappings = call.state.book(team, livemode=livemode).mappings
     rows = [row for row in mappings if wanted is None or row["state"] == wanted]
     about = samples.sample(call.state, "mappings", scope=scope, livemode=livemode, can_manage=manages)
@@ -264,7 +271,8 @@ def dbtable_webhooks(call: Call) -> Answer:
 @_route("teams.dbtable_tables", "GET", "/teams/{id}/integrations/dbtable/bases/{baseId}/tables")
 def dbtable_tables(call: Call) -> Answer:
     """List the tables and fields of one base."""
-    team, base = call.path_id("id", rf"{NAME}{{1,128}}"), call.path_id("baseId", rf"{NAME}{{1,128}}")
+    team = call.path_id("id", rf"{NAME}{{1,128}}")
+    base = call.path_id("baseId", rf"{NAME}{{1,128}}")
     call.require_person(team)
     tables = call.found(call.state.bases, (team, base), "Base")
     return call.success({**_listing(call, tables, 100), "effect_scope": "team_provider_connection"})
@@ -312,7 +320,8 @@ def payment_link(call: Call) -> Answer:
 @_route("payments.reminder_operation", "GET", "/payments/{paymentId}/reminder-operations/{operationId}")
 def reminder_operation(call: Call) -> Answer:
     """Show a payment reminder operation.  Reading it again settles an uncertain result."""
-    payment, operation = call.path_id("paymentId", rf"{NAME}{{1,160}}"), call.path_id("operationId", UUID4)
+    payment = call.path_id("paymentId", rf"{NAME}{{1,160}}")
+    operation = call.path_id("operationId", UUID4)
     return call.success(call.found(call.book.reminders, (payment, operation), "Reminder operation"))
 
 
@@ -325,7 +334,8 @@ def save_mapping(call: Call) -> Answer:
     mapping = {**connection["mapping"], "fields": body["fields"]}
     changes = {"mapping": mapping, "enabled": False, "last_activity_at": call.state.clock.now_ms()}
     connection = call.book.sheets.change("connection", changes)
-    message, target = "Mapping saved; the connection is paused", connection["spreadsheet_id"]
+    message = "Mapping saved; the connection is paused"
+    target = connection["spreadsheet_id"]
     return call.success({"connection": connection}, message, target=target)
 
 
@@ -342,7 +352,8 @@ def health(_call: Call) -> Answer:
 def webhooks(call: Call) -> Answer:
     """List webhooks, newest first.  There is no cursor, so at most 100 can be seen."""
     query = Query(call.query)
-    limit, status = query.whole("limit", 10, 100), query.choice("status", "active", "inactive")
+    limit = query.whole("limit", 10, 100)
+    status = query.choice("status", "active", "inactive")
     call.check_query(query)
     newest = reversed(call.rows(call.book.webhooks).values())
     hooks = [hook for hook in newest if status is None or hook["status"] == status]
@@ -360,7 +371,8 @@ def webhook(call: Call) -> Answer:
 @_route("webhooks.create", "POST", "/webhooks")
 def create_webhook(call: Call) -> Answer:
     """Make a webhook.  Only this answer shows its secret."""
-    body, state = call.checked(validate.WEBHOOK_CREATE), call.state
+    body = call.checked(validate.WEBHOOK_CREATE)
+    state = call.state
     sent = {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
     kept = kept_of_new(state.stores, {"status": "active"} | sent, state.seeded)
     created_at = time_of(state.stores.created_at, state.clock.now_ms())
@@ -368,7 +380,7 @@ def create_webhook(call: Call) -> Answer:
     hook = Record({"id": state.new_id("wh_"), **kept.stored, **made})
     call.book.webhooks.put(hook.id, hook)
     secret = state.new_id("whsec_")
-    call.book.receivers[hook.id] = Receiver(secret)
+    call.book.receivers[hook.id] = Subscription(secret)
     message = "Webhook created. Store the secret now: it is not shown again."
     return call.kept(hook, kept, message, status=201, secret=secret)
 

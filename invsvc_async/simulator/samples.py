@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from invsvc_async.simulator.json_records import Json, Record, read_json
-from invsvc_async.simulator.state import Account, Book, State
+from invsvc_async.simulator.state import Account, Book, ServiceState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,11 +29,16 @@ AWKWARD = (Decimal("1234567890.123456789"), Decimal("0.1"), Decimal("10.00"), De
 
 
 def sample(
-    state: State, kind: str, book: Book | None = None, fields: Mapping[str, Json] | None = None, **own: Json
+    state: ServiceState,
+    kind: str,
+    book: Book | None = None,
+    fields: Mapping[str, Json] | None = None,
+    **own: Json,
 ) -> Record:
     """Make a record as in ``samples.json``, of the team and mode of *book*, with *own* and then *fields*."""
     own |= {} if book is None else {"livemode": book.livemode, "team": book.team}
-    now, found = state.clock.now_ms(), {**FORMS[kind], **own}
+    now = state.clock.now_ms()
+    found = {**FORMS[kind], **own}
     for name, value in found.items():
         match value.split() if isinstance(value, str) and name not in own else ():
             case ["@id", prefix]:
@@ -49,21 +54,21 @@ def sample(
     return Record({**found, **(fields or {})})
 
 
-def new_tax_id(state: State) -> str:
+def new_tax_id(state: ServiceState) -> str:
     """Make a tax id in the form of a Mexican company's."""
     letters = "".join(state.random.choices(TAX_LETTERS, k=3))
     day = "".join(f"{state.random.randint(*each):02d}" for each in ((0, 29), (1, 12), (1, 28)))
     return f"{letters}{day}{''.join(state.random.choices('0123456789', k=3))}"
 
 
-def new_client(state: State, book: Book) -> Record:
+def new_client(state: ServiceState, book: Book) -> Record:
     """Make the customer of an invoice."""
     name = state.random.choice(COMPANIES)
     return sample(state, "client", book, name=name, legal_name=name.upper())
 
 
 def new_team(
-    state: State,
+    state: ServiceState,
     fields: Mapping[str, Json],
     *,
     owner: str,
@@ -95,7 +100,7 @@ def new_team(
     return team.with_changes(known)
 
 
-def new_invoice(state: State, book: Book, fields: Mapping[str, Json]) -> Record:
+def new_invoice(state: ServiceState, book: Book, fields: Mapping[str, Json]) -> Record:
     """Make an invoice, of type E by default.  Type P has zero totals and no payment codes."""
     number = len(book.invoices.items) + 1
     is_egress = (kind := fields.get("invoice_type", "E")) == "E"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from invsvc_async.simulator import samples
 from invsvc_async.simulator.json_records import Json, Record
 from invsvc_async.simulator.ledger import Entry, Ledger
-from invsvc_async.simulator.state import Book, Receiver, State
+from invsvc_async.simulator.state import Book, ServiceState, Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class Seeding:
 
     team: str
     ledger: Ledger
-    _state: State
+    _state: ServiceState
 
     @property
     def teams(self) -> list[str]:
@@ -79,7 +79,7 @@ class Seeding:
         hook = {"id": self._state.new_id("wh_"), "url": url, "events": list(events), "status": status, **told}
         made = {"owner": "usr_1", "created_at": self._state.clock.now_ms() - samples.DAY}
         record = book.webhooks.seed(Record(hook | made | fields))
-        book.receivers[record.id] = Receiver(secret or self._state.new_id("whsec_"))
+        book.receivers[record.id] = Subscription(secret or self._state.new_id("whsec_"))
         return record
 
     def secret_of(self, webhook_id: str, *, team: str | None = None, livemode: bool = True) -> str:
@@ -201,12 +201,13 @@ class Seeding:
 def _note(ledger: Ledger, operation: str, book: Book, target: str, body: Json) -> None:
     """Record that somebody else changed *target*, immediately and without a request."""
     entry = Entry(operation=operation, path_id=target, target=target, body=body, by="other")
-    entry.team, entry.livemode = book.team, book.livemode
+    entry.team = book.team
+    entry.livemode = book.livemode
     entry.applied_at = entry.ended_at = ledger.steady()
     ledger.add(entry, write=True)
 
 
-def seed_all(service: Seeding, state: State) -> None:
+def seed_all(service: Seeding, state: ServiceState) -> None:
     """Add the records that each service has."""
     service.seed_user(id="usr_1", teams=["team_1", "team_2"])
     service.seed_team(id=service.team, connect=True)

@@ -14,14 +14,14 @@ from aiohttp import web
 
 from invsvc_async.simulator import inspector
 from invsvc_async.simulator.app import Application
-from invsvc_async.simulator.auth import MODULES, Credential, Keyring, Role
-from invsvc_async.simulator.deliveries import ATTEMPTS, Delivery, Post, body_of, changed, prepare
+from invsvc_async.simulator.auth import MODULES, IssuedToken, Keyring, Role
+from invsvc_async.simulator.deliveries import ATTEMPTS, EventDelivery, Post, body_of, changed, prepare
 from invsvc_async.simulator.faults import Faults, Step, parse_for
 from invsvc_async.simulator.ledger import Ledger
 from invsvc_async.simulator.loopback_page import serving
 from invsvc_async.simulator.operations import BY_OPERATION
 from invsvc_async.simulator.seed_methods import Seeding, seed_all
-from invsvc_async.simulator.state import Clock, JourneyReads, State, Version
+from invsvc_async.simulator.state import JourneyReads, ServiceClock, ServiceState, Version
 from invsvc_async.simulator.stores import Stores
 from invsvc_async.simulator.validate import EVENTS
 
@@ -83,9 +83,9 @@ class Simulator(Seeding):
         admin: bool = False,
         inspect: bool = False,
         ssl: SSLContext | None = None,
-        clock: Clock | None = None,
+        clock: ServiceClock | None = None,
     ) -> None:
-        self.clock: Clock = clock or Clock()
+        self.clock: ServiceClock = clock or ServiceClock()
         """The service's clock.  Set its `offset`, in seconds, to make it wrong."""
         self.base_url: str = ""
         self._root = ""  # by which this machine reaches it
@@ -93,7 +93,7 @@ class Simulator(Seeding):
         """The current plan; assign another one to start or end an outage."""
         self.ledger: Ledger = Ledger(self.clock.steady)
         self.team: str = "team_1"
-        self._state = State(
+        self._state = ServiceState(
             seed=seed,
             names=names or {},
             journey_reads=journey_reads,
@@ -108,11 +108,14 @@ class Simulator(Seeding):
         """The steps that wait for their arrivals, by operation."""
         timing = {"backoff": delivery_backoff, "timeout": delivery_timeout}
         self._post = Post(self._state, seed, lambda: self.faults, kept=deliveries_kept, **timing)
-        self.deliveries: list[Delivery] = self._post.sent
+        self.deliveries: list[EventDelivery] = self._post.sent
         """All deliveries so far, in the order in which they were first sent."""
         if deliver:
             self._app.on_effect = self._post.on_effect
-        self._host, self._port, self._admin, self._ssl = host, port, admin, ssl
+        self._host = host
+        self._port = port
+        self._admin = admin
+        self._ssl = ssl
         self._running = AsyncExitStack()
         self._is_inspected = inspect
         seed_all(self, self._state)
@@ -190,7 +193,7 @@ class Simulator(Seeding):
         connected_team: str | None = None,
         team: str = "team_1",
         livemode: bool = True,
-    ) -> Delivery:
+    ) -> EventDelivery:
         """
         Deliver one event to *url* and wait for its last attempt.
 
@@ -207,13 +210,15 @@ class Simulator(Seeding):
         if isinstance(event, str):
             if event not in EVENTS:
                 raise ValueError(f"unknown event {event!r}; expected one of {', '.join(EVENTS)}")
-            name, book = event, self._state.book(team, livemode=livemode)
+            name = event
+            book = self._state.book(team, livemode=livemode)
             kind = (event, book, version, webhook)
             body: Mapping[str, Json] = body_of(
                 self._state, *kind, resource=resource, test=test, connected_team=connected_team
             )
         else:
-            name, body = str(event.get("type") or event.get("event")), event
+            name = str(event.get("type") or event.get("event"))
+            body = event
         for path, value in (changes or {}).items():
             body = changed(body, path, value)
         delivery = prepare(name, body, url, secret, headers, signed=signed)
@@ -228,7 +233,7 @@ class Simulator(Seeding):
         resource: Mapping[str, Json] | None = None,
         team: str = "team_1",
         livemode: bool = True,
-    ) -> list[Delivery]:
+    ) -> list[EventDelivery]:
         """Deliver *event* to every active webhook that subscribes to it, and wait for the last attempt."""
         book = self.book(team=team, livemode=livemode)
         return [await task for task in self._post.emit(event, book, resource)]
@@ -285,17 +290,17 @@ class Simulator(Seeding):
     ) -> str:
         """Make an API key.  `in_token=False` leaves the team out of it, which the service refuses."""
         selected = (team or self.team) if in_token else None
-        return self._keyring.issue(Credential("key", selected, livemode, "usr_1", role, modules))
+        return self._keyring.issue(IssuedToken("key", selected, livemode, "usr_1", role, modules))
 
     def issue_oauth_token(self, *, team: str | None = None, livemode: bool = True) -> str:
         """Make an OAuth access token, bound to its team."""
-        return self._keyring.issue(Credential("oauth", team or self.team, livemode, "usr_1"))
+        return self._keyring.issue(IssuedToken("oauth", team or self.team, livemode, "usr_1"))
 
     def issue_person_token(
         self, *, user: str = "usr_1", team: str | None = None, role: Role = "admin"
     ) -> str:
         """Make a person's token.  Its data mode is the person's stored preference."""
-        return self._keyring.issue(Credential("person", team or self.team, True, user, role))
+        return self._keyring.issue(IssuedToken("person", team or self.team, True, user, role))
 
     def revoke(self, token: str) -> None:
         """Revoke *token*."""

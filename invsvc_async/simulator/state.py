@@ -38,7 +38,7 @@ def seeded(seed: int, part: str) -> random.Random:
 
 
 @dataclass(slots=True)
-class Clock:
+class ServiceClock:
     """
     The service's clock: the machine's plus `offset` seconds, which may change at any time.
 
@@ -106,7 +106,7 @@ class Shelf:
 
 
 @dataclass(slots=True)
-class Receiver:
+class Subscription:
     """What deliveries to one webhook have.  The `Webhook` resource does not show it."""
 
     secret: str
@@ -127,7 +127,7 @@ class Book:
         self.links: Shelf = Shelf(steady)
         self.sheets: Shelf = Shelf(steady)
         self.published: dict[str, Record] = {}
-        self.receivers: dict[str, Receiver] = {}  # by the id of the webhook
+        self.receivers: dict[str, Subscription] = {}  # by the id of the webhook
         self.packages: dict[str, bytes] = {}
         self.retentions: dict[str, list[Record]] = {}
         self.reminders: dict[tuple[str, str], Record] = {}
@@ -144,7 +144,7 @@ class Account:
     features: set[str] = field(default_factory=lambda: {"multipleIssuerAccounts", "suppliers"})
 
 
-class State:
+class ServiceState:
     """The whole state of the service, in memory."""
 
     def __init__(
@@ -153,7 +153,7 @@ class State:
         seed: int,
         names: Mapping[str, str],
         journey_reads: JourneyReads,
-        clock: Clock,
+        clock: ServiceClock,
         stores: Stores,
     ) -> None:
         if unknown := set(names) - set(NAMES):
@@ -181,7 +181,7 @@ class State:
             self._books[key] = Book(team, self.clock.steady, livemode=livemode)
         return self._books[key]
 
-    def receiver(self, webhook_id: str) -> Receiver:
+    def receiver(self, webhook_id: str) -> Subscription:
         """Return what deliveries to a webhook have."""
         for book in self._books.values():
             if webhook_id in book.webhooks.items:

@@ -52,7 +52,7 @@ _LOCKS: Final = {"share": "FOR SHARE", "update": "FOR UPDATE", "skip": "FOR UPDA
 _ONLY: Final = {"postgres", "sqlite", "counted"}
 
 
-class _Part(NamedTuple):
+class _Word(NamedTuple):
     """A word of a statement; ``number`` is that of the value that it stands for, from 1, or 0."""
 
     word: str
@@ -63,7 +63,7 @@ class _Part(NamedTuple):
 class _Statement(NamedTuple):
     """The words of a statement, and which of its values are rows of so many columns."""
 
-    parts: tuple[_Part, ...]
+    parts: tuple[_Word, ...]
     rows: dict[int, int]
     only: str | None  # the stores that it is for
     is_counted: bool
@@ -71,11 +71,11 @@ class _Statement(NamedTuple):
 
 @cache
 def _parsed(text: str) -> _Statement:
-    parts: list[_Part] = []
+    parts: list[_Word] = []
     for found in _WORDS.finditer(text):
         word, number, types, plain = found.group("word", "number", "types", "plain")
         columns = [(name, kind) for name, _, kind in (each.rpartition(":") for each in (types or "").split())]
-        parts.append(_Part("arg" if plain else word, int(plain or number or 0), (*columns,)))
+        parts.append(_Word("arg" if plain else word, int(plain or number or 0), (*columns,)))
     rows = {part.number: len(part.columns) for part in parts if part.word == "rows"}
     words = {part.word for part in parts}
     return _Statement((*parts,), rows, next(iter(words & _ONLY), None), "changed" in words)
@@ -153,7 +153,7 @@ class PostgresDialect(_Dialect):
         given[0] = self._known[text]
         return given
 
-    def _word(self, part: _Part, first: int) -> str:
+    def _word(self, part: _Word, first: int) -> str:
         """Return what stands for *part*, whose value is the one with the number *first*, or begins there."""
         if part.word == "rows":
             arrays = ", ".join(f"${first + at}::{kind}[]" for at, (_, kind) in enumerate(part.columns))
@@ -215,7 +215,7 @@ class SqliteDialect(_Dialect):
             self._known[known] = _WORDS.sub(lambda _: next(words), text)
         return self._known[known], given
 
-    def _word(self, part: _Part, sizes: Iterator[int]) -> str:
+    def _word(self, part: _Word, sizes: Iterator[int]) -> str:
         if part.word == "rows":
             rows = "), (".join([", ".join("?" * len(part.columns))] * next(sizes))
             named = ", ".join(f"column{at} AS {name}" for at, (name, _) in enumerate(part.columns, 1))

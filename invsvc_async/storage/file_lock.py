@@ -30,7 +30,9 @@ else:
     import fcntl
 
 # Bytes beyond those that SQLite locks: of the owner, and one for each name under which a file may be shared.
-_OWNER, _SHARED, _NAMES = 2**40, 2**41, 2**32
+_OWNER = 2**40
+_SHARED = 2**41
+_NAMES = 2**32
 _TAKEN = (errno.EACCES, errno.EAGAIN)
 
 
@@ -70,7 +72,7 @@ def _is_shared_elsewhere(number: int, name: bytes) -> bool:
         return False
 
 
-class _File:
+class _LockFile:
     """
     An open file, which a forked process closes: with it, a lock would outlast its owner.
 
@@ -94,8 +96,8 @@ class _File:
             os.close(number)
 
 
-_all: set[_File] = set()
-_used: WeakValueDictionary[tuple[int, int], _File] = WeakValueDictionary()  # files of SQLite
+_all: set[_LockFile] = set()
+_used: WeakValueDictionary[tuple[int, int], _LockFile] = WeakValueDictionary()  # files of SQLite
 _changing = threading.Lock()  # the last: a cancelled closing ends on another thread
 
 
@@ -113,8 +115,8 @@ class FileLock:
         self._name = name
         self._advice = advice
         self._path = path
-        self._lock_file: _File | None = None
-        self._file: _File | None = None
+        self._lock_file: _LockFile | None = None
+        self._file: _LockFile | None = None
 
     def is_ours(self) -> bool:
         """Return whether the lock file names this process, which may hold the lock by another object."""
@@ -132,7 +134,7 @@ class FileLock:
         beside = self._path.with_name(f"{self._path.name}.owner")
         opening = beside
         try:
-            self._lock_file = _File(os.open(beside, os.O_RDWR | os.O_CREAT, 0o600))
+            self._lock_file = _LockFile(os.open(beside, os.O_RDWR | os.O_CREAT, 0o600))
             self._acquire_lock_file(self._lock_file.number)
             opening = self._path
             self._own(self._use(self._path, os.O_CREAT))
@@ -195,19 +197,19 @@ class FileLock:
         if self._lock_file is not None:
             self._lock_file.close()
 
-    def _use(self, path: Path, flags: int = 0) -> _File:
+    def _use(self, path: Path, flags: int = 0) -> _LockFile:
         with _changing:
             file = None
             with suppress(OSError):  # it does not exist, or opening it says what is wrong
                 file = _used.get(_identity(path.stat()))
             if file is None or file.number < 0:
-                file = _File(os.open(path, os.O_RDWR | flags, 0o600))  # not yet known to be ours
+                file = _LockFile(os.open(path, os.O_RDWR | flags, 0o600))  # not yet known to be ours
                 _used[_identity(os.fstat(file.number))] = file
             file.users.add(self)
         self._file = file
         return file
 
-    def _own(self, file: _File) -> None:
+    def _own(self, file: _LockFile) -> None:
         with _changing:
             if file.owner is not None:
                 raise self._in_use("this process under another name")
@@ -271,7 +273,7 @@ class WhileOpen:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: _File | None = None
+        self._file: _LockFile | None = None
 
     def acquire(self) -> bool:
         """
@@ -292,7 +294,7 @@ class WhileOpen:
                     return False
             with suppress(FileNotFoundError):
                 if _identity(os.fstat(number)) == _identity(self._path.stat()):
-                    self._file = _File(number)
+                    self._file = _LockFile(number)
                     return True
             os.close(number)  # its last owner deleted it before it was locked
 

@@ -179,7 +179,9 @@ class Pool:
             JournalError: The database stayed away, or refused a statement.
         """
         loop = asyncio.get_running_loop()
-        begun, told, cancelled = loop.time(), not is_first, cancellations()
+        begun = loop.time()
+        told = not is_first
+        cancelled = cancellations()
         most = self.to_open if is_first else inf
         failures, lasting = _OF_FIRST if is_first else _OF_OTHERS
         while True:

@@ -53,7 +53,8 @@ def in_words(name: str, error: BaseException) -> JournalError:
     if isinstance(error, JournalError):
         return error
     said = str(error).partition(" with text ")[0]  # what follows is a stored value
-    wrong, advice = f"it failed with {type(error).__name__}", "The cause of this error says where"
+    wrong = f"it failed with {type(error).__name__}"
+    advice = "The cause of this error says where"
     if isinstance(error, sqlite3.Error):
         known = (each[1:] for each in _KNOWN if each[0] in said.lower())
         wrong, advice = next(known, (wrong, advice))

@@ -25,7 +25,8 @@ from invsvc_async.transport.send_gate import Gate
 def _line() -> Any:
     """Return a connection that discards what is written to it."""
     line = Mock(should_close=False, write=AsyncMock())
-    line.is_closing.return_value, line.get_extra_info.return_value = False, None
+    line.is_closing.return_value = False
+    line.get_extra_info.return_value = None
     line.transport = line.protocol = line
     return line
 

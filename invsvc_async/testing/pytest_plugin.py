@@ -67,7 +67,8 @@ def invsvc_database() -> Generator[str]:
     ``TEST_DATABASE_URL`` is that of the server, with a role that may create databases; without it, the test
     is skipped.
     """
-    server, name = os.environ.get("TEST_DATABASE_URL"), f"invsvc_test_{uuid4().hex[:12]}"
+    server = os.environ.get("TEST_DATABASE_URL")
+    name = f"invsvc_test_{uuid4().hex[:12]}"
     if not server:
         pytest.skip("invsvc_database: TEST_DATABASE_URL is not set")
     parts = urlsplit(server)
@@ -159,10 +160,12 @@ def _name(request: pytest.FixtureRequest, what: str) -> str:
     if not _is_async(request):
         return f"_invsvc_{what}_on_a_thread"
     item: pytest.Item = request.node
-    marker, by_anyio = item.get_closest_marker("asyncio"), item.get_closest_marker("anyio")
+    marker = item.get_closest_marker("asyncio")
+    by_anyio = item.get_closest_marker("anyio")
     if by_anyio and (backend := request.getfixturevalue("anyio_backend_name")) != "asyncio":
         pytest.fail(f"invsvc_{what} runs on asyncio, not {backend}. Override anyio_backend", pytrace=False)
-    has, mode = item.config.pluginmanager.hasplugin, item.config.getini
+    has = item.config.pluginmanager.hasplugin
+    mode = item.config.getini
     if not (marker or by_anyio or has(_AIOHTTP)) and has("asyncio") and mode("asyncio_mode") == "strict":
         # pytest's own words do not say why nothing runs it
         words = "nothing runs this async test. Mark the test with pytest.mark.asyncio or pytest.mark.anyio"

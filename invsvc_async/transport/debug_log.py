@@ -10,7 +10,7 @@ from invsvc_async.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from invsvc_async.transport.session import AttemptReport
+    from invsvc_async.transport.client_core import AttemptReport
 
 VARIABLE = "INVSVC_LOG"
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}

@@ -105,7 +105,8 @@ async def whole_body(response: aiohttp.ClientResponse, *, cap: int) -> bytes:
     content = response.content
     body = await content.readany()
     if not content.at_eof() and len(body) <= cap:
-        parts, left = [body], cap - len(body)
+        parts = [body]
+        left = cap - len(body)
         while left >= 0 and not content.at_eof():
             parts.append(await content.readany())
             left -= len(parts[-1])
@@ -158,7 +159,8 @@ def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
         return body
     parts: list[bytes] = []
     left = cap
-    rest, step = memoryview(body), len(body)  # the usual body is one member, decompressed in one step
+    rest = memoryview(body)
+    step = len(body)  # the usual body is one member, decompressed in one step
     for member in count(1):
         reader = zlib.decompressobj(_window(name, rest))
         while not reader.eof:

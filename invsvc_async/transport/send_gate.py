@@ -112,7 +112,9 @@ class Gate(aiohttp.Payload):
         return send(request)
 
     def _open(self, protocol: Protocol) -> None:
-        exchange, transport, now = self.exchange, protocol.transport, self._clock.now()
+        exchange = self.exchange
+        transport = protocol.transport
+        now = self._clock.now()
         if self.sealed:
             refusal = "it was already sent, or given up"
         elif exchange.not_after is not None and now > exchange.not_after:

@@ -128,7 +128,8 @@ class Transport:
             asyncio.CancelledError: The caller was cancelled.
         """
         loop, session = self._bind()
-        limiter, lane = self._limiter, exchange.lane
+        limiter = self._limiter
+        lane = exchange.lane
         exchange.started = self._clock.now()
         gate = Gate(exchange, self._clock, loop)
         self._in_flight.add(gate)
@@ -177,7 +178,8 @@ class Transport:
             ConfigurationError: As for :meth:`send`.
         """
         loop, session = self._bind()
-        limiter, lane = self._limiter, exchange.lane
+        limiter = self._limiter
+        lane = exchange.lane
         exchange.started = self._clock.now()
         gate = Gate(exchange, self._clock, loop)
         self._in_flight.add(gate)
@@ -228,7 +230,8 @@ class Transport:
 
     def _bind(self) -> tuple[asyncio.AbstractEventLoop, aiohttp.ClientSession]:
         """Return the running loop, which becomes that of the transport, and the session."""
-        loop, session = asyncio.get_running_loop(), self._session
+        loop = asyncio.get_running_loop()
+        session = self._session
         if self._closed:
             raise ConfigurationError(CLOSED)
         if self._loop is None:
@@ -237,7 +240,8 @@ class Transport:
             # After one large block is freed, glibc keeps such blocks. Otherwise the memory of each long
             # answer goes back to the system and is requested again, page by page.
             bytes(_LONG_ANSWER)
-            self._loop, self._deadlines = loop, Deadlines(loop, every=_SHORTEST_WATCH)
+            self._loop = loop
+            self._deadlines = Deadlines(loop, every=_SHORTEST_WATCH)
         elif loop is not self._loop:
             raise ConfigurationError(OTHER_LOOP)
         if session is None:
@@ -271,8 +275,10 @@ class Transport:
     def _request(
         self, session: aiohttp.ClientSession, gate: Gate, loop: asyncio.AbstractEventLoop
     ) -> Awaitable[aiohttp.ClientResponse]:
-        exchange, proxy = gate.exchange, self._proxy
-        headers, options = exchange.headers, self._options
+        exchange = gate.exchange
+        proxy = self._proxy
+        headers = exchange.headers
+        options = self._options
         # An open connection would send the request at once.
         if loop.time() >= exchange.deadline:
             raise TimeoutError
@@ -309,7 +315,8 @@ class Transport:
     def _make_room(self, knee: AdaptiveLimit, *, waits: bool = False) -> None:
         """Start calls in place of those that hang; again when the next one does, while a call *waits*."""
         assert self._loop is not None
-        limiter, now = self._limiter, self._loop.time()
+        limiter = self._limiter
+        now = self._loop.time()
         limiter.resize_calls(knee.size + knee.in_flight.hanging(now))
         if self._room is not None:
             self._room.cancel()

@@ -47,7 +47,7 @@ from invsvc_async.reconcile.history import (
     Verdict,
     Wait,
 )
-from invsvc_async.transport.session import ClientOptions, ClientState, DecisionReport
+from invsvc_async.transport.client_core import ClientCore, ClientOptions, DecisionReport
 from invsvc_async.transport.transport import CLOSED, Exchange
 from invsvc_async.writes.late_modules import load_for
 from invsvc_async.writes.new_intent import (
@@ -115,8 +115,8 @@ class Driver(Generic[T]):
         takes_up: bool = False,
     ) -> None:
         self.spec = spec
-        self.session: ClientState = spec.options.session
-        self.journal: WriteJournal | None = spec.options.journal or self.session.writes.journal
+        self.core: ClientCore = spec.options.core
+        self.journal: WriteJournal | None = spec.options.journal or self.core.writes.journal
         self.verdicts: WriteJournal | None = self.journal  # where its verdict is stored
         self._intent = intent
         self._begin = begin
@@ -134,17 +134,17 @@ class Driver(Generic[T]):
 
     def drive(self) -> Awaitable[None]:
         """Run until there is a verdict. If cancelled, leave the intent in ``client.unsettled``."""
-        on_call = self.session.on_call
+        on_call = self.core.on_call
         if on_call is None:
             return self._drive()
         begun = None if callable(self._intent) else self._intent.trace
         return on_call(self.spec.request, self._drive(), begun)
 
     async def _drive(self) -> None:
-        session = self.session
-        self.result.begin(session.clock.now())
+        core = self.core
+        self.result.begin(core.clock.now())
         try:
-            session.runs[self] = asyncio.current_task()
+            core.runs[self] = asyncio.current_task()
             await self._take_turn()
         finally:
             try:
@@ -156,25 +156,25 @@ class Driver(Generic[T]):
 
     async def _take_turn(self) -> None:
         """Wait for the turn in the line of the thing, and run until there is a verdict."""
-        session = self.session
-        writes = session.writes
+        core = self.core
+        writes = core.writes
         if self._takes_up:
-            session.transport.check_loop()  # its reads would only fail, until the deadline
+            core.transport.check_loop()  # its reads would only fail, until the deadline
         if writes.journal is not None and writes.leftovers is None:
-            await close_lines_of_leftovers(session, writes.journal)
+            await close_lines_of_leftovers(core, writes.journal)
         known = writes.ended.get(self.intent.identity) if self._takes_up or self.history else None
         thing = self.thing = thing_of(self.spec)
         if thing.line is None and (self._takes_up or self.spec.reader is not None):
             thing = self.thing = writes.thing(f"key {self.intent.identity}")  # all runs could send it
         if not thing.enter(self):  # another write runs, or has closed the line
             owner = self.intent.identity if self._takes_up or self.history else None
-            waits_since = session.clock.now()
+            waits_since = core.clock.now()
             try:
-                await writes.turn(thing, owner, session.pause, self)
+                await writes.turn(thing, owner, core.pause, self)
             except BaseException:
                 self._leave_untouched()
                 raise
-            self.result.waited += session.clock.now() - waits_since
+            self.result.waited += core.clock.now() - waits_since
         try:
             if self._begun or self._begin is not None:
                 first = self._start(known)
@@ -189,23 +189,23 @@ class Driver(Generic[T]):
 
     def _end_turn(self) -> None:
         """Let the next write to the thing run, and the client close. A second call does what is left."""
-        session, thing = self.session, self.__dict__.get("thing")
+        core, thing = self.core, self.__dict__.get("thing")
         if thing is not None:
-            session.writes.leave(thing, self)
-        session.runs.pop(self, None)
-        if session.closed and not session.runs:
-            session.idle.set()
+            core.writes.leave(thing, self)
+        core.runs.pop(self, None)
+        if core.closed and not core.runs:
+            core.idle.set()
 
     def _leave_untouched(self) -> None:
         """Keep an intent that was taken up in ``client.unsettled``, because its run had no turn."""
         if not self._takes_up:
             return
-        writes, intent = self.session.writes, self.intent
+        writes, intent = self.core.writes, self.intent
         latest = writes.opened(intent.identity)
         if latest is None or len(latest.sent) < len(intent.sent):
             # Whether it is the newest to its thing was known where it was stored, and only then.
             latest = attrs.evolve(intent, newest=(latest or intent).newest and None)
-        self.session.leave_unsettled(latest, self.thing.line)
+        self.core.leave_unsettled(latest, self.thing.line)
 
     def _start(self, known: Outcome[Any] | None) -> Send | None:
         """
@@ -219,7 +219,7 @@ class Driver(Generic[T]):
             start = self._begin(self._intent)
         else:
             self._note_lost_send()
-            writes, own = self.session.writes, self.intent.identity
+            writes, own = self.core.writes, self.intent.identity
             if (latest := writes.opened(own)) is None:
                 is_latest = not self._known().in_doubt and own not in writes.ended
             else:
@@ -228,7 +228,7 @@ class Driver(Generic[T]):
             if is_latest:
                 return self._go_on()
             # Meanwhile a later write was sent, or another run of this client sent it or has the verdict.
-            start = taken_up(self.session, latest or self.current_intent())
+            start = taken_up(self.core, latest or self.current_intent())
         self._intent, self.history, first = start
         if self.history:
             self._use_known_verdict(known)
@@ -243,7 +243,7 @@ class Driver(Generic[T]):
                 self.history, self._call_ends = start.history, None
             self._intent, self._gathered, first = start.intent, None, start.first
         if self.history:
-            self.history = (*self.history, Tick(self.session.clock.now()))
+            self.history = (*self.history, Tick(self.core.clock.now()))
         return first
 
     def _use_known_verdict(self, known: Outcome[Any] | None) -> None:
@@ -253,7 +253,7 @@ class Driver(Generic[T]):
         NOT_APPLIED counts if this run was asked for before it was known: whoever has heard it may have made
         the write again. But a run that only reads leaves the send to this one.
         """
-        ended = self.session.writes.ended.get(self.intent.identity)
+        ended = self.core.writes.ended.get(self.intent.identity)
         if ended is None:
             return
         begun = ended.history[0] if ended.history else None
@@ -269,15 +269,15 @@ class Driver(Generic[T]):
         self._intent = outcome.started_as
 
     async def _loop(self, at_once: Send | Done | None) -> Done:
-        session = self.session
+        core = self.core
         while True:
             decision: Decision = at_once or decide(self._known())
-            if session.closed and not isinstance(decision, Done):
+            if core.closed and not isinstance(decision, Done):
                 if not self.history:  # it may have waited until now, and is not to be stored as sent
                     raise ConfigurationError(CLOSED)
-                self.history = (*self.history, Closed(session.clock.now()))
+                self.history = (*self.history, Closed(core.clock.now()))
                 decision = decide(self._known())
-            if at_once is None or session.on_decision is not None or log.isEnabledFor(logging.DEBUG):
+            if at_once is None or core.on_decision is not None or log.isEnabledFor(logging.DEBUG):
                 self._report(decision)
             if isinstance(decision, Done):
                 return decision
@@ -288,14 +288,14 @@ class Driver(Generic[T]):
                     at_once = answered_at_once(self.history)
                     continue
                 if isinstance(decision, Read):
-                    with session.until_closed():
+                    with core.until_closed():
                         event: Reading | Tick = await self._look(decision.reader)
                 else:
-                    await session.pause(decision.seconds)
-                    event = Tick(session.clock.now())
+                    await core.pause(decision.seconds)
+                    event = Tick(core.clock.now())
                 self.history = (*self.history, event)
             except (TimeoutError, ConfigurationError):
-                if not session.closed:
+                if not core.closed:
                     raise
 
     def _known(self) -> Known:
@@ -309,7 +309,7 @@ class Driver(Generic[T]):
         """Return the intent with all sends so far, as another process needs it."""
         mark = self._under_way()
         send, at = (None, 0.0) if mark is None else (mark.send, mark.since)
-        return self.result.noted_in(stored(self._known(), livemode=self.session.livemode, send=send, at=at))
+        return self.result.noted_in(stored(self._known(), livemode=self.core.livemode, send=send, at=at))
 
     def _under_way(self) -> _Leaving | None:
         """Return the mark of a send that may have begun, and of which there is no record yet."""
@@ -320,26 +320,26 @@ class Driver(Generic[T]):
         """Record a send as lost whose end was not recorded: a signal handler raised just then."""
         mark = self._under_way()
         if mark is not None:
-            now = self.session.clock.now()
+            now = self.core.clock.now()
             lost = Attempt(started=mark.since, ended=now, end=End.LOST, timeout=mark.send.attempt_timeout)
             self.history = (*self.history, lost)
 
     # --- sending
 
     async def _send(self, send: Send) -> None:
-        session, spec, thing = self.session, self.spec, self.thing
-        options, started = spec.options, session.clock.now()
+        core, spec, thing = self.core, self.spec, self.thing
+        options, started = spec.options, core.clock.now()
         deadline = asyncio.get_running_loop().time() + send.attempt_timeout
         if self._call_ends is not None and self._known().never_left:
             deadline = min(deadline, self._call_ends)
         try:
             load_for(spec.request.operation)
-            if session.credential.ready is None and spec.request.operation.credentials:
-                with session.until_closed():
+            if core.credential.ready is None and spec.request.operation.credentials:
+                with core.until_closed():
                     await options.fetch_token(spec.request, deadline)
             exchange = options.exchange(spec.request, deadline, not_after=send.not_after)
         except InvsvcError as error:
-            attempt = self.result.not_sent(error, started, session.clock.now())
+            attempt = self.result.not_sent(error, started, core.clock.now())
             self.history = (*self.history, attempt)
             return
         if not spec.kind.creates:
@@ -347,7 +347,7 @@ class Driver(Generic[T]):
                 self._users_before = thing.users
             thing.users = (self.intent.identity if self._takes_up else "",)
         if thing.open:
-            self._overtook = tuple(session.writes.overtake(thing, self.intent.identity))
+            self._overtook = tuple(core.writes.overtake(thing, self.intent.identity))
         try:
             if self.journal is not None:
                 await self._store_send(self.journal, send, started, exchange)
@@ -374,14 +374,14 @@ class Driver(Generic[T]):
         known = self._known()
         has_left = known.sends or any(attempt.end is not End.NOT_SENT for attempt in known.attempts)
         if not has_left:
-            self.session.writes.revise(*self._overtook)
+            self.core.writes.revise(*self._overtook)
             self._overtook = ()
 
     async def _store_send(
         self, journal: WriteJournal, send: Send, started: float, exchange: Exchange
     ) -> None:
-        mode = self.session.livemode
-        with self.session.until_closed():
+        mode = self.core.livemode
+        with self.core.until_closed():
             until = await journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
         # Not later than the journal says: the deadline does not count time asleep on every system.
         latest = started + send.attempt_timeout
@@ -392,7 +392,7 @@ class Driver(Generic[T]):
 
     def _leave_other_journal(self) -> None:
         """Remove the intent from the client's journal, because that of a batch has it, and what follows."""
-        writes = self.session.writes
+        writes = self.core.writes
         own = writes.journal
         if own is not None and self.verdicts is not own and writes.leave_journal(self.intent.identity):
             own.shelved(self.intent, sent=False)
@@ -403,7 +403,7 @@ class Driver(Generic[T]):
         if known.in_doubt or any(each.token_renewed for each in known.attempts):
             return
         try:
-            with self.session.until_closed():
+            with self.core.until_closed():
                 if not await self.spec.options.renew_token(exchange, within=send.attempt_timeout):
                     return
         except InvsvcError as error:  # the 401 stands
@@ -426,20 +426,20 @@ class Driver(Generic[T]):
         if reading.status != 200 and (
             no_such_read(known, reading) or (kind.may_lack_read and reading.status == 404)
         ):
-            self.session.warn_once(
+            self.core.warn_once(
                 "journey_reader",
                 f"{name}: the answer was HTTP {reading.status}. If the journey exists, this "
                 "deployment lacks the read, and updates in doubt stay UNKNOWN. Set "
                 "ReconcilePolicy(journey_reader=…) to a read that it has, or to None.",
             )
         slack = known.policy.clock_slack
-        if self.session.server_clock.is_steady(start_of((*self.history, reading)[0]), slack):
+        if self.core.server_clock.is_steady(start_of((*self.history, reading)[0]), slack):
             return reading
         return attrs.evolve(reading, steady=False)
 
     async def _look_before(self, looks: StateReader, name: str) -> Reading:
         """Read before the first send, which has the other half of the call's time."""
-        begun, loop, call = self.session.clock.now(), asyncio.get_running_loop(), self.intent.timeouts.call
+        begun, loop, call = self.core.clock.now(), asyncio.get_running_loop(), self.intent.timeouts.call
         if self._call_ends is None:
             self._call_ends = loop.time() + call
         try:
@@ -447,14 +447,14 @@ class Driver(Generic[T]):
                 return await looks.look(name, lane="call")
         except TimeoutError:
             error = ErrorFacts(kind="TimeoutError", message=f"{name}: no answer in half of the call's time")
-            return Reading(started=begun, ended=self.session.clock.now(), error=error)
+            return Reading(started=begun, ended=self.core.clock.now(), error=error)
 
     # --- the end
 
     def take_back(self) -> None:
         """Leave nothing open, because the journal has refused the first send: another run has this write."""
         own = self.intent.identity
-        self.session.writes.take(own)
+        self.core.writes.take(own)
         if self._users_before is not None and self.thing.users in {("",), (own,)}:
             self.thing.users = self._users_before
 
@@ -474,8 +474,8 @@ class Driver(Generic[T]):
             self._leave_other_journal()
         if done.verdict is _UNKNOWN:
             self._leave_open(self.current_intent())
-        elif self.session.writes.unsettled or self.session.writes.leftovers:
-            self.session.writes.take(self.intent.identity)
+        elif self.core.writes.unsettled or self.core.writes.leftovers:
+            self.core.writes.take(self.intent.identity)
         result.found, result.done = found, done
         if done is ANSWERED:
             return
@@ -483,11 +483,11 @@ class Driver(Generic[T]):
         if done.verdict in NO_EFFECT and self._users_before is not None:
             self.thing.did_nothing(own, self._users_before)
         if self._takes_up or self._known().in_doubt:
-            self.session.writes.keep_ended(own, self.outcome())
+            self.core.writes.keep_ended(own, self.outcome())
 
     def _note_end(self) -> str:
         """Note, before the next write has its turn, that this one was last, and until when it may land."""
-        own, writes = self.intent.identity, self.session.writes
+        own, writes = self.intent.identity, self.core.writes
         if self.thing.users == ("",):
             self.thing.users = (own,)
         if self.thing.line is not None and self._known().in_doubt:
@@ -498,9 +498,9 @@ class Driver(Generic[T]):
         """Keep an intent with an unknown outcome, and forget the earlier state of its thing."""
         line = self.thing.line
         if line is not None and self.spec.kind.needs_baseline:
-            self.session.writes.forget_state(line)
-        in_journal = self.verdicts is not None and self.verdicts is self.session.writes.journal
-        self.session.leave_unsettled(intent, line, in_journal=in_journal)
+            self.core.writes.forget_state(line)
+        in_journal = self.verdicts is not None and self.verdicts is self.core.writes.journal
+        self.core.leave_unsettled(intent, line, in_journal=in_journal)
 
     def outcome(self) -> Outcome[T]:
         """Return the outcome. There must be a verdict."""
@@ -525,17 +525,17 @@ class Driver(Generic[T]):
 
     def _report(self, decision: Decision) -> None:
         noted = decision is not ANSWERED and self._known().in_doubt
-        if not noted and self.session.on_decision is None and not log.isEnabledFor(logging.DEBUG):
+        if not noted and self.core.on_decision is None and not log.isEnabledFor(logging.DEBUG):
             return
         kind, reason, verdict = words_of(decision)
-        level, hook = logging.INFO if noted else logging.DEBUG, self.session.on_decision
+        level, hook = logging.INFO if noted else logging.DEBUG, self.core.on_decision
         operation, key = self.spec.request.operation.name, self.intent.key
         log.log(level, "%s %s: %s%s", operation, key, kind, f" ({reason})" if reason else "")
         if hook is not None:
             report = DecisionReport(
                 operation=operation, key=key, decision=kind, reason=reason, verdict=verdict
             )
-            self.session.tell(hook, report)
+            self.core.tell(hook, report)
 
 
 def new_run(spec: WriteSpec, intent: Intent | None = None) -> AnyDriver:
@@ -555,7 +555,7 @@ def run_of(
     **known: Any,  # as `taken_up` takes it
 ) -> AnyDriver:
     """Return a run that goes on with *intent*, as :func:`taken_up`."""
-    begin = partial(taken_up, view.session, reads_only=reads_only, **known)
+    begin = partial(taken_up, view.core, reads_only=reads_only, **known)
     return Driver(spec_of_intent(view, intent, reader), intent, begin=begin, takes_up=True)
 
 

@@ -27,7 +27,7 @@ from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope, revised
 from invsvc_async.reconcile.kinds import KINDS, Kind, kind_of_write
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
 from invsvc_async.settings import AnyReader, CallOptions
-from invsvc_async.transport.session import ClientOptions, ClientState, Request
+from invsvc_async.transport.client_core import ClientCore, ClientOptions, Request
 from invsvc_async.writes.register import LastState, Listed, Thing, UrlIds, milliseconds, sound, version_of
 from invsvc_async.writes.spec import WriteSpec
 
@@ -77,7 +77,7 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
 def thing_of(spec: WriteSpec) -> Thing:
     """Return the record of the line of a write, or a record of its own if it is in none."""
     line = line_of(spec.request, spec.request.team, spec.tag)
-    return Thing() if line is None else spec.options.session.writes.thing(line)
+    return Thing() if line is None else spec.options.core.writes.thing(line)
 
 
 def line_of_alike(kind: Kind, fields: Wire) -> str | None:
@@ -156,16 +156,16 @@ class Before(NamedTuple):
 
 def before(spec: WriteSpec, line: str | None) -> Before:
     """Return what the client knows now of the thing in *line*, which is the line of *spec*."""
-    session, kind, team = spec.options.session, spec.kind, spec.request.team
-    now = session.clock.now()
-    bounds = session.server_clock.bounds(now, spec.policy.clock_slack)
+    core, kind, team = spec.options.core, spec.kind, spec.request.team
+    now = core.clock.now()
+    bounds = core.server_clock.bounds(now, spec.policy.clock_slack)
     if line is None or kind.shown_by is None:
         return Before(now, bounds)
     if not kind.creates:
-        return Before(now, bounds, session.writes.last_state(team, line))
+        return Before(now, bounds, core.writes.last_state(team, line))
     if is_unique(spec.tag):
         return Before(now, bounds)
-    writes, reader = session.writes, spec.request.operation.reader
+    writes, reader = core.writes, spec.request.operation.reader
     listed = None if reader is None else writes.last_list(reader, team)
     return Before(now, bounds, None, writes.ids(line), listed)
 
@@ -213,17 +213,17 @@ def _is_fresher(last: LastState, passed: Model | Wire) -> bool:
 
 def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
     """Make the intent of a write. Each call without a key of the user's makes another."""
-    session, request, key = spec.options.session, spec.request, spec.key
+    core, request, key = spec.options.core, spec.request, spec.key
     nonce = None if key is None else token_hex(8)
     key = key or token_hex(8)
     path = dict(request.path)
     if request.raw_path is not None:
         path = {"method": request.method or request.operation.method, "path": request.raw_path}
     scope = _scope(
-        base_url=session.base_url,
+        base_url=core.base_url,
         team=request.team,
-        livemode=session.livemode,
-        credential=session.credential.fingerprint(key),
+        livemode=core.livemode,
+        credential=core.credential.fingerprint(key),
     )
     intent = _intent(
         key=key,
@@ -240,7 +240,7 @@ def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
         timeouts=spec.options.timeouts,
         reader=None if spec.reader is None else _reader_name(spec.reader),
         headers=dict(spec.options.headers or {}),
-        trace=None if session.trace is None else session.trace().get("traceparent"),
+        trace=None if core.trace is None else core.trace().get("traceparent"),
     )
     return intent if known is None else with_before(intent, known, spec.baseline)
 
@@ -297,7 +297,7 @@ def new_start(spec: WriteSpec, line: str | None, intent: Intent | Callable[..., 
 
 
 def taken_up(
-    session: ClientState,
+    core: ClientCore,
     intent: Intent,
     *,
     journaled: bool = False,
@@ -310,7 +310,7 @@ def taken_up(
     *journaled*: it comes from a journal that stored every send. *gone_since*: the local time since which
     its sender is known to be dead. *reads_only*: it must not be sent.
     """
-    writes = session.writes
+    writes = core.writes
     newest, overtaken = intent.newest if journaled else None, intent.newest is False
     latest, ended = writes.opened(intent.identity), writes.ended.get(intent.identity)
     if latest is not None and len(latest.sent) >= len(intent.sent):  # this client left it open itself
@@ -330,7 +330,7 @@ def taken_up(
     elif reads_only and not journaled and has_company:
         newest = None
     resumed = Resumed(
-        at=session.clock.now(),
+        at=core.clock.now(),
         journaled=journaled,
         sender_gone=gone_since is not None,
         since=gone_since,
@@ -340,9 +340,9 @@ def taken_up(
     return Start(intent, (resumed,))
 
 
-async def close_lines_of_leftovers(session: ClientState, journal: Journal) -> None:
+async def close_lines_of_leftovers(core: ClientCore, journal: Journal) -> None:
     """Close the lines of the open intents in *journal* for as long as their writes may still land."""
-    writes = session.writes
+    writes = core.writes
     async with writes.looking:
         if writes.leftovers is not None:
             return
@@ -353,6 +353,6 @@ async def close_lines_of_leftovers(session: ClientState, journal: Journal) -> No
             line = line_of(request_of(intent), intent.scope.team, intent.tag)
             writes.add_leftover(intent, line)
             if line is not None:
-                resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
+                resumed = Resumed(at=core.clock.now(), journaled=True, sender_gone=True)
                 known = Known(BY_NAME[intent.operation], intent, (resumed,))
                 writes.close(line, intent.identity, known.free_at)

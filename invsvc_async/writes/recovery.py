@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.settings import AnyReader
-    from invsvc_async.transport.session import ClientOptions
+    from invsvc_async.transport.client_core import ClientOptions
     from invsvc_async.writes.journal import Journal
 
 
@@ -37,7 +37,7 @@ async def settled(
 ) -> AnyOutcome:
     """Find out by reads alone what became of *intent*, unless the journal has its verdict under its key."""
     check_scope(view, intent, same_mode=same_mode)
-    keys = keys_of(view.session.writes.journal)
+    keys = keys_of(view.core.writes.journal)
     if keys is not None and intent.nonce is not None:
         with suppress(ConfigurationError):  # of the journal's keys: it cannot have this one
             known: AnyOutcome | None = await keys.verdict_of(intent)
@@ -90,10 +90,10 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
     is_shared = getattr(journal, "is_shared", False)
     if is_shared:
         await journal.take_over(same_mode=same_mode)  # type: ignore[attr-defined]
-        view.session.writes.leftovers = None  # look again
+        view.core.writes.leftovers = None  # look again
     undelivered = [outcome async for outcome in journal.unheard()] if given else []
-    opened = view.session.clock.now()  # since then, this process has the journal
-    await close_lines_of_leftovers(view.session, journal)
+    opened = view.core.clock.now()  # since then, this process has the journal
+    await close_lines_of_leftovers(view.core, journal)
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(intent: Intent) -> Outcome[Any]:
@@ -148,18 +148,18 @@ def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doub
             f"intent: must be an Intent, not a {type(intent).__name__}",
             hint="Make one of its text with Intent.from_json.",
         )
-    session, scope = view.session, intent.scope
-    if scope.base_url != session.base_url:
-        raise _refusal(intent, f"belongs to {scope.base_url}, but this client uses {session.base_url}")
+    core, scope = view.core, intent.scope
+    if scope.base_url != core.base_url:
+        raise _refusal(intent, f"belongs to {scope.base_url}, but this client uses {core.base_url}")
     if view.team is not None and scope.team != view.team:
         raise _refusal(intent, f"belongs to team {scope.team!r}, but this client acts on team {view.team!r}")
-    if session.writes.knows(intent.identity):
+    if core.writes.knows(intent.identity):
         return
-    if scope.livemode is not None and session.livemode is not None and scope.livemode != session.livemode:
+    if scope.livemode is not None and core.livemode is not None and scope.livemode != core.livemode:
         modes = {True: "live", False: "test"}
         raise _refusal(
             intent,
-            f"belongs to {modes[scope.livemode]} data, but this client uses {modes[session.livemode]} data",
+            f"belongs to {modes[scope.livemode]} data, but this client uses {modes[core.livemode]} data",
         )
     if in_doubt and not same_mode and not _same_scope(view, intent):
         raise _refusal(
@@ -176,12 +176,12 @@ def _same_scope(view: ClientOptions, intent: Intent) -> bool:
 
     A ``TokenProvider`` has no fingerprint: another one may be of another team.
     """
-    session, scope = view.session, intent.scope
-    mine = session.credential.fingerprint(intent.key)
+    core, scope = view.core, intent.scope
+    mine = core.credential.fingerprint(intent.key)
     if mine is not None and mine == scope.credential:
         # A person's mode is a preference that may have changed since.
-        return session.writes.is_of_one_mode
-    shown = scope.livemode is not None and scope.livemode == session.livemode
+        return core.writes.is_of_one_mode
+    shown = scope.livemode is not None and scope.livemode == core.livemode
     return shown and scope.team is not None
 
 

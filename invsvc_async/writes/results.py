@@ -22,8 +22,8 @@ from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Attempt, Done, End, ErrorFacts, Reading, Secret, Send, Verdict
 from invsvc_async.reconcile.json_form import error_of
 from invsvc_async.reconcile.outcome import AnyOutcome, Outcome, OutcomeBase
-from invsvc_async.transport import session as sessions
-from invsvc_async.transport.session import Request, stamp_of
+from invsvc_async.transport import client_core
+from invsvc_async.transport.client_core import Request, stamp_of
 from invsvc_async.writes.register import milliseconds
 
 if TYPE_CHECKING:
@@ -86,15 +86,15 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         readable, own, of_authentication, stamp, retry_after, facts = False, False, False, None, None, None
         failure: InvsvcError | None = None
         spec = self.spec
-        request, session = spec.request, spec.options.session
+        request, core = spec.request, spec.options.core
         try:
             envelope = spec.options.opened(request, exchange)
             value: T | None = value_of_answer(envelope, request)
             if spec.kind.creates:
                 self._check_own(value, envelope, identity)
             mode = getattr(value, "livemode", None) if _shows_mode(type(value)) else None
-            if mode is not session.livemode:
-                session.saw(mode)
+            if mode is not core.livemode:
+                core.saw(mode)
             readable, stamp, own = True, envelope.stamp, True
             if exchange.status == 202:
                 self.accepted = value
@@ -133,7 +133,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         if not isinstance(shown, str) or shown == wanted or normal(shown) == normal(wanted):
             return
         made_id = getattr(made, "id", "")
-        claim = spec.options.session.writes.claims.get(made_id)
+        claim = spec.options.core.writes.claims.get(made_id)
         # Only the answer to the create has the secret.
         lacks_secret = spec.kind.has_secret and getattr(made, "secret", None) is None
         if lacks_secret or (claim is not None and claim[1] and claim[0] != identity()):
@@ -142,7 +142,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
     def _learn(self, line: str, exchange: Exchange, envelope: Envelope) -> None:
         """Keep what the answer showed, for the writes that follow."""
         spec, value = self.spec, self.value
-        kind, writes = spec.kind, spec.options.session.writes
+        kind, writes = spec.kind, spec.options.core.writes
         if kind.creates:
             if not is_unique(spec.tag):
                 made, at = getattr(value, "id", ""), getattr(value, "created_at", None)
@@ -196,7 +196,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
     def claim(self, done: Done, identity: str) -> None:
         """Note which things this create made. A unique tag proves that, but may be edited away later."""
         found = [done.value, *(done.evidence.duplicates or ())]
-        answered, writes = getattr(self.value, "id", None), self.spec.options.session.writes
+        answered, writes = getattr(self.value, "id", None), self.spec.options.core.writes
         tagged = is_unique(self.spec.tag)
         if isinstance(answered, str):
             writes.claim(answered, identity, is_certain=True, has_unique_tag=tagged)
@@ -231,7 +231,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             verdict=done.verdict, message=done.reason, evidence=done.evidence, value=value,
             error=error, attempts=len(known.attempts), resends=known.resends,
             secret=secret, history=known.history,
-            started_as=known.intent, livemode=self.spec.options.session.livemode,
+            started_as=known.intent, livemode=self.spec.options.core.livemode,
             took=took, waited=min(self.waited, took),
         )  # fmt: skip
         return cast("Outcome[T]", outcome)
@@ -258,7 +258,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         hook = options.on_secret
         if hook is None or done.verdict is not _APPLIED or getattr(made, "secret", None) is None:
             return
-        waiting = options.session.until_hooks_end()
+        waiting = options.core.until_hooks_end()
         try:
             with waiting:
                 await hand_over(hook, key, made)
@@ -270,7 +270,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             log.error(
                 "%s %s: on_secret did not end within %g s after the client was closed, and was cancelled. It "
                 "may not have kept the secret of the webhook %s: %s.",
-                self.spec.operation.name, key, sessions.TO_KEEP_SECRETS, getattr(made, "id", ""), who,
+                self.spec.operation.name, key, client_core.TO_KEEP_SECRETS, getattr(made, "id", ""), who,
             )  # fmt: skip
         else:
             self.had = "delivered"

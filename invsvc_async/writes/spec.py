@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.settings import AnyReader, ReconcilePolicy
-    from invsvc_async.transport.session import ClientOptions, Request
+    from invsvc_async.transport.client_core import ClientOptions, Request
 
 
 class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # made for every write

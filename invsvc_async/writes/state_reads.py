@@ -17,7 +17,7 @@ from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.history import FINDINGS, CannotTell, ErrorFacts, Reading
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.settings import JOURNEY_READER, READ_TIME, AnyReader, CallOptions
-from invsvc_async.transport.session import ClientOptions, Request, stamp_of
+from invsvc_async.transport.client_core import ClientOptions, Request, stamp_of
 from invsvc_async.writes.new_intent import line_of_alike, line_of_thing
 from invsvc_async.writes.results import facts_of, of_another
 
@@ -45,9 +45,9 @@ class StateReader:
         self, view: ClientOptions, intent: Intent, now: Callable[[], Intent], *, own: AnyReader | None
     ) -> None:
         self._view = view.for_call(_FRESH)
-        self._session = view.session
-        self._writes = view.session.writes
-        self._clock = view.session.clock
+        self._core = view.core
+        self._writes = view.core.writes
+        self._clock = view.core.clock
         self._intent = intent
         self._now = now
         self._own = own
@@ -109,8 +109,8 @@ class StateReader:
         if isinstance(seen, dict):
             if (shown := seen.get("id")) != request.path.get("id") and names_another(shown, request.path):
                 raise of_another(envelope, shown)
-            if (mode := seen.get("livemode")) is not self._session.livemode:
-                self._session.saw(mode)
+            if (mode := seen.get("livemode")) is not self._core.livemode:
+                self._core.saw(mode)
             self.shown = envelope.raw
             if request.path:
                 self._learn(request, exchange, envelope.raw, envelope.stamp)
@@ -164,7 +164,7 @@ class StateReader:
         begun = self._clock.now()
         try:
             async with asyncio.timeout(READ_TIME):
-                found = await reader(self._session.client_of(self._view), self._now())
+                found = await reader(self._core.client_of(self._view), self._now())
             if isinstance(found, FINDINGS):
                 return Reading(started=begun, ended=self._clock.now(), finding=found)
             if self._kind.may_lack_read:  # the reader is only another way to read the thing itself

@@ -325,7 +325,7 @@ class Write(
     async def _run_keyed(self) -> Driver[T_co]:
         """Run it as the one write under its key, and return the run that has its verdict."""
         spec = self._spec
-        keys = keys_of(spec.options.session.writes.journal)
+        keys = keys_of(spec.options.core.writes.journal)
         if keys is None:
             raise ConfigurationError(
                 f"{spec.operation.name}: the key {spec.key!r} means something only where it is stored. Make "

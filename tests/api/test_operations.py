@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from invsvc_async import models
-from invsvc_async.api.operations import BY_NAME, TABLE, Form, Kind, Operation
+from invsvc_async.api.operations import BY_NAME, TABLE, Form, Operation, OperationKind
 from invsvc_async.codec.envelope import Shape
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import ParameterNames
@@ -45,11 +45,11 @@ def test_row_fills_its_path(row: Operation) -> None:
 @rows
 def test_row_settles_by_a_read_of_the_table(row: Operation) -> None:
     """A write that a read shows names an existing read; every write has a kind and a text on how it is settled."""
-    assert (row.kind is Kind.WRITE) == (row.write_kind is not None)
+    assert (row.kind is OperationKind.WRITE) == (row.write_kind is not None)
     assert (row.reader is None) == (row.write_kind is None or kind_of_write(row).shown_by is None)
-    assert row.reader is None or BY_NAME[row.reader].kind is Kind.READ
-    assert (row.kind is Kind.WRITE) == bool(row.settled)
-    assert (row.method == "GET") == (row.kind is Kind.READ)
+    assert row.reader is None or BY_NAME[row.reader].kind is OperationKind.READ
+    assert (row.kind is OperationKind.WRITE) == bool(row.settled)
+    assert (row.method == "GET") == (row.kind is OperationKind.READ)
 
 
 @rows

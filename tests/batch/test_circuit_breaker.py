@@ -18,7 +18,7 @@ from invsvc_async.cli import progress as bar
 from invsvc_async.client import options_of
 from invsvc_async.reconcile.history import Attempt, End
 from invsvc_async.simulator import Simulator
-from invsvc_async.simulator.state import Clock as ServiceClock
+from invsvc_async.simulator.state import ServiceClock
 from invsvc_async.transport.exchange import Exchange
 from invsvc_async.writes import state_reads
 from tests.batch.conftest import POLICY, client_of
@@ -265,7 +265,7 @@ async def test_failures_of_writes_that_began_before_others_were_answered(service
 def exchange_of(breaker, began, end=End.LOST, status=None):
     """Make the record of a request that began at *began*, and ended just now."""
     made = Exchange(method="POST", url=URL("https://service.example/"), headers={}, end=end, status=status)
-    made.started, made.ended = began, breaker._session.clock.now()
+    made.started, made.ended = began, breaker._core.clock.now()
     return made
 
 
@@ -311,7 +311,7 @@ async def test_only_failures_of_requests_begun_after_the_last_answered_one_pause
 async def test_request_from_before_the_pause_that_fails_after_it(service):
     """It does not pause the batch again; the first failure of a request that began after the probe does."""
     async with breaking(service) as (breaker, learn):
-        before = breaker._session.clock.now()
+        before = breaker._core.clock.now()
         for _ in range(circuit_breaker.IN_A_ROW):
             learn(before)
         assert breaker.why is not None
@@ -319,7 +319,7 @@ async def test_request_from_before_the_pause_that_fails_after_it(service):
         learn(before)
         assert breaker.why is None
         assert not breaker.allows(1)  # no write was answered yet
-        learn(breaker._session.clock.now())
+        learn(breaker._core.clock.now())
         assert breaker.why is not None
 
 
@@ -457,7 +457,7 @@ async def test_probes_at_growing_intervals(service, path, monkeypatch):
     probes = []
 
     async def probe(self, *, renews):
-        probes.append(self._session.clock.now())
+        probes.append(self._core.clock.now())
         return "still away" if len(probes) < 9 else None
 
     monkeypatch.setattr(circuit_breaker.CircuitBreaker, "_probe", probe)
@@ -493,7 +493,7 @@ async def test_refusal_of_the_credential_that_the_client_knows(service, path):
         [unknown] = await all_of(batch, [client.webhooks.update(hook.id, description="x").keyed("a")])
         refused = Attempt(started=0.0, ended=0.0, end=End.ANSWERED, status=401)
         known = attrs.evolve(unknown.outcome, verdict=Verdict.REFUSED, history=(refused,))
-        options_of(client).session.writes.keep_ended(known.started_as.identity, known)
+        options_of(client).core.writes.keep_ended(known.started_as.identity, known)
         await batch.retry(verdict=Verdict.UNKNOWN)
         [again] = await all_of(batch)
     assert (unknown.verdict, again.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)

@@ -8,7 +8,7 @@ import io
 import pytest
 
 from invsvc_async import ApiKey, Client
-from invsvc_async.api.operations import BY_NAME, Kind
+from invsvc_async.api.operations import BY_NAME, OperationKind
 from invsvc_async.batch.file_check import BadLine, Line, check_line, read_lines
 
 pytestmark = pytest.mark.one_python
@@ -97,7 +97,9 @@ SOUND = {
 
 
 @pytest.mark.filterwarnings("ignore:events. is empty:UserWarning")
-@pytest.mark.parametrize("operation", [row.name for row in BY_NAME.values() if row.kind is Kind.WRITE])
+@pytest.mark.parametrize(
+    "operation", [row.name for row in BY_NAME.values() if row.kind is OperationKind.WRITE]
+)
 def test_values_of_odd_forms(client, operation):
     """Whatever stands in an argument beside sound ones, the line is good or named: nothing else is raised."""
     room, _, name = operation.partition(".")

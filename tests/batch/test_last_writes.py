@@ -302,7 +302,7 @@ def test_state_with_a_number_that_no_parser_accepts(client):
     journey = b'{"id":"jrn_1","name":"x","last_updated":5,"graph":%s}' % graph
     own.learn_state(None, thing, msgspec.Raw(journey), 1.0, 2.0, stamp=5)
     left = left_by(thing, outcome_of(client, client.journeys.update("jrn_1", name="x")), own)
-    writes = client._view.session.writes
+    writes = client._view.core.writes
 
     learn(options_of(client), [Left(thing, state=left.state, stamp=5)])
 
@@ -335,7 +335,7 @@ async def test_state_without_a_mode_of_its_own(service, journal):
         [first] = await all_of(batch, describes(client, hook.id, "k1"))
         assert first.verdict is Verdict.APPLIED
         assert await state_of(batch, f"/webhooks/{hook.id}") is None
-        assert client._view.session.writes.last_state(None, f"/webhooks/{hook.id}") is None
+        assert client._view.core.writes.last_state(None, f"/webhooks/{hook.id}") is None
 
 
 async def test_states_are_pruned(service, journal):
@@ -382,7 +382,7 @@ async def test_claim_of_an_earlier_create(service, journal, answer):
         [made] = await all_of(batch, [client.webhooks.create(**HOOK).keyed("a")])
     async with opened(service, journal) as (client, batch):
         await all_of(batch, [client.webhooks.create(**HOOK).keyed("b")])
-        assert client._view.session.writes.claims[made.thing] == ("a", answer == "pass")
+        assert client._view.core.writes.claims[made.thing] == ("a", answer == "pass")
 
 
 async def test_id_that_postgresql_cannot_store(service, journal, monkeypatch):
@@ -399,9 +399,9 @@ async def test_claims_of_other_workers(service, client, shared):
     async with client_of(service) as other, Batch.open(shared, client, tag=False) as mine:
         async with Batch.open(shared, other, tag=False) as theirs:
             [made] = await all_of(theirs, [other.webhooks.create(**HOOK).keyed("a")])
-        assert made.thing not in client._view.session.writes.claims
+        assert made.thing not in client._view.core.writes.claims
         await all_of(mine, [client.webhooks.create(**HOOK).keyed("b")])
-        assert client._view.session.writes.claims[made.thing] == ("a", True)
+        assert client._view.core.writes.claims[made.thing] == ("a", True)
 
 
 # --- lines

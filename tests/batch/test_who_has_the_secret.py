@@ -170,7 +170,7 @@ async def test_secret_that_another_run_of_the_client_returned(client, takes, sai
     hook = kept.take if takes is Kept.take else takes
     write = client.webhooks.create(**HOOK)
     engine = SimpleNamespace(
-        sending=SimpleNamespace(on_secret=hook, session=options_of(client).session),
+        sending=SimpleNamespace(on_secret=hook, core=options_of(client).core),
         breaker=SimpleNamespace(holds_back=lambda *_: False),
     )
     store = SimpleNamespace(commons=Commons())

@@ -19,7 +19,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.reports import live
 from invsvc_async.batch.run_status import Status
 from invsvc_async.cli.commands import stores as commands
-from invsvc_async.cli.commands.stores import BATCH, At
+from invsvc_async.cli.commands.stores import BATCH, StoreOptions
 from invsvc_async.cli.output import as_json
 from invsvc_async.simulator.loopback_page import local
 from tests.batch.conftest import client_of
@@ -44,7 +44,9 @@ class Watching:
 
     def __init__(self, journal, *, port=0):
         as_json.set(True)
-        self.running = asyncio.create_task(commands.watch(At(str(journal), BATCH), port=port, open_=False))
+        self.running = asyncio.create_task(
+            commands.watch(StoreOptions(str(journal), BATCH), port=port, open_=False)
+        )
 
     async def address(self, capsys):
         async with asyncio.timeout(300):
@@ -213,7 +215,7 @@ async def test_browser_is_opened(client, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(commands, "stopping", lambda: nullcontext(stopped))
     for display, many in (("", 0), (":0", 1)):
         monkeypatch.setenv("DISPLAY", display)
-        await commands.watch(At(str(tmp_path / "run.db"), BATCH))
+        await commands.watch(StoreOptions(str(tmp_path / "run.db"), BATCH))
         assert len(opened) == many
         out = capsys.readouterr().out
         assert "watch_url   http://127.0.0.1:" in out

@@ -11,16 +11,16 @@ import pytest
 from invsvc_async.cli.commands.conformance import failures, show
 from invsvc_async.conformance.client_runs import ClientRun, run_client
 from invsvc_async.conformance.judge import Judgement, Wrong
-from invsvc_async.conformance.reports import Asked, Report
+from invsvc_async.conformance.reports import RequestedWrite, WriteReport
 from invsvc_async.conformance.service_process import embedded
-from invsvc_async.conformance.workload import Step, made_up, plan_for, respelt, values
+from invsvc_async.conformance.workload import WorkloadStep, made_up, plan_for, respelt, values
 from invsvc_async.reconcile.history import Verdict
 from tests.cli.conftest import screened
 
 pytestmark = pytest.mark.one_python
 
-ASKED = Asked(operation="webhooks.delete", path_id="wh_1", team="team_1", body="null")
-LOST = Report(key="a", asked=ASKED, verdict=Verdict.APPLIED)
+ASKED = RequestedWrite(operation="webhooks.delete", path_id="wh_1", team="team_1", body="null")
+LOST = WriteReport(key="a", asked=ASKED, verdict=Verdict.APPLIED)
 CLEAN = Judgement(
     asked=1000, effects=1000, duplicates=0, unasked=0, sends=1000, lost=(), wrong=(),
     verdicts={Verdict.APPLIED: 1000}, unknown_reasons={},
@@ -151,7 +151,7 @@ def test_demo_of_sequences(offline):
 
 
 def rename(key, name):
-    return Step(key=key, operation="journeys.update", arguments={"journey": "jrn_1", "name": name})
+    return WorkloadStep(key=key, operation="journeys.update", arguments={"journey": "jrn_1", "name": name})
 
 
 async def run(name, unit, faults):

@@ -16,7 +16,7 @@ import pytest
 
 from invsvc_async import Outbox, WriteError
 from invsvc_async.batch import Batch
-from invsvc_async.cli.commands.stores import BATCH, JOURNAL, OUTBOX, At
+from invsvc_async.cli.commands.stores import BATCH, JOURNAL, OUTBOX, StoreOptions
 from invsvc_async.client import options_of
 from invsvc_async.durable.leases import Leases
 from tests.batch.conftest import client_of
@@ -139,7 +139,7 @@ async def test_list_that_is_cut(stored, invsvc):
 
 async def test_age(stored, invsvc):
     """It is the time since the verdict, or since an open write was stored; the oldest is told of all."""
-    async with At(stored.place, KIND[stored.kind]).opened() as entries:
+    async with StoreOptions(stored.place, KIND[stored.kind]).opened() as entries:
         hour = 3_600_000
         await entries.store.rows(
             f"UPDATE {{s}}entries SET added_at = added_at - {5 * hour}, done_at = done_at - {2 * hour}"
@@ -197,7 +197,7 @@ async def test_retry(service, stored, invsvc):
     before = len(service.ledger.effects("webhooks.update"))
     async with stored.client_of(service) as client:
         if stored.kind == "journal":
-            async with At(stored.place, JOURNAL).opened(reading=True) as entries:
+            async with StoreOptions(stored.place, JOURNAL).opened(reading=True) as entries:
                 [(thing,)] = await entries.store.rows(
                     "SELECT thing FROM {s}entries WHERE key LIKE '% refused'"
                 )
@@ -362,8 +362,8 @@ async def test_why_it_waits(service, empty, invsvc):
 async def test_workers(service, empty, invsvc):
     """Each process that sends is listed with its last sign of life, and those that have ended too."""
     await empty.write_one(service)
-    async with client_of(service) as client, At(empty.place, KIND[empty.kind]).opened() as entries:
-        await Leases(entries.store, options_of(client).session.clock).beat(said("one", 1234, 5.25, 2))
+    async with client_of(service) as client, StoreOptions(empty.place, KIND[empty.kind]).opened() as entries:
+        await Leases(entries.store, options_of(client).core.clock).beat(said("one", 1234, 5.25, 2))
     code, out, _ = await invsvc(empty.kind, "workers", empty.place, "--json")
     found = {each["pid"]: each for each in json.loads(out)}
     assert (code, {pid: each["state"] for pid, each in found.items()}) == (
@@ -384,7 +384,7 @@ async def test_workers_of_a_journal(service, empty, invsvc):
     """Each client that has it open is listed, with what it has done since its last sign of life."""
     async with empty.client_of(service) as client:
         await empty.write(client, update(client, service, "x").keyed("k"), update(client, service, "y"))
-        await options_of(client).session.writes.journal._leases.beat()
+        await options_of(client).core.writes.journal._leases.beat()
         code, out, _ = await invsvc("journal", "workers", empty.place, "--json")
         [found] = json.loads(out)
         told = found["host"], found["pid"], found["done"], found["alive"], found["state"]
@@ -408,7 +408,7 @@ async def test_workers_of_a_file(service, invsvc, tmp_path, kind):
 async def test_process_that_is_gone(service, empty, invsvc, change):
     """A process that has ended, or is silent for too long, is not said to be at work."""
     await empty.write_one(service)
-    async with At(empty.place, BATCH).opened() as entries:
+    async with StoreOptions(empty.place, BATCH).opened() as entries:
         await entries.store.rows("UPDATE {s}entries SET state = 0, verdict = NULL, done_at = NULL")
         await entries.store.rows("UPDATE {s}lanes SET owner = (SELECT name FROM {s}members) || '.1'")
         await entries.store.rows("UPDATE {s}members SET sends = 1, seen = {now}")

@@ -12,7 +12,7 @@ import pytest
 
 from invsvc_async import InvalidRequestError
 from invsvc_async.batch.file_check import MAX_LINE, BadLine
-from invsvc_async.cli.table_input import Table
+from invsvc_async.cli.table_input import InputTable
 from tests.batch.conftest import client_of
 from tests.cli.test_batch import child, here, invsvc
 
@@ -27,7 +27,7 @@ KEYED = (*UPDATE, "--key", "order_id")
 async def lines_of(service, content, operation="webhooks.update", maps=("webhook=hook_id",), key=None):
     async with client_of(service) as client:
         file = io.BytesIO(content if isinstance(content, bytes) else content.encode())
-        table = Table(file, client, operation, maps, key)
+        table = InputTable(file, client, operation, maps, key)
         file.seek(0)
         return [
             str(each) if isinstance(each, BadLine) else (each.number, each.arguments, each.key)

@@ -7,7 +7,7 @@ import pytest
 
 from invsvc_async.conformance.judge import judge
 from invsvc_async.conformance.reasons import Told
-from invsvc_async.conformance.reports import Asked, Report, canonical, sender_of
+from invsvc_async.conformance.reports import RequestedWrite, WriteReport, canonical, sender_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator import Entry
 
@@ -29,8 +29,8 @@ def entry(
 
 
 def report(verdict, operation="journeys.update", path_id="jrn_1", body=JOURNEY, key="a", **rest):
-    asked = Asked(operation=operation, path_id=path_id, team="team_1", body=canonical(body))
-    return Report(key=key, asked=asked, verdict=verdict, **rest)
+    asked = RequestedWrite(operation=operation, path_id=path_id, team="team_1", body=canonical(body))
+    return WriteReport(key=key, asked=asked, verdict=verdict, **rest)
 
 
 def created(webhook, sender=None, at=1.0):

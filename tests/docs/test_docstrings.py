@@ -15,7 +15,7 @@ import pytest
 import invsvc_async
 from docs.tables import section_of
 from invsvc_async import batch, drift, errors, events, export, models, readers, settings, simulator, testing
-from invsvc_async.api.operations import TABLE, Kind
+from invsvc_async.api.operations import TABLE, OperationKind
 from invsvc_async.resources.base import Resource
 from tests.docs.pages import ROOT
 
@@ -186,7 +186,7 @@ def test_docstring_of_operation(row) -> None:
     assert "Spec: " in text
     if row.listed:
         assert section_of(row) in text
-    if row.kind is Kind.WRITE:
+    if row.kind is OperationKind.WRITE:
         assert "answer is lost" in " ".join(text.lower().split())
         assert "WriteNotAppliedError" in text
         assert "AmbiguousWriteError" in text

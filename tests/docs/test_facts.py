@@ -10,7 +10,7 @@ import pytest
 
 from docs.diagram import ASKED, draw, ends, findings
 from docs.tables import assumed, operations, parameters, settling
-from invsvc_async.api.operations import BY_NAME, TABLE, Kind
+from invsvc_async.api.operations import BY_NAME, TABLE, OperationKind
 from invsvc_async.cli.app import COMMANDS
 from invsvc_async.reconcile.decide import NOT_SENT_TRIES, PROOF_LASTS, decide
 from invsvc_async.reconcile.facts import Known
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.untraced
 
 PAGES = [page for page in (ROOT / "docs").rglob("*.md") if not {"_build", "_generated"} & set(page.parts)]
 PROMISES = (ROOT / "docs/explanation/promises.md").read_text()
-WRITES = [row for row in TABLE if row.kind is Kind.WRITE]
+WRITES = [row for row in TABLE if row.kind is OperationKind.WRITE]
 VARIABLE = re.compile(r"\bINVSVC_[A-Z_]+\b")
 COMMAND = re.compile(r"(?:^|`)invsvc (?:--debug )?([a-z]+)", re.MULTILINE)
 

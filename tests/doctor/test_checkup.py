@@ -14,7 +14,7 @@ from invsvc_async.cli.app import run
 from invsvc_async.cli.commands.doctor import _settings
 from invsvc_async.client import options_of
 from invsvc_async.doctor import Checkup, examine
-from invsvc_async.doctor.parameter_names import Answer, find_names
+from invsvc_async.doctor.parameter_names import ReadResult, find_names
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client, serving
 
@@ -101,7 +101,7 @@ async def test_name_that_does_not_filter(reaction):
         if "from" in query and reaction == "empty":  # the sender, for example
             rows.clear()
         refused = reaction == "refused" and not query.get("from", "0").isdecimal()
-        return Answer(status=400 if refused else 200, items=rows)
+        return ReadResult(status=400 if refused else 200, items=rows)
 
     (told,) = await find_names(ask, {"created_after": ("created_after", "from")})
 
@@ -142,14 +142,14 @@ def asking(*, records=3, refuses_unknown=False):
 
     async def ask(query):
         if refuses_unknown and set(query) - known:
-            return Answer(status=400)
+            return ReadResult(status=400)
         rows = [{"uuid": number} for number in range(records)]
         if query.get("order") == "desc":
             rows.reverse()
         if query.get("created_after") == "4102444800000":
             rows.clear()
         size = query.get("limit", "")
-        return Answer(status=200, items=rows[: int(size) if size.isdecimal() and int(size) else 10])
+        return ReadResult(status=200, items=rows[: int(size) if size.isdecimal() and int(size) else 10])
 
     return ask
 
@@ -190,7 +190,7 @@ async def test_service_that_fails_meanwhile(failing, refuses_unknown):
 
     async def ask(query):
         fails = failing.items() <= query.items() or (refuses_unknown and {*failing} & {*query})
-        return Answer(status=None) if fails else await plain(query)
+        return ReadResult(status=None) if fails else await plain(query)
 
     (name,) = failing
     role = "order" if name == "order" else "order_by"
@@ -376,7 +376,7 @@ async def test_names_of_a_list_that_cannot_be_read():
     """Of none can anything be told, and each says why."""
 
     async def refused(_query):
-        return Answer(status=403, error="insufficient_permissions")
+        return ReadResult(status=403, error="insufficient_permissions")
 
     told = await find_names(refused)
     assert {each.role for each in told} == set(OTHERS)

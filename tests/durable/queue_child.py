@@ -51,7 +51,7 @@ async def queue(
 
 async def are_claimed(client: Client, many: int) -> bool:
     """Return whether so many keys are in the journal of *client*."""
-    store = client._view.session.writes.journal._store
+    store = client._view.core.writes.journal._store
     [(count,)] = await store.rows("SELECT count(*) FROM {s}entries")
     return count == many
 

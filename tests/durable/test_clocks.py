@@ -16,7 +16,7 @@ from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.restored import mark_restored
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.simulator import Simulator
-from invsvc_async.simulator.state import Clock as ServiceClock
+from invsvc_async.simulator.state import ServiceClock
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates
 from tests.durable.child import process
@@ -149,7 +149,7 @@ async def test_write_in_doubt_that_cannot_be_read_on_a_machine_that_is_ahead(
             waits.append(seconds)
 
     place = tmp_path / "app.db" if kind == "SQLite" else database().at(outbox="unreadable", silence=1)
-    monkeypatch.setattr(options_of(client).session, "clock", Clock())
+    monkeypatch.setattr(options_of(client).core, "clock", Clock())
     async with Outbox.open(place, client) as outbox:
         [(now,)] = await outbox._store.store.rows("SELECT {now}")
         unknown = Entry(

@@ -75,7 +75,7 @@ async def test_counts_of_processes_at_once(seed, client, tmp_path, request, monk
         for number in range(6):
             store = store_of("PostgreSQL", tmp_path, request.node.nodeid, lanes=4)
             await stack.enter_async_context(opened(store))
-            processes.append(process(store, options_of(client).session.clock, number, chance))
+            processes.append(process(store, options_of(client).core.clock, number, chance))
         await asyncio.gather(*processes)
         assert await counts(store) == await counts(store, SCAN)
         assert sum((await counts(store)).values()) > 50

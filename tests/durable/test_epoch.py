@@ -88,7 +88,7 @@ def entry(key, state=State.SENDING, seq=0):
 @pytest.fixture
 async def journal(tmp_path, client):
     """Yield the store of a client's journal, and its lane."""
-    clock = options_of(client).session.clock
+    clock = options_of(client).core.clock
     async with opened(SqliteStore(tmp_path / "calls.db", Opening("test"))) as store:
         leases = Leases(store, clock)
         yield store, leases.hold(await store.run(lambda: new_lane("a.1", "")), "a.1")

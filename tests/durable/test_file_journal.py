@@ -219,7 +219,7 @@ async def test_disk_that_is_full_stops_the_write(service, tmp_path):
     """A write that cannot be stored is not sent, and says so; with room again the next one is."""
     path = tmp_path / "journal.db"
     async with client_of(service, journal=path) as client:
-        entries = client._view.session.writes.journal._store
+        entries = client._view.core.writes.journal._store
         await entries.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
         with pytest.raises(JournalError, match="the disk is full, so nothing"):
             await client.webhooks.create(**HOOK, description="x" * 100_000).outcome()
@@ -249,7 +249,7 @@ async def test_file_that_is_deleted_in_use(service, tmp_path, monkeypatch, is_re
 async def test_thread_that_dies_fails_who_waits(service, tmp_path):
     """If the writer's thread dies, pending and later requests fail, and nothing is sent."""
     async with client_of(service, journal=tmp_path / "journal.db") as client:
-        entries = client._view.session.writes.journal._store
+        entries = client._view.core.writes.journal._store
 
         def die(connection):
             raise SystemExit("the end")

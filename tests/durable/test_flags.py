@@ -51,7 +51,7 @@ async def test_replay_of_a_team_whose_metadata_has_them(service, address):
             outcome = await team(client, had="returned").keyed("k").outcome()
             assert outcome.secret is None
         assert outcome.replayed
-    entries = JournalEntries(str(address), options_of(client).session)
+    entries = JournalEntries(str(address), options_of(client).core)
     await entries.open()
     try:
         summary = await summary_of(entries)
@@ -84,7 +84,7 @@ async def test_flags_of_an_entry(client, tmp_path, request, kind, counted):
     """They are those of its record, whatever texts and values that has."""
     expected = {0: 0, 1: 0, 2: 0, 3: 0}
     async with opened(store_of(kind, tmp_path, request.node.nodeid, lanes=1, counted=counted)) as store:
-        (lane,) = await lanes_of(store, options_of(client).session.clock)
+        (lane,) = await lanes_of(store, options_of(client).core.clock)
         if counted and kind != "SQLite":
             await store.rows("DELETE FROM {s}counts")
         made = [*records()]

@@ -30,7 +30,7 @@ def shared(request):
 
 
 def journal_of(client):
-    return client._view.session.writes.journal
+    return client._view.core.writes.journal
 
 
 def claims_of(client):

@@ -241,7 +241,7 @@ async def test_retry_of_many_keys(service, address):
         for key in "ab":
             outcome = await create(client, key, url=f"https://{key}.example/").outcome()
             assert outcome.verdict is Verdict.REFUSED
-    entries = JournalEntries(str(address), options_of(client).session)
+    entries = JournalEntries(str(address), options_of(client).core)
     await entries.open()
     names = [await entries.named(key) for key in "ba"]
     assert await entries.do_again([*names, *map(str, range(300))]) == sorted(names)
@@ -424,7 +424,7 @@ async def test_resume_while_another_process_does_the_write_anew(service, shared,
     async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
-        keys, waiting = (each._view.session.writes.journal.keys for each in (one, other))
+        keys, waiting = (each._view.core.writes.journal.keys for each in (one, other))
         [name] = keys._turns
         intent = await keys.intent_in((await keys.claims.look(name)).entry)
 
@@ -657,7 +657,7 @@ async def test_database_that_is_away(service, request, when):
         journal = proxy.address + f"&journal=away{abs(hash(request.node.nodeid))}&silence=60"
         async with client_of(service, journal=journal) as client:
             assert await client.outcome_of("k") is None  # it is open
-            client._view.session.writes.journal._store.patience = 0.5
+            client._view.core.writes.journal._store.patience = 0.5
             if when == "before the claim":
                 await create(client, "first", url="https://me.example/first")
                 proxy.cut()
@@ -695,7 +695,7 @@ async def test_verdict_that_the_database_gets_late(service, request, monkeypatch
 
         async with client_of(service, journal=journal, timeout=SOON, on_attempt=cut) as client:
             assert await client.outcome_of("k") is None  # it is open
-            client._view.session.writes.journal._store.patience = 0.5
+            client._view.core.writes.journal._store.patience = 0.5
             with pytest.raises(JournalError, match="could not be stored"):
                 await create(client)
             await proxy.open()
@@ -712,7 +712,7 @@ async def test_recover_leaves_what_it_cannot_read(service, shared, caplog):
     async with client_of(service, journal=shared) as client:
         for key in "ab":
             await cut_off(service, create(client, key, url=f"https://{key}.example/"))
-        store = client._view.session.writes.journal._store
+        store = client._view.core.writes.journal._store
         await store.idle()
         text = "UPDATE {s}entries SET intent = replace(intent, $1, $2) WHERE seq = (SELECT min(seq) FROM {s}entries)"
         await store.rows(text, "{", '{"of_tomorrow":1,')
@@ -727,7 +727,7 @@ async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypat
     async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
-        claims = other._view.session.writes.journal.keys.claims
+        claims = other._view.core.writes.journal.keys.claims
         look = claims.look
 
         async def late(name):
@@ -805,7 +805,7 @@ async def test_refused_write_in_a_journal_that_was_put_back_from_a_copy(service,
 
 async def retry(client, address, key):
     """Mark a write as to be done again, as people do."""
-    entries = JournalEntries(str(address), options_of(client).session)
+    entries = JournalEntries(str(address), options_of(client).core)
     await entries.open()
     assert len(await entries.do_again([await entries.named(key)])) == 1
     await entries.aclose()
@@ -817,7 +817,7 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
     journal = shared  # no sign of life finds it before
     async with client_of(service, journal=journal) as client:
         await create(client, "before", url="https://b.example/")
-        journal = client._view.session.writes.journal
+        journal = client._view.core.writes.journal
         store = journal._store
         await asyncio.sleep(0)  # what was told of the first one begins, and may connect
         await until(lambda: not journal.keys.claims._tasks)
@@ -829,7 +829,7 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
                 "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
             )
         if knows == "nothing":
-            client._view.session.server_clock.__init__()
+            client._view.core.server_clock.__init__()
         for _ in range(2):
             with pytest.raises(JournalError, match=r"may lack keys.*complete=true"):
                 await create(client, "after", url="https://a.example/")

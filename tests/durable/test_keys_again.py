@@ -68,7 +68,7 @@ async def test_sender_of_a_key_that_is_settled_elsewhere(service, shared, left, 
         running = asyncio.create_task(rename(sender, "new", "k").outcome())
         await service.arrived("journeys.update")
         if left == "its lane":  # as a process does whose store was too slow for more when it ended
-            await sender._view.session.writes.journal._store.rows("UPDATE {s}lanes SET owner = NULL")
+            await sender._view.core.writes.journal._store.rows("UPDATE {s}lanes SET owner = NULL")
         else:
             await cancel(running)
         if by == "a run":

@@ -175,7 +175,7 @@ async def test_no_write_reads_the_table(service):
     """What a write with a key or without, a replay or a look at a key reads does not grow with the journal."""
     address, hook = database().at(journal="large"), service.seed_webhook()["id"]
     async with client_of(service, journal=address) as client:
-        store = client._view.session.writes.journal._store
+        store = client._view.core.writes.journal._store
         await store.rows(MADE, ROWS)
         await asyncio.gather(*(create(client, n) for n in range(20)))
         for n in range(20):

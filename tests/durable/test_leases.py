@@ -113,7 +113,7 @@ async def play(store, clock, order, *, number, keys=("a",), stopping=()):
 
 async def check_all(store, client, orders, **settings):
     """Play every one of *orders*, several at once; return which ended with other than one effect a key."""
-    keys, clock = settings.get("keys", ("a",)), options_of(client).session.clock
+    keys, clock = settings.get("keys", ("a",)), options_of(client).core.clock
     wrong, at_once = [], asyncio.Semaphore(20)
 
     async def one(number, order):
@@ -177,7 +177,7 @@ async def until_blocked(store):
 async def lane(store, client):
     """Return the first lane, of a process that is silent from now on."""
     await store.rows("INSERT INTO {s}lanes (id) VALUES (1)")
-    (lane,) = await lanes_of(store, options_of(client).session.clock)
+    (lane,) = await lanes_of(store, options_of(client).core.clock)
     await store.rows("UPDATE {s}members SET seen = seen - 3600")
     return lane
 
@@ -215,7 +215,7 @@ async def test_end_that_is_stored_again_while_it_is_reopened(store, lane):
 async def test_take_over_while_the_owner_stores(store, lane, client):
     """Who looks for lanes then leaves it to its owner; once that has stored, it sees what was."""
     (entry,) = await fill(store, "k")
-    clock = options_of(client).session.clock
+    clock = options_of(client).core.clock
     async with transaction(store) as storing:
         await storing.execute("SELECT 1 FROM lanes FOR SHARE")
         await storing.execute("UPDATE entries SET state = 1")
@@ -228,7 +228,7 @@ async def test_take_over_while_the_owner_stores(store, lane, client):
 
 async def test_two_that_take_over(store, lane, client):
     """One of them gets the lane, and the other none."""
-    clock = options_of(client).session.clock
+    clock = options_of(client).core.clock
     found = await asyncio.gather(*(lanes_of(store, clock) for _ in range(4)))
     assert sorted(map(len, found)) == [0, 0, 0, 1]
     assert lane.token not in await numbers(store, "SELECT owner FROM {s}lanes")
@@ -244,7 +244,7 @@ CREATE TRIGGER refuse BEFORE UPDATE ON {s}.lanes FOR EACH ROW WHEN (NEW.owner IS
 async def test_release_that_fails_is_repeated(store, client):
     """The lanes stay those of the process, which would else keep others from them as long as it lives."""
     await store.rows("INSERT INTO {s}lanes (id) VALUES (1), (2)")
-    first, second = (Leases(store, options_of(client).session.clock) for _ in range(2))
+    first, second = (Leases(store, options_of(client).core.clock) for _ in range(2))
     for leases in (first, second):
         await leases.beat()
     lanes = await first.take(2)

@@ -55,7 +55,7 @@ async def test_adding(store, client):
 
 async def test_taking_lanes(store, client):
     """A process learns of the previous owners of its lanes, not of itself."""
-    leases = Leases(store, options_of(client).session.clock)
+    leases = Leases(store, options_of(client).core.clock)
     await store.rows("UPDATE {s}lanes SET owner = 'gone.1' WHERE id = 1")
     await leases.beat()
     store.run = partial(twice, store)
@@ -67,7 +67,7 @@ async def test_taking_lanes(store, client):
 
 async def test_making_and_ending_a_lane(store, client):
     """There is one, and then none."""
-    leases = Leases(store, options_of(client).session.clock)
+    leases = Leases(store, options_of(client).core.clock)
     number = await twice(store, lambda: new_lane("a.1", ""))
     assert await numbers(store, "SELECT id FROM {s}lanes WHERE owner = 'a.1'") == [number]
     lane = leases.hold(number, "a.1")
@@ -77,7 +77,7 @@ async def test_making_and_ending_a_lane(store, client):
 
 async def test_changes_of_entries(store, client):
     """Who reopens, drops or prunes learns what was changed, and each change is counted once."""
-    (lane,) = await lanes_of(store, options_of(client).session.clock)
+    (lane,) = await lanes_of(store, options_of(client).core.clock)
     refused, other, _, done = await fill(store, "refused", "other", "fresh", "done")
     await store.rows("DELETE FROM {s}counts")
     await store.rows("INSERT INTO {s}counts (part, state, verdict, flags, many) VALUES (0, 0, '', 0, 4)")
@@ -131,7 +131,7 @@ async def test_take_over_that_is_cancelled(proxy, client, monkeypatch):
     """The next try takes the same lanes too, and not as free ones: their entries would else stay unsent."""
     address = proxy.journal("answer").replace("silence=1", "silence=60")
     async with opened(PostgresStore(address, Opening("batch", lanes=8))) as store:
-        first, second = (Leases(store, options_of(client).session.clock) for _ in range(2))
+        first, second = (Leases(store, options_of(client).core.clock) for _ in range(2))
         for leases in (first, second):
             await leases.beat()
         proxy.lose(".lanes AS l SET owner", "COMMIT")

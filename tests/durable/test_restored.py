@@ -48,7 +48,7 @@ async def put_back(service, place, copy):
         copy.replace(place)
         return
     async with client_of(service, journal=place) as admin:
-        await put_tables_back(admin._view.session.writes.journal._store, "entries", "lanes")
+        await put_tables_back(admin._view.core.writes.journal._store, "entries", "lanes")
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ async def test_journal_that_is_deleted(service, restored, caplog):
 async def test_server_that_is_another_one_meanwhile(service, shared, caplog):
     """A process that is connected finds it by its next connection; it writes on, and the log says why, once."""
     async with client_of(service, journal=shared) as client:
-        entries = client._view.session.writes.journal._store
+        entries = client._view.core.writes.journal._store
         entries._place["timeline"] = "00000077"  # of the server before
         await go_to_another_timeline(entries)
         with caplog.at_level(logging.ERROR, "invsvc_async.writes"):

@@ -32,7 +32,7 @@ async def recovered(client, **options):
 
 
 async def rows_of(client):
-    return await client._view.session.writes.journal._store.rows("SELECT * FROM {s}entries")
+    return await client._view.core.writes.journal._store.rows("SELECT * FROM {s}entries")
 
 
 @pytest.mark.silence(1)
@@ -187,7 +187,7 @@ async def test_move_whose_reply_is_lost(service, shared, monkeypatch):
     async with client_of(service, journal=shared) as client, stopped_before_its_send(service, shared):
         with pytest.raises(JournalError, match="lost"):
             await recovered(client)
-        journal = client._view.session.writes.journal
+        journal = client._view.core.writes.journal
         await journal.take_over(same_mode=False)
         [key] = lost
 
@@ -202,7 +202,7 @@ async def test_write_whose_second_awaiter_goes_on(service, shared):
         write = client.webhooks.update(hook, description="mine")
         service.script("webhooks.update", "slow 2")
         first, second = (asyncio.create_task(write.outcome()) for _ in range(2))
-        await until(lambda: client._view.session.writes.journal._writes)
+        await until(lambda: client._view.core.writes.journal._writes)
         await asyncio.sleep(0)
         first.cancel()
         await service.arrived("webhooks.update")
@@ -252,7 +252,7 @@ async def test_database_that_goes_away_before_a_send(service, shared, lease):
         through = f"postgresql://postgres:hunter2@127.0.0.1:{proxy.port.number}/postgres?journal={name}"
         async with client_of(service, journal=through, timeout=Timeouts(attempt=2.0)) as client:
             await client.webhooks.update(service.seed_webhook().id, description="before")
-            journal = client._view.session.writes.journal
+            journal = client._view.core.writes.journal
             journal._store.patience = 0.5
             proxy.cut()
             if lease == "expired":
@@ -270,7 +270,7 @@ async def test_unreadable_intent_is_left_and_named(service, shared, caplog):
     async with client_of(service, journal=shared) as client:
         for _ in range(2):
             await cut_off(service, client.webhooks.update(service.seed_webhook().id, description="mine"))
-        entries = client._view.session.writes.journal._store
+        entries = client._view.core.writes.journal._store
         await entries.idle()
         text = "UPDATE {s}entries SET intent = replace(intent, $1, $2) WHERE seq = (SELECT min(seq) FROM {s}entries)"
         await entries.rows(text, "{", '{"of_tomorrow":1,')
@@ -288,7 +288,7 @@ async def test_new_write_of_a_process_that_was_taken_for_dead(service, shared):
     async with client_of(service, journal=shared) as client:
         await cut_off(service, client.webhooks.update(hook, description="before"))
         [before] = client.unsettled
-        journal = client._view.session.writes.journal
+        journal = client._view.core.writes.journal
         await journal._store.idle()
         await journal._store.rows("UPDATE {s}lanes SET owner = 'another.1'")
         outcome = await client.webhooks.update(service.seed_webhook().id, description="new").outcome()
@@ -308,7 +308,7 @@ async def test_closing_that_is_cancelled(service, shared, monkeypatch):
 
     client = client_of(service, journal=shared)
     await client.webhooks.update(service.seed_webhook().id, description="x")
-    journal = client._view.session.writes.journal
+    journal = client._view.core.writes.journal
     with monkeypatch.context() as patch:
         patch.setattr(PostgresStore, "idle", idle)
         closing = asyncio.create_task(journal.aclose())
@@ -328,7 +328,7 @@ async def test_closing_that_is_cancelled_at_once(service, shared):
     service.script("webhooks.update", "apply, then hang")
     client = client_of(service, journal=shared)
     await cut_off(service, client.webhooks.update(hook, description="x"))
-    closing = asyncio.create_task(client._view.session.writes.journal.aclose())
+    closing = asyncio.create_task(client._view.core.writes.journal.aclose())
     await asyncio.sleep(0)
     await cancel(closing)
     assert closing.cancelled()
@@ -343,6 +343,6 @@ async def test_journal_of_no_client_and_of_a_closed_one(service, shared):
     with pytest.raises(ConfigurationError, match="belongs to no client"):
         await ClientJournal(shared).open()
     async with client_of(service, journal=shared) as client:
-        journal = client._view.session.writes.journal
+        journal = client._view.core.writes.journal
     with pytest.raises(JournalError, match="client is closed"):
         await journal.open()

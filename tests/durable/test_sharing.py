@@ -121,7 +121,7 @@ async def test_database_that_sends_no_notifications(service, address, monkeypatc
 async def test_list_of_workers(service, client, address):
     """Who they are, where, what they have done, and which of them are silent."""
     async with Batch.open(address, client, **SECRETS) as batch:
-        gone = Leases(batch.entries.store, options_of(client).session.clock)
+        gone = Leases(batch.entries.store, options_of(client).core.clock)
         await gone.beat(said("gone", 7, 1.5, 2))
         await batch.entries.store.rows("UPDATE {s}members SET seen = seen - 4, begun = begun - 3600")
         running = asyncio.create_task(work(batch))
@@ -181,7 +181,7 @@ async def test_listening_that_is_cancelled_as_its_connection_ends(monkeypatch, t
 @pytest.mark.parametrize("lost", [True, False])
 async def test_results_of_a_process_that_was_silent(client, tmp_path, request, lost):
     """It gives what nobody has taken over meanwhile, and all that it finishes from then on."""
-    clock = options_of(client).session.clock
+    clock = options_of(client).core.clock
     async with opened(store_of("PostgreSQL", tmp_path, request.node.nodeid, lanes=1)) as store:
         silent, other = Leases(store, clock, gives=True), Leases(store, clock, gives=True)
         await silent.beat()

@@ -34,7 +34,7 @@ async def store(request, tmp_path):
 @pytest.fixture
 async def lane(store, client):
     """Return the first lane, which this process has."""
-    return (await lanes_of(store, options_of(client).session.clock))[0]
+    return (await lanes_of(store, options_of(client).core.clock))[0]
 
 
 async def test_facts_are_put_in_their_order(store):
@@ -99,7 +99,7 @@ async def test_put_of_an_entry_that_is_not_open_any_more(store, lane, gone):
 
 async def test_put_by_a_key_of_another_lane(store, client):
     """It is refused: another process has it, so nothing is sent for it, and nothing is changed."""
-    first, second = await lanes_of(store, options_of(client).session.clock, most=2)
+    first, second = await lanes_of(store, options_of(client).core.clock, most=2)
     new = Entry(key="one", state=State.SENDING, operation="webhooks.update", intent=SENT)
     await first.put(new)
     with pytest.raises(LostLaneError):
@@ -284,11 +284,11 @@ async def test_pruned_state(store, lane):
 
 async def test_file_of_a_process_that_has_ended(tmp_path, client):
     """Its lock shows that nobody has a lane or a verdict any more, whatever the tables say."""
-    session = options_of(client).session
+    core = options_of(client).core
     for name in ("first", "second"):
         made = SqliteStore(tmp_path / "store.db", Opening("test", lanes=1))
-        await made.open_for(session, same_mode=False)
-        leases = Leases(made, session.clock)
+        await made.open_for(core, same_mode=False)
+        leases = Leases(made, core.clock)
         await leases.beat()
         (lane,) = await leases.take(1)
         assert lane.was_free

@@ -230,7 +230,7 @@ async def test_commits_in_another_session(name, client, monkeypatch, default):
     monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")
     address = database().journal(name, synchronous_commit=default)
     async with opened(batch_at(address)) as store:
-        (lane,) = await lanes_of(store, options_of(client).session.clock)
+        (lane,) = await lanes_of(store, options_of(client).core.clock)
         entry, _ = await fill(store, "of a batch", "to drop")
         await note_commits(store)
         entry.state, entry.intent = State.SENDING, SENT

@@ -101,10 +101,10 @@ async def test_client_that_is_dropped_without_being_closed(service, address):
     """It is collected, its thread ends, and the file is free; in a database, it gives no sign of life any more."""
     client = client_of(service, journal=address)
     await client.recover()
-    session = client._view.session
-    dropped = weakref.ref(session.writes.journal)
-    name = session.writes.journal._leases.name
-    del client, session
+    core = client._view.core
+    dropped = weakref.ref(core.writes.journal)
+    name = core.writes.journal._leases.name
+    del client, core
     gc.collect()
 
     assert dropped() is None
@@ -113,7 +113,7 @@ async def test_client_that_is_dropped_without_being_closed(service, address):
     async with client_of(service, journal=address) as other:
         assert await other.recover() == []
     if str(address).startswith("postgres"):
-        schema = other._view.session.writes.journal._store.schema
+        schema = other._view.core.writes.journal._store.schema
         async with connected() as database:
             text = f"SELECT seen FROM {schema}.members WHERE name = $1"
             before = await database.fetchval(text, name)

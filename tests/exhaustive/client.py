@@ -93,12 +93,12 @@ def _informed(setup: SetUp, subject: Subject, node: Node, run: Run, at: float) -
     if setup.forgetful:
         for thing in own.things().values():
             thing.ids = thing.ids and thing.ids.shortened(0)
-    session = SimpleNamespace(
+    core = SimpleNamespace(
         clock=SimpleNamespace(now=lambda: at),
         server_clock=clock,
         writes=own,
     )
-    view: Any = SimpleNamespace(session=session)
+    view: Any = SimpleNamespace(core=core)
     fresh = attrs.evolve(run.intent, baseline=None)
     known = subject.before(spec_of_intent(view, fresh), run.line)
     if not setup.stamped and setup.bounds is not None and not node.client:
@@ -198,10 +198,10 @@ def take_up(setup: SetUp, node: Node, run: Run, intent: Intent, crash: Crash, no
     register = WriteRegister(is_of_one_mode=True)
     if crash.client == "same" and run.kept is not None:
         register.leave_open(run.kept, run.line)
-    session: Any = SimpleNamespace(writes=register, clock=SimpleNamespace(now=lambda: now - shift))
+    core: Any = SimpleNamespace(writes=register, clock=SimpleNamespace(now=lambda: now - shift))
     gone_since = (now - shift if run.gone_since is None else run.gone_since) if crash.gone else None
     start = taken_up(
-        session, intent, journaled=crash.journaled, gone_since=gone_since, reads_only=crash.mode == "settle"
+        core, intent, journaled=crash.journaled, gone_since=gone_since, reads_only=crash.mode == "settle"
     )
     assert not callable(start.intent)
     intent, client = start.intent, node.client

@@ -71,7 +71,7 @@ async def test_cancelled_while_connecting(service):
             filler.connect_ex(address)
         base_url = f"http://127.0.0.1:{address[1]}/v2"
         async with Client(base_url, ApiKey("k"), timeout=PATIENT, clock=LoopClock()) as client:
-            client._view.session.server_clock.learn(1, 0.0, 0.0)
+            client._view.core.server_clock.learn(1, 0.0, 0.0)
             task = asyncio.create_task(client.webhooks.delete("wh_1"))
             await asyncio.sleep(0.1)
             await cancelled(task)
@@ -84,7 +84,7 @@ async def test_cancelled_while_connecting(service):
 async def test_cancelled_after_sending(service, client, step):
     """A write of which a byte may have left goes to client.unsettled and to the hook, once."""
     told = []
-    client._view.session.on_unsettled = told.append
+    client._view.core.on_unsettled = told.append
     patient = client.with_options(timeout=PATIENT)
     service.script("webhooks.create", step)
     task = asyncio.create_task(create(patient))

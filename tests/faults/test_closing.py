@@ -117,7 +117,7 @@ async def in_queue(scene):
 async def for_place(scene):
     """Wait for a free connection: one is sent, the others wait for it."""
     scene.service.script("journeys.update", *["hang"] * MANY)
-    scene.client._view.session.transport._limiter.resize(1)
+    scene.client._view.core.transport._limiter.resize(1)
     await scene.update_all()
     await scene.service.arrived("journeys.update")
 
@@ -190,7 +190,7 @@ async def test_closing(phase, journaled, own_session, service, tmp_path, monkeyp
         assert session.closed is False
     if journaled:
         async with client_of(service, journal=path) as later:
-            left = {intent.identity async for intent in later._view.session.writes.journal.open_intents()}
+            left = {intent.identity async for intent in later._view.core.writes.journal.open_intents()}
         assert left == in_doubt
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from invsvc_async import UNSET, Verdict, models
 from invsvc_async.api import operations
-from invsvc_async.api.operations import Form, Kind as Effect, Operation, Parameter
+from invsvc_async.api.operations import Form, Operation, OperationKind as Effect, Parameter
 from invsvc_async.models.common import ABSENT, Model
 from invsvc_async.reconcile import kinds
 from invsvc_async.reconcile.intent import Intent

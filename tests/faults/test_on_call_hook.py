@@ -31,8 +31,8 @@ class Around:
 @pytest.fixture
 def around(client):
     """Wrap the calls of *client* in a hook."""
-    client._view.session.on_call = Around()
-    return client._view.session.on_call
+    client._view.core.on_call = Around()
+    return client._view.core.on_call
 
 
 async def test_read_that_is_repeated_is_one_call(service, client, around):

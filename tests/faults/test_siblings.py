@@ -126,7 +126,7 @@ async def test_newer_update_that_never_leaves(service, tmp_path, ends):
             assert (await client.resume(bare).outcome()).verdict is Verdict.APPLIED
             return
     async with client_of(service, journal=path) as client:
-        [left] = [intent async for intent in client._view.session.writes.journal.open_intents()]
+        [left] = [intent async for intent in client._view.core.writes.journal.open_intents()]
 
     assert (left.key, left.newest) == (bare.key, True)
 
@@ -494,7 +494,7 @@ async def test_guess_is_no_absence(service, client):
     bare = await cancelled(service, create(client), "webhooks.create", "apply, then hang")
     (entry,) = effects(service, "webhooks.create")
     async with client_of(service) as other:
-        other._view.session.writes.claim(entry.target, "another", is_certain=False)
+        other._view.core.writes.claim(entry.target, "another", is_certain=False)
         outcome = await other.settle(bare)
 
     assert outcome.verdict is Verdict.UNKNOWN

@@ -277,7 +277,7 @@ async def test_definite_no_before_the_doubt_is_no_resend(service, first):
     async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
         await client.webhooks.list()
         if first == "401 raw":
-            client._view.session.credential.ready = "Bearer stale"
+            client._view.core.credential.ready = "Bearer stale"
         write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
         outcome = await write.with_policy(wait_when_limited=True).outcome()
 
@@ -584,8 +584,8 @@ async def test_provider_that_fails_sends_nothing(service):
 async def test_hooks_and_log_tell_the_story(service, client, caplog):
     """Each attempt and each decision is told to the hooks, and logged in one line; none with a token."""
     attempts, decisions = [], []
-    session = client._view.session
-    session.on_attempt, session.on_decision = attempts.append, decisions.append
+    core = client._view.core
+    core.on_attempt, core.on_decision = attempts.append, decisions.append
     service.script("webhooks.delete", "apply, then reset")
     with caplog.at_level(logging.DEBUG, "invsvc_async"):
         outcome = await client.webhooks.delete(service.seed_webhook().id).outcome()
@@ -621,7 +621,7 @@ async def test_hook_that_fails_changes_nothing(service, client, caplog):
     def broken(_report):
         raise LookupError("my own fault")
 
-    client._view.session.on_attempt = broken
+    client._view.core.on_attempt = broken
     await client.webhooks.delete(service.seed_webhook().id)
     assert "a hook of the client raised" in caplog.text
 

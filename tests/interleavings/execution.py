@@ -66,7 +66,7 @@ class Member:
     @property
     def state(self) -> Any:
         """What its views share."""
-        return self.client._view.session
+        return self.client._view.core
 
 
 @attrs.define(eq=False)
@@ -156,7 +156,7 @@ class Stage:
             clock=LoopClock(),
         )
         wire = Wire(self.service, name)
-        client._view.session.transport = wire  # type: ignore[assignment]  # the lowest seam
+        client._view.core.transport = wire  # type: ignore[assignment]  # the lowest seam
         member = self.members[name] = Member(name, client, wire, program or name, journal)
         return member
 

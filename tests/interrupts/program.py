@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from invsvc_async.concurrency.threads import JOIN
 from invsvc_async.simulator import Simulator
-from invsvc_async.simulator.state import Clock as ServiceClock
+from invsvc_async.simulator.state import ServiceClock
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -220,7 +220,7 @@ async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, clien
         raise JournalError("of another version")
 
     unknown_writes = UnknownWrites(outbox._store.store, unreadable)
-    monkeypatch.setattr(options_of(client).session, "clock", Clock())
+    monkeypatch.setattr(options_of(client).core, "clock", Clock())
     ahead = round(time.time() * 1000) + 3_600_000
     unknown = [
         Entry(

@@ -239,7 +239,7 @@ async def test_newer_write_in_flight_beyond_those_fetched_first(service, client,
 async def test_process_with_a_longer_silence(client, outbox, address):
     """What it may rely on to send is not taken over by one with a shorter silence before its own is over."""
     async with Outbox.open(address.replace("silence=1", "silence=60"), client) as patient:
-        clock = options_of(client).session.clock
+        clock = options_of(client).core.clock
         one, other = (Leases(each._store.store, clock) for each in (patient, outbox))
         await one.beat()
         assert len(await one.take(LANES)) == LANES

@@ -66,7 +66,7 @@ async def test_outbox_that_is_closed_before_its_consumer(service, client, place,
 async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(service, client, outbox):
     """The verdict is another's, which may not have passed it on yet."""
     keys = await finished(outbox, *updates(client, service, 1))
-    clock = options_of(client).session.clock
+    clock = options_of(client).core.clock
     dead, other = (Consumer(Leases(outbox._store.store, clock, gives=True)) for _ in range(2))
     for consumer in (dead, other):
         await consumer._leases.beat(Sign(sends=False))

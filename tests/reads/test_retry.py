@@ -79,7 +79,7 @@ class Rig:
         """Make a client whose jitter is always the most."""
         credential = credential or ApiKey(self.service.api_key)
         client = Client(self.service.base_url, credential, reads=reads, timeout=timeout, clock=self.clock)
-        client._view.session.random = lambda: 1.0
+        client._view.core.random = lambda: 1.0
         self.made.append(client)
         return client
 

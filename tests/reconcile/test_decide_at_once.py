@@ -7,7 +7,7 @@ import itertools
 import attrs
 import pytest
 
-from invsvc_async.api.operations import TABLE, Kind
+from invsvc_async.api.operations import TABLE, OperationKind
 from invsvc_async.reconcile.attempts import answered_at_once, sent_at_once
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.facts import Known
@@ -16,7 +16,7 @@ from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 
-WRITES = [operation for operation in TABLE if operation.kind is Kind.WRITE]
+WRITES = [operation for operation in TABLE if operation.kind is OperationKind.WRITE]
 BODY = {"url": "https://receiver.example/in", "events": ["invoice.created"]}
 
 

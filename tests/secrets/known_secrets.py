@@ -17,7 +17,7 @@ import attrs
 
 from invsvc_async import Intent, InvsvcError, Outcome
 from invsvc_async.models.common import Model
-from invsvc_async.transport.session import AttemptReport, DecisionReport
+from invsvc_async.transport.client_core import AttemptReport, DecisionReport
 
 if TYPE_CHECKING:
     from pathlib import Path

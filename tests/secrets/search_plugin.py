@@ -26,9 +26,9 @@ from invsvc_async.events.receiving.admission import Trust
 from invsvc_async.models import Webhook
 from invsvc_async.resources.base import Resource
 from invsvc_async.simulator.auth import Keyring
-from invsvc_async.simulator.state import State
+from invsvc_async.simulator.state import ServiceState
+from invsvc_async.transport.client_core import AttemptReport, ClientOptions, DecisionReport
 from invsvc_async.transport.credentials import Credential, TokenProvider
-from invsvc_async.transport.session import AttemptReport, ClientOptions, DecisionReport
 from tests.secrets.known_secrets import Marks
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ PAGES = ("docs", "examples")  # what their programs print and store is their rea
 def _secrets(marks: Marks) -> Iterator[_Seen]:
     """Name where secrets are given out or taken, and which part of the call is one."""
     yield Keyring, "issue", lambda _given, made: marks.issue(made)
-    yield State, "new_id", lambda _given, made: made.startswith("whsec_") and marks.issue(made)
+    yield ServiceState, "new_id", lambda _given, made: made.startswith("whsec_") and marks.issue(made)
     yield Credential, "__init__", lambda given, _made: marks.issue(given[1])
     yield TokenProvider, "_fetched", lambda given, _made: marks.issue(given[0].ready.removeprefix("Bearer "))
     yield SharedHeader, "__init__", lambda given, _made: marks.issue(given[0].value)

@@ -8,7 +8,7 @@ import pytest
 
 from invsvc_async import Outbox, SecretLostError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.transport import session
+from invsvc_async.transport import client_core
 from tests.batch.conftest import HOOK, client_of
 from tests.support.waiting import cancel
 
@@ -36,7 +36,7 @@ class Hook:
 @pytest.fixture
 def bound(monkeypatch):
     """Give hooks little time."""
-    monkeypatch.setattr(session, "TO_KEEP_SECRETS", 0.05)
+    monkeypatch.setattr(client_core, "TO_KEEP_SECRETS", 0.05)
 
 
 @pytest.mark.parametrize("key", [None, "k"])
@@ -69,11 +69,11 @@ async def test_hook_that_begins_once_the_client_is_closed(service, bound):
     options = client._view
 
     async with asyncio.timeout(60):
-        options.session.closed = True
-        with pytest.raises(TimeoutError), options.session.until_hooks_end() as waiting:
+        options.core.closed = True
+        with pytest.raises(TimeoutError), options.core.until_hooks_end() as waiting:
             await hook("k", None)
     assert waiting.has_expired
-    options.session.closed = False
+    options.core.closed = False
     await client.aclose()
 
 

@@ -79,7 +79,7 @@ async def test_clock_shift(service, call, offset):
 async def test_injected_clock():
     """Envelopes, records, the ledger and the past of shelves all use the given clock."""
     ticks = itertools.count(1)
-    clock = state.Clock(offset=2.0, wall=lambda: 1000.0, steady=lambda: float(next(ticks)))
+    clock = state.ServiceClock(offset=2.0, wall=lambda: 1000.0, steady=lambda: float(next(ticks)))
     async with Simulator(clock=clock) as service, plain_session() as session:
         call = Caller(session, service)
         answered = (await call("POST", "/webhooks", json=HOOK)).body

@@ -27,9 +27,9 @@ from invsvc_async import ApiKey, Client, Intent, Outcome, ReconcilePolicy, Timeo
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.conformance.client_runs import ClientRun, send_all
 from invsvc_async.conformance.reasons import Told
-from invsvc_async.conformance.reports import Asked, Report, sender_of
+from invsvc_async.conformance.reports import RequestedWrite, WriteReport, sender_of
 from invsvc_async.conformance.service_process import embedded
-from invsvc_async.conformance.workload import Step, Unit, made_up, plan_for
+from invsvc_async.conformance.workload import Unit, WorkloadStep, made_up, plan_for
 from invsvc_async.resources.by_name import called
 from invsvc_async.settings import CallOptions
 from invsvc_async.simulator.ledger import SENDER
@@ -97,13 +97,13 @@ class Soak:
     cancelled: int = 0
     in_doubt: int = 0
 
-    async def send(self, step: Step) -> Report:
+    async def send(self, step: WorkloadStep) -> WriteReport:
         """Do one write, cancelled or not, to a verdict."""
         options = CallOptions(headers={SENDER: sender_of(step.key)})  # its intent keeps them
         write: Write[Any] = called(self.client, step.operation, step.arguments, options=options)
         if self.chance.random() < 0.5:  # the other half of the creates is known by its time alone
             write = write.tagged()
-        asked = Asked.of(write.intent, home=self.home)
+        asked = RequestedWrite.of(write.intent, home=self.home)
         cancels = self.chance.random() < CANCELLED
         began = time.monotonic()
         outcome = await (self._cancel(write) if cancels else write.outcome())
@@ -111,12 +111,12 @@ class Soak:
         known = {"key": step.key, "asked": asked, "began": began, "ended": ended}
         if outcome is None:  # the client does not keep it: it means that no byte was sent
             never = Told(verdict=Verdict.NOT_APPLIED, basis="never sent", at=ended)
-            return Report(
+            return WriteReport(
                 verdict=Verdict.NOT_APPLIED, reason="cancelled before a byte left", told=never, **known
             )
         story = outcome.explain() if outcome.history else ""
         told = Told.of(outcome, at=ended)
-        return Report(verdict=outcome.verdict, reason=outcome.message, story=story, told=told, **known)
+        return WriteReport(verdict=outcome.verdict, reason=outcome.message, story=story, told=told, **known)
 
     async def _cancel(self, write) -> Outcome | None:
         self.cancelled += 1
@@ -152,7 +152,7 @@ def work_of(writes: int, seed: int, *, awkwardly: bool = False) -> list[Unit]:
     if awkwardly:
         units = [tuple(_awkward(step) for step in unit) for unit in units]
     for number in range(bare):
-        step = Step(
+        step = WorkloadStep(
             key=f"mapping-{number}",
             operation="sheets.save_mapping",
             arguments={"fields": {"amount": f"column {seed}/{number}"}},
@@ -161,7 +161,7 @@ def work_of(writes: int, seed: int, *, awkwardly: bool = False) -> list[Unit]:
     return units
 
 
-def _awkward(step: Step) -> Step:
+def _awkward(step: WorkloadStep) -> WorkloadStep:
     """Return *step* with other values, and an update with a second field; equal values stay equal."""
     given = dict(step.arguments)
     for name in ("name", "description"):
@@ -173,7 +173,7 @@ def _awkward(step: Step) -> Step:
         given["description"] = given["name"]
     elif step.operation == "webhooks.update":
         given["events"] = ["invoice.failed", "invoice.created"]
-    return Step(step.key, step.operation, given, tagged=step.tagged)
+    return WorkloadStep(step.key, step.operation, given, tagged=step.tagged)
 
 
 async def soak(
@@ -214,7 +214,7 @@ async def soak(
     return attrs.evolve(soaked, most_unknown=1.0) if in_own_ways else soaked
 
 
-def _soaked(done: Soak, run: ClientRun, reports: Sequence[Report], leaks: list[str]) -> Soaked:
+def _soaked(done: Soak, run: ClientRun, reports: Sequence[WriteReport], leaks: list[str]) -> Soaked:
     unknown: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in reports:
         if each.verdict is Verdict.UNKNOWN:

@@ -95,7 +95,7 @@ class Traffic:
             await kind()
         except InvsvcError:
             self.failed += 1
-        writes = self.client._view.session.writes
+        writes = self.client._view.core.writes
         if writes.unsettled:  # kept by design, which would look like a leak here
             key, left = next(reversed(writes.unsettled.items()))
             writes.take(key)

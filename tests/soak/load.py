@@ -195,7 +195,7 @@ class Work:
 
     async def stretch(self, seconds: float, *, lead: float) -> tuple[float, float]:
         """Run them for *lead* and then *seconds*; return the mean in flight and the rate in the latter."""
-        limiter, seen = self.client._view.session.transport._limiter, []
+        limiter, seen = self.client._view.core.transport._limiter, []
         self.go.set()
         await asyncio.sleep(lead)
         begun, ended = time.monotonic(), self.ended

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from invsvc_async import Intent
     from invsvc_async.simulator import Simulator
-    from invsvc_async.transport.session import DecisionReport
+    from invsvc_async.transport.client_core import DecisionReport
     from tests.soak.records import Flights
     from tests.soak.virtual import VirtualLoop
     from tests.soak.world import World
@@ -134,8 +134,8 @@ class Program:
             clock=LoopClock(ahead=self.ahead),
             ssl=client_context() if self._service.base_url.startswith("https") else None,
         )
-        client._view.session.random = self._chance.random
-        client._view.session.transport._in_flight = InOrder()
+        client._view.core.random = self._chance.random
+        client._view.core.transport._in_flight = InOrder()
         self.client = attributed(client, self._flights, self._loop, ahead=self.ahead)
         self.alive.set()
 

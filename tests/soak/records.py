@@ -14,15 +14,15 @@ import attrs
 
 from invsvc_async import Verdict
 from invsvc_async.simulator.ledger import SENDER
-from invsvc_async.transport.session import ClientOptions
+from invsvc_async.transport.client_core import ClientOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from invsvc_async import Client, Outcome
     from invsvc_async.simulator import Entry
+    from invsvc_async.transport.client_core import Request
     from invsvc_async.transport.exchange import Exchange
-    from invsvc_async.transport.session import Request
     from tests.soak.virtual import VirtualLoop
 
 __all__ = ["CURRENT", "Flights", "Heard", "Run", "Sent", "Sibling", "attributed"]
@@ -173,7 +173,7 @@ def attributed(client: Client, flights: Flights, loop: VirtualLoop, *, ahead: fl
     """Return *client* with attributed requests; its clock is *ahead* of the loop's by some seconds."""
     plain = client._view
     client._view = AttributedView(
-        session=plain.session,
+        core=plain.core,
         timeouts=plain.timeouts,
         reads=plain.reads,
         reconcile=plain.reconcile,

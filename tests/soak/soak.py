@@ -15,7 +15,7 @@ import attrs
 
 from invsvc_async import InvsvcError, Verdict
 from invsvc_async.simulator import Simulator
-from invsvc_async.simulator.state import Clock
+from invsvc_async.simulator.state import ServiceClock
 from tests.soak.judge import Truth
 from tests.soak.later_settling import TakingUp
 from tests.soak.program import KilledError, Program, in_virtual_time
@@ -236,7 +236,7 @@ async def soak(loop: VirtualLoop, world: World, *, seed: int, writes: int, tls: 
     """Do *writes* writes in *world*, perhaps over TLS; everything random is drawn from *seed*."""
     chance = random.Random(seed)
     begun = loop.time()
-    clock = Clock(offset=chance.uniform(-5, 5), wall=loop.wall, steady=loop.stamp)
+    clock = ServiceClock(offset=chance.uniform(-5, 5), wall=loop.wall, steady=loop.stamp)
     with tempfile.TemporaryDirectory(prefix="siblings-") as folder, in_virtual_time(loop, chance):
         context = server_context(made_certificate(Path(folder))) if tls else None
         async with Simulator(

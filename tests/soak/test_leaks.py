@@ -37,8 +37,8 @@ async def test_client_closed_under_load():
             client = Client(
                 service.base_url, ApiKey(service.api_key), timeout=Timeouts(attempt=60), max_concurrency=400
             )
-            now = client._view.session.clock.now()
-            client._view.session.server_clock.learn(1, now, now)  # so that no read goes before
+            now = client._view.core.clock.now()
+            client._view.core.server_clock.learn(1, now, now)  # so that no read goes before
             deletes = [client.webhooks.delete(f"wh_{number}") for number in range(IN_FLIGHT)]
             calls = [asyncio.create_task(each.outcome()) for each in deletes]
             calls += [asyncio.create_task(client.webhooks.list()) for _ in range(IN_FLIGHT // 2)]

@@ -18,7 +18,7 @@ import attrs
 import pytest
 from yarl import URL
 
-from invsvc_async.transport.session import CODINGS
+from invsvc_async.transport.client_core import CODINGS
 from invsvc_async.transport.transport import Exchange, Transport
 from tests.support.certificates import (
     client_context as CLIENT_TLS,  # noqa: N812 - stands for a constant

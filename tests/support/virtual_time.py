@@ -6,7 +6,7 @@ import asyncio
 import selectors
 import threading
 
-from invsvc_async.simulator.state import Clock as ServiceClock
+from invsvc_async.simulator.state import ServiceClock
 
 __all__ = ["HandClock", "LoopClock", "SteadyLoop", "VirtualTimeLoop", "service_clock"]
 

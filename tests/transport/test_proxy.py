@@ -40,7 +40,7 @@ async def test_plain_request_through_a_proxy(caplog):
         for arrival in proxy.arrivals:
             assert arrival.header("Proxy-Authorization") == LOGIN
             assert arrival.header("Authorization") == "Bearer key-of-the-tests"
-        assert "hush-hush" not in caplog.text + repr(client) + repr(client._view.session.transport)
+        assert "hush-hush" not in caplog.text + repr(client) + repr(client._view.core.transport)
 
 
 async def test_tunnel(caplog):

@@ -85,7 +85,7 @@ async def service(request):
                 yield server, client
             finally:
                 await client.aclose()
-            assert not client._view.session.transport._in_flight
+            assert not client._view.core.transport._in_flight
 
     return make
 

@@ -233,13 +233,13 @@ class InOutbox:
     @classmethod
     def of(cls, stage: WalkStage, process: Process) -> InOutbox:
         process.member = stage.member(process.life)
-        session, run = process.member.state, f"{process.name}/run"
+        core, run = process.member.state, f"{process.name}/run"
         entries: Any
         if stage.journal.is_shared:
-            entries = PostgresOutbox(stage.journal.store(run, cls.kind), session, same_mode=False)
+            entries = PostgresOutbox(stage.journal.store(run, cls.kind), core, same_mode=False)
         else:
             with patch("invsvc_async.outbox.sqlite.file_at", stage.journal.store_at):
-                entries = SqliteOutbox(stage.journal.path, session)
+                entries = SqliteOutbox(stage.journal.path, core)
         return cls(stage, process, entries, Outbox(entries, _sending(process)))
 
     @staticmethod

@@ -22,7 +22,7 @@ from invsvc_async import (
     ReconcilePolicy,
     Webhook,
 )
-from invsvc_async.api.operations import BY_NAME, Kind
+from invsvc_async.api.operations import BY_NAME, OperationKind
 from invsvc_async.models import Address, JourneyGraph, Member
 from tests.support.fuzzing import fuzzed, texts
 
@@ -75,7 +75,7 @@ OPERATIONS = {
 
 def test_operations_of_the_property():
     """It is about every write that there is."""
-    assert set(OPERATIONS) == {row.name for row in BY_NAME.values() if row.kind is Kind.WRITE}
+    assert set(OPERATIONS) == {row.name for row in BY_NAME.values() if row.kind is OperationKind.WRITE}
 
 
 def asked(write):

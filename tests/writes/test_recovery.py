@@ -256,7 +256,7 @@ async def test_newer_write_beside_a_recovery_that_is_cut_off(service, tmp_path, 
     async with client_of(service, journal=path, reconcile=policy) as second:
         service.script("webhooks.list", *["503"] * 2)  # so that one of the two takes longer
         recovering = asyncio.create_task(second.recover())
-        while not second._view.session.writes.ended:  # noqa: ASYNC110 - nothing tells
+        while not second._view.core.writes.ended:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         recovering.cancel()
         await asyncio.wait([recovering])

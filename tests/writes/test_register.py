@@ -562,7 +562,7 @@ async def test_users_that_a_client_remembers():
         await client.journeys.update(journey.id, name="new")
         await client.webhooks.create(url="https://me.example/1", events=["invoice.created"], tag=False)
         await client.webhooks.create(url="https://me.example/2", events=["invoice.created"], tag=True)
-        things = options_of(client).session.writes.things()
+        things = options_of(client).core.writes.things()
 
         assert [line for line, thing in things.items() if thing.users] == [f"/journeys/{journey.id}"]
         assert len(things) == 2, "of a create with a tag nothing is known"

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from invsvc_async.cli.commands.report import INPUT_INCOMPLETE, counts_of, show_groups
 from invsvc_async.cli.commands.stores import BATCH, Place, attach
 from invsvc_async.cli.files import check_outputs, existing_file
-from invsvc_async.cli.options import Concurrency, Group, Sending, argument, misuse, option
+from invsvc_async.cli.options import CommandGroup, Concurrency, SendingOptions, argument, misuse, option
 from invsvc_async.cli.output import Exit, counted, emit_json, emitted, fail, note, print_facts, reporting
 from invsvc_async.cli.progress import batch_bar
 from invsvc_async.cli.signals import handled, interruptible, stop_signals
@@ -51,7 +51,7 @@ def _limit(text: str) -> float:
 
 
 @attrs.frozen
-class _BatchSending(Sending):
+class _BatchSending(SendingOptions):
     """The options of commands that send a batch; a worker has not all of them."""
 
     concurrency: Concurrency = 200
@@ -73,7 +73,7 @@ class _Group(TyperGroup):
         return list(super().parse_args(ctx, args))
 
 
-batch: Group = Group(
+batch: CommandGroup = CommandGroup(
     cls=_Group,
     help="Run the writes of a file, one per line. Safe to kill at any moment: nothing is lost or sent twice."
     "\n\nBegin or resume one with `invsvc batch FILE.jsonl --journal run.db`. A line of the file is "
@@ -112,7 +112,7 @@ async def run(
     """
     from invsvc_async.batch.entries import checkpoint_at
     from invsvc_async.batch.file_check import FileWrites, check_file, read_lines, rereadable
-    from invsvc_async.cli.table_input import Table
+    from invsvc_async.cli.table_input import InputTable
 
     check_outputs({"--secrets-to": options.secrets_to}, input=file, journal=journal)
     if operation is None and (map_ or key is not None):
@@ -121,7 +121,7 @@ async def run(
         opened = rereadable(file)
     with opened as lines:
         async with options.client_for(options.concurrency) as client:
-            rows = None if operation is None else Table(lines, client, operation, map_ or (), key)
+            rows = None if operation is None else InputTable(lines, client, operation, map_ or (), key)
             read, form = (read_lines, b"") if rows is None else (rows.lines, rows.form)
             writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad, read=read, form=form)
             checkpoint = None if dry_run else await checkpoint_at(journal)
@@ -152,7 +152,8 @@ def _tell_check(writes: FileWrites) -> int:
     found = {"good": writes.good, "bad": writes.bad, "problems": problems, "first": first}
     for each in () if emitted(found) else first:
         emit_json(each)
-    valid, invalid = counted(writes.good, "valid write"), counted(writes.bad, "invalid line")
+    valid = counted(writes.good, "valid write")
+    invalid = counted(writes.bad, "invalid line")
     note(f"{valid}, {invalid}; nothing was sent")
     return Exit.USAGE if writes.bad else Exit.DONE
 
@@ -197,7 +198,8 @@ async def _run(journal: str, options: _BatchSending, client: Client, writes: Fil
                     note(f"{result.key}: {result.verdict}: {result.message}")
         except BatchStoppedError as error:
             failure = error
-        summary, progress = await batch.summary(), batch.progress
+        summary = await batch.summary()
+        progress = batch.progress
         assert progress is not None  # it has begun
         groups = [] if writes is None else await groups_of(batch.entries, name_of(journal))
     bad = 0 if writes is None else writes.bad
@@ -246,7 +248,9 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
 
 
 def _facts(summary: Summary, progress: Progress, bad: int, *, discarded: bool) -> dict[str, object]:
-    left, lost, overtaken = summary.to_do + summary.sending, summary.secrets_lost, summary.overtaken
+    left = summary.to_do + summary.sending
+    lost = summary.secrets_lost
+    overtaken = summary.overtaken
     speed = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
     return {
         **{str(verdict): f"{count:,}" for verdict, count in sorted(summary.verdicts.items())},

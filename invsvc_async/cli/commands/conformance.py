@@ -80,7 +80,8 @@ async def demo(
     kept = sum(step.operation == "webhooks.create" for unit in units for step in unit)
     if not as_json.get():
         _head(units, concurrency=concurrency, seed=seed, faults=faults)
-    plan, total = workload.plan_for(units, seed=seed, faults=faults), sum(map(len, units))
+    plan = workload.plan_for(units, seed=seed, faults=faults)
+    total = sum(map(len, units))
     runs: dict[str, ClientRun] = {}
     for name, label in (("ordinary", "ordinary client"), ("sdk", "invsvc_async")):
         async with embedded(plan) as service:
@@ -99,7 +100,9 @@ async def demo(
 
 def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> None:
     """Print what is about to run, and each client's policy."""
-    plan, out, count = Faults.parse(faults), console(), sum(map(len, units))
+    plan = Faults.parse(faults)
+    out = console()
+    count = sum(map(len, units))
     reads = plan.rate if plan.reads is None else plan.reads
     is_late = plan.late_up_to > POLICY.settle_after_error and "late" in plan.phases
     facts = {
@@ -125,14 +128,16 @@ def _work(units: Sequence[Unit]) -> str:
     sequences = [count for count in updates if count > 1]
     parts = [f"{count:,} {kind}s" for kind, count in sorted(kinds.items())]
     if sequences:
-        many, most = len(sequences), max(sequences)
+        many = len(sequences)
+        most = max(sequences)
         parts.append(f"{sum(sequences):,} of the updates in {many:,} sequences of 2 to {most} to one thing")
     return ", ".join(parts)
 
 
 def failures(runs: Mapping[str, ClientRun]) -> list[str]:
     """Return all reasons why the demo fails."""
-    ours, theirs = runs["sdk"].judgement, runs["ordinary"].judgement
+    ours = runs["sdk"].judgement
+    theirs = runs["ordinary"].judgement
     counts = {
         "duplicates": ours.duplicates,
         "lost writes": len(ours.lost),
@@ -163,7 +168,8 @@ def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -
     columns = [_numbers(run, reasons, kept) for run in pair]
     for name in columns[0]:
         numbers = [each[name] for each in columns]
-        bad, cells = _SHOULD_BE_ZERO.get(name), [f"{number:,}" for number in numbers]
+        bad = _SHOULD_BE_ZERO.get(name)
+        cells = [f"{number:,}" for number in numbers]
         if bad is not None:
             cells = [f"[{bad if each != '0' else 'green'}]{each}[/]" for each in cells]
         if any(numbers) or name != _UNASKED:
@@ -200,7 +206,8 @@ def _plain(run: ClientRun) -> WireObject:
 def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int]:
     """Return the rows of the table; *reasons* are those of unknown verdicts, of both clients."""
     judged = run.judgement
-    wrong, lost = len(judged.wrong), len(judged.lost)
+    wrong = len(judged.wrong)
+    lost = len(judged.lost)
     misordered = sum("came after" in each.why for each in judged.wrong)
     denied = wrong - lost - misordered - judged.false_reasons
     verdicts = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED, Verdict.UNKNOWN)
@@ -266,7 +273,8 @@ async def conformance(
             )
     except (FileNotFoundError, PermissionError) as error:
         raise misuse(f"{argv[0]}: {error.strerror}", "COMMAND") from error
-    code, counts = Exit.DONE if found.holds else Exit.FAILED, found.counts()
+    code = Exit.DONE if found.holds else Exit.FAILED
+    counts = found.counts()
     contradicted = {each.report.key: each.why for each in found.judgement.wrong}
     if emitted({**counts, "contradicted": contradicted}):
         return code

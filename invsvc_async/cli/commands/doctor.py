@@ -13,7 +13,7 @@ from invsvc_async.cli.output import Exit, emitted, table
 
 if TYPE_CHECKING:
     from invsvc_async.doctor import Checkup
-    from invsvc_async.transport.session import ClientOptions
+    from invsvc_async.transport.client_core import ClientOptions
 
 _JOURNEY = "An existing journey, to check whether it can be read."
 _WRITE = "Store the settings in this profile of invsvc.toml."
@@ -44,7 +44,8 @@ async def doctor(
     if not emitted({**attrs.asdict(found), "usable": found.usable}):
         rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]
         for each in found.names:
-            good, words = bool(each.name) if each.certain else None, f"{each.name} ({each.why})"
+            good = bool(each.name) if each.certain else None
+            words = f"{each.name} ({each.why})"
             rows.append((f"parameter: {each.role}", _MARKS[good], words if each.name else each.why))
         table(("question", "", "answer"), rows)
         if found.usable:
@@ -62,7 +63,8 @@ def _settings(found: Checkup, used: ClientOptions, team: str | None) -> dict[str
     """Return a profile, with the names that work, unless they are the assumed ones and used."""
     from invsvc_async.settings import ParameterNames
 
-    base_url, others = used.session.base_url, (ParameterNames(), used.names)
+    base_url = used.core.base_url
+    others = (ParameterNames(), used.names)
     known = {each.role: each.name for each in found.names if each.name and each.certain}
     names = {role: name for role, name in known.items() if {getattr(each, role) for each in others} != {name}}
     return {

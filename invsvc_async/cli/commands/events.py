@@ -15,7 +15,7 @@ import attrs
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event
-from invsvc_async.cli.options import Group, Yes, argument, confirm, misuse, number, option
+from invsvc_async.cli.options import CommandGroup, Yes, argument, confirm, misuse, number, option
 from invsvc_async.cli.output import Exit, age, counted, emitted, fail, note, print_facts, say, table, tell
 from invsvc_async.resources.by_name import did_you_mean
 
@@ -54,7 +54,7 @@ _STORE = "The receiver's store: a SQLite file, or postgresql://…"
 
 
 @attrs.frozen
-class At:
+class EventStoreOptions:
     """The options of each command: where the store is, and how its content is printed."""
 
     store: Annotated[str, option(_STORE, "FILE", envvar="INVSVC_EVENT_STORE")]
@@ -95,7 +95,8 @@ class Filter:
         """Return the events in *state* that these options select, page by page."""
         if self.type_ and self.type_ not in EVENT_TYPES and (words := did_you_mean(self.type_, EVENT_TYPES)):
             note(f"--type: {self.type_!r} is not in the specification. {words}")
-        since, until = self.since or 0.0, float("inf") if self.until is None else self.until
+        since = self.since or 0.0
+        until = float("inf") if self.until is None else self.until
         while page := await store.events(state=state, after=after, limit=_PAGE):
             after = page[-1].id
             for event in page:
@@ -116,7 +117,7 @@ class Choice(Filter):
             raise misuse("use either ids or --all")
 
 
-events: Group = Group()
+events: CommandGroup = CommandGroup()
 _BODIES = "Kept bodies: older than this. As --older-than."
 _DEAD = "Dead letters: older than this. None by default."
 _LISTED = "Dead letters, events that wait, handled ones, or all."
@@ -125,7 +126,7 @@ _DROPPED = "With --all: dead letters, events that wait, or kept bodies of handle
 
 @events.add
 async def list_(
-    at: At,
+    at: EventStoreOptions,
     *,
     state: Annotated[Literal["dead", "open", "handled", "all"], option(_LISTED)] = "dead",
     chosen: Filter,
@@ -153,7 +154,9 @@ async def list_(
 
 
 @events.add
-async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LARGEST)], at: At) -> int:
+async def show(
+    id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LARGEST)], at: EventStoreOptions
+) -> int:
     """
     Show one event: `invsvc events show 17 --store events.db`.
 
@@ -163,7 +166,8 @@ async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LA
         event = await anext(_named(store, [id_]), None)
     if event is None:
         return Exit.FAILED
-    facts, body = _facts(event), event.body
+    facts = _facts(event)
+    body = event.body
     try:
         content = {"body": None if body is None else body.decode()}
     except UnicodeDecodeError:
@@ -175,7 +179,7 @@ async def show(id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LA
 
 
 @events.add
-async def revive(chosen: Choice, at: At) -> int:
+async def revive(chosen: Choice, at: EventStoreOptions) -> int:
     """
     Hand dead letters to the receiver again: `invsvc events revive --all --store events.db`.
 
@@ -187,7 +191,7 @@ async def revive(chosen: Choice, at: At) -> int:
 @events.add
 async def drop(
     chosen: Choice,
-    at: At,
+    at: EventStoreOptions,
     *,
     state: Annotated[Literal["dead", "open", "handled"], option(_DROPPED)] = "dead",
     yes: Yes = False,
@@ -205,7 +209,7 @@ async def drop(
 
 
 @events.add
-async def replay(chosen: Choice, at: At) -> int:
+async def replay(chosen: Choice, at: EventStoreOptions) -> int:
     """
     Hand handled events to the receiver again: `invsvc events replay --all --since 1d --store events.db`.
 
@@ -220,7 +224,9 @@ async def replay(chosen: Choice, at: At) -> int:
     return await _change(at, every, None if handler else "handled", "replayed", to=handler)
 
 
-async def _change(at: At, chosen: Choice, state: State | None, done: str, *, to: str | None = None) -> int:
+async def _change(
+    at: EventStoreOptions, chosen: Choice, state: State | None, done: str, *, to: str | None = None
+) -> int:
     """Change what is *chosen*; *to* is the handler that gets it."""
     changed = failed = bodiless = 0
     async with at.opened() as store:
@@ -258,12 +264,13 @@ async def _named(store: HandlerStore, ids: Sequence[int]) -> AsyncIterator[Store
 
 
 @events.add
-async def stats(at: At) -> None:
+async def stats(at: EventStoreOptions) -> None:
     """Count the events in each state, and what is due now: `invsvc events stats --store events.db`."""
     from invsvc_async.events.stores import COUNTED
 
     async with at.opened() as store:
-        found, backlog = await store.stats(), await store.backlog()
+        found = await store.stats()
+        backlog = await store.backlog()
     if emitted(_counted(found) | {"backlog": attrs.asdict(backlog)}):
         return
     rows = [(state, _number(one), _time(one.oldest) or "") for state, one in found.items()]
@@ -283,7 +290,7 @@ def _number(stats: StateStats) -> str:
 
 @events.add
 async def prune(
-    at: At,
+    at: EventStoreOptions,
     *,
     older_than: Annotated[str, option("Handled longer ago than this.", "AGE")] = "30d",
     bodies: Annotated[str | None, option(_BODIES, "AGE")] = None,
@@ -299,7 +306,8 @@ async def prune(
     ages |= {} if bodies is None else {"bodies": _seconds(bodies, "--bodies")}
     ages |= {} if dead is None else {"dead": _seconds(dead, "--dead")}
     async with at.opened() as store:
-        pruned, left = await store.prune(**ages), await store.stats()
+        pruned = await store.prune(**ages)
+        left = await store.stats()
     if tell({"pruned": pruned, "kept": _counted(left)}, f"{counted(pruned, 'event')} pruned"):
         return
     kept = "until dropped: --dead was not given" if dead is None else f"younger than {dead}"

@@ -56,7 +56,8 @@ def description() -> Schema:
 
 
 def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
-    row, words = BY_NAME[route.operation], " ".join((route.run.__doc__ or "").split())
+    row = BY_NAME[route.operation]
+    words = " ".join((route.run.__doc__ or "").split())
     assumed = ParameterNames()
     named = [(each.wire or getattr(assumed, str(each.assumed)), each) for each in row.parameters]
     patterns = [name for name, _ in named if "<" in name]  # OpenAPI has no names with a free part
@@ -118,14 +119,16 @@ def _schema(hint: Any, schemas: dict[str, Schema]) -> Schema:
     """Return the schema of a type, and add those of models to *schemas*."""
     if is_model(hint):
         if hint.__name__ not in schemas:
-            schemas[hint.__name__], fields = {}, fields_of(hint)
+            schemas[hint.__name__] = {}
+            fields = fields_of(hint)
             members = {each.wire: _or_null(_schema(each.type, schemas), each.nullable) for each in fields}
             required = [each.wire for each in fields if not each.nullable]
             schemas[hint.__name__] = _object(members, *required)
         return _reference(hint.__name__)
     if known_members := enum_in(hint):
         return {"type": "string", "examples": [*known_members]}
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    arguments = get_args(hint)
     if origin is tuple:
         return {"type": "array", "items": _schema(arguments[0], schemas)}
     if origin in (Mapping, dict):

@@ -14,17 +14,17 @@ import typer
 
 from invsvc_async.cli.commands.stores import OUTBOX, Place, attach
 from invsvc_async.cli.files import check_outputs
-from invsvc_async.cli.options import Calling, Concurrency, Group, Profile, Sending, option
+from invsvc_async.cli.options import Calling, CommandGroup, Concurrency, Profile, SendingOptions, option
 from invsvc_async.cli.output import emitted, note
 from invsvc_async.cli.signals import handled, stop_signals
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.profiles import FILE
 from invsvc_async.storage.address import is_postgres
 
-outbox: Group = Group()
+outbox: CommandGroup = CommandGroup()
 
 
-async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending) -> None:
+async def work(place: Place, *, concurrency: Concurrency = 100, sending: SendingOptions) -> None:
     """
     Send what is committed, until interrupted: `invsvc outbox work outbox.db --no-secrets`.
 
@@ -35,7 +35,8 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
     sending.check_secrets(may_create=True)
     from invsvc_async.outbox import Outbox
 
-    stopped, working = asyncio.Event(), asyncio.current_task()
+    stopped = asyncio.Event()
+    working = asyncio.current_task()
 
     def stop() -> None:
         if stopped.is_set() and working is not None:
@@ -89,8 +90,8 @@ def schema(
 
     store = store_at(place, "outbox")
     assert isinstance(store, PostgresStore)
-    session = None if _is_of_nobody(profile) else Calling(profile=profile).session
-    statements = [dedent(each).strip() for each in store.definition(session)]
+    core = None if _is_of_nobody(profile) else Calling(profile=profile).core
+    statements = [dedent(each).strip() for each in store.definition(core)]
     name = statements[0].split()[-1]
     if role is not None:
         to = '"{}"'.format(role.replace('"', '""'))

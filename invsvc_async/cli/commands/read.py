@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 
-from invsvc_async.api.operations import CLIENT_REQUEST, Kind
+from invsvc_async.api.operations import CLIENT_REQUEST, OperationKind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
 from invsvc_async.cli.options import Calling, EscapeFormulas, argument, misuse, number, option
 from invsvc_async.cli.output import as_json, emitted, note, tell
@@ -30,7 +30,9 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 
 _LISTS = "invoices.egress, invoices.payment_complements, webhooks, retentions.files."
-What = Annotated[str, argument(_LISTS, "WHAT", autocompletion=complete_operation(Kind.READ, many=True))]
+What = Annotated[
+    str, argument(_LISTS, "WHAT", autocompletion=complete_operation(OperationKind.READ, many=True))
+]
 _FILTERS = "Filters: status=valid created_after=2026-05-01 metadata.order=A-1."
 Filters = Annotated[list[str] | None, argument(_FILTERS, "NAME=VALUE", autocompletion=complete_argument)]
 _ITEM = "A read, such as webhooks.get (or webhooks), or a path like /users/usr_1."
@@ -39,7 +41,9 @@ _FIELDS = "Comma-separated columns: uuid,client.email."
 
 
 async def get(
-    what: Annotated[str, argument(_ITEM, "WHAT", autocompletion=complete_operation(Kind.READ, many=False))],
+    what: Annotated[
+        str, argument(_ITEM, "WHAT", autocompletion=complete_operation(OperationKind.READ, many=False))
+    ],
     words: Annotated[
         list[str] | None, argument(_WORDS, "ID | NAME=VALUE", autocompletion=complete_argument)
     ] = None,
@@ -55,7 +59,7 @@ async def get(
             with waiting_for_read(client, what):
                 found = (await client.request("GET", what, params=params)).data
         else:
-            operation = operation_of(what, Kind.READ, many=False)
+            operation = operation_of(what, OperationKind.READ, many=False)
             reading = called(client, operation.name, arguments_of(operation, words or []))
             with waiting_for_read(client, operation.name):
                 found = await reading
@@ -91,7 +95,7 @@ async def list_(
         raise misuse("use only one of --json, --jsonl and --csv")
     if escape_formulas and not csv:
         raise misuse("use it with --csv only", "--escape-formulas")
-    operation = operation_of(what, Kind.READ, many=True)
+    operation = operation_of(what, OperationKind.READ, many=True)
     if resume is not None and all(row.name != "cursor" for row in operation.parameters):
         raise misuse("this list has no pages", "--resume")
     form: Form = "json" if as_json.get() else "jsonl" if jsonl else "csv" if csv else "table"
@@ -108,7 +112,8 @@ async def _print_list(
 ) -> None:
     """Print the items of a list, also those before an error, and then how to continue."""
     notes: list[str] = []
-    broken, complete = 0, False
+    broken = 0
+    complete = False
     try:
         async with calling.client() as client:
             found = called(client, operation, arguments)
@@ -170,7 +175,7 @@ _FILE = "The file; its extension selects the format."
 
 
 @attrs.frozen
-class _How:
+class _ExportOptions:
     resume: Annotated[bool, option("Resume an interrupted export.")] = False
     overwrite: Annotated[bool, option("Start over.")] = False
     precision: Annotated[int, number(int, "Digits of Parquet's decimals.")] = 38
@@ -184,7 +189,7 @@ async def export(
     *,
     format_: Annotated[str | None, option("jsonl, csv or parquet.", "FORMAT")] = None,
     output: Annotated[Path | None, option(_FILE, "FILE", names=("--output", "-o"), dir_okay=False)] = None,
-    how: _How,
+    how: _ExportOptions,
     calling: Calling,
 ) -> None:
     """
@@ -199,7 +204,7 @@ async def export(
     from invsvc_async.export.walk import is_finished
 
     name = "invoices.egress" if what == "invoices" else what
-    operation = operation_of(name, Kind.READ, many=True)
+    operation = operation_of(name, OperationKind.READ, many=True)
     if operation.result != "Invoice":
         raise misuse("only invoices and invoices.payment_complements can be exported", "WHAT")
     if str(output) == "-":

@@ -101,7 +101,8 @@ def counts_of(summary: Summary) -> WireObject:
 
 def show(report: Report) -> None:
     """Print the report."""
-    titles, found = ["operation", *map(str, Verdict)], sorted(report.operations.items())
+    titles = ["operation", *map(str, Verdict)]
+    found = sorted(report.operations.items())
     rows = [[name, *(f"{counts[verdict]:,}" for verdict in Verdict)] for name, counts in found]
     table(titles, rows, right=range(1, len(titles)))
     print_facts(_facts(report))
@@ -142,10 +143,12 @@ def show_groups(groups: list[Group], kind: str = "batch") -> None:
 
 
 def _facts(report: Report) -> dict[str, object]:
-    summary, left = report.summary, report.summary.to_do + report.summary.sending
+    summary = report.summary
+    left = report.summary.to_do + report.summary.sending
     sent = f"{counted(report.attempts, 'write')} ({report.resends:,} sent again on proof)"
     limits = sorted(report.limits.items(), key=lambda each: -each[1])
-    killed, discarded = sum(run.is_lost for run in report.runs), report.secrets_discarded
+    killed = sum(run.is_lost for run in report.runs)
+    discarded = report.secrets_discarded
     lost = f"{summary.secrets_lost:,} lost webhook secrets"
     return {
         "writes": f"{summary.total:,}, {left:,} of them open",

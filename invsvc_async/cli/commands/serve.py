@@ -85,7 +85,8 @@ async def serve(
     missing: list[str] = []
     if deliver_to is not None:
         check_url(deliver_to, "--deliver-to", insecure=credentials.allow_insecure_http)
-        headers, secret = credentials.header(), credentials.secret()
+        headers = credentials.header()
+        secret = credentials.secret()
         given = {"INVSVC_SHARED_HEADER": headers, "INVSVC_WEBHOOK_SECRET": secret}
         missing = [name for name, value in given.items() if not value]
         hook = service.seed_webhook(url=deliver_to, events=EVENTS, secret=secret)

@@ -16,7 +16,17 @@ import attrs
 
 from invsvc_async.cli.commands.report import plain, show as show_report, write_failed, write_results
 from invsvc_async.cli.files import check_outputs
-from invsvc_async.cli.options import Calling, Group, Port, Yes, argument, confirm, misuse, number, option
+from invsvc_async.cli.options import (
+    Calling,
+    CommandGroup,
+    Port,
+    Yes,
+    argument,
+    confirm,
+    misuse,
+    number,
+    option,
+)
 from invsvc_async.cli.output import Exit, age, as_json, counted, emitted, fail, note, print_facts, table, tell
 from invsvc_async.cli.signals import stopping
 from invsvc_async.reconcile.enums import Verdict
@@ -52,7 +62,7 @@ Place = Annotated[str, argument("A file, or postgresql://…", "PLACE", show_def
 
 
 @attrs.frozen
-class Kind:
+class StoreKind:
     """One kind, and the commands and options that it does not have."""
 
     name: str
@@ -62,23 +72,24 @@ class Kind:
     resent: str = "mark it with `retry`"  # what marks one that was not applied
 
 
-BATCH = Kind("batch", "run.db", "run the batch", "team profile unacknowledged")
-OUTBOX = Kind("outbox", "outbox.db", "whoever sends its writes does it")
+BATCH = StoreKind("batch", "run.db", "run the batch", "team profile unacknowledged")
+OUTBOX = StoreKind("outbox", "outbox.db", "whoever sends its writes does it")
 _ONCE = "run the same write under its key"
-JOURNAL = Kind("journal", "journal.db", _ONCE, "team verdict force failed", _ONCE)
+JOURNAL = StoreKind("journal", "journal.db", _ONCE, "team verdict force failed", _ONCE)
 
 
 @attrs.frozen
-class At(Calling):
+class StoreOptions(Calling):
     """A store; where it is, and whose, are options of each command."""
 
     place: Place
-    kind: Kind
+    kind: StoreKind
 
     @asynccontextmanager
     async def opened(self, *, reading: bool = False) -> AsyncGenerator[Entries]:
         """Open the store, which must exist; with *reading*, also while another process has it."""
-        is_shared, given = is_postgres(self.place), {"create": False, "reading": reading}
+        is_shared = is_postgres(self.place)
+        given = {"create": False, "reading": reading}
         if self.kind is BATCH:
             from invsvc_async.batch.entries import entries_of
 
@@ -87,11 +98,11 @@ class At(Calling):
             from invsvc_async.outbox.outbox import outbox_at
 
             # Nothing is sent, so the credential need not be that of the writes in a file.
-            entries = outbox_at(self.place, self.session, same_mode=not is_shared, **given)
+            entries = outbox_at(self.place, self.core, same_mode=not is_shared, **given)
         else:
             from invsvc_async.durable.entries import JournalEntries
 
-            entries = JournalEntries(self.place, self.session if is_shared else None, reading=reading)
+            entries = JournalEntries(self.place, self.core if is_shared else None, reading=reading)
         await entries.open()
         async with aclosing(entries):
             yield entries
@@ -101,7 +112,7 @@ class At(Calling):
 
 
 async def list_(
-    at: At,
+    at: StoreOptions,
     *,
     state: Annotated[str | None, option(_STATE, "STATE")] = None,
     limit: Annotated[int, number(int, "How many at most.", least=1)] = 100,
@@ -114,10 +125,12 @@ async def list_(
     """
     wanted = state if state in (None, "open", "untold") else _verdict_in(state, "--state")
     async with at.opened(reading=True) as entries:
-        found, (count, first) = await entries.first(limit, wanted), await entries.count(wanted, _MOST)
+        found = await entries.first(limit, wanted)
+        count, first = await entries.count(wanted, _MOST)
         errors = await entries.facts.of(_UNTOLD(each) for each in found if not each.heard)
         rows = [_row(entries, entry, errors.get(_UNTOLD(entry))) for entry in found]
-    total, oldest = max(count, len(rows)), _since(first)
+    total = max(count, len(rows))
+    oldest = _since(first)
     more = total >= _MOST
     if emitted({"total": total, "at_least": more, "oldest": oldest, "writes": rows}):
         return
@@ -134,7 +147,7 @@ async def list_(
     note(words if oldest is None else f"{words}; the oldest was stored {age(oldest)} ago")
 
 
-async def show(at: At, key: Annotated[str, argument("The key of the write.", "KEY")]) -> int:
+async def show(at: StoreOptions, key: Annotated[str, argument("The key of the write.", "KEY")]) -> int:
     """
     Show one write: `invsvc KIND show PLACE row-17`.
 
@@ -214,11 +227,12 @@ def _verdict_in(word: str, option: str) -> Verdict:
         raise misuse(f"must be one of {', '.join(Verdict)}, not {word!r}", option) from None
 
 
-async def _waits(kind: Kind, entries: Entries, entry: Entry) -> WireObject:
+async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
     """Return why an open write has no verdict yet, and who has it."""
     from invsvc_async.batch.run_status import RUN, statuses_in
 
-    ahead, owner = await entries.ahead_of(entry), await entries.owner_of(entry.lane)
+    ahead = await entries.ahead_of(entry)
+    owner = await entries.owner_of(entry.lane)
     runs = statuses_in(await entries.facts.beginning(RUN))[: None if entries.lanes > 1 else 1]
     limits = sorted({each.limited_by for each in runs if each.limited_by is not None and each.is_current})
     why = "earlier writes to the same thing are open" if ahead else "its turn has not come"
@@ -232,7 +246,7 @@ async def _waits(kind: Kind, entries: Entries, entry: Entry) -> WireObject:
 
 
 async def report(
-    at: At,
+    at: StoreOptions,
     *,
     html: Annotated[Path | None, option("Write an HTML page here.", "FILE")] = None,
     jsonl: Annotated[Path | None, option(_JSONL, "FILE")] = None,
@@ -271,7 +285,7 @@ async def report(
 
 
 async def watch(
-    at: At,
+    at: StoreOptions,
     *,
     port: Port = 0,
     open_: Annotated[bool, option(_OPENED, names=("--open/--no-open",))] = True,
@@ -304,7 +318,7 @@ async def watch(
         raise misuse(f"--port: {error.strerror or error}. Use another one, or 0.") from error
 
 
-async def workers(at: At) -> None:
+async def workers(at: StoreOptions) -> None:
     """
     List the processes that send: `invsvc KIND workers "postgresql://db.example/orders"`.
 
@@ -327,7 +341,7 @@ async def workers(at: At) -> None:
 
 
 async def retry(
-    at: At,
+    at: StoreOptions,
     keys: Annotated[list[str] | None, argument("Keys of writes.", "KEY")] = None,
     *,
     verdict: Annotated[list[str] | None, option(_RETRIED, "VERDICT")] = None,
@@ -345,12 +359,14 @@ async def retry(
     verdicts = [_verdict_in(each, "--verdict") for each in verdict or ()]
     if Verdict.APPLIED in verdicts:
         raise misuse("applied writes are done, and sending them again would have a second effect")
-    wanted, missed = sorted(verdicts or {*Verdict} - {Verdict.APPLIED}), list[str]()
+    wanted = sorted(verdicts or {*Verdict} - {Verdict.APPLIED})
+    missed = list[str]()
     async with at.opened() as entries:
         if keys:
             named = {key: await entries.named(key) for key in keys}
             marked = await entries.do_again(named.values(), verdicts=wanted, newest=force)
-            count, missed = len(marked), [key for key, whole in named.items() if whole not in marked]
+            count = len(marked)
+            missed = [key for key, whole in named.items() if whole not in marked]
         else:
             count = await entries.reopen_all(wanted, newest=force)
     for key in missed:
@@ -361,7 +377,7 @@ async def retry(
 
 
 async def resolve(
-    at: At,
+    at: StoreOptions,
     key: Annotated[str, argument("The key of the write.", "KEY")],
     *,
     because: Annotated[str, option("How you know it.", "TEXT")],
@@ -393,7 +409,7 @@ async def resolve(
 
 
 async def drop(
-    at: At,
+    at: StoreOptions,
     keys: Annotated[list[str], argument("Keys, as `list` shows them.", "KEY")],
     *,
     yes: Yes = False,
@@ -409,7 +425,8 @@ async def drop(
     """
     if not yes:
         confirm(f"{at.kind.name} drop: delete {', '.join(keys)}?")
-    dropped, missed = list[str](), list[str]()
+    dropped = list[str]()
+    missed = list[str]()
     why = "there is no such write, or it may have been sent and has no verdict yet"
     why += ", or it is finished: its input would send it again" if at.kind is BATCH else ""
     async with at.opened() as entries:
@@ -424,7 +441,7 @@ async def drop(
 
 
 async def prune(
-    at: At,
+    at: StoreOptions,
     *,
     days: Annotated[float, number(float, _AGE, least=0, most=100_000, metavar="DAYS")],
     unacknowledged: Annotated[bool, option("Also those whose verdict nobody has acknowledged.")] = False,
@@ -441,14 +458,15 @@ async def prune(
     async with at.opened() as entries:
         pruned = await entries.prune(await entries.ago(days * _DAY), unacknowledged=unacknowledged)
         summary = await summary_of(entries)
-    left, done = summary.to_do + summary.sending, summary.done - summary.unknown
+    left = summary.to_do + summary.sending
+    done = summary.done - summary.unknown
     others = max(done - pruned, 0) if at.kind is BATCH else done
     kept = {"open": left, "unknown": summary.unknown, "other": others}
     lines = [f"  {count:,} left as they are: {_KEPT[why]}" for why, count in kept.items() if count]
     tell({"pruned": pruned, "kept": kept}, "\n".join([f"{counted(pruned, 'write')} pruned", *lines]))
 
 
-def attach(group: Group, kind: Kind) -> Group:
+def attach(group: CommandGroup, kind: StoreKind) -> CommandGroup:
     """Add the commands of one kind to its group, and return that."""
     for command in (list_, show, report, watch, workers, retry, resolve, drop, prune):
         if command.__name__ not in kind.lacks.split():
@@ -458,4 +476,4 @@ def attach(group: Group, kind: Kind) -> Group:
     return group
 
 
-journal: Group = attach(Group(), JOURNAL)
+journal: CommandGroup = attach(CommandGroup(), JOURNAL)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from invsvc_async.simulator import Simulator
-    from invsvc_async.simulator.deliveries import Delivery
+    from invsvc_async.simulator.deliveries import EventDelivery
 
 PayloadVersion = Annotated[Literal["v1", "v1.1", "v2"], option("The payload version of resource events.")]
 _SECRET = "A file with the webhook's secret (- is stdin); or set INVSVC_WEBHOOK_SECRET."
@@ -93,7 +93,8 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
         advice = did_you_mean(type_, known) or f"Use one of {', '.join(known)}"
         raise misuse(f"unknown type {type_!r}. {advice}")
     check_url(to, "--to", insecure=credentials.allow_insecure_http)
-    secret, headers = credentials.secret(), credentials.header()
+    secret = credentials.secret()
+    headers = credentials.header()
     if secret is None and signed:
         raise misuse("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
     again: WireObject = {"url": to, "signed": signed, "secret": secret, "headers": headers}
@@ -111,9 +112,9 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
 
 async def _send(
     service: Simulator, events: Sequence[str], turns: Sequence[int], first: WireObject, again: WireObject
-) -> list[Delivery]:
+) -> list[EventDelivery]:
     """Deliver the events whose numbers are in *turns*; at a later turn, the same body again."""
-    sent: list[Delivery] = []
+    sent: list[EventDelivery] = []
     bodies: dict[int, WireObject] = {}
     for turn in turns:
         event, settings = (bodies[turn], again) if turn in bodies else (events[turn], first)
@@ -125,7 +126,7 @@ async def _send(
     return sent
 
 
-def _report(sent: Sequence[Delivery]) -> int:
+def _report(sent: Sequence[EventDelivery]) -> int:
     for delivery in sent:
         answers = [attempt.status or attempt.error for attempt in delivery.attempts]
         plain = {"type": delivery.event, "answers": answers, "body": delivery.body.decode()}

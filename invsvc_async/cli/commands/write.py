@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 import typer
 
-from invsvc_async.api.operations import BY_NAME, Kind
+from invsvc_async.api.operations import BY_NAME, OperationKind
 from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
 from invsvc_async.cli.files import check_outputs, content_of, existing_file
 from invsvc_async.cli.options import Calling, Yes, argument, confirm, misuse, option
@@ -62,20 +62,22 @@ def _in_existing_folder(story: Path | None) -> Path | None:
 
 
 @attrs.frozen
-class _How(Calling):
+class _LookupOptions(Calling):
     """The options of commands that find out what became of a write."""
 
     story: Annotated[Path | None, option(_STORY, "FILE", dir_okay=False, callback=_in_existing_folder)] = None
 
 
 async def write(
-    what: Annotated[str | None, argument(_OP, "WHAT", autocompletion=complete_operation(Kind.WRITE))] = None,
+    what: Annotated[
+        str | None, argument(_OP, "WHAT", autocompletion=complete_operation(OperationKind.WRITE))
+    ] = None,
     words: Words = None,
     *,
     file: Annotated[Path | None, option(_FILE, "FILE", callback=existing_file)] = None,
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     yes: Yes = False,
-    how: _How,
+    how: _LookupOptions,
 ) -> int:
     """
     Send one write: `invsvc write webhooks.create url=https://me.example/in events=invoice.created`.
@@ -93,7 +95,7 @@ async def write(
 
     def make(client: Client) -> Write[Any]:
         if content is None:
-            operation = operation_of(what or "", Kind.WRITE)
+            operation = operation_of(what or "", OperationKind.WRITE)
             write = as_write(client, operation.name, arguments_of(operation, words or []))
         else:
             lines = [line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()]
@@ -122,7 +124,7 @@ def _confirm_delete(write: Write[Any]) -> None:
         raise
 
 
-async def settle(file: IntentFile, *, same_mode: SameMode = False, how: _How) -> int:
+async def settle(file: IntentFile, *, same_mode: SameMode = False, how: _LookupOptions) -> int:
     """
     Find out whether a write was applied: `invsvc settle invsvc-intent-row-17.json`.
 
@@ -130,7 +132,8 @@ async def settle(file: IntentFile, *, same_mode: SameMode = False, how: _How) ->
     Exits with 0 if the write was applied, 3 if the result is unknown, and 1 otherwise.
     """
     check_outputs({"--story": how.story}, intent=file)
-    intent, waiting = _intent_in(file), WaitingForWrite()
+    intent = _intent_in(file)
+    waiting = WaitingForWrite()
     async with how.client(on_decision=waiting.on_decision) as client:
         with waiting.shown(client):
             outcome = await client.settle(intent, same_mode=same_mode)
@@ -142,7 +145,7 @@ async def resume(
     *,
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     same_mode: SameMode = False,
-    how: _How,
+    how: _LookupOptions,
 ) -> int:
     """
     Complete an interrupted write: `invsvc resume invsvc-intent-row-17.json`.
@@ -176,9 +179,10 @@ def _named(error: InvalidRequestError, file: Path, expected: str) -> InvalidRequ
     return type(error)(f"{file}: {problem}", hint=hint)
 
 
-async def _finish(make: Callable[[Client], Write[Any]], how: _How, secrets_to: Path) -> int:
+async def _finish(make: Callable[[Client], Write[Any]], how: _LookupOptions, secrets_to: Path) -> int:
     """Send the write that *make* returns, print its outcome, and return the exit code."""
-    waiting, task = WaitingForWrite(), asyncio.current_task()
+    waiting = WaitingForWrite()
+    task = asyncio.current_task()
     assert task is not None
     async with how.client(on_decision=waiting.on_decision) as client:
         write = make(client)
@@ -224,13 +228,14 @@ async def _sent(
     return outcome, None
 
 
-def _print_outcome(outcome: Outcome[Any], how: _How) -> int:
+def _print_outcome(outcome: Outcome[Any], how: _LookupOptions) -> int:
     """Print verdict, story and value, write the whole story to a file, and return the exit code."""
     with reporting(f"{outcome.intent.operation}: {outcome.verdict}: {outcome.message}"):
         from invsvc_async.codec.encode import unstructure
         from invsvc_async.reconcile.outcome import summary
 
-        intent, story = envelope.loads(outcome.intent.to_json().encode()), outcome.explain()
+        intent = envelope.loads(outcome.intent.to_json().encode())
+        story = outcome.explain()
         if not emitted({**summary(outcome, unstructure), "story": story.splitlines(), "intent": intent}):
             _print(outcome, story)
     if how.story is not None:
@@ -263,7 +268,8 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
     for intent in client.unsettled:
         # A key from a file that is no plain name is hashed.
         name = intent.key if _NAME.fullmatch(intent.key) else sha256(intent.key.encode()).hexdigest()[:16]
-        text, path = intent.to_json(), Path(f"invsvc-intent-{name}.json")
+        text = intent.to_json()
+        path = Path(f"invsvc-intent-{name}.json")
         try:
             path.unlink(missing_ok=True)  # an older file may be readable by others
             with open(path, "x", encoding="utf-8", opener=open_private) as file:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from invsvc_async.events import Event, Handling
-    from invsvc_async.simulator.deliveries import Delivery
+    from invsvc_async.simulator.deliveries import EventDelivery
 
 pytestmark = pytest.mark.one_python
 
@@ -50,7 +50,7 @@ class World:
         if self.raises:
             raise self.raises.pop()
 
-    async def deliver(self, event: str, resource: Record, **options: Any) -> Delivery:
+    async def deliver(self, event: str, resource: Record, **options: Any) -> EventDelivery:
         return await self.service.deliver(
             event, url=self.url, headers=dict([SHARED]), resource=resource, **options
         )

@@ -155,8 +155,8 @@ class Server:
         if kind != "journal":
             self.how = Opening(kind, LANES, counted=kind == "batch", it=f"the {kind}")
         first = self._first = PostgresStore(self.address, self.how)
-        session = None if kind == "batch" else Client(BASE, ApiKey("abcdefghij"))._view.session
-        self.bridge.run(first.open_for(session, same_mode=False))
+        core = None if kind == "batch" else Client(BASE, ApiKey("abcdefghij"))._view.core
+        self.bridge.run(first.open_for(core, same_mode=False))
         self.schema = first.schema
         self.dialect = first._dialect
         self.pool = _Pool(first._pool)

@@ -1,7 +1,7 @@
 """
 One request of a client: building it, sending it once, and reading its answer.
 
-``ClientState`` is what all views of a client share. ``ClientOptions`` adds the options of one view.
+``ClientCore`` is what all views of a client share. ``ClientOptions`` adds the options of one view.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy, istr
 from yarl import URL
 
-from invsvc_async.api.operations import Kind, Operation
+from invsvc_async.api.operations import Operation, OperationKind
 from invsvc_async.codec import envelope as wire
 from invsvc_async.concurrency.deadline import Deadline, Deadlines
 from invsvc_async.errors import NotSentError, ResponseLostError, ServiceError, UnreadableResponseError
@@ -57,7 +57,8 @@ CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it
 _SHORTEST_TOKEN = 10  # characters: shorter ones are test values, and could be part of any word
 _ANY = "surrogateescape"  # as aiohttp reads headers
 # On 3.11, access to an enum's member through its class takes as long as a call.
-_WRITE, _ANSWERED = Kind.WRITE, End.ANSWERED
+_WRITE = OperationKind.WRITE
+_ANSWERED = End.ANSWERED
 # Characters that quoting does not change: nearly all ids consist of them.
 _UNRESERVED = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 
@@ -112,7 +113,7 @@ AroundStream: TypeAlias = (
 )
 
 
-class ClientState(msgspec.Struct, eq=False, weakref=True):
+class ClientCore(msgspec.Struct, eq=False, weakref=True):
     """What all views of one client share: connections, credential, clocks, hooks, writes."""
 
     transport: Transport
@@ -217,7 +218,8 @@ class ClientState(msgspec.Struct, eq=False, weakref=True):
         self.closed = True
         try:
             await self.transport.aclose()
-            task, loop = asyncio.current_task(), asyncio.get_running_loop()
+            task = asyncio.current_task()
+            loop = asyncio.get_running_loop()
             for wait in () if self.waits is None or self.waits.loop is not loop else tuple(self.waits.open):
                 if wait.task is not task:
                     wait.expire()
@@ -264,13 +266,13 @@ class ClientState(msgspec.Struct, eq=False, weakref=True):
 class ClientOptions(msgspec.Struct, eq=False):
     """The options of one view of a client, and what it shares with the other views."""
 
-    session: ClientState
+    core: ClientCore
     timeouts: Timeouts
     reads: ReadRetries
     reconcile: ReconcilePolicy
     names: ParameterNames
     team: str | None = None
-    journal: WriteJournal | None = None  # overrides that of the session
+    journal: WriteJournal | None = None  # overrides that of the core (a batch has its own)
     headers: dict[str, str] | None = None  # of one call
 
     def __repr__(self) -> str:
@@ -279,7 +281,7 @@ class ClientOptions(msgspec.Struct, eq=False):
     @property
     def on_secret(self) -> OnSecret | None:
         """What gets the secret of each new webhook; a batch has its own."""
-        return self.session.on_secret
+        return self.core.on_secret
 
     @property
     def gives_values(self) -> bool:
@@ -288,11 +290,13 @@ class ClientOptions(msgspec.Struct, eq=False):
 
     def for_call(self, options: CallOptions) -> ClientOptions:
         """Return these options with those of one call."""
-        timeouts, timeout = self.timeouts, options.timeout
+        timeouts = self.timeouts
+        timeout = options.timeout
         if isinstance(timeout, Timeouts):
             timeouts = timeout
         elif timeout is not None:
-            attempt, connect = min(timeouts.attempt, timeout), min(timeouts.connect, timeout)
+            attempt = min(timeouts.attempt, timeout)
+            connect = min(timeouts.connect, timeout)
             timeouts = Timeouts(attempt=attempt, connect=connect, call=timeout)
         headers = {**(self.headers or {}), **options.headers}
         return msgspec.structs.replace(self, timeouts=timeouts, headers=headers or None)
@@ -308,15 +312,15 @@ class ClientOptions(msgspec.Struct, eq=False):
         *deadline* is a time of the event loop's clock. With a token at hand, this makes no coroutine of its
         own, because each one on the way costs time when the answer arrives.
         """
-        if self.session.credential.ready is None and request.operation.credentials:
+        if self.core.credential.ready is None and request.operation.credentials:
             return self._attempt_with_token(request, deadline, lane)
-        sending = self.session.transport.send(self.exchange(request, deadline, lane))
-        return sending if self.session.on_attempt is None else self._reported(request, sending)
+        sending = self.core.transport.send(self.exchange(request, deadline, lane))
+        return sending if self.core.on_attempt is None else self._reported(request, sending)
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
         """Send *exchange*, of *request*. Its ``end`` is set even if the caller is cancelled."""
-        sending = self.session.transport.send(exchange)
-        return sending if self.session.on_attempt is None else self._reported(request, sending)
+        sending = self.core.transport.send(exchange)
+        return sending if self.core.on_attempt is None else self._reported(request, sending)
 
     async def _attempt_with_token(self, request: Request, deadline: float, lane: Lane) -> Exchange:
         await self.fetch_token(request, deadline)
@@ -333,7 +337,7 @@ class ClientOptions(msgspec.Struct, eq=False):
             seconds=exchange.ended - exchange.started,
             lane=exchange.lane,
         )
-        self.session.tell(self.session.on_attempt, report)
+        self.core.tell(self.core.on_attempt, report)
         return exchange
 
     async def fetch_token(self, request: Request, deadline: float) -> None:
@@ -344,10 +348,10 @@ class ClientOptions(msgspec.Struct, eq=False):
             ConfigurationError: The token could not be fetched.
             NotSentError: No token arrived by *deadline*.
         """
-        if request.operation.credentials and self.session.credential.ready is None:
+        if request.operation.credentials and self.core.credential.ready is None:
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self.session.credential.header()
+                    await self.core.credential.header()
             except TimeoutError:
                 reason = f"{NO_TOKEN}. Nothing was sent: check the source."
                 raise NotSentError(f"{request.operation.name}: {reason}") from None
@@ -356,17 +360,19 @@ class ClientOptions(msgspec.Struct, eq=False):
         self, request: Request, deadline: float, lane: Lane = "call", *, not_after: float | None = None
     ) -> Exchange:
         """Make the record of one request, with URL, headers and body."""
-        session, operation = self.session, request.operation
+        core = self.core
+        operation = request.operation
         write = operation.kind is _WRITE
-        authorization = session.credential.ready if operation.credentials else None
+        authorization = core.credential.ready if operation.credentials else None
         key = authorization, write, request.has_body
-        headers = session.prepared.get(key) or session.prepare(key)
-        if self.headers is not None or session.trace is not None:
+        headers = core.prepared.get(key) or core.prepare(key)
+        if self.headers is not None or core.trace is not None:
             with_own = CIMultiDict(headers)
             with_own.update(self.headers or {})
-            with_own.update({} if session.trace is None else session.trace())
+            with_own.update({} if core.trace is None else core.trace())
             headers = CIMultiDictProxy(with_own)
-        method, connect = request.method or operation.method, self.timeouts.connect
+        method = request.method or operation.method
+        connect = self.timeouts.connect
         content = wire.dumps(request.body) if request.has_body else None
         url = self.url(request)
         return Exchange(method, url, headers, content, write, deadline, connect, not_after, lane)
@@ -380,9 +386,7 @@ class ClientOptions(msgspec.Struct, eq=False):
                 values = {name: quote(value, safe="") for name, value in values.items()}
             path = request.operation.path.format_map(values)
         query = request.query if request.team is None else {**request.query, "team": request.team}
-        text = (
-            f"{self.session.base_url}{path}?{urlencode(query)}" if query else f"{self.session.base_url}{path}"
-        )
+        text = f"{self.core.base_url}{path}?{urlencode(query)}" if query else f"{self.core.base_url}{path}"
         return URL(text, encoded=True)
 
     def opened(self, request: Request, exchange: Exchange) -> Envelope:
@@ -401,13 +405,14 @@ class ClientOptions(msgspec.Struct, eq=False):
             error = error_of(exchange, name)
             if error.status == 404 and request.operation.listed and not request.path:
                 # Its path has no id, so the path itself was not found.
-                url, message = self.session.base_url, str(error.args[0]).removesuffix(error.hint)
+                url = self.core.base_url
+                message = str(error.args[0]).removesuffix(error.hint)
                 before = URL(url).path.rstrip("/").rpartition("/")[0]
                 words = f" It has {before} before the version, which only a gateway needs." if before else ""
                 error.args = (f"{message}Check the base URL {url}: the service has this path.{words}",)
             stamp = stamp_of(error)
             if stamp is not None:
-                self.session.server_clock.learn(stamp, exchange.started, exchange.ended)
+                self.core.server_clock.learn(stamp, exchange.started, exchange.ended)
             raise error
         try:
             envelope = wire.read_success(
@@ -421,7 +426,7 @@ class ClientOptions(msgspec.Struct, eq=False):
             error.raw = _without_token(exchange, error.raw)
             raise error.with_traceback(None)  # noqa: B904 - its cause is set; its frames refer to the whole body
         if envelope.stamp is not None:
-            self.session.server_clock.learn(envelope.stamp, exchange.started, exchange.ended)
+            self.core.server_clock.learn(envelope.stamp, exchange.started, exchange.ended)
         return envelope
 
     async def renew_token(self, exchange: Exchange, *, within: float | None = None) -> bool:
@@ -431,7 +436,7 @@ class ClientOptions(msgspec.Struct, eq=False):
         Return ``False`` if none arrives *within* so many seconds (default: those of an attempt). A 401 in the
         standard envelope means a missing plan feature, not a stale token.
         """
-        credential = self.session.credential
+        credential = self.core.credential
         if not credential.renewable or exchange.status != 401 or exchange.answer_headers is None:
             return False
         if error_of(exchange, "").own_envelope:
@@ -447,7 +452,8 @@ def error_of(exchange: Exchange, operation: str) -> ServiceError:
     """Parse an answer that is an error. A token in its body or headers is replaced by asterisks."""
     assert exchange.status is not None
     assert exchange.answer_headers is not None
-    content, headers = _without_token(exchange, exchange.answer), CIMultiDict(exchange.answer_headers)
+    content = _without_token(exchange, exchange.answer)
+    headers = CIMultiDict(exchange.answer_headers)
     values = "\n".join(headers.values()).encode("utf-8", _ANY)
     if _without_token(exchange, values) != values:
         headers = CIMultiDict(
