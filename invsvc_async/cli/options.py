@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import re
 import signal
@@ -149,6 +150,8 @@ def _tell_of_file(taken: TakenProfile) -> None:
 
     if not os.environ.get("INVSVC_CONFIG") and str(taken) not in _TOLD:
         _TOLD.add(str(taken))
+        # The log has a warning of the same words, which Python prints if nobody has set a handler.
+        logging.getLogger("invsvc_async.settings").addHandler(logging.NullHandler())
         note(words_of(taken))
 
 

@@ -230,7 +230,7 @@ class PostgresStore(Pool):
         """
         Yield the statements that create the store of *core*, the first of which creates its schema.
 
-        Without one, it is that of the first one that opens it.
+        Without a core, it is that of the first one that opens it.
         """
         facts = dict[str, str]()
         if core is None:

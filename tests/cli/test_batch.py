@@ -339,7 +339,6 @@ async def test_worker_takes_part_until_interrupted(service, here, number):
     options = ("--journal", journal, "--concurrency", "3")
     helping = await child("worker", journal, *options[2:], "--secrets-to", "secrets-theirs.jsonl", "--json")
     assert b"settings of invsvc.toml, profile 'short'" in await helping.stderr.readline()
-    assert b"settings of invsvc.toml, profile 'short'" in await helping.stderr.readline()
     assert b"waiting for work" in await helping.stderr.readline()
     running = await child(file, *options, "--secrets-to", "secrets-ours.jsonl", "--json")
     out, _ = await running.communicate()

@@ -34,8 +34,11 @@ STORIES = [
 ]
 OTHERS = [
     "tests/batch/test_circuit_breaker.py", "tests/batch/test_restored_states.py", "tests/cli/test_events.py",
-    "tests/events/receiving/test_refusal_by_head.py", "tests/events/stores/test_standing.py",
-    "tests/outbox/test_unfit_among_others.py", "tests/test_tracing_values.py",
+    "tests/cli/test_outbox.py", "tests/durable/test_away_at_start.py",
+    "tests/events/receiving/test_body_room.py", "tests/events/receiving/test_refusal_by_head.py",
+    "tests/events/receiving/test_result_while_away.py", "tests/events/stores/test_standing.py",
+    "tests/outbox/test_away_at_start.py", "tests/outbox/test_unfit_among_others.py",
+    "tests/test_tracing_values.py",
 ]  # fmt: skip
 KEYS = ("key_claims", "keys", "queued_keys", "key_clocks", "key_tags", "key_teams")
 TESTS = {  # by the list of mutants: workers, and what they run

@@ -379,9 +379,7 @@ async def test_opening_that_is_cancelled_at_each_await(kind):
         for number in range(1000):
             opening = _opened(kind, address)
             entering = (
-                opening.__aenter__()
-                if kind != "journal"
-                else options_of(opening).session.writes.journal._open()
+                opening.__aenter__() if kind != "journal" else options_of(opening).core.writes.journal._open()
             )
             cancelled = _Cancelled(entering, number)
 
