@@ -176,3 +176,12 @@ def test_stranger_s_text_where_there_was_none(before):
     seen = {**state, "description": "theirs"}
     verdict = next_of(of, lost(), read(5.1, state), read(AFTER, seen))
     assert (verdict.verdict, verdict.evidence.cause) == (Verdict.SUPERSEDED, "changed since")
+
+
+@pytest.mark.parametrize("shown", ["Reminder", "reminder", "Dunning", "Copy of Reminder"])
+def test_part_that_is_not_dated(shown):
+    """A journey that differs from its state before, with the time of that, is not as if nothing was written."""
+    before = journey(name="Dunning, May", description="mine")
+    of = attrs.evolve(DRAFT, body={"name": "Reminder", "description": "other"}, baseline=before)
+    verdict = next_of(of, lost(), read(AFTER, {**before, "name": shown}))
+    assert verdict.verdict is Verdict.UNKNOWN
