@@ -71,7 +71,7 @@ def _shows(kind: Kind, name: str, sent: Wire, before: Wire, shown: Wire, *, was_
     if was_known and kind.same_field(name, before, shown):
         return "either" if is_made_of_sent else "as before"
     # An answer may have repeated what was sent, so the state before is in the service's own words as well.
-    if was_known and kind.is_made_of(name, before, shown):
+    if was_known and not _is_not_of(kind, name, before, shown) and kind.is_made_of(name, before, shown):
         return "either"
     if is_made_of_sent:
         return "other words"

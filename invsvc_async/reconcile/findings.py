@@ -139,8 +139,17 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
 
 def _shows_part(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
     """Return whether a part of the write may show: a service that stores a part may not date that."""
-    fields = differences(known.kind, wanted, known.baseline, seen)
-    return any(field.was_changed and field.shows in ("as sent", "other words") for field in fields)
+    kind = known.kind
+    baseline = known.baseline
+    if baseline is not None and same(seen.get("last_updated"), baseline.get("last_updated")):
+        return True  # whatever has changed since the baseline is not dated
+    fields = differences(kind, wanted, baseline, seen)
+    return any(
+        field.was_changed
+        and field.shows in ("as sent", "other words", "either")
+        and not (field.was_known and kind.same_field(field.name, field.before, field.shown))
+        for field in fields
+    )
 
 
 def _may_be_dated_by_write(fields: Iterable[Field]) -> bool:

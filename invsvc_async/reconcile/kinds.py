@@ -61,8 +61,8 @@ class Kind:
     - ``same_field``: whether one of them is equal in two states, given its name.
     - ``foreign_in``: for each of them, whether no service can have made a value of the one sent; a field that
       is not named has no such values, so nobody else is ever blamed for it.
-    - ``made_in``: for each of them, whether a service may have made a value of the one sent; of a field that
-      is not named, it may have made any.
+    - ``made_in``: for each of them, whether a service may have made a value of the one sent; fields that are
+      not named are compared by the types of their values.
     - ``never_null``: those for which a null that was sent cannot be found.
     - ``defaults``: the values of fields that a create leaves out.
     - ``hides``: whether a state may not be the one that was written, as a published snapshot.
@@ -138,7 +138,7 @@ class Kind:
 
     def is_made_of(self, name: str, sent: Wire, shown: Wire) -> bool:
         """Return whether the field *name* shows what a service may have made of *sent*."""
-        return self.made_in.get(name, made_of.always)(sent, shown)
+        return self.made_in.get(name, made_of.value)(sent, shown)
 
     def place_of(self, fields: Wire) -> str | None:
         """Return the part of ``found_by`` in *fields* that a service leaves as it is, if it is known."""
@@ -174,6 +174,7 @@ _JOURNEY = Kind(
         "name": made_of.text,
         "description": made_of.text,
         "graph": made_of.graph,
+        "triggerType": made_of.always,  # a name may be an alias of any other
         "replacesDefaults": made_of.switch,
     },
     never_null=_NEVER_NULL,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import html
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote
 
@@ -37,12 +38,27 @@ _LONGEST: Final = 20_000  # characters of a text that is compared: the specifica
 _MASK: Final = re.compile(r"[xX]{3,}|\[[^\[\]]*\]")  # instead of a part: xxxx, [hidden]
 _CUT_SIGN: Final = re.compile(r"(&[a-zA-Z0-9#]*|<[^<>]*)$")  # an escape or a tag that a cut has left open
 _SEPARATORS: Final = re.compile(r"[/?&=;#]")
-_ROUNDING: Final = 1.0  # by less than this, a rounded position is away
+_ROUNDING: Final = 1.0  # by less than this, a rounded number is away
 
 
 def always(_sent: Wire, _shown: Wire) -> bool:
     """Return ``True``: of a field whose values are not closed, any may be an alias of any other."""
     return True
+
+
+def value(sent: Wire, shown: Wire) -> bool:
+    """
+    Return whether a service may have made *shown* of *sent*, of whatever kind: texts, numbers, booleans.
+
+    What has an inner structure, it may have changed in any way.
+    """
+    if isinstance(sent, bool) or isinstance(shown, bool):
+        return switch(sent, shown)
+    if isinstance(sent, (int, float, Decimal)) and isinstance(shown, (int, float, Decimal)):
+        return _is_near(sent, shown)
+    if isinstance(sent, (dict, list, tuple)) and isinstance(shown, (dict, list, tuple)):
+        return True
+    return sent is None or (isinstance(sent, str) and text(sent, shown))
 
 
 def never(_sent: Wire, _shown: Wire) -> bool:

@@ -43,6 +43,9 @@ MADE = {
     "events in another order": ("names", ["a.created", "b.created"], ["b.created", "a.created"]),
     "events in another spelling": ("names", ["payment.created"], ["PAYMENT_CREATED"]),
     "a graph in another order": ("graph", awkward.graph(1), {**awkward.graph(1), "nodes": awkward.graph(1)["nodes"][::-1]}),
+    "a rounded number": ("value", 1.25, 1),
+    "a text, of whatever field": ("value", " Mine ", "mine"),
+    "an object": ("value", {"a": 1}, {"b": 1}),
     "a boolean left out": ("switch", True, None),
 }  # fmt: skip
 NOT_MADE = {
@@ -72,6 +75,10 @@ NOT_MADE = {
         {**awkward.graph(1), "nodes": [{**node, "position": {"x": 9, "y": 9}} for node in awkward.graph(1)["nodes"]]},
     ),
     "no graph": ("graph", awkward.graph(1), None),
+    "another number of any field": ("value", 10, 12),
+    "another boolean of any field": ("value", True, False),
+    "another text of any field": ("value", "red", "blue"),
+    "no object": ("value", {"a": 1}, None),
     "the other of two": ("switch", True, False),
 }  # fmt: skip
 
@@ -160,3 +167,21 @@ def test_trimmed_update_of_what_is_so_already():
     seen = {**before, "last_updated": before["last_updated"] + 10_000_000}
     verdict = next_of(of, lost(), read(AFTER, seen))
     assert (verdict.verdict, verdict.evidence.cause) == (Verdict.UNKNOWN, "other words")
+
+
+@pytest.mark.parametrize("before", [None, ""])
+def test_stranger_s_text_where_there_was_none(before):
+    """Nothing is made of an empty text of before: a foreign one is somebody else's."""
+    of, state = _update({"description": "mine"}, {"description": before})
+    seen = {**state, "description": "theirs"}
+    verdict = next_of(of, lost(), read(5.1, state), read(AFTER, seen))
+    assert (verdict.verdict, verdict.evidence.cause) == (Verdict.SUPERSEDED, "changed since")
+
+
+@pytest.mark.parametrize("shown", ["Reminder", "reminder", "Dunning", "Copy of Reminder"])
+def test_part_that_is_not_dated(shown):
+    """A journey that differs from its state before, with the time of that, is not as if nothing was written."""
+    before = journey(name="Dunning, May", description="mine")
+    of = attrs.evolve(DRAFT, body={"name": "Reminder", "description": "other"}, baseline=before)
+    verdict = next_of(of, lost(), read(AFTER, {**before, "name": shown}))
+    assert verdict.verdict is Verdict.UNKNOWN
