@@ -17,6 +17,7 @@ from invsvc_async.reconcile.kinds import KINDS
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import VirtualClock
 from invsvc_async.writes import register
+from invsvc_async.writes.new_intent import line_of, request_of, taken_up
 from invsvc_async.writes.register import LastState, UrlIds, WriteRegister, version_of
 
 THING = "/journeys/j1"
@@ -516,6 +517,22 @@ def test_open_write_that_a_newer_one_follows(own, operation, newest):
     own.take("older")
     assert own.opened("older") is None
     assert not own.thing("the line").open
+
+
+@pytest.mark.parametrize(
+    ("users", "newest"), [(("own", "other"), True), (("other", "own"), True), (("other",), False)]
+)
+async def test_write_that_others_came_after(users, newest):
+    """One that did nothing does not overtake it; one that was sent does."""
+    async with Client("http://127.0.0.1:1/v2", ApiKey("abc")) as client:
+        core = options_of(client).core
+        write = client.webhooks.update("wh_1", description="mine")
+        intent = write.intent
+        write.close()
+        own = {"own": intent.identity}
+        line = line_of(request_of(intent), None, None)
+        core.writes.thing(line).users = tuple(own.get(user, user) for user in users)
+        assert taken_up(core, intent).history[0].newest is newest
 
 
 # --- what is dropped

@@ -119,6 +119,27 @@ def test_page_escapes_every_text():
     assert page.count("&lt;i&gt;&#x27;&quot;$name&amp;") == 9
 
 
+def test_page_names_lost_secrets():
+    """It names the write and the webhook of each."""
+    lost = [
+        Result(
+            key=f"row {number}", operation="webhooks.create", verdict=Verdict.APPLIED, thing=f"wh_{number}"
+        )
+        for number in range(2)
+    ]
+    report = Report(
+        name="run",
+        summary=Summary(to_do=0, sending=0, verdicts={Verdict.APPLIED: 5}, secrets_lost=5),
+        operations={"webhooks.create": Counter({Verdict.APPLIED: 5})},
+        faults=Counter(),
+        groups=[],
+        secrets_lost=lost,
+    )
+    page = page_of(report)
+    assert "Secrets lost" in page
+    assert all(f"row {number}" in page and f"wh_{number}" in page for number in range(2))
+
+
 def run_of(pid, begun, at, *pauses, ended=True):
     """Return a process; times in s."""
     told = [
