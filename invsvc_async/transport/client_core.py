@@ -197,19 +197,19 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
 
     async def _until_idle(self) -> None:
         """Wait until no run is left, but for those in hooks that were cancelled, and go on all the same."""
-        loop = asyncio.get_running_loop()
         while self.runs:
-            until = [wait.deadline + TO_BE_CANCELLED for wait in self.handing]
-            stuck = [wait.task for wait in self.handing if wait.deadline + TO_BE_CANCELLED <= loop.time()]
-            if stuck and all(task in stuck for task in self.runs.values()):
+            now = asyncio.get_running_loop().time()
+            ends = {wait.task: wait.deadline + TO_BE_CANCELLED for wait in self.handing}
+            stuck = {task for task, end in ends.items() if end <= now}
+            if stuck and stuck.issuperset(self.runs.values()):
                 log.error(
                     "on_secret refuses to be cancelled: the client was closed without %d writes that have "
                     "not ended. Nobody may have the secrets of their webhooks.",
                     len(stuck),
                 )
                 return
-            later = [at - loop.time() for at in until if at > loop.time()]
-            await set_within(self.idle, min(later, default=_LOOK if stuck else _LONGEST_LOOK))
+            next_end = min((end - now for end in ends.values() if end > now), default=_LONGEST_LOOK)
+            await set_within(self.idle, _LOOK if stuck else next_end)
 
     async def pause(self, seconds: float) -> bool:
         """Sleep for *seconds*. Return ``False``, perhaps earlier, if the client is closed."""
