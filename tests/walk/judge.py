@@ -75,7 +75,9 @@ def _ended(stage: WalkStage) -> Iterator[str]:
             yield f"hang: {life.name} never begins"
     for name, key, error in stage.errors:
         process = stage.lives[name]
-        if process.hit is None and not (process.life.lost or process.life.slow):
+        signal = stage.loop.signals.get(name)
+        is_hit = process.hit is not None or (signal is not None and signal.is_over)
+        if not is_hit and not (process.life.lost or process.life.slow):
             yield f"hang: {key or name} of {name} failed, though nothing had happened: {error}"
 
 
