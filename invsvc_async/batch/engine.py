@@ -435,8 +435,7 @@ class Engine:
 
 def _has_written_beside(core: ClientCore, line: str | None, intent: Intent) -> bool:
     """Return whether this client has sent a newer write to the thing of *intent*, with an effect perhaps."""
-    users = () if line is None else core.writes.last_users(line)
-    return bool(users) and intent.identity not in users
+    return line is not None and core.writes.is_last(line, intent.identity) is False
 
 
 def _begun_again(spec: WriteSpec, line: str, put_back: Intent, intent: Intent) -> Start:

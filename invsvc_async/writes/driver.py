@@ -59,6 +59,7 @@ from invsvc_async.writes.new_intent import (
     taken_up,
     thing_of,
 )
+from invsvc_async.writes.register import NOBODY
 from invsvc_async.writes.results import Result
 from invsvc_async.writes.state_reads import StateReader
 
@@ -391,10 +392,9 @@ class Driver(Generic[T]):
 
     def _take_place_back(self) -> None:
         """Let the write to its thing that was sent before this one be the last again."""
-        if self._users_before:
-            self.thing.did_nothing(self.intent.identity, self._users_before)
-        elif self._users_before is not None:  # it would stand as the one that was sent
-            self.thing.users = ()
+        if self._users_before is not None:
+            # Without anybody, this write would stand as the one that was sent.
+            self.thing.did_nothing(self.intent.identity, self._users_before or (NOBODY,))
         self._users_before = None
 
     async def _store_send(

@@ -320,11 +320,11 @@ def taken_up(
     line = line_of(request_of(intent), intent.scope.team, intent.tag)
     # A journal does not know what this client has written otherwise since it had the verdict.
     asks = newest is None or (latest is None and ended is not None)
-    users = writes.last_users(line) if line is not None and asks else ()
+    is_last = writes.is_last(line, intent.identity) if line is not None and asks else None
     # Others may have written to the same thing, under keys of the same journal.
     has_company = intent.nonce is not None and getattr(writes.journal, "is_shared", False)
-    if users:
-        newest = intent.identity in users  # those after it, if there are any, did nothing
+    if is_last is not None:
+        newest = is_last
     if overtaken or intent.newest is False:
         newest = False
     elif reads_only and not journaled and has_company:

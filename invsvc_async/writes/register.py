@@ -25,7 +25,7 @@ import logging
 from collections import OrderedDict, deque
 from datetime import datetime
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from msgspec import Raw, Struct, field
@@ -186,6 +186,7 @@ class Thing(Struct, eq=False):
         self.users = (first, *others[1 - _USERS :])
 
 
+NOBODY: Final = "-"  # in place of the write to a thing that was sent last, where that is not known
 _NO_RECORD = Thing()  # stands for a thing without a record; nothing is stored in it
 
 
@@ -351,6 +352,17 @@ class WriteRegister(Struct, eq=False):
         """Return whether a write of *line* runs, or may still land, or could when the last one ended."""
         thing = self._things.get(line, _NO_RECORD)
         return bool(thing.held or thing.closed_until)
+
+    def is_last(self, line: str, identity: str) -> bool | None:
+        """
+        Return whether the write with *identity* was sent last in *line*, but for those that did nothing.
+
+        ``None`` if it is not known which was.
+        """
+        users = self.last_users(line)
+        if identity in users:
+            return True
+        return None if not users or users[0] == NOBODY else False
 
     def last_users(self, line: str) -> tuple[str, ...]:
         """Return the write of *line* that was sent last, and after it those that did nothing, if known."""

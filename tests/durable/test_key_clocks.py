@@ -22,7 +22,7 @@ def another_day(monkeypatch, ahead):
     day = SimpleNamespace(
         time=lambda: time.time() + ahead, time_ns=lambda: time.time_ns() + round(ahead * 1e9)
     )
-    monkeypatch.setattr("invsvc_async.durable.key_claims.time", day)
+    monkeypatch.setattr("invsvc_async.durable.done_at.time", day)
 
 
 @pytest.mark.parametrize(
