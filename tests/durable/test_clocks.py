@@ -82,7 +82,7 @@ async def test_prune_on_a_machine_that_is_ahead(service, request, tmp_path, cloc
 
 @pytest.mark.parametrize("answers", [True, False])
 async def test_prune_of_a_file_by_a_program_that_does_nothing_else(tmp_path, answers):
-    """It reads the service's clock, by which the file's writes are younger; without an answer, its own counts."""
+    """It reads the service's clock, by which the file's writes are new; without an answer, its own counts."""
     path = tmp_path / "calls.db"
     async with Simulator(clock=ServiceClock(offset=-100 * DAY)) as service:
         async with client_of(service, journal=path) as client:
@@ -91,7 +91,7 @@ async def test_prune_of_a_file_by_a_program_that_does_nothing_else(tmp_path, ans
         if not answers:
             service.script("webhooks.list", *["reset"] * 5)
         async with client_of(service, journal=path) as client:
-            assert await client.prune(older_than=-DAY) == (0 if answers else 1)
+            assert await client.prune(older_than=DAY) == (0 if answers else 1)
         assert service.arrivals("webhooks.list") == before + 1
 
 

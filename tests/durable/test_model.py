@@ -41,10 +41,14 @@ class Row(NamedTuple):
     state: State = State.TO_DO
     verdict: str | None = None
     flags: int = 0
-    sends: bool = False  # its intent says that it may have been sent
+    sends: bool = False  # its intent says that a send of it may have had an effect
     full: bool = True  # it has its intent and outcome
     unheard: bool = False  # nobody has acknowledged its verdict
     left: bool = False  # the state that it left of its thing is known
+
+
+def _sends(intent: str) -> bool:
+    return '"sent"' in intent and '"not applied"' not in intent
 
 
 class StoreModel(RuleBasedStateMachine):
@@ -116,7 +120,7 @@ class StoreModel(RuleBasedStateMachine):
         for entry in await self.store.entries("true"):
             flags = ("lost" in (entry.outcome or "")) + 2 * ("overtaken" in (entry.outcome or ""))
             rows[entry.key] = Row(
-                places.index(entry.place), entry.state, entry.verdict, flags, '"sent"' in (entry.intent or ""),
+                places.index(entry.place), entry.state, entry.verdict, flags, _sends(entry.intent or ""),
                 entry.intent is not None, entry.seq in unheard, entry.key in left,
             )  # fmt: skip
         return rows
