@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s before a probe; doubled until a write succeeds
+FIRST_PAUSE = 1.0  # s before a probe; doubled until a write succeeds
+LONGEST_PAUSE = 60.0  # s
 IN_A_ROW = 5  # writes that end in a 5xx or without an answer, one after the other, before the batch pauses
 _PROBE_TIME = 10.0  # s for one probe, or for a new token
 _MOST_AWAY = 10  # how often one write is put back because the service was away
@@ -80,7 +81,9 @@ def cause_of(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
 
     *outage* is the pause during which the write ran, if any. Failures that prove nothing alone need one.
     """
-    intent, error, sent = outcome.started_as, outcome.error, _last(outcome, Attempt)
+    intent = outcome.started_as
+    error = outcome.error
+    sent = _last(outcome, Attempt)
     match outcome.verdict:
         case Verdict.REFUSED if sent is not None and sent.status in _REFUSED and not sent.own_envelope:
             return Cause(_refused(sent.status), _MOST_REFUSED, at_once=True)
@@ -160,7 +163,8 @@ class CircuitBreaker:
     ) -> None:
         self._view = view.without_team()
         self._core = view.core
-        self._on_change, self._on_stop = on_change, on_stop
+        self._on_change = on_change
+        self._on_stop = on_stop
         self._pause = FIRST_PAUSE
         self._trying = False  # a probe succeeded, and no write has been answered since
         self._failing: set[str] = set()  # keys of writes that failed since the last answer
@@ -249,7 +253,8 @@ class CircuitBreaker:
     def _answered(self) -> None:
         self._failing.clear()
         if self._trying:
-            self._trying, self._pause = False, FIRST_PAUSE
+            self._trying = False
+            self._pause = FIRST_PAUSE
             self._on_change()
 
     def _open(self, cause: Cause) -> None:
@@ -265,7 +270,8 @@ class CircuitBreaker:
         seconds = 0.0 if at_once else self._pause * (0.75 + self._core.random() / 2)
         if not at_once:
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        self.why, self._next_probe = why, self._core.clock.now() + seconds
+        self.why = why
+        self._next_probe = self._core.clock.now() + seconds
         log.warning("the batch is paused: %s. Next probe in %.1f s.", why, seconds)
 
     # --- probing
@@ -289,7 +295,9 @@ class CircuitBreaker:
         except Exception as error:  # noqa: BLE001 - without probes the batch would stay paused
             self._on_stop(error)
             return
-        self.why, self._trying, self._away_until = None, True, self._core.clock.now()
+        self.why = None
+        self._trying = True
+        self._away_until = self._core.clock.now()
         log.info("the batch continues: a probe was answered")
         self._on_change()
 

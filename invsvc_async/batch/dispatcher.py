@@ -71,8 +71,10 @@ class Dispatcher:
         *,
         has_input: bool = False,
     ) -> None:
-        self._sending, self._entries = sending, entries
-        self._item_type, self._on_unfit = item_type, on_unfit
+        self._sending = sending
+        self._entries = entries
+        self._item_type = item_type
+        self._on_unfit = on_unfit
         self.has_input: bool = has_input
         self.engine: Engine = Engine(sending, self._ended)
         self.earlier: Earlier = Earlier(sending, entries.store)
@@ -106,7 +108,8 @@ class Dispatcher:
 
     async def feed(self, is_over: Callable[[], Awaitable[bool]] | None = None) -> None:
         """Add what is to be sent to the engine, until *is_over* while nothing is under way or to be read."""
-        self._sends, self._began = True, time.monotonic()
+        self._sends = True
+        self._began = time.monotonic()
         pause = pause_of(self._entries.store.silence)
         await self._show()
         if self.leases.living > 1 and self._sending.rate is not None:
@@ -168,7 +171,8 @@ class Dispatcher:
 
     async def _show(self) -> None:
         """Store a sign of life; tell others at once if this process now sends, or has nothing to send."""
-        sign, before = self._sign(), self._shown
+        sign = self._sign()
+        before = self._shown
         await self.leases.beat(sign)
         self._shown = sign
         if self.leases.living > 1 and (sign.sends > before.sends or sign.hungry > before.hungry):
@@ -205,7 +209,8 @@ class Dispatcher:
         of its lanes, and the hungry ones take more than their share.
         """
         self.engine.slots.share(self.leases.living)
-        lanes, share = self.leases.lanes, ceil(self._entries.lanes / self.leases.living)
+        lanes = self.leases.lanes
+        share = ceil(self._entries.lanes / self.leases.living)
         busy = Counter(item.lane for item in self.engine.held.values())
         staying = [lane for lane in lanes.values() if not lane.leaving]
         if self.leases.hungry:
@@ -263,7 +268,7 @@ class Dispatcher:
             self.read_again(self.leases.lanes)
 
     def read_again(self, lanes: Iterable[int], after: int = 0) -> None:
-        """Read those of *lanes* that this process has once more, *after* a place at the latest."""
+        """Read this process's lanes among *lanes* once more, *after* a place at the latest."""
         for lane in lanes:
             if lane in self.leases.lanes:
                 place = self._places.get(lane, 0)
@@ -272,7 +277,7 @@ class Dispatcher:
         self.woken.set()
 
     def keep(self, asked: Asked) -> None:
-        """Keep what the store does not have of a write of the input: its readers, and its intent unpacked."""
+        """Keep the parts of an input's write that are in no store: its readers, and its intent unpacked."""
         is_new = asked.entry is not None and asked.entry.lane in self.leases.lanes
         has_reader = asked.spec.reader is not None or callable(asked.spec.policy.journey_reader)
         if self._meet(asked.key) or is_new or has_reader:
@@ -325,7 +330,7 @@ class Dispatcher:
         return asked is not None or not (self.has_input and item.names_reader)
 
     def _meet(self, key: str | None) -> bool:
-        """Allow the write of *key* (None: any) to begin, if it waits for that; return whether it did."""
+        """Allow the write of *key* (None: any) to begin; return whether any write waited."""
         names = [name for name, waits in self._waiting.items() if key in (None, waits)]
         for name in names:
             del self._waiting[name]
@@ -341,7 +346,8 @@ class Dispatcher:
         self._places.update(dict.fromkeys(places))
         each = ceil(_AT_ONCE / len(places))
         found = await self._entries.store.open_in(places, list(self.engine.held), each)
-        counts, last = Counter(entry.lane for entry in found), {entry.lane: entry.place for entry in found}
+        counts = Counter(entry.lane for entry in found)
+        last = {entry.lane: entry.place for entry in found}
         for lane in places:
             if counts[lane] == each:
                 since = self._places.get(lane)  # it may be to be read again since
@@ -349,8 +355,10 @@ class Dispatcher:
         return found
 
     async def _item(self, entry: Entry, lane: Lane) -> Item | None:
-        """Return the item of *entry*; if this version cannot send it, store a verdict that says so."""
-        sending, asked, view = self._sending, self._asked.get(entry.key), self._sending.options
+        """Return the item of *entry*; of an entry that this version cannot send, store the verdict."""
+        sending = self._sending
+        asked = self._asked.get(entry.key)
+        view = self._sending.options
         restored = sending.restored
         try:
             known = None if asked is None else asked.intent_of(entry)
@@ -375,7 +383,8 @@ class Dispatcher:
         return item
 
     def _ended(self, item: Item) -> None:
-        lane, thing = item.lane, item.entry.thing
+        lane = item.lane
+        thing = item.entry.thing
         if thing in self._passed:
             self._passed.discard(thing)
             self._places[lane.number] = 0

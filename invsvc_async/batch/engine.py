@@ -119,7 +119,7 @@ class Engine:
             self._ready.append(item)
 
     def feed(self, source: Coroutine[Any, Any, None]) -> None:
-        """Run *source*, which adds the items, until its end or that of the run. Its error ends the run."""
+        """Run *source*, which adds the items, until it or the run ends. An error of *source* ends the run."""
         self._feeding = asyncio.create_task(self._feed(source))
 
     async def _feed(self, source: Coroutine[Any, Any, None]) -> bool:
@@ -166,7 +166,9 @@ class Engine:
 
     def take_failure(self) -> BaseException | None:
         """Return the error that ended the run, once."""
-        failure, self._failure, self._end_error = self._failure or self._end_error, None, None
+        failure = self._failure or self._end_error
+        self._failure = None
+        self._end_error = None
         return failure
 
     async def hunger(self) -> None:
@@ -198,7 +200,7 @@ class Engine:
 
     @property
     def limited_by(self) -> str | None:
-        """What keeps more writes from being under way now, in a few words."""
+        """The limit that keeps more writes from being under way now, in a few words."""
         why, _ = self.pause
         if why is not None or self._stopped:
             return why
@@ -366,7 +368,7 @@ class Engine:
             self.end(BatchStoppedError(reason))
 
     def _put_back(self, item: Item) -> None:
-        """Make *item* the next one to run. It keeps its place in its line."""
+        """Run *item* next. The item keeps its place in its line."""
         item.is_put_back = False
         self.sending.core.writes.ended.pop(item.intent.identity, None)  # it would be taken for the verdict
         self._ready.appendleft(item)
@@ -404,9 +406,11 @@ class Engine:
     def _driver_of(self, item: Item) -> AnyDriver:
         if item.spec is not None:
             return new_run(item.spec, item.intent)
-        anywhere, same_mode = self.sending.options.without_team(), self.sending.same_mode
+        anywhere = self.sending.options.without_team()
+        same_mode = self.sending.same_mode
         check_scope(anywhere, item.intent, same_mode=same_mode, in_doubt=item.in_doubt)
-        intent, begin = item.intent, None
+        intent = item.intent
+        begin = None
         # Settle first what may have been sent. One that is not the newest must not be sent.
         if item.in_doubt or intent.newest is False:
             since = self.sending.core.clock.now() if item.lane.was_free else None
@@ -441,7 +445,7 @@ def _has_written_beside(core: ClientCore, line: str | None, intent: Intent) -> b
 
 def _begun_again(spec: WriteSpec, line: str, put_back: Intent, intent: Intent) -> Start:
     """
-    Start a write that was *put_back*, unless the client has sent a newer one to its thing meanwhile.
+    Start a write that was *put_back*, unless the client has meanwhile sent a newer write to its thing.
 
     *intent* is the same without the sends that had no effect.
     """

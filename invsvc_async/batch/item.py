@@ -62,7 +62,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def in_doubt(self) -> bool:
-        """Whether it may have been sent before, so that it must be settled first."""
+        """Whether the write may have been sent before, and must be settled first."""
         return any(each.end is None or each.end.kind != "not applied" for each in self.intent.sent)
 
     @property
@@ -79,7 +79,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def kind(self) -> Kind:
-        """What decides about its write."""
+        """The kind of the write, by whose rules its verdict is found."""
         return kind_of_write(BY_NAME[self.intent.operation])
 
     # --- its slot while it is sent
@@ -113,7 +113,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             self._put_back(outcome)
             return
         self.identity = outcome.started_as.identity
-        hook, secret = self.engine.sending.on_secret, outcome.secret
+        hook = self.engine.sending.on_secret
+        secret = outcome.secret
         if hook is discard_secret and secret is not None:
             outcome = attrs.evolve(outcome, secret="not stored")
         elif hook is not None and secret == "returned":  # by another run of the client
@@ -173,7 +174,7 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
 
     @property
     def on_secret(self) -> OnSecret | None:
-        """That of the batch or outbox."""
+        """The hook of the batch or outbox that gets secrets."""
         return self.item.engine.sending.on_secret
 
     @property
@@ -185,12 +186,14 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
         """Send *exchange* as the base class does. A write takes a slot meanwhile, and its lease bounds it."""
         if not exchange.write:
             return await super().send(request, exchange)
-        item, engine = self.item, self.item.engine
+        item = self.item
+        engine = self.item.engine
         if not item.in_slot:  # it is sent again
             await engine.slots.take_again(item)
             item.in_slot = True
         try:
-            until, proven = item.lane.until, exchange.not_after
+            until = item.lane.until
+            proven = exchange.not_after
             exchange.not_after = until if proven is None else min(until, proven)
             await super().send(request, exchange)
             engine.slots.learn(exchange)

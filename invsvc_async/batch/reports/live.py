@@ -51,7 +51,8 @@ class Watch:
         self._file: Path | None = None if is_postgres(place) else Path(place)
         self._entries = entries
         self._reading = asyncio.Lock()
-        self._read_at, self._latest = 0.0, Plain()
+        self._read_at = 0.0
+        self._latest = Plain()
         self._grouped: Mapping[Verdict, int] = {}
         self._groups: list[Plain] = []
 
@@ -71,14 +72,16 @@ class Watch:
         entries = self._entries
         summary = await summary_of(entries)
         counts = attrs.asdict(summary, recurse=False) | {"done": summary.done, "total": summary.total}
-        facts, began = await entries.facts.beginning(RUN), await entries.facts.get(BEGUN)
+        facts = await entries.facts.beginning(RUN)
+        began = await entries.facts.get(BEGUN)
         workers = await workers_of(entries) if self._file is None else None
         runs = statuses_in(facts)
         if self._file is not None:  # only one process has it, so that the others are gone
             del runs[1:]
         limits = [each for each in runs if each.is_current]
         await self._read_groups(summary)
-        now, changed = time.time(), self._changed(workers or ())
+        now = time.time()
+        changed = self._changed(workers or ())
         is_finished = summary.done == summary.total and not summary.open_inputs
         ended = changed if is_finished else now
         total = facts.get(TOTAL, "") if summary.open_inputs else ""
@@ -108,7 +111,8 @@ class Watch:
         for verdict, count in failed.items():
             if count:
                 await groups.add_page(self._entries, await self._entries.latest(verdict, _GROUPED))
-        self._grouped, self._groups = failed, []
+        self._grouped = failed
+        self._groups = []
         for group in groups.sorted(self.name, self._kind):  # of few writes, and of those only the reason
             writes = [
                 {
@@ -132,7 +136,7 @@ class Watch:
 
 
 def _state_of(summary: Summary, limits: list[Status], workers: list[Worker] | None, age: float | None) -> str:
-    """Return the state in a word; ``quiet`` means that it waits, or that nothing runs it."""
+    """Return the state in a word; ``quiet`` means that the run waits, or that no process runs."""
     if any(each.is_paused for each in limits):
         return "paused"
     if summary.done == summary.total and not summary.open_inputs:

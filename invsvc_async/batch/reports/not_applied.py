@@ -126,7 +126,8 @@ class Groups:
         """
         if result.verdict is Verdict.APPLIED:
             return
-        status, cause = result.status, result.cause
+        status = result.status
+        cause = result.cause
         if result.verdict is Verdict.REFUSED:
             cause = f"HTTP {status} {result.code or ''}".strip() if status else result.code
         cause = cause or "not recorded"
@@ -158,7 +159,7 @@ class Groups:
 
 
 def words_of(result: Result) -> str:
-    """Return why a write is not applied: what the service said if it refused it, or else the reason."""
+    """Return why a write is not applied: the words of the service's refusal, or else the reason."""
     words = result.error if result.verdict is Verdict.REFUSED and result.error else result.message
     return words.removesuffix(".")
 
@@ -170,7 +171,7 @@ def plain_result(result: Result) -> WireObject:
 
 
 async def groups_of(entries: Entries, place: str) -> list[Group]:
-    """Return the groups of *entries*, which are at *place*. Those that are applied are not read."""
+    """Return the groups of *entries*, which are at *place*. Applied entries are not read."""
     groups = Groups()
     for verdict in NOT_APPLIED:
         async for page in pages_of(entries, verdict):
@@ -198,7 +199,8 @@ def command_for(group: Group, groups: list[Group], place: str, kind: str) -> str
     It chooses no writes of other *groups* that it could harm: those that are sent over newer writes, or over
     the changes of others, are named by key.
     """
-    advice, by_key = group.advice.lower(), kind == "journal"
+    advice = group.advice.lower()
+    by_key = kind == "journal"
     if "resolve each" in advice:  # what was found has to be added, and is asked for otherwise
         key = _named(group.results[0].key) if group.count == 1 else "KEY"
         return f"invsvc {kind} resolve {place} --because TEXT {key}"
@@ -250,7 +252,7 @@ async def failed_writes(entries: Entries) -> AsyncIterator[tuple[str, WireObject
 
 
 def _check_of(result: Result, *, is_overtaken: bool) -> str | None:
-    """Return what has to be found out before a write may be sent by a journal that does not know of it."""
+    """Return the question to answer before a journal that does not know the write may send it."""
     if result.verdict is Verdict.UNKNOWN:
         return f"It may be applied already ({result.message}). Delete this member only if it is not."
     if result.verdict is Verdict.SUPERSEDED:

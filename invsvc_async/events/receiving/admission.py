@@ -142,7 +142,8 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
             _log.error(_NO_BODY)
             return Receipt(503, "unavailable", error=bare, headers=COME_BACK)
         return Unreadable(bare, proof) if proof else Receipt(400, "unreadable", error=bare)
-    is_signed, is_resource = isinstance(proof, Secret), isinstance(event, ResourceEvent)
+    is_signed = isinstance(proof, Secret)
+    is_resource = isinstance(event, ResourceEvent)
     try:
         if proof is None or not (is_signed or is_resource):
             trust.admit(event, proof)
@@ -267,7 +268,8 @@ class TrustSource:
             for task in under_way:
                 task.cancel()
             await asyncio.wait(under_way)
-        self._next, self._fetching = None, asyncio.Lock()
+        self._next = None
+        self._fetching = asyncio.Lock()
 
     def _later(self) -> asyncio.Task[bool]:
         """Return a fetch that has not begun yet."""
@@ -304,7 +306,7 @@ class TrustSource:
         return Trust(keys, headers, self._accept_unsigned)
 
     async def _asked(self, source: object) -> Any:  # Any: it is checked afterwards
-        """Return a fixed value, or what a function returns; it is called in a thread, as it may hang."""
+        """Return a fixed value, or the result of a function, called in a thread because it may hang."""
         if not callable(source):
             return source
         if self._is_called:

@@ -123,7 +123,7 @@ class Worker:
         await _ended(self._running, grace)
 
     def cancel(self) -> None:
-        """Cancel what runs, because nobody waits for it any more; it releases what it has not handled."""
+        """Cancel the tasks of all events, for which nobody waits; each releases an event not yet handled."""
         for task in self._running:
             task.cancel()
 
@@ -151,12 +151,14 @@ class Worker:
 
     async def _take(self) -> float:
         """Start what is due, within the limit; return how many seconds to wait for a reason to look again."""
-        groups, pause = self._handlers.groups(), self._policy.poll
+        groups = self._handlers.groups()
+        pause = self._policy.poll
         self._turns += 1  # each group is the first in its turn, so that none waits for ever
         first = self._turns % len(groups)
         started = False
         for group in (*groups[first:], *groups[:first]):
-            now, limit = asyncio.get_running_loop().time(), self._room()
+            now = asyncio.get_running_loop().time()
+            limit = self._room()
             if group.pace is not None:
                 limit = min(limit, group.pace.free(now))
                 if limit <= 0:
@@ -291,7 +293,8 @@ class Inline:
 
     def __init__(self, worker: Worker, *, deadline: float) -> None:
         self._worker = worker
-        self._store, self._tally = worker.store, worker.tally
+        self._store = worker.store
+        self._tally = worker.tally
         self._lease = deadline + _MARGIN
         self._records: set[asyncio.Task[object]] = set()
 
@@ -303,7 +306,8 @@ class Inline:
 
         The answer is the worst that is due to one of *handlers*, so that the service sends the event again.
         """
-        key, body = key_of(event), event.raw if once else None
+        key = key_of(event)
+        body = event.raw if once else None
         # One without a key cannot be claimed, but has to be stored if it is sent once.
         stored = once or key is not None
         answers: list[Awaitable[Receipt]] = []
@@ -319,7 +323,8 @@ class Inline:
         self, until: float, event: Event, handler: Handler, claim: Delivery | None, asked: _Asked
     ) -> Receipt:
         loop = asyncio.get_running_loop()
-        entry, is_claimed = None, claim is None
+        entry = None
+        is_claimed = claim is None
         try:
             with Deadline(loop, until):
                 if claim is not None:
@@ -388,7 +393,7 @@ class Inline:
         return Receipt(202, "dead letter", error=error)
 
     def _soon(self, record: Coroutine[Any, Any, object]) -> Awaitable[object]:
-        """Store a result; what is returned waits for it, if that is quick."""
+        """Begin to store a result; the returned awaitable waits at most a second for the end."""
         return asyncio.wait([self._recorded(record)], timeout=_SOON)
 
     def _recorded(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
@@ -456,7 +461,7 @@ def _name_of(entry: Entry) -> str:
 
 
 def _told_of(found: Delivery) -> str:
-    """Return words for an authentic delivery that cannot be read; its body's digest finds it again."""
+    """Return words for an authentic delivery that cannot be read, with the digest of its body."""
     digest = sha256(found.body or b"").hexdigest()[:16]
     name = f"Event {found.type} {found.key or 'without a key'}" if found.type else "An authentic delivery"
     return f"{name} ({len(found.body or b'')} bytes, SHA-256 {digest}…)"

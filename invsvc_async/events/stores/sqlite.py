@@ -162,7 +162,7 @@ class SqliteStore(ScriptedStore):
         return file
 
     async def _stop_left(self, here: asyncio.AbstractEventLoop | None = None) -> None:
-        """Finish the requests of event loops that are closed by now, and those of this one."""
+        """Finish the requests of closed event loops, and of this loop."""
         for loop in list(self._files):  # a copy: another loop may add its own
             if (loop is here or loop.is_closed()) and (file := self._files.pop(loop, None)) is not None:
                 await file.close()
@@ -190,12 +190,13 @@ class _File:
         )
         self.upkeep = Upkeep(self.path, name)
         self._same = SameFile(Path(self.path), name, "all its receivers")
-        check, ended = self._same.check, self.upkeep.committed
+        check = self._same.check
+        ended = self.upkeep.committed
         self.writer = Writer(name, self._connect, self._put_all, begin=self._begin, check=check, ended=ended)
         self.writer.start_thread()
 
     async def close(self) -> None:
-        """End both threads, and wait until they have ended.  They also end if this is cancelled."""
+        """End both threads, and wait for their end, which comes even if the wait is cancelled."""
         self.upkeep.end()
         await self.writer.stop()
         await self.upkeep.stop()
