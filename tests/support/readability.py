@@ -27,6 +27,7 @@ HELD = frozenset({
     "conformance",
     "doctor",
     "drift",
+    "events",
     "export",
     "models",
     "outbox",

@@ -137,11 +137,7 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
     except SignatureMismatchError as error:
         return Receipt(401, "refused", error=without_frames(error))
     except MalformedEventError as error:
-        bare = without_frames(error)
-        if proof and not arrival.body:  # the sender has sent one, so it is to come back
-            _log.error(_NO_BODY)
-            return Receipt(503, "unavailable", error=bare, headers=COME_BACK)
-        return Unreadable(bare, proof) if proof else Receipt(400, "unreadable", error=bare)
+        return _judge_malformed(without_frames(error), proof, has_body=bool(arrival.body))
     is_signed = isinstance(proof, Secret)
     is_resource = isinstance(event, ResourceEvent)
     try:
@@ -155,6 +151,16 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
         return Admitted(event, "as a test", proof)
     again = is_resource and not is_signed
     return Admitted(event, "until acknowledged" if again else "once", proof)
+
+
+def _judge_malformed(error: MalformedEventError, proof: Credential | None, *, has_body: bool) -> Verdict:
+    """Classify a delivery that is no event; *proof* is what authenticates its body."""
+    if proof is None:
+        return Receipt(400, "unreadable", error=error)
+    if not has_body:  # the sender has sent one, so it is to come back
+        _log.error(_NO_BODY)
+        return Receipt(503, "unavailable", error=error, headers=COME_BACK)
+    return Unreadable(error, proof)
 
 
 def judge_head(trust: Trust, head: Head, now: float, *, takes_tests: bool) -> Receipt | None:

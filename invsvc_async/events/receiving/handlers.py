@@ -234,6 +234,20 @@ def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> 
     """Raise ``ConfigurationError`` if an argument of ``Receiver.on`` is not valid."""
     for unknown in options.keys() - HandlerOptions.__annotations__:
         raise TypeError(f"on() got an unexpected keyword argument {unknown!r}")
+    _check_types(types, fetch=fetch)
+    own = options.get("name")
+    rate = options.get("rate")
+    fits = own is None or (isinstance(own, str) and _NAME.fullmatch(own) is not None)
+    check_valid("name", own, "letters, digits, '_', '-' and '.', at most 100", fits=fits)
+    for name in ("where", "key"):
+        function = options.get(name)
+        fits = function is None or is_plain_function(function)
+        check_valid(name, function, "a function that is not async", fits=fits)
+    fits = rate is None or (isinstance(rate, (int, float)) and 0 < rate < inf)
+    check_valid("rate", rate, "a positive number of calls a second", fits=fits)
+
+
+def _check_types(types: Sequence[object], *, fetch: bool) -> None:
     if not types:
         raise ConfigurationError("on: no type is given. Pass at least one, or on('*').")
     for name in types:
@@ -248,16 +262,6 @@ def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> 
             f"{' and '.join(sorted(READABLE))}; for others, read in the handler what you know of, with "
             "client.request."
         )
-    own = options.get("name")
-    rate = options.get("rate")
-    fits = own is None or (isinstance(own, str) and _NAME.fullmatch(own) is not None)
-    check_valid("name", own, "letters, digits, '_', '-' and '.', at most 100", fits=fits)
-    for name in ("where", "key"):
-        function = options.get(name)
-        fits = function is None or is_plain_function(function)
-        check_valid(name, function, "a function that is not async", fits=fits)
-    fits = rate is None or (isinstance(rate, (int, float)) and 0 < rate < inf)
-    check_valid("rate", rate, "a positive number of calls a second", fits=fits)
 
 
 @attrs.frozen

@@ -30,7 +30,7 @@ from invsvc_async.events.stores import Backlog, Delivery, Entry, Standing, Store
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sequence
 
-    from invsvc_async.events.receiving.handlers import Handler, Handlers
+    from invsvc_async.events.receiving.handlers import Group, Handler, Handlers
 
 T = TypeVar("T")
 Handle: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"  # with the attempt, from 1
@@ -164,13 +164,17 @@ class Worker:
                 if limit <= 0:
                     pause = min(pause, group.pace.wait(now))
             if limit > 0:
-                self._free = now
-                only: dict[str, Any] = {"handlers": group.names} if group.names else {}
-                entries = await self.store.take(limit=limit, lease=group.timeout + _MARGIN, **only)
-                if group.pace is not None:
-                    group.pace.use(len(entries), now)
-                started = self._start(entries) or started
+                started = await self._take_of(group, limit, now) or started
         return 0.0 if started else pause
+
+    async def _take_of(self, group: Group, limit: int, now: float) -> bool:
+        """Start at most *limit* events of *group* that are due; return whether there were any."""
+        self._free = now
+        only: dict[str, Any] = {"handlers": group.names} if group.names else {}
+        entries = await self.store.take(limit=limit, lease=group.timeout + _MARGIN, **only)
+        if group.pace is not None:
+            group.pace.use(len(entries), now)
+        return self._start(entries)
 
     def _room(self) -> int:
         return self._policy.concurrency - len(self._running)
@@ -322,38 +326,51 @@ class Inline:
     async def _answer(
         self, until: float, event: Event, handler: Handler, claim: Delivery | None, asked: _Asked
     ) -> Receipt:
-        loop = asyncio.get_running_loop()
         entry = None
         is_claimed = claim is None
         try:
-            with Deadline(loop, until):
+            with Deadline(asyncio.get_running_loop(), until):
                 if claim is not None:
-                    claiming = self._store.claim(claim, lease=self._lease)
-                    found = await (_noted(claiming, asked[handler.name]) if asked else claiming)
+                    found = await self._claimed(claim, asked)
                     is_claimed = True
                     self._tally.failing.pop(STORE, None)
                     if not isinstance(found, Entry):
-                        return attrs.evolve(_BUSY if found is Standing.BUSY else _DUPLICATE, event=event)
+                        return _told_by(found, event)
                     entry = found
                     if asked:
                         await asyncio.wait(asked.values())
-                if loop.time() >= until:  # something has blocked the loop: the lease may be over
-                    raise TimeoutError("the handler was not called before the deadline")  # noqa: TRY301
-                timeout = handler.timeout
-                with nullcontext() if timeout is None else Deadline(loop, loop.time() + timeout):
-                    if handler.where is None or handler.wants(event):  # raises what where raises
-                        await self._worker.handle(handler, event, 1 if entry is None else entry.attempts)
+                await self._call(until, event, handler, entry)
         except asyncio.CancelledError:  # the sender disconnected
             if entry is not None:
                 self._recorded(self._store.release(entry, delay=0))  # accept the sender's next attempt
             raise
         except Exception as error:  # noqa: BLE001 - a user-supplied store or a handler may raise anything
-            end = until + _MARGIN
-            failed = self._failed(event, handler, entry, error, end) if is_claimed else None
-            return self._tally.unavailable(STORE, error, event) if failed is None else await failed
+            if not is_claimed:
+                return self._tally.unavailable(STORE, error, event)
+            return await self._failed(event, handler, entry, error, until + _MARGIN)
         if entry is not None:
             await self._soon(self._worker.succeeded(entry, until + _MARGIN, event))
         return Receipt(200, "handled", event)
+
+    def _claimed(self, claim: Delivery, asked: _Asked) -> Awaitable[Entry | Standing]:
+        """Claim an event for one handler; tell the other handlers of *asked* once that has ended."""
+        claiming = self._store.claim(claim, lease=self._lease)
+        return _noted(claiming, asked[claim.handler]) if asked else claiming
+
+    async def _call(self, until: float, event: Event, handler: Handler, entry: Entry | None) -> None:
+        """
+        Call *handler*, if it wants *event*, for its own timeout at most; *entry* is its claim, if it has one.
+
+        Raises:
+            TimeoutError: Something has blocked the loop until the time *until*: the lease may be over.
+        """
+        loop = asyncio.get_running_loop()
+        if loop.time() >= until:
+            raise TimeoutError("the handler was not called before the deadline")
+        timeout = handler.timeout
+        with nullcontext() if timeout is None else Deadline(loop, loop.time() + timeout):
+            if handler.where is None or handler.wants(event):  # raises what where raises
+                await self._worker.handle(handler, event, 1 if entry is None else entry.attempts)
 
     async def stop(self, *, grace: float) -> None:
         """Wait up to *grace* seconds until all results are stored."""
@@ -426,6 +443,11 @@ async def _stored(store: Callable[[], Awaitable[T]], end: float) -> T:
             )
         await asyncio.sleep(pause)
     raise AssertionError  # the pauses have no end
+
+
+def _told_by(standing: Standing, event: Event) -> Receipt:
+    """Return the answer to a delivery of *event*, which another delivery of it has claimed."""
+    return attrs.evolve(_BUSY if standing is Standing.BUSY else _DUPLICATE, event=event)
 
 
 async def _worst(answers: Sequence[Awaitable[Receipt]]) -> Receipt:

@@ -394,13 +394,7 @@ class Upkeep:
         while not self._stopping.is_set():
             try:
                 with closing(connect_again(self._path)) as db:
-                    if not self._is_checked:
-                        db.set_progress_handler(self._stopping.is_set, STEPS)
-                        self._check(db, self._stopping.is_set)
-                        db.set_progress_handler(None, 0)
-                    while self._due.wait() and not self._stopping.is_set():
-                        self._due.clear()
-                        self._changes = changes_until_next(self._changes, _checkpoint(db))
+                    self._copy_when_due(db)
             except Exception as error:  # noqa: BLE001 - the thread must not end without a word
                 if self._stopping.is_set():
                     return
@@ -412,6 +406,16 @@ class Upkeep:
                 # Too many open files, for example; commits copy the log from some size on.
                 _log.warning("%s", in_words(f"upkeep of {self._name}", error))
                 self._stopping.wait(_AGAIN)
+
+    def _copy_when_due(self, db: sqlite3.Connection) -> None:
+        """Check the file, and then copy the log into it when due, until the thread is to end."""
+        if not self._is_checked:
+            db.set_progress_handler(self._stopping.is_set, STEPS)
+            self._check(db, self._stopping.is_set)
+            db.set_progress_handler(None, 0)
+        while self._due.wait() and not self._stopping.is_set():
+            self._due.clear()
+            self._changes = changes_until_next(self._changes, _checkpoint(db))
 
     def _check(self, db: sqlite3.Connection, stops: Callable[[], bool] | None = None) -> None:
         check_file(db, self._name, stops)
