@@ -81,27 +81,39 @@ def cause_of(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
 
     *outage* is the pause during which the write ran, if any. Failures that prove nothing alone need one.
     """
-    intent = outcome.started_as
-    error = outcome.error
     sent = _last(outcome, Attempt)
     match outcome.verdict:
-        case Verdict.REFUSED if sent is not None and sent.status in _REFUSED and not sent.own_envelope:
-            return Cause(_refused(sent.status), _MOST_REFUSED, at_once=True)
-        # The specification shows only for these that every write of theirs needs it.
-        case Verdict.REFUSED if intent.operation == TEAMS_CREATE.name and isinstance(error, ServiceError):
-            if error.status == 401 or (error.status, error.code) == (403, "insufficient_permissions"):
-                return Cause(f"the plan lacks a feature (HTTP {error.status}: {error.message})", stops=True)
+        case Verdict.REFUSED:
+            return _cause_of_refusal(outcome, sent)
         case Verdict.NOT_APPLIED if getattr(_last(outcome, Resumed), "newest", None) is not False:
-            if sent is not None and sent.end is End.NOT_SENT:
-                if TOO_LATE in str(error):
-                    return Cause(TOO_LATE, _MOST_LATE, pauses=False)
-                return Cause(_unreachable(error), began=sent.started)
-            if outcome.evidence.basis == "absence" and intent.policy.resend != "never":
-                return outage  # which left no time to send it again
+            return _cause_of_no_effect(outcome, sent, outage)
         case Verdict.UNKNOWN:
             return _cause_of_doubt(_last(outcome, Reading), sent, outage)
         case _:
-            pass
+            return None
+
+
+def _cause_of_refusal(outcome: AnyOutcome, sent: Attempt | None) -> Cause | None:
+    """Return what explains a refusal that says nothing of the write: the credential, or the plan."""
+    if sent is not None and sent.status in _REFUSED and not sent.own_envelope:
+        return Cause(_refused(sent.status), _MOST_REFUSED, at_once=True)
+    error = outcome.error
+    # The specification shows only for these that every write of theirs needs the feature.
+    if outcome.started_as.operation != TEAMS_CREATE.name or not isinstance(error, ServiceError):
+        return None
+    if error.status == 401 or (error.status, error.code) == (403, "insufficient_permissions"):
+        return Cause(f"the plan lacks a feature (HTTP {error.status}: {error.message})", stops=True)
+    return None
+
+
+def _cause_of_no_effect(outcome: AnyOutcome, sent: Attempt | None, outage: Cause | None) -> Cause | None:
+    """Return what explains that a write, which no newer one has overtaken, had no effect."""
+    if sent is not None and sent.end is End.NOT_SENT:
+        if TOO_LATE in str(outcome.error):
+            return Cause(TOO_LATE, _MOST_LATE, pauses=False)
+        return Cause(_unreachable(outcome.error), began=sent.started)
+    if outcome.evidence.basis == "absence" and outcome.started_as.policy.resend != "never":
+        return outage  # which left no time to send it again
     return None
 
 
@@ -212,12 +224,11 @@ class CircuitBreaker:
         if outcome.verdict is Verdict.APPLIED:
             return False
         if self._core.closed:
-            if is_why := outcome.evidence.cause == "client closed":
+            is_why = outcome.evidence.cause == "client closed"
+            if is_why:
                 self.stop_closed()
             return is_why
-        began = time_of(outcome.history[0]) if outcome.history else inf
-        was_away = self.why is not None or began < self._away_until
-        outage = Cause(self.why or "the service was away") if was_away else None
+        outage = self._outage_during(outcome)
         cause = cause_of(outcome, outage)
         if cause is None or times >= cause.most:
             if outcome.verdict is Verdict.REFUSED:
@@ -229,9 +240,20 @@ class CircuitBreaker:
                 "Run again once the plan has it, or run the other writes with another journal."
             )
             self._on_stop(BatchStoppedError(reason))
-        elif cause.pauses and cause is not outage and not self._is_outdated(cause.began):
-            self._open(cause)  # an outage is known already, and perhaps over
+        elif cause is not outage:  # which is known already, and perhaps over
+            self._pause_for(cause)
         return True
+
+    def _outage_during(self, outcome: AnyOutcome) -> Cause | None:
+        """Return the pause during which the write of *outcome* ran, if any."""
+        began = time_of(outcome.history[0]) if outcome.history else inf
+        was_away = self.why is not None or began < self._away_until
+        return Cause(self.why or "the service was away") if was_away else None
+
+    def _pause_for(self, cause: Cause) -> None:
+        """Pause because of *cause*, if other writes have to wait, and the service has not answered since."""
+        if cause.pauses and not self._is_outdated(cause.began):
+            self._open(cause)
 
     def stop_closed(self) -> None:
         """End the run, because the client was closed too early."""

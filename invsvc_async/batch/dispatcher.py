@@ -32,7 +32,7 @@ from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from invsvc_async.batch.intake import Asked
     from invsvc_async.batch.sending import Sending
@@ -108,13 +108,8 @@ class Dispatcher:
 
     async def feed(self, is_over: Callable[[], Awaitable[bool]] | None = None) -> None:
         """Add what is to be sent to the engine, until *is_over* while nothing is under way or to be read."""
-        self._sends = True
-        self._began = time.monotonic()
         pause = pause_of(self._entries.store.silence)
-        await self._show()
-        if self.leases.living > 1 and self._sending.rate is not None:
-            await asyncio.sleep(_JOINED * pause)  # until the others have noticed, and leave a part of it
-        self._beat_now.set()
+        await self._join(pause)
         listening = asyncio.create_task(self._guarded(partial(self._entries.hear, self._heard)))
         try:
             while True:
@@ -126,14 +121,31 @@ class Dispatcher:
                     self.caught_up.set()
                 if self._is_idle and is_over is not None and await is_over():
                     return
-                is_shared = self.leases.living > 1
-                if is_shared and not self._is_hungry and self._is_idle:
-                    self._is_hungry = True
-                    self._beat_now.set()
-                await set_within(self.woken, _LOOK if is_shared and is_over is not None else pause)
+                await self._wait_for_more(pause, has_end=is_over is not None)
         finally:
             listening.cancel()
             await asyncio.wait([listening])
+
+    async def _join(self, pause: float) -> None:
+        """Begin to send, beside others that notice this process within a few beats, each *pause* seconds."""
+        self._sends = True
+        self._began = time.monotonic()
+        await self._show()
+        if self.leases.living > 1 and self._sending.rate is not None:
+            await asyncio.sleep(_JOINED * pause)  # until the others have noticed, and leave a part of it
+        self._beat_now.set()
+
+    async def _wait_for_more(self, pause: float, *, has_end: bool) -> None:
+        """
+        Wait until there may be something to send, at most *pause* seconds.
+
+        Others that send learn once that this process has nothing. If the run *has_end*, they may reach it.
+        """
+        is_shared = self.leases.living > 1
+        if is_shared and not self._is_hungry and self._is_idle:
+            self._is_hungry = True
+            self._beat_now.set()
+        await set_within(self.woken, _LOOK if is_shared and has_end else pause)
 
     @property
     def _is_idle(self) -> bool:
@@ -209,30 +221,47 @@ class Dispatcher:
         of its lanes, and the hungry ones take more than their share.
         """
         self.engine.slots.share(self.leases.living)
-        lanes = self.leases.lanes
         share = ceil(self._entries.lanes / self.leases.living)
         busy = Counter(item.lane for item in self.engine.held.values())
-        staying = [lane for lane in lanes.values() if not lane.leaving]
         if self.leases.hungry:
-            staying.sort(key=lambda lane: -busy[lane])
-            kept = share if self._is_hungry or self._is_read else min(share, ceil(len(staying) / 2))
-            for lane in staying[max(kept, 1) :]:
-                lane.leaving = True
+            self._mark_leaving(share, busy)
+        has_released = await self._release_leaving(busy)
+        await self._acquire(share)
+        self._has_divided = True
+        if has_released and self.leases.living > 1:
+            await self._entries.store.tell("beat")
+
+    def _mark_leaving(self, share: int, busy: Counter[Lane]) -> None:
+        """Mark the least *busy* lanes as leaving: beyond *share*, or half if there is more here to send."""
+        staying = [lane for lane in self.leases.lanes.values() if not lane.leaving]
+        staying.sort(key=lambda lane: -busy[lane])
+        has_more = not (self._is_hungry or self._is_read)
+        kept = min(share, ceil(len(staying) / 2)) if has_more else share
+        for lane in staying[max(kept, 1) :]:
+            lane.leaving = True
+
+    async def _release_leaving(self, busy: Iterable[Lane]) -> bool:
+        """Release the marked lanes that are not *busy*; return whether there were any."""
         under_way = {lane.number for lane in busy}
-        free = [lane for lane in lanes.values() if lane.leaving and lane.number not in under_way]
+        lanes = self.leases.lanes.values()
+        free = [lane for lane in lanes if lane.leaving and lane.number not in under_way]
         await self.leases.give_up(free)
         for lane in free:
             self._places.pop(lane.number, None)
-        wanted = self._entries.lanes if self._is_hungry and len(lanes) >= share else share - len(lanes)
-        if wanted > 0 and (taken := await self.leases.take(wanted)):
-            for lane in taken:
-                lane.on_doubt = self._beat_now.set
-                self._places.pop(lane.number, None)
-            if await self._may_follow_others(taken):
-                self.earlier.forget()
-        self._has_divided = True
-        if free and self.leases.living > 1:
-            await self._entries.store.tell("beat")
+        return bool(free)
+
+    async def _acquire(self, share: int) -> None:
+        """Acquire lanes up to the *share* of this process; if it is hungry, all that are free."""
+        owned = len(self.leases.lanes)
+        wanted = self._entries.lanes if self._is_hungry and owned >= share else share - owned
+        if wanted <= 0:
+            return
+        taken = await self.leases.take(wanted)
+        for lane in taken:
+            lane.on_doubt = self._beat_now.set
+            self._places.pop(lane.number, None)
+        if taken and await self._may_follow_others(taken):
+            self.earlier.forget()
 
     async def _may_follow_others(self, taken: Sequence[Lane]) -> bool:
         """Return whether another process may have written to the things in the lanes *taken*."""
@@ -295,6 +324,17 @@ class Dispatcher:
         """Add the next entries that are open; return whether there were any."""
         lanes = self._lanes_to_read()
         found = await self._read(lanes)
+        items = await self._items_of(found, lanes)
+        if self.earlier.any or any(item.spec is None for item in items):
+            is_part = any(self._places.get(lane) is not None for lane in lanes)  # behind what was read
+            await self.earlier.mark(items, is_part=is_part)
+        for item in items:
+            await self.engine.room()
+            self._add(item)
+        return bool(found)
+
+    async def _items_of(self, found: Iterable[Entry], lanes: Mapping[int, Lane]) -> list[Item]:
+        """Return the items of the entries *found* that can be sent, in their order, each with its lane."""
         newest = {item.entry.thing: item.entry.place for item in self.engine.held.values()}
         items: list[Item] = []
         for entry in found:
@@ -306,21 +346,19 @@ class Dispatcher:
                 self._passed.add(entry.thing)
             else:
                 items.append(item)
-        if self.earlier.any or any(item.spec is None for item in items):
-            is_part = any(self._places.get(lane) is not None for lane in lanes)  # behind what was read
-            await self.earlier.mark(items, is_part=is_part)
-        for item in items:
-            await self.engine.room()
-            name = item.entry.thing or item.entry.key
-            if item.lane.leaving or self.leases.lanes.get(item.lane.number) is not item.lane:
-                item.spec = None  # the next owner sends it
-            elif name in self._waiting or not self._may_begin(item):
-                self._waiting.setdefault(name, item.entry.key)
-                item.spec = None
-            else:
-                self._is_hungry = False
-                self.engine.add(item)
-        return bool(found)
+        return items
+
+    def _add(self, item: Item) -> None:
+        """Add *item* to the engine, unless another process has its lane by now, or it waits for the input."""
+        name = item.entry.thing or item.entry.key
+        if item.lane.leaving or self.leases.lanes.get(item.lane.number) is not item.lane:
+            item.spec = None  # the next owner sends it
+        elif name in self._waiting or not self._may_begin(item):
+            self._waiting.setdefault(name, item.entry.key)
+            item.spec = None
+        else:
+            self._is_hungry = False
+            self.engine.add(item)
 
     def _may_begin(self, item: Item) -> bool:
         """Pass the readers of the input to *item*; return whether it need not wait for any."""

@@ -62,17 +62,22 @@ class Earlier:
             self._known.clear()
         self._known.update(fresh)
         if fresh:
-            unknown = await unknown_of(self._store, fresh)
-            since = inf if self._store.silence < inf else self._begun
-            await self._unknown.close_lines(unknown, self._sending.options, since=since)
-        if urls := [thing for thing in fresh if thing.startswith("url ")]:
-            await take_claims(self._sending.core.writes, self._store, urls)
+            await self._look_up_fresh(fresh)
         rows = await last_writes(self._store, things)
         learn(self._sending.options, rows)
         if self._sending.restored is not None:
             for row in rows:
                 self._sending.restored.learn(row)
         return {row.thing: row.place for row in rows}
+
+    async def _look_up_fresh(self, things: Sequence[str]) -> None:
+        """Learn of *things* that were not looked up before: what may still land, and which URLs are taken."""
+        unknown = await unknown_of(self._store, things)
+        since = inf if self._store.silence < inf else self._begun
+        await self._unknown.close_lines(unknown, self._sending.options, since=since)
+        urls = [thing for thing in things if thing.startswith("url ")]
+        if urls:
+            await take_claims(self._sending.core.writes, self._store, urls)
 
     async def mark(self, items: Sequence[Item], *, is_part: bool) -> None:
         """

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.sending import Sending
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import AnyOutcome
     from invsvc_async.transport.client_core import ClientCore
     from invsvc_async.writes.spec import WriteSpec
 
@@ -307,19 +308,7 @@ class Engine:
                 await self._warn_of_full_list(self._list_lock, item.intent)
             driver = self._driver_of(item)
             await driver.drive()
-            outcome = driver.outcome()
-            if not (item.is_put_back or item.storing):  # the client had it already: the user has settled it
-                await item.settled(outcome)
-            if item.is_put_back:
-                self._put_back(item)
-                return
-            self._count(outcome.verdict)
-            wait = self.sending.core.writes.closed_for(item.entry.thing)
-            if outcome.verdict is Verdict.UNKNOWN:
-                wait = max(wait, (outcome.evidence.window_until or 0.0) - self.sending.core.clock.now())
-            assert item.storing is not None
-            self._storing.add(item.storing)
-            item.storing.add_done_callback(partial(self._called_back, self._stored, item, wait))
+            await self._conclude(item, driver.outcome())
         except asyncio.CancelledError:
             if not self._stopped:  # not by stop()
                 reason = "a callback was cancelled, but not by this run. Run again to settle it."
@@ -336,6 +325,21 @@ class Engine:
         finally:
             item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
             item.leave()
+
+    async def _conclude(self, item: Item, outcome: AnyOutcome) -> None:
+        """Begin to store *outcome* as that of *item*; if *item* was put back, make it ready again."""
+        if not (item.is_put_back or item.storing):  # the client had it already: the user has settled it
+            await item.settled(outcome)
+        if item.is_put_back:
+            self._put_back(item)
+            return
+        self._count(outcome.verdict)
+        wait = self.sending.core.writes.closed_for(item.entry.thing)
+        if outcome.verdict is Verdict.UNKNOWN:
+            wait = max(wait, (outcome.evidence.window_until or 0.0) - self.sending.core.clock.now())
+        assert item.storing is not None
+        self._storing.add(item.storing)
+        item.storing.add_done_callback(partial(self._called_back, self._stored, item, wait))
 
     async def _warn_of_full_list(self, lock: asyncio.Lock, intent: Intent) -> None:
         """Warn before the first create of a webhook, that of *intent*, if the list is full."""
@@ -359,13 +363,18 @@ class Engine:
         most = self.sending.stop_after
         if most is None or verdict is Verdict.APPLIED:
             return
-        is_share = not isinstance(most, int)
-        if self._failed >= (most * self.done if is_share else most) and self.done >= is_share * _LEAST:
+        if self._has_failed_too_often(most):
             reason = (
                 f"stop_after: {self._failed:,} of {self.done:,} writes were not applied, and the limit is "
                 f"{most}. See the results, and run again once the cause is removed; other writes are to do."
             )
             self.end(BatchStoppedError(reason))
+
+    def _has_failed_too_often(self, most: float) -> bool:
+        """Return whether *most* failures are reached: a number, or a share of enough finished writes."""
+        if isinstance(most, int):
+            return self._failed >= most
+        return self.done >= _LEAST and self._failed >= most * self.done
 
     def _put_back(self, item: Item) -> None:
         """Run *item* next. The item keeps its place in its line."""

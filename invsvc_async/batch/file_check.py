@@ -306,20 +306,11 @@ class FileWrites:
         """Check the lines, as :meth:`check`. Yields now and then what has read them so far."""
         # It is of no use to a client of another team, nor if lines before it are bad and have to be named.
         if checkpoint is not None and (self._skips_bad or not checkpoint.bad):
-            reader = self._begin.again()
-            for _ in reader.skip(checkpoint):
-                yield reader
-            if reader.reached(self._team) == checkpoint:
-                self.checkpoint = checkpoint
-                self._begin = reader
+            yield from self._skipping(checkpoint)
         reader = self._begin.again()
         for number, found in enumerate(self._lines(reader)):
             if not isinstance(found, BadLine):
-                line, write = found
-                write.close()
-                if len(self.first) < _FIRST:
-                    self.first.append(line)
-                self.has_secrets = self.has_secrets or kind_of_write(BY_NAME[line.operation]).has_secret
+                self._note_good(*found)
             elif len(self.problems) < most:
                 self.problems.append(found)
             if number % _STEP == 0:
@@ -329,6 +320,21 @@ class FileWrites:
         if not self.good and not self.bad:
             self.bad = 1
             self.problems = [BadLine(0, _EMPTY)]
+
+    def _skipping(self, checkpoint: Checkpoint) -> Iterator[_Reader]:
+        """Begin after *checkpoint* from now on, if the file is the same up to there. Yields now and then."""
+        reader = self._begin.again()
+        for _ in reader.skip(checkpoint):
+            yield reader
+        if reader.reached(self._team) == checkpoint:
+            self.checkpoint = checkpoint
+            self._begin = reader
+
+    def _note_good(self, line: Line, write: Write[Any]) -> None:  # Any: of any kind
+        write.close()
+        if len(self.first) < _FIRST:
+            self.first.append(line)
+        self.has_secrets = self.has_secrets or kind_of_write(BY_NAME[line.operation]).has_secret
 
     def __iter__(self) -> Iterator[Write[Any]]:  # Any: of any kind
         """

@@ -113,15 +113,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             self._put_back(outcome)
             return
         self.identity = outcome.started_as.identity
-        hook = self.engine.sending.on_secret
-        secret = outcome.secret
-        if hook is discard_secret and secret is not None:
-            outcome = attrs.evolve(outcome, secret="not stored")
-        elif hook is not None and secret == "returned":  # by another run of the client
-            await hand_over(hook, self.entry.key, outcome.value)
-            outcome = attrs.evolve(outcome, secret="delivered")
-        elif secret == "returned" and self.keeps_outcome:  # it is in no result
-            outcome = attrs.evolve(outcome, secret="lost")
+        if outcome.secret is not None:
+            outcome = await self._with_secret_kept(outcome)
         applied = outcome.verdict is Verdict.APPLIED
         left = left_by(self.entry.thing, outcome, self.engine.sending.core.writes)
         if self.restored is not None:
@@ -139,6 +132,20 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         )
         self.storing = self.lane.put(entry, left)
         self.finished = entry, record, outcome
+
+    async def _with_secret_kept(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        """Give the secret in *outcome* to the hook, if nobody has it yet; return *outcome*, which says so."""
+        hook = self.engine.sending.on_secret
+        if hook is discard_secret:
+            return attrs.evolve(outcome, secret="not stored")
+        if outcome.secret != "returned":
+            return outcome
+        if hook is not None:  # another run of the client has got it
+            await hand_over(hook, self.entry.key, outcome.value)
+            return attrs.evolve(outcome, secret="delivered")
+        if self.keeps_outcome:  # it is in no result
+            return attrs.evolve(outcome, secret="lost")
+        return outcome
 
     def _put_back(self, outcome: AnyOutcome) -> None:
         """Store the write as open: to do if it provably had no effect, otherwise to be settled first."""

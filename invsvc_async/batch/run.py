@@ -84,20 +84,10 @@ class Run:
     async def __anext__(self) -> Result:
         while self._given:
             self._results.acknowledge(self._given.pop())
-        async with self._beginning:
-            if self._status is None and not self.ended:
-                if (earlier := await self._next_left(self._begin)) is not None:
-                    return earlier
-                if not self.ended:
-                    self._start()
-        while (item := await self._next_finished()) is not None:
-            assert item.finished is not None
-            entry = item.finished[0]
-            if await self._results.has(entry):
-                result = Result.of(*item.finished)
-                self._verdicts[result.verdict] += 1
-                self._given.append(entry)
-                return result
+        if (earlier := await self._begin_after_left()) is not None:
+            return earlier
+        if (own := await self._next_own()) is not None:
+            return own
         if self._engine.complete and (late := await self._next_left(self._decided)) is not None:
             return late
         if self._engine.complete and self._input_began is not None:
@@ -107,6 +97,28 @@ class Run:
         if (failure := self._engine.take_failure()) is not None:
             raise failure
         raise StopAsyncIteration
+
+    async def _begin_after_left(self) -> Result | None:
+        """Return the next result that an earlier run has left; once there is none, begin this run."""
+        async with self._beginning:
+            if self._status is not None or self.ended:
+                return None
+            earlier = await self._next_left(self._begin)
+            if earlier is None and not self.ended:
+                self._start()
+            return earlier
+
+    async def _next_own(self) -> Result | None:
+        """Return the next result of this run, unless another run has given it; ``None`` at the end."""
+        while (item := await self._next_finished()) is not None:
+            assert item.finished is not None
+            entry = item.finished[0]
+            if await self._results.has(entry):
+                result = Result.of(*item.finished)
+                self._verdicts[result.verdict] += 1
+                self._given.append(entry)
+                return result
+        return None
 
     async def _next_finished(self) -> Item | None:
         """Return the next write that has its result; ``None`` at the end, when nothing is under way."""
@@ -288,16 +300,23 @@ class Run:
         dispatcher = self._dispatcher
         for each in asked:
             dispatcher.keep(each)
-        new = {each.entry.key: each for each in asked if each.entry is not None}
         made = [each.entry for each in asked if each.entry is not None]
         if not made and reached is None:
             return
-        if self._batch.sending.on_secret is None and any(each.spec.kind.has_secret for each in new.values()):
-            self._batch.sending.core.warn_once("secrets of a batch", _NO_SECRETS)
+        new = {each.entry.key: each for each in asked if each.entry is not None}
+        self._warn_of_lost_secrets(new.values())
         added = await entries.add(made, dispatcher.leases.name, reached)
         for key, known in added.others.items():  # another process has stored it meanwhile
             intake.meet(known, new[key])
+        lanes = {entry.lane for entry in made}
         if added.new:
-            dispatcher.read_again({entry.lane for entry in made}, min(added.new.values()) - 1)
-        if strange := {entry.lane for entry in made} - {*dispatcher.leases.lanes}:
+            dispatcher.read_again(lanes, min(added.new.values()) - 1)
+        strange = lanes - {*dispatcher.leases.lanes}
+        if strange:
             await entries.store.tell(*map(str, sorted(strange)))
+
+    def _warn_of_lost_secrets(self, new: Iterable[Asked]) -> None:
+        """Warn once if *new* writes create webhooks, and nothing keeps their secrets."""
+        sending = self._batch.sending
+        if sending.on_secret is None and any(each.spec.kind.has_secret for each in new):
+            sending.core.warn_once("secrets of a batch", _NO_SECRETS)

@@ -54,23 +54,15 @@ def page_of(report: Report) -> str:
     left = summary.to_do + summary.sending
     faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
     ran = f" while it ran: {report.active_seconds:,.0f} s of {report.seconds:,.0f} s" if report.runs else ""
-    period = ""
-    if report.slices:
-        end = report.slices[-1].begun + report.width
-        period = f", {_moment(report.slices[0].begun)} to {_moment(end)} (UTC)"
-    operations = [
-        _fill("operation", name=name, counts=_each("number", (counts[each] for each in _COLOURS)))
-        for name, counts in sorted(report.operations.items())
-    ]
     quantiles = {"median": 0.5, "p99": 0.99, "most": 1.0}
     return _fill(
         "page",
         head=_fill("head", title=f"{report.kind.capitalize()} {report.name}"),
         tiles=tiles,
         open=f", {left:,} of them still open" if left else "",
-        period=period,
+        period=_period_of(report) if report.slices else "",
         verdicts=_each("heading", _COLOURS),
-        operations=operations,
+        operations=_operations_of(report),
         timeline=_timeline(report) if report.slices else "",
         throughput=f"{report.rate:,.0f} a second{ran}" if report.rate else "none",
         faults=faults or "none",
@@ -82,6 +74,20 @@ def page_of(report: Report) -> str:
         **{name: getattr(report, name) for name in ("attempts", "resends", "reads")},
         **{name: f"{report.quantile(part):.3g}" for name, part in quantiles.items()},
     )
+
+
+def _period_of(report: Report) -> str:
+    begun = report.slices[0].begun
+    end = report.slices[-1].begun + report.width
+    return f", {_moment(begun)} to {_moment(end)} (UTC)"
+
+
+def _operations_of(report: Report) -> list[_Html]:
+    """Return a row of the table for each operation, with its number of writes by verdict."""
+    return [
+        _fill("operation", name=name, counts=_each("number", (counts[each] for each in _COLOURS)))
+        for name, counts in sorted(report.operations.items())
+    ]
 
 
 def listing_page(

@@ -75,33 +75,33 @@ class Watch:
         facts = await entries.facts.beginning(RUN)
         began = await entries.facts.get(BEGUN)
         workers = await workers_of(entries) if self._file is None else None
-        runs = statuses_in(facts)
-        if self._file is not None:  # only one process has it, so that the others are gone
-            del runs[1:]
-        limits = [each for each in runs if each.is_current]
+        limits = self._running_in(facts)
         await self._read_groups(summary)
         now = time.time()
         changed = self._changed(workers or ())
         is_finished = summary.done == summary.total and not summary.open_inputs
         ended = changed if is_finished else now
-        total = facts.get(TOTAL, "") if summary.open_inputs else ""
+        age = None if changed is None else now - changed
         return {
             **counts,
             "name": self.name,
             "kind": self._kind,
             "at": now,
-            "expected": max(summary.total, int(total) if total.isdecimal() else 0),
-            "state": _state_of(summary, limits, workers, None if changed is None else now - changed),
-            "changed": None if changed is None else max(now - changed, 0.0),
+            "expected": _expected(summary, facts),
+            "state": _state_of(summary, limits, workers, age),
+            "changed": None if age is None else max(age, 0.0),
             "seconds": None if began is None or ended is None else max(ended - int(began) / 1000, 0.0),
-            "limits": [
-                {"host": each.host, "pid": each.pid, "why": each.limited_by, "paused": each.is_paused}
-                | ({} if each.next_probe is None else {"next_probe": each.next_probe - each.age})
-                for each in limits
-            ],
+            "limits": [*map(_plain_limit, limits)],
             "workers": None if workers is None else [*map(plain_worker, workers)],
             "groups": self._groups,
         }
+
+    def _running_in(self, facts: Mapping[str, str]) -> list[Status]:
+        """Return the statuses in *facts* of processes that run now."""
+        runs = statuses_in(facts)
+        if self._file is not None:  # only one process has it, so that the others are gone
+            del runs[1:]
+        return [each for each in runs if each.is_current]
 
     async def _read_groups(self, summary: Summary) -> None:
         failed = {verdict: summary.verdicts.get(verdict, 0) for verdict in NOT_APPLIED}
@@ -133,6 +133,25 @@ class Watch:
                 state = path.stat()
                 found += [state.st_mtime] if state.st_size else []
         return max(found, default=None)
+
+
+def _expected(summary: Summary, facts: Mapping[str, str]) -> int:
+    """Return how many writes there will be: while the input is read, as many as its file has, if known."""
+    total = facts.get(TOTAL, "") if summary.open_inputs else ""
+    return max(summary.total, int(total) if total.isdecimal() else 0)
+
+
+def _plain_limit(status: Status) -> Plain:
+    """Return the limit of a process that runs now as JSON values; times in seconds."""
+    limit: Plain = {
+        "host": status.host,
+        "pid": status.pid,
+        "why": status.limited_by,
+        "paused": status.is_paused,
+    }
+    if status.next_probe is not None:
+        limit["next_probe"] = status.next_probe - status.age
+    return limit
 
 
 def _state_of(summary: Summary, limits: list[Status], workers: list[Worker] | None, age: float | None) -> str:
