@@ -107,7 +107,7 @@ def _cause_of_refusal(outcome: AnyOutcome, sent: Attempt | None) -> Cause | None
 
 
 def _cause_of_no_effect(outcome: AnyOutcome, sent: Attempt | None, outage: Cause | None) -> Cause | None:
-    """Return what explains that a write, which no newer one has overtaken, had no effect."""
+    """Return the reason why a write had no effect, though no newer write has overtaken it."""
     if sent is not None and sent.end is End.NOT_SENT:
         if TOO_LATE in str(outcome.error):
             return Cause(TOO_LATE, _MOST_LATE, pauses=False)

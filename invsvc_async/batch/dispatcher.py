@@ -127,7 +127,7 @@ class Dispatcher:
             await asyncio.wait([listening])
 
     async def _join(self, pause: float) -> None:
-        """Begin to send, beside others that notice this process within a few beats, each *pause* seconds."""
+        """Begin to send; with a rate, wait first for a few beats of others, of *pause* seconds each."""
         self._sends = True
         self._began = time.monotonic()
         await self._show()
@@ -251,7 +251,7 @@ class Dispatcher:
         return bool(free)
 
     async def _acquire(self, share: int) -> None:
-        """Acquire lanes up to the *share* of this process; if it is hungry, all that are free."""
+        """Acquire lanes up to the *share* of this process, or all free lanes if this process is hungry."""
         owned = len(self.leases.lanes)
         wanted = self._entries.lanes if self._is_hungry and owned >= share else share - owned
         if wanted <= 0:
@@ -306,7 +306,7 @@ class Dispatcher:
         self.woken.set()
 
     def keep(self, asked: Asked) -> None:
-        """Keep the parts of an input's write that are in no store: its readers, and its intent unpacked."""
+        """Keep the parts of a write of the input that no store has: the readers, and the unpacked intent."""
         is_new = asked.entry is not None and asked.entry.lane in self.leases.lanes
         has_reader = asked.spec.reader is not None or callable(asked.spec.policy.journey_reader)
         if self._meet(asked.key) or is_new or has_reader:

@@ -71,7 +71,7 @@ class Earlier:
         return {row.thing: row.place for row in rows}
 
     async def _look_up_fresh(self, things: Sequence[str]) -> None:
-        """Learn of *things* that were not looked up before: what may still land, and which URLs are taken."""
+        """Learn of *things* not looked up before: the writes that may still land, and the URLs in use."""
         unknown = await unknown_of(self._store, things)
         since = inf if self._store.silence < inf else self._begun
         await self._unknown.close_lines(unknown, self._sending.options, since=since)

@@ -134,7 +134,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         self.finished = entry, record, outcome
 
     async def _with_secret_kept(self, outcome: Outcome[Any]) -> Outcome[Any]:
-        """Give the secret in *outcome* to the hook, if nobody has it yet; return *outcome*, which says so."""
+        """Hand a secret in *outcome* over to the hook, if nobody has it yet; return the changed outcome."""
         hook = self.engine.sending.on_secret
         if hook is discard_secret:
             return attrs.evolve(outcome, secret="not stored")

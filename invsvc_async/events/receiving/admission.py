@@ -154,7 +154,7 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
 
 
 def _judge_malformed(error: MalformedEventError, proof: Credential | None, *, has_body: bool) -> Verdict:
-    """Classify a delivery that is no event; *proof* is what authenticates its body."""
+    """Classify a malformed delivery; *proof* authenticates the body."""
     if proof is None:
         return Receipt(400, "unreadable", error=error)
     if not has_body:  # the sender has sent one, so it is to come back

@@ -85,7 +85,7 @@ class Current:
 
 
 async def _read(client: Client, uuid: str, filters: dict[str, Any], kind: object) -> Invoice | Gone:
-    """Look the invoice up in the lists: type P is in one of them, type E in the other."""
+    """Look the invoice up in the lists for its *kind*: type P is in one list, type E in the other."""
     lists = [client.invoices.egress(**filters)] if kind != "P" else []
     if kind != "E":
         lists.append(client.invoices.payment_complements(**filters))

@@ -642,7 +642,7 @@ class Receiver:
 
 async def _called(running: Awaitable[object]) -> None:
     """
-    Run a handler in a task of its own: a handler that cancels its task has failed, and the caller goes on.
+    Run a handler in a separate task: a handler that cancels the task has failed, and the caller goes on.
 
     What would end the process is raised as it is, and what else is no ``Exception`` as a ``RuntimeError``.
     """

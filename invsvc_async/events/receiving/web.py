@@ -240,7 +240,7 @@ class SyncReceiver:
 
     def answer(self, method: str, headers: Headers | Head, read: Callable[[int], bytes]) -> Receipt:
         """
-        Process one request: judge its head, then read its body in pieces, and process the delivery.
+        Process one request: judge the head, then read the body in pieces, and process the delivery.
 
         *read* returns the next bytes of the body, as many as it is asked for; fewer are the last ones.
 
@@ -364,7 +364,7 @@ class SyncReceiver:
             await stopping.wait()
 
     def _forget(self) -> None:
-        """In a forked process, forget the thread, which runs only in the parent, and a lock that it held."""
+        """In a forked process, forget the thread and its lock, which belong to the parent."""
         self._lock = threading.Lock()
         self._thread = None
 

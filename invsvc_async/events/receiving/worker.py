@@ -353,13 +353,13 @@ class Inline:
         return Receipt(200, "handled", event)
 
     def _claimed(self, claim: Delivery, asked: _Asked) -> Awaitable[Entry | Standing]:
-        """Claim an event for one handler; tell the other handlers of *asked* once that has ended."""
+        """Claim an event for one handler; tell the rest of *asked* once the claim has ended."""
         claiming = self._store.claim(claim, lease=self._lease)
         return _noted(claiming, asked[claim.handler]) if asked else claiming
 
     async def _call(self, until: float, event: Event, handler: Handler, entry: Entry | None) -> None:
         """
-        Call *handler*, if it wants *event*, for its own timeout at most; *entry* is its claim, if it has one.
+        Call *handler*, unless its ``where`` refuses *event*, for at most its timeout; *entry* is the claim.
 
         Raises:
             TimeoutError: Something has blocked the loop until the time *until*: the lease may be over.

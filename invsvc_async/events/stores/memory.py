@@ -270,7 +270,7 @@ class MemoryStore(HandlerStore):
         return record
 
     def _complete(self, delivery: Delivery, name: str, received: float | None = None) -> None:
-        """Store a delivery that is new to its handler, or else the body that a claim lacks."""
+        """Store a delivery that is new to its handler, or else the body missing in a claim."""
         record = self._by_name.get(name, {}).get(delivery.handler)
         if record is None:
             self._add(delivery, name, received)
