@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s before a probe; doubled until a write succeeds
+FIRST_PAUSE = 1.0  # s before a probe; doubled until a write succeeds
+LONGEST_PAUSE = 60.0  # s
 IN_A_ROW = 5  # writes that end in a 5xx or without an answer, one after the other, before the batch pauses
 _PROBE_TIME = 10.0  # s for one probe, or for a new token
 _MOST_AWAY = 10  # how often one write is put back because the service was away
@@ -80,25 +81,39 @@ def cause_of(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
 
     *outage* is the pause during which the write ran, if any. Failures that prove nothing alone need one.
     """
-    intent, error, sent = outcome.started_as, outcome.error, _last(outcome, Attempt)
+    sent = _last(outcome, Attempt)
     match outcome.verdict:
-        case Verdict.REFUSED if sent is not None and sent.status in _REFUSED and not sent.own_envelope:
-            return Cause(_refused(sent.status), _MOST_REFUSED, at_once=True)
-        # The specification shows only for these that every write of theirs needs it.
-        case Verdict.REFUSED if intent.operation == TEAMS_CREATE.name and isinstance(error, ServiceError):
-            if error.status == 401 or (error.status, error.code) == (403, "insufficient_permissions"):
-                return Cause(f"the plan lacks a feature (HTTP {error.status}: {error.message})", stops=True)
+        case Verdict.REFUSED:
+            return _cause_of_refusal(outcome, sent)
         case Verdict.NOT_APPLIED if getattr(_last(outcome, Resumed), "newest", None) is not False:
-            if sent is not None and sent.end is End.NOT_SENT:
-                if TOO_LATE in str(error):
-                    return Cause(TOO_LATE, _MOST_LATE, pauses=False)
-                return Cause(_unreachable(error), began=sent.started)
-            if outcome.evidence.basis == "absence" and intent.policy.resend != "never":
-                return outage  # which left no time to send it again
+            return _cause_of_no_effect(outcome, sent, outage)
         case Verdict.UNKNOWN:
             return _cause_of_doubt(_last(outcome, Reading), sent, outage)
         case _:
-            pass
+            return None
+
+
+def _cause_of_refusal(outcome: AnyOutcome, sent: Attempt | None) -> Cause | None:
+    """Return what explains a refusal that says nothing of the write: the credential, or the plan."""
+    if sent is not None and sent.status in _REFUSED and not sent.own_envelope:
+        return Cause(_refused(sent.status), _MOST_REFUSED, at_once=True)
+    error = outcome.error
+    # The specification shows only for these that every write of theirs needs the feature.
+    if outcome.started_as.operation != TEAMS_CREATE.name or not isinstance(error, ServiceError):
+        return None
+    if error.status == 401 or (error.status, error.code) == (403, "insufficient_permissions"):
+        return Cause(f"the plan lacks a feature (HTTP {error.status}: {error.message})", stops=True)
+    return None
+
+
+def _cause_of_no_effect(outcome: AnyOutcome, sent: Attempt | None, outage: Cause | None) -> Cause | None:
+    """Return the reason why a write had no effect, though no newer write has overtaken it."""
+    if sent is not None and sent.end is End.NOT_SENT:
+        if TOO_LATE in str(outcome.error):
+            return Cause(TOO_LATE, _MOST_LATE, pauses=False)
+        return Cause(_unreachable(outcome.error), began=sent.started)
+    if outcome.evidence.basis == "absence" and outcome.started_as.policy.resend != "never":
+        return outage  # which left no time to send it again
     return None
 
 
@@ -160,7 +175,8 @@ class CircuitBreaker:
     ) -> None:
         self._view = view.without_team()
         self._core = view.core
-        self._on_change, self._on_stop = on_change, on_stop
+        self._on_change = on_change
+        self._on_stop = on_stop
         self._pause = FIRST_PAUSE
         self._trying = False  # a probe succeeded, and no write has been answered since
         self._failing: set[str] = set()  # keys of writes that failed since the last answer
@@ -208,12 +224,11 @@ class CircuitBreaker:
         if outcome.verdict is Verdict.APPLIED:
             return False
         if self._core.closed:
-            if is_why := outcome.evidence.cause == "client closed":
+            is_why = outcome.evidence.cause == "client closed"
+            if is_why:
                 self.stop_closed()
             return is_why
-        began = time_of(outcome.history[0]) if outcome.history else inf
-        was_away = self.why is not None or began < self._away_until
-        outage = Cause(self.why or "the service was away") if was_away else None
+        outage = self._outage_during(outcome)
         cause = cause_of(outcome, outage)
         if cause is None or times >= cause.most:
             if outcome.verdict is Verdict.REFUSED:
@@ -225,9 +240,20 @@ class CircuitBreaker:
                 "Run again once the plan has it, or run the other writes with another journal."
             )
             self._on_stop(BatchStoppedError(reason))
-        elif cause.pauses and cause is not outage and not self._is_outdated(cause.began):
-            self._open(cause)  # an outage is known already, and perhaps over
+        elif cause is not outage:  # which is known already, and perhaps over
+            self._pause_for(cause)
         return True
+
+    def _outage_during(self, outcome: AnyOutcome) -> Cause | None:
+        """Return the pause during which the write of *outcome* ran, if any."""
+        began = time_of(outcome.history[0]) if outcome.history else inf
+        was_away = self.why is not None or began < self._away_until
+        return Cause(self.why or "the service was away") if was_away else None
+
+    def _pause_for(self, cause: Cause) -> None:
+        """Pause because of *cause*, if other writes have to wait, and the service has not answered since."""
+        if cause.pauses and not self._is_outdated(cause.began):
+            self._open(cause)
 
     def stop_closed(self) -> None:
         """End the run, because the client was closed too early."""
@@ -249,7 +275,8 @@ class CircuitBreaker:
     def _answered(self) -> None:
         self._failing.clear()
         if self._trying:
-            self._trying, self._pause = False, FIRST_PAUSE
+            self._trying = False
+            self._pause = FIRST_PAUSE
             self._on_change()
 
     def _open(self, cause: Cause) -> None:
@@ -265,7 +292,8 @@ class CircuitBreaker:
         seconds = 0.0 if at_once else self._pause * (0.75 + self._core.random() / 2)
         if not at_once:
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        self.why, self._next_probe = why, self._core.clock.now() + seconds
+        self.why = why
+        self._next_probe = self._core.clock.now() + seconds
         log.warning("the batch is paused: %s. Next probe in %.1f s.", why, seconds)
 
     # --- probing
@@ -289,7 +317,9 @@ class CircuitBreaker:
         except Exception as error:  # noqa: BLE001 - without probes the batch would stay paused
             self._on_stop(error)
             return
-        self.why, self._trying, self._away_until = None, True, self._core.clock.now()
+        self.why = None
+        self._trying = True
+        self._away_until = self._core.clock.now()
         log.info("the batch continues: a probe was answered")
         self._on_change()
 

@@ -32,7 +32,7 @@ from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from invsvc_async.batch.intake import Asked
     from invsvc_async.batch.sending import Sending
@@ -71,8 +71,10 @@ class Dispatcher:
         *,
         has_input: bool = False,
     ) -> None:
-        self._sending, self._entries = sending, entries
-        self._item_type, self._on_unfit = item_type, on_unfit
+        self._sending = sending
+        self._entries = entries
+        self._item_type = item_type
+        self._on_unfit = on_unfit
         self.has_input: bool = has_input
         self.engine: Engine = Engine(sending, self._ended)
         self.earlier: Earlier = Earlier(sending, entries.store)
@@ -106,12 +108,8 @@ class Dispatcher:
 
     async def feed(self, is_over: Callable[[], Awaitable[bool]] | None = None) -> None:
         """Add what is to be sent to the engine, until *is_over* while nothing is under way or to be read."""
-        self._sends, self._began = True, time.monotonic()
         pause = pause_of(self._entries.store.silence)
-        await self._show()
-        if self.leases.living > 1 and self._sending.rate is not None:
-            await asyncio.sleep(_JOINED * pause)  # until the others have noticed, and leave a part of it
-        self._beat_now.set()
+        await self._join(pause)
         listening = asyncio.create_task(self._guarded(partial(self._entries.hear, self._heard)))
         try:
             while True:
@@ -123,14 +121,31 @@ class Dispatcher:
                     self.caught_up.set()
                 if self._is_idle and is_over is not None and await is_over():
                     return
-                is_shared = self.leases.living > 1
-                if is_shared and not self._is_hungry and self._is_idle:
-                    self._is_hungry = True
-                    self._beat_now.set()
-                await set_within(self.woken, _LOOK if is_shared and is_over is not None else pause)
+                await self._wait_for_more(pause, has_end=is_over is not None)
         finally:
             listening.cancel()
             await asyncio.wait([listening])
+
+    async def _join(self, pause: float) -> None:
+        """Begin to send; with a rate, wait first for a few beats of others, of *pause* seconds each."""
+        self._sends = True
+        self._began = time.monotonic()
+        await self._show()
+        if self.leases.living > 1 and self._sending.rate is not None:
+            await asyncio.sleep(_JOINED * pause)  # until the others have noticed, and leave a part of it
+        self._beat_now.set()
+
+    async def _wait_for_more(self, pause: float, *, has_end: bool) -> None:
+        """
+        Wait until there may be something to send, at most *pause* seconds.
+
+        Others that send learn once that this process has nothing. If the run *has_end*, they may reach it.
+        """
+        is_shared = self.leases.living > 1
+        if is_shared and not self._is_hungry and self._is_idle:
+            self._is_hungry = True
+            self._beat_now.set()
+        await set_within(self.woken, _LOOK if is_shared and has_end else pause)
 
     @property
     def _is_idle(self) -> bool:
@@ -168,7 +183,8 @@ class Dispatcher:
 
     async def _show(self) -> None:
         """Store a sign of life; tell others at once if this process now sends, or has nothing to send."""
-        sign, before = self._sign(), self._shown
+        sign = self._sign()
+        before = self._shown
         await self.leases.beat(sign)
         self._shown = sign
         if self.leases.living > 1 and (sign.sends > before.sends or sign.hungry > before.hungry):
@@ -205,29 +221,47 @@ class Dispatcher:
         of its lanes, and the hungry ones take more than their share.
         """
         self.engine.slots.share(self.leases.living)
-        lanes, share = self.leases.lanes, ceil(self._entries.lanes / self.leases.living)
+        share = ceil(self._entries.lanes / self.leases.living)
         busy = Counter(item.lane for item in self.engine.held.values())
-        staying = [lane for lane in lanes.values() if not lane.leaving]
         if self.leases.hungry:
-            staying.sort(key=lambda lane: -busy[lane])
-            kept = share if self._is_hungry or self._is_read else min(share, ceil(len(staying) / 2))
-            for lane in staying[max(kept, 1) :]:
-                lane.leaving = True
+            self._mark_leaving(share, busy)
+        has_released = await self._release_leaving(busy)
+        await self._acquire(share)
+        self._has_divided = True
+        if has_released and self.leases.living > 1:
+            await self._entries.store.tell("beat")
+
+    def _mark_leaving(self, share: int, busy: Counter[Lane]) -> None:
+        """Mark the least *busy* lanes as leaving: beyond *share*, or half if there is more here to send."""
+        staying = [lane for lane in self.leases.lanes.values() if not lane.leaving]
+        staying.sort(key=lambda lane: -busy[lane])
+        has_more = not (self._is_hungry or self._is_read)
+        kept = min(share, ceil(len(staying) / 2)) if has_more else share
+        for lane in staying[max(kept, 1) :]:
+            lane.leaving = True
+
+    async def _release_leaving(self, busy: Iterable[Lane]) -> bool:
+        """Release the marked lanes that are not *busy*; return whether there were any."""
         under_way = {lane.number for lane in busy}
-        free = [lane for lane in lanes.values() if lane.leaving and lane.number not in under_way]
+        lanes = self.leases.lanes.values()
+        free = [lane for lane in lanes if lane.leaving and lane.number not in under_way]
         await self.leases.give_up(free)
         for lane in free:
             self._places.pop(lane.number, None)
-        wanted = self._entries.lanes if self._is_hungry and len(lanes) >= share else share - len(lanes)
-        if wanted > 0 and (taken := await self.leases.take(wanted)):
-            for lane in taken:
-                lane.on_doubt = self._beat_now.set
-                self._places.pop(lane.number, None)
-            if await self._may_follow_others(taken):
-                self.earlier.forget()
-        self._has_divided = True
-        if free and self.leases.living > 1:
-            await self._entries.store.tell("beat")
+        return bool(free)
+
+    async def _acquire(self, share: int) -> None:
+        """Acquire lanes up to the *share* of this process, or all free lanes if this process is hungry."""
+        owned = len(self.leases.lanes)
+        wanted = self._entries.lanes if self._is_hungry and owned >= share else share - owned
+        if wanted <= 0:
+            return
+        taken = await self.leases.take(wanted)
+        for lane in taken:
+            lane.on_doubt = self._beat_now.set
+            self._places.pop(lane.number, None)
+        if taken and await self._may_follow_others(taken):
+            self.earlier.forget()
 
     async def _may_follow_others(self, taken: Sequence[Lane]) -> bool:
         """Return whether another process may have written to the things in the lanes *taken*."""
@@ -263,7 +297,7 @@ class Dispatcher:
             self.read_again(self.leases.lanes)
 
     def read_again(self, lanes: Iterable[int], after: int = 0) -> None:
-        """Read those of *lanes* that this process has once more, *after* a place at the latest."""
+        """Read this process's lanes among *lanes* once more, *after* a place at the latest."""
         for lane in lanes:
             if lane in self.leases.lanes:
                 place = self._places.get(lane, 0)
@@ -272,7 +306,7 @@ class Dispatcher:
         self.woken.set()
 
     def keep(self, asked: Asked) -> None:
-        """Keep what the store does not have of a write of the input: its readers, and its intent unpacked."""
+        """Keep the parts of a write of the input that no store has: the readers, and the unpacked intent."""
         is_new = asked.entry is not None and asked.entry.lane in self.leases.lanes
         has_reader = asked.spec.reader is not None or callable(asked.spec.policy.journey_reader)
         if self._meet(asked.key) or is_new or has_reader:
@@ -290,6 +324,17 @@ class Dispatcher:
         """Add the next entries that are open; return whether there were any."""
         lanes = self._lanes_to_read()
         found = await self._read(lanes)
+        items = await self._items_of(found, lanes)
+        if self.earlier.any or any(item.spec is None for item in items):
+            is_part = any(self._places.get(lane) is not None for lane in lanes)  # behind what was read
+            await self.earlier.mark(items, is_part=is_part)
+        for item in items:
+            await self.engine.room()
+            self._add(item)
+        return bool(found)
+
+    async def _items_of(self, found: Iterable[Entry], lanes: Mapping[int, Lane]) -> list[Item]:
+        """Return the items of the entries *found* that can be sent, in their order, each with its lane."""
         newest = {item.entry.thing: item.entry.place for item in self.engine.held.values()}
         items: list[Item] = []
         for entry in found:
@@ -301,21 +346,19 @@ class Dispatcher:
                 self._passed.add(entry.thing)
             else:
                 items.append(item)
-        if self.earlier.any or any(item.spec is None for item in items):
-            is_part = any(self._places.get(lane) is not None for lane in lanes)  # behind what was read
-            await self.earlier.mark(items, is_part=is_part)
-        for item in items:
-            await self.engine.room()
-            name = item.entry.thing or item.entry.key
-            if item.lane.leaving or self.leases.lanes.get(item.lane.number) is not item.lane:
-                item.spec = None  # the next owner sends it
-            elif name in self._waiting or not self._may_begin(item):
-                self._waiting.setdefault(name, item.entry.key)
-                item.spec = None
-            else:
-                self._is_hungry = False
-                self.engine.add(item)
-        return bool(found)
+        return items
+
+    def _add(self, item: Item) -> None:
+        """Add *item* to the engine, unless another process has its lane by now, or it waits for the input."""
+        name = item.entry.thing or item.entry.key
+        if item.lane.leaving or self.leases.lanes.get(item.lane.number) is not item.lane:
+            item.spec = None  # the next owner sends it
+        elif name in self._waiting or not self._may_begin(item):
+            self._waiting.setdefault(name, item.entry.key)
+            item.spec = None
+        else:
+            self._is_hungry = False
+            self.engine.add(item)
 
     def _may_begin(self, item: Item) -> bool:
         """Pass the readers of the input to *item*; return whether it need not wait for any."""
@@ -325,7 +368,7 @@ class Dispatcher:
         return asked is not None or not (self.has_input and item.names_reader)
 
     def _meet(self, key: str | None) -> bool:
-        """Allow the write of *key* (None: any) to begin, if it waits for that; return whether it did."""
+        """Allow the write of *key* (None: any) to begin; return whether any write waited."""
         names = [name for name, waits in self._waiting.items() if key in (None, waits)]
         for name in names:
             del self._waiting[name]
@@ -341,7 +384,8 @@ class Dispatcher:
         self._places.update(dict.fromkeys(places))
         each = ceil(_AT_ONCE / len(places))
         found = await self._entries.store.open_in(places, list(self.engine.held), each)
-        counts, last = Counter(entry.lane for entry in found), {entry.lane: entry.place for entry in found}
+        counts = Counter(entry.lane for entry in found)
+        last = {entry.lane: entry.place for entry in found}
         for lane in places:
             if counts[lane] == each:
                 since = self._places.get(lane)  # it may be to be read again since
@@ -349,8 +393,10 @@ class Dispatcher:
         return found
 
     async def _item(self, entry: Entry, lane: Lane) -> Item | None:
-        """Return the item of *entry*; if this version cannot send it, store a verdict that says so."""
-        sending, asked, view = self._sending, self._asked.get(entry.key), self._sending.options
+        """Return the item of *entry*; of an entry that this version cannot send, store the verdict."""
+        sending = self._sending
+        asked = self._asked.get(entry.key)
+        view = self._sending.options
         restored = sending.restored
         try:
             known = None if asked is None else asked.intent_of(entry)
@@ -375,7 +421,8 @@ class Dispatcher:
         return item
 
     def _ended(self, item: Item) -> None:
-        lane, thing = item.lane, item.entry.thing
+        lane = item.lane
+        thing = item.entry.thing
         if thing in self._passed:
             self._passed.discard(thing)
             self._places[lane.number] = 0

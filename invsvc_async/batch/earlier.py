@@ -34,7 +34,8 @@ class Earlier:
     """
 
     def __init__(self, sending: Sending, store: Store) -> None:
-        self._sending, self._store = sending, store
+        self._sending = sending
+        self._store = store
         self._known: set[str] = set()  # things that were looked up
         self._unknown = UnknownWrites(store, self._intent_in)
         self._begun = sending.core.clock.now()  # local s; a file was opened before
@@ -50,7 +51,7 @@ class Earlier:
 
     async def _look_up(self, things: Sequence[str]) -> Mapping[str, int]:
         """
-        Learn what earlier writes left of *things*, and which of them may still land.
+        Learn how earlier writes left *things*, and which writes may still land.
 
         Return the place of the last one that is done, for each thing.
         """
@@ -61,11 +62,7 @@ class Earlier:
             self._known.clear()
         self._known.update(fresh)
         if fresh:
-            unknown = await unknown_of(self._store, fresh)
-            since = inf if self._store.silence < inf else self._begun
-            await self._unknown.close_lines(unknown, self._sending.options, since=since)
-        if urls := [thing for thing in fresh if thing.startswith("url ")]:
-            await take_claims(self._sending.core.writes, self._store, urls)
+            await self._look_up_fresh(fresh)
         rows = await last_writes(self._store, things)
         learn(self._sending.options, rows)
         if self._sending.restored is not None:
@@ -73,9 +70,18 @@ class Earlier:
                 self._sending.restored.learn(row)
         return {row.thing: row.place for row in rows}
 
+    async def _look_up_fresh(self, things: Sequence[str]) -> None:
+        """Learn of *things* not looked up before: the writes that may still land, and the URLs in use."""
+        unknown = await unknown_of(self._store, things)
+        since = inf if self._store.silence < inf else self._begun
+        await self._unknown.close_lines(unknown, self._sending.options, since=since)
+        urls = [thing for thing in things if thing.startswith("url ")]
+        if urls:
+            await take_claims(self._sending.core.writes, self._store, urls)
+
     async def mark(self, items: Sequence[Item], *, is_part: bool) -> None:
         """
-        Mark those of *items*, which are stored and not done, that a later write has overtaken.
+        Mark the stored, open *items* that a later write has overtaken.
 
         *is_part* is whether the store may have more that are not done, so that it is asked for them.
         """
@@ -92,6 +98,7 @@ class Earlier:
             if last_done > place:
                 item.restored = None  # the state that the journal knows is that of a later write
             if max(last_done, in_flight.get(thing, 0)) > place:
-                item.intent, item.spec = attrs.evolve(item.intent, newest=False), None
+                item.intent = attrs.evolve(item.intent, newest=False)
+                item.spec = None
             else:
                 item.intent = without_lost_sends(item.intent)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.sending import Sending
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import AnyOutcome
     from invsvc_async.transport.client_core import ClientCore
     from invsvc_async.writes.spec import WriteSpec
 
@@ -119,7 +120,7 @@ class Engine:
             self._ready.append(item)
 
     def feed(self, source: Coroutine[Any, Any, None]) -> None:
-        """Run *source*, which adds the items, until its end or that of the run. Its error ends the run."""
+        """Run *source*, which adds the items, until it or the run ends. An error of *source* ends the run."""
         self._feeding = asyncio.create_task(self._feed(source))
 
     async def _feed(self, source: Coroutine[Any, Any, None]) -> bool:
@@ -166,7 +167,9 @@ class Engine:
 
     def take_failure(self) -> BaseException | None:
         """Return the error that ended the run, once."""
-        failure, self._failure, self._end_error = self._failure or self._end_error, None, None
+        failure = self._failure or self._end_error
+        self._failure = None
+        self._end_error = None
         return failure
 
     async def hunger(self) -> None:
@@ -198,7 +201,7 @@ class Engine:
 
     @property
     def limited_by(self) -> str | None:
-        """What keeps more writes from being under way now, in a few words."""
+        """The limit that keeps more writes from being under way now, in a few words."""
         why, _ = self.pause
         if why is not None or self._stopped:
             return why
@@ -305,19 +308,7 @@ class Engine:
                 await self._warn_of_full_list(self._list_lock, item.intent)
             driver = self._driver_of(item)
             await driver.drive()
-            outcome = driver.outcome()
-            if not (item.is_put_back or item.storing):  # the client had it already: the user has settled it
-                await item.settled(outcome)
-            if item.is_put_back:
-                self._put_back(item)
-                return
-            self._count(outcome.verdict)
-            wait = self.sending.core.writes.closed_for(item.entry.thing)
-            if outcome.verdict is Verdict.UNKNOWN:
-                wait = max(wait, (outcome.evidence.window_until or 0.0) - self.sending.core.clock.now())
-            assert item.storing is not None
-            self._storing.add(item.storing)
-            item.storing.add_done_callback(partial(self._called_back, self._stored, item, wait))
+            await self._conclude(item, driver.outcome())
         except asyncio.CancelledError:
             if not self._stopped:  # not by stop()
                 reason = "a callback was cancelled, but not by this run. Run again to settle it."
@@ -334,6 +325,21 @@ class Engine:
         finally:
             item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
             item.leave()
+
+    async def _conclude(self, item: Item, outcome: AnyOutcome) -> None:
+        """Begin to store *outcome* as that of *item*; if *item* was put back, make it ready again."""
+        if not (item.is_put_back or item.storing):  # the client had it already: the user has settled it
+            await item.settled(outcome)
+        if item.is_put_back:
+            self._put_back(item)
+            return
+        self._count(outcome.verdict)
+        wait = self.sending.core.writes.closed_for(item.entry.thing)
+        if outcome.verdict is Verdict.UNKNOWN:
+            wait = max(wait, (outcome.evidence.window_until or 0.0) - self.sending.core.clock.now())
+        assert item.storing is not None
+        self._storing.add(item.storing)
+        item.storing.add_done_callback(partial(self._called_back, self._stored, item, wait))
 
     async def _warn_of_full_list(self, lock: asyncio.Lock, intent: Intent) -> None:
         """Warn before the first create of a webhook, that of *intent*, if the list is full."""
@@ -357,16 +363,21 @@ class Engine:
         most = self.sending.stop_after
         if most is None or verdict is Verdict.APPLIED:
             return
-        is_share = not isinstance(most, int)
-        if self._failed >= (most * self.done if is_share else most) and self.done >= is_share * _LEAST:
+        if self._has_failed_too_often(most):
             reason = (
                 f"stop_after: {self._failed:,} of {self.done:,} writes were not applied, and the limit is "
                 f"{most}. See the results, and run again once the cause is removed; other writes are to do."
             )
             self.end(BatchStoppedError(reason))
 
+    def _has_failed_too_often(self, most: float) -> bool:
+        """Return whether *most* failures are reached: a number, or a share of enough finished writes."""
+        if isinstance(most, int):
+            return self._failed >= most
+        return self.done >= _LEAST and self._failed >= most * self.done
+
     def _put_back(self, item: Item) -> None:
-        """Make *item* the next one to run. It keeps its place in its line."""
+        """Run *item* next. The item keeps its place in its line."""
         item.is_put_back = False
         self.sending.core.writes.ended.pop(item.intent.identity, None)  # it would be taken for the verdict
         self._ready.appendleft(item)
@@ -404,9 +415,11 @@ class Engine:
     def _driver_of(self, item: Item) -> AnyDriver:
         if item.spec is not None:
             return new_run(item.spec, item.intent)
-        anywhere, same_mode = self.sending.options.without_team(), self.sending.same_mode
+        anywhere = self.sending.options.without_team()
+        same_mode = self.sending.same_mode
         check_scope(anywhere, item.intent, same_mode=same_mode, in_doubt=item.in_doubt)
-        intent, begin = item.intent, None
+        intent = item.intent
+        begin = None
         # Settle first what may have been sent. One that is not the newest must not be sent.
         if item.in_doubt or intent.newest is False:
             since = self.sending.core.clock.now() if item.lane.was_free else None
@@ -440,7 +453,7 @@ def _has_written_beside(core: ClientCore, line: str | None, intent: Intent) -> b
 
 def _begun_again(spec: WriteSpec, line: str, put_back: Intent, intent: Intent) -> Start:
     """
-    Start a write that was *put_back*, unless the client has sent a newer one to its thing meanwhile.
+    Start a write that was *put_back*, unless the client has meanwhile sent a newer write to its thing.
 
     *intent* is the same without the sends that had no effect.
     """

@@ -178,7 +178,7 @@ class _Reader:
     has_keys: bool = True  # each write has one
 
     def again(self) -> _Reader:
-        """Return one that reads on from where this one is."""
+        """Return another reader, which reads on from the place of this reader."""
         self.file.seek(self.offset)
         return attrs.evolve(self, digest=self.digest.copy())
 
@@ -194,7 +194,9 @@ class _Reader:
         """Read up to *checkpoint*. Yields now and then; ends early if the file does."""
         while self._read(self.file.read, min(checkpoint.offset - self.offset, _BLOCK)):
             yield
-        self.lines, self.writes, self.bad = checkpoint.lines, checkpoint.writes, checkpoint.bad
+        self.lines = checkpoint.lines
+        self.writes = checkpoint.writes
+        self.bad = checkpoint.bad
 
     def reached(self, team: str | None) -> Checkpoint:
         """Return where it is, for a client of *team*."""
@@ -230,7 +232,7 @@ class Met:
 
     def first(self, key: str, line: int = 0) -> int | None:
         """
-        Note that *line* has *key*, and return the line that had it before, or ``None``.
+        Note *key* as that of *line*, and return an earlier line of this key, or ``None``.
 
         Raises:
             JournalError: The disk is full.
@@ -265,7 +267,9 @@ class FileWrites:
         self, file: BinaryIO, client: Client, *, name: str = "the file", skips_bad: bool = False,
         read: Callable[[Readable, int], Iterator[Line | BadLine]] = read_lines, form: bytes = b"",
     ) -> None:  # fmt: skip
-        self._client, self._skips_bad, self._read = client, skips_bad, read
+        self._client = client
+        self._skips_bad = skips_bad
+        self._read = read
         self._team = options_of(client).team
         # It stays there, or at the checkpoint.
         self._begin = _Reader(file, name, blake2b(form, digest_size=16))
@@ -302,26 +306,35 @@ class FileWrites:
         """Check the lines, as :meth:`check`. Yields now and then what has read them so far."""
         # It is of no use to a client of another team, nor if lines before it are bad and have to be named.
         if checkpoint is not None and (self._skips_bad or not checkpoint.bad):
-            reader = self._begin.again()
-            for _ in reader.skip(checkpoint):
-                yield reader
-            if reader.reached(self._team) == checkpoint:
-                self.checkpoint, self._begin = checkpoint, reader
+            yield from self._skipping(checkpoint)
         reader = self._begin.again()
         for number, found in enumerate(self._lines(reader)):
             if not isinstance(found, BadLine):
-                line, write = found
-                write.close()
-                if len(self.first) < _FIRST:
-                    self.first.append(line)
-                self.has_secrets = self.has_secrets or kind_of_write(BY_NAME[line.operation]).has_secret
+                self._note_good(*found)
             elif len(self.problems) < most:
                 self.problems.append(found)
             if number % _STEP == 0:
                 yield reader
-        self.good, self.bad = reader.writes, reader.bad
+        self.good = reader.writes
+        self.bad = reader.bad
         if not self.good and not self.bad:
-            self.bad, self.problems = 1, [BadLine(0, _EMPTY)]
+            self.bad = 1
+            self.problems = [BadLine(0, _EMPTY)]
+
+    def _skipping(self, checkpoint: Checkpoint) -> Iterator[_Reader]:
+        """Begin after *checkpoint* from now on, if the file is the same up to there. Yields now and then."""
+        reader = self._begin.again()
+        for _ in reader.skip(checkpoint):
+            yield reader
+        if reader.reached(self._team) == checkpoint:
+            self.checkpoint = checkpoint
+            self._begin = reader
+
+    def _note_good(self, line: Line, write: Write[Any]) -> None:  # Any: of any kind
+        write.close()
+        if len(self.first) < _FIRST:
+            self.first.append(line)
+        self.has_secrets = self.has_secrets or kind_of_write(BY_NAME[line.operation]).has_secret
 
     def __iter__(self) -> Iterator[Write[Any]]:  # Any: of any kind
         """
@@ -356,7 +369,7 @@ class FileWrites:
         return reader.reached(self._team) if reader.ends_line and reader.has_keys else None
 
     def _lines(self, reader: _Reader) -> Iterator[tuple[Line, Write[Any]] | BadLine]:
-        """Yield each line and its write, or what is wrong with it. A key of an earlier line is wrong too."""
+        """Yield each line and its write, or else the problem. A key of an earlier line is a problem too."""
         with closing(Met()) as keys:
             for line in self._read(reader, reader.lines):
                 found = line if isinstance(line, BadLine) else self._checked(line, keys)

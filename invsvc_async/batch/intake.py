@@ -116,7 +116,9 @@ class Intake:
     """
 
     def __init__(self, sending: Sending, entries: BatchEntries, *, may_know: bool, begun: float) -> None:
-        self._sending, self._entries, self._may_know = sending, entries, may_know
+        self._sending = sending
+        self._entries = entries
+        self._may_know = may_know
         self._seen = Met()
         self._repeats: OrderedDict[str, int] = OrderedDict()
         self._began = int(begun * 1000)
@@ -183,7 +185,8 @@ class Intake:
 
     def _new(self, asked: Asked) -> Asked:
         """Add the intent and the entry of a new write. A restored journal may have it in doubt."""
-        restored, entries = self._sending.restored, self._entries
+        restored = self._sending.restored
+        entries = self._entries
         asked.spec = spec = self._sending.as_stored(asked.spec, asked.key)
         asked.intent = intent = intent_of(spec)
         if restored is not None and restored.is_open:

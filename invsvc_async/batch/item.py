@@ -62,7 +62,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def in_doubt(self) -> bool:
-        """Whether it may have been sent before, so that it must be settled first."""
+        """Whether the write may have been sent before, and must be settled first."""
         return any(each.end is None or each.end.kind != "not applied" for each in self.intent.sent)
 
     @property
@@ -79,7 +79,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def kind(self) -> Kind:
-        """What decides about its write."""
+        """The kind of the write, by whose rules its verdict is found."""
         return kind_of_write(BY_NAME[self.intent.operation])
 
     # --- its slot while it is sent
@@ -113,14 +113,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             self._put_back(outcome)
             return
         self.identity = outcome.started_as.identity
-        hook, secret = self.engine.sending.on_secret, outcome.secret
-        if hook is discard_secret and secret is not None:
-            outcome = attrs.evolve(outcome, secret="not stored")
-        elif hook is not None and secret == "returned":  # by another run of the client
-            await hand_over(hook, self.entry.key, outcome.value)
-            outcome = attrs.evolve(outcome, secret="delivered")
-        elif secret == "returned" and self.keeps_outcome:  # it is in no result
-            outcome = attrs.evolve(outcome, secret="lost")
+        if outcome.secret is not None:
+            outcome = await self._with_secret_kept(outcome)
         applied = outcome.verdict is Verdict.APPLIED
         left = left_by(self.entry.thing, outcome, self.engine.sending.core.writes)
         if self.restored is not None:
@@ -138,6 +132,20 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         )
         self.storing = self.lane.put(entry, left)
         self.finished = entry, record, outcome
+
+    async def _with_secret_kept(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        """Hand a secret in *outcome* over to the hook, if nobody has it yet; return the changed outcome."""
+        hook = self.engine.sending.on_secret
+        if hook is discard_secret:
+            return attrs.evolve(outcome, secret="not stored")
+        if outcome.secret != "returned":
+            return outcome
+        if hook is not None:  # another run of the client has got it
+            await hand_over(hook, self.entry.key, outcome.value)
+            return attrs.evolve(outcome, secret="delivered")
+        if self.keeps_outcome:  # it is in no result
+            return attrs.evolve(outcome, secret="lost")
+        return outcome
 
     def _put_back(self, outcome: AnyOutcome) -> None:
         """Store the write as open: to do if it provably had no effect, otherwise to be settled first."""
@@ -173,7 +181,7 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
 
     @property
     def on_secret(self) -> OnSecret | None:
-        """That of the batch or outbox."""
+        """The hook of the batch or outbox that gets secrets."""
         return self.item.engine.sending.on_secret
 
     @property
@@ -185,12 +193,14 @@ class ItemOptions(ClientOptions, kw_only=True, eq=False):
         """Send *exchange* as the base class does. A write takes a slot meanwhile, and its lease bounds it."""
         if not exchange.write:
             return await super().send(request, exchange)
-        item, engine = self.item, self.item.engine
+        item = self.item
+        engine = self.item.engine
         if not item.in_slot:  # it is sent again
             await engine.slots.take_again(item)
             item.in_slot = True
         try:
-            until, proven = item.lane.until, exchange.not_after
+            until = item.lane.until
+            proven = exchange.not_after
             exchange.not_after = until if proven is None else min(until, proven)
             await super().send(request, exchange)
             engine.slots.learn(exchange)

@@ -83,7 +83,7 @@ class Slots:
 
     @property
     def limit(self) -> str | None:
-        """What keeps a write from being sent now, in a few words."""
+        """The limit that keeps a write from being sent now, in a few words."""
         if self.in_use >= self._knee.most:
             return f"concurrency: {self.in_use:,} in flight"
         if (counted := self._counted(self._loop.time())) >= self._knee.size:
@@ -97,7 +97,7 @@ class Slots:
         return max(self._limited_until - self._loop.time(), 0.0)
 
     def share(self, processes: int) -> None:
-        """Send at the rate that is left for this one of so many *processes*."""
+        """Send at the part of the rate that is left for each of so many *processes*."""
         self._gap = self._whole_gap * processes
 
     def close(self) -> None:
@@ -109,7 +109,8 @@ class Slots:
         return self.in_use - self._knee.in_flight.hanging(now)
 
     def _try(self, write: object) -> bool:
-        now, due = self._loop.time(), self._due
+        now = self._loop.time()
+        due = self._due
         if self.in_use >= self._knee.most:
             return False
         if self._counted(now) >= self._knee.size:
@@ -117,7 +118,8 @@ class Slots:
         if now < due:
             if self._timer is None or abs(self._wakes_at - due) > _BURST:
                 self.close()
-                self._timer, self._wakes_at = self._loop.call_at(due, self._wake), due
+                self._timer = self._loop.call_at(due, self._wake)
+                self._wakes_at = due
             return False
         if self._gap:
             self._due = max(self._due, now - _BURST) + self._gap

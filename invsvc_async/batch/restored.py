@@ -68,7 +68,7 @@ class Restored:
 
     def judged(self, outcome: AnyOutcome, left: Left | None) -> tuple[AnyOutcome, Left | None]:
         """
-        Return the outcome of a write, and what it *left* of its thing.
+        Return the outcome of a write, and the state in which the write *left* its thing.
 
         A lost send was before every read of this run. So if the read after its settle window shows the thing
         as an earlier write left it, it is still as that one left it.
@@ -78,7 +78,8 @@ class Restored:
         if outcome.verdict is not Verdict.UNKNOWN or outcome.attempts:
             self._note(left.thing, left.state if outcome.verdict is Verdict.APPLIED else None)
             return outcome, left
-        reading, over = outcome.history[-1], outcome.evidence.window_until
+        reading = outcome.history[-1]
+        over = outcome.evidence.window_until
         if isinstance(reading, Reading) and over is not None and reading.started >= over:
             intent = None if reading.stamp is None else seen_undone(outcome.started_as, reading.stamp / 1000)
             if intent is not None and self._shows(left.thing, reading.seen):

@@ -76,7 +76,7 @@ class Result:
         cls, entry: Entry, record: Record | None = None, outcome: Outcome[Any] | None = None
     ) -> Result:  # Any: of any operation
         """
-        Make the result of an entry that is done. *record* is that of its outcome, if it is decoded already.
+        Make the result of a done entry. *record* is the record of the outcome, if already decoded.
 
         The whole *outcome* is that of this run, or of an entry that has it all.
 
@@ -87,9 +87,12 @@ class Result:
             verdict, record = verdict_and_record(entry)
         else:
             verdict = Verdict(str(entry.verdict))
-        failed, status, error = record.failed, record.status, None if outcome is None else outcome.error
+        failed = record.failed
+        status = record.status
+        error = None if outcome is None else outcome.error
         if failed is None and error is not None:
-            failed, status = f"{type(error).__name__}: {error}", getattr(error, "status", None)
+            failed = f"{type(error).__name__}: {error}"
+            status = getattr(error, "status", None)
         answered = record.basis == "answered" and verdict is Verdict.APPLIED
         return cls(
             key=entry.key,
@@ -117,7 +120,7 @@ class Result:
 
 
 def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the operation says what its value is
-    """Return the outcome of an entry that is done, with what is known of its intent if that is unfit."""
+    """Return the outcome of a done entry; if its intent is unfit, with the parts that can be read."""
     try:
         return outcome_of(entry, commons)
     except JournalError:

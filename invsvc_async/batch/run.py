@@ -58,7 +58,10 @@ class Run:
     """
 
     def __init__(self, batch: Batch, writes: Writes, *, lasting: bool, before: Run | None) -> None:
-        self._batch, self._writes, self._lasting, self._before = batch, writes, lasting, before
+        self._batch = batch
+        self._writes = writes
+        self._lasting = lasting
+        self._before = before
         has_input = not (isinstance(writes, tuple) and not writes)
         self._dispatcher = Dispatcher(batch.sending, batch.entries, Item, has_input=has_input)
         self._engine = self._dispatcher.engine
@@ -81,20 +84,10 @@ class Run:
     async def __anext__(self) -> Result:
         while self._given:
             self._results.acknowledge(self._given.pop())
-        async with self._beginning:
-            if self._status is None and not self.ended:
-                if (earlier := await self._next_left(self._begin)) is not None:
-                    return earlier
-                if not self.ended:
-                    self._start()
-        while (item := await self._next_finished()) is not None:
-            assert item.finished is not None
-            entry = item.finished[0]
-            if await self._results.has(entry):
-                result = Result.of(*item.finished)
-                self._verdicts[result.verdict] += 1
-                self._given.append(entry)
-                return result
+        if (earlier := await self._begin_after_left()) is not None:
+            return earlier
+        if (own := await self._next_own()) is not None:
+            return own
         if self._engine.complete and (late := await self._next_left(self._decided)) is not None:
             return late
         if self._engine.complete and self._input_began is not None:
@@ -104,6 +97,28 @@ class Run:
         if (failure := self._engine.take_failure()) is not None:
             raise failure
         raise StopAsyncIteration
+
+    async def _begin_after_left(self) -> Result | None:
+        """Return the next result that an earlier run has left; once there is none, begin this run."""
+        async with self._beginning:
+            if self._status is not None or self.ended:
+                return None
+            earlier = await self._next_left(self._begin)
+            if earlier is None and not self.ended:
+                self._start()
+            return earlier
+
+    async def _next_own(self) -> Result | None:
+        """Return the next result of this run, unless another run has given it; ``None`` at the end."""
+        while (item := await self._next_finished()) is not None:
+            assert item.finished is not None
+            entry = item.finished[0]
+            if await self._results.has(entry):
+                result = Result.of(*item.finished)
+                self._verdicts[result.verdict] += 1
+                self._given.append(entry)
+                return result
+        return None
 
     async def _next_finished(self) -> Item | None:
         """Return the next write that has its result; ``None`` at the end, when nothing is under way."""
@@ -119,7 +134,7 @@ class Run:
         return None
 
     async def _next_left(self, prepare: Callable[[], Awaitable[None]]) -> Result | None:
-        """Return the next result that another run has left, before this one, or while it lasted."""
+        """Return the next result that another run left, earlier or at the same time as this run."""
         try:
             if not self._gives_left:
                 await prepare()
@@ -143,9 +158,10 @@ class Run:
         await self._dispatcher.begin("batch")
 
     async def _decided(self) -> None:
-        """Wait until it is certain which other runs have ended: most end together."""
+        """Wait until the ended runs are known for certain: most runs end together."""
         entries = self._batch.entries
-        now, pause = await entries.now(), _SOON
+        now = await entries.now()
+        pause = _SOON
         await entries.store.tell("beat")  # those that live say so at once
         while await entries.is_undecided(now, self._dispatcher.leases.name):
             await asyncio.sleep(pause)
@@ -156,7 +172,8 @@ class Run:
         if self._status is not None and not self.ended:
             await self._dispatcher.stop(grace)
             if not self.ended:  # not stopped by two tasks at once
-                self.ended, self._over = True, asyncio.get_running_loop().time()
+                self.ended = True
+                self._over = asyncio.get_running_loop().time()
                 self._ticking.cancel()
                 self._status.store(self._batch.entries, self.progress(), ended=True)
         self.ended = True
@@ -171,7 +188,8 @@ class Run:
 
     def progress(self) -> Progress:
         """Return the progress."""
-        done, engine = self._verdicts.total(), self._engine
+        done = self._verdicts.total()
+        engine = self._engine
         now = self._over or asyncio.get_running_loop().time()
         seconds = now - self._began if self._began else 0.0
         runs = self._status is not None and not self.ended
@@ -230,7 +248,8 @@ class Run:
             except ExceptionGroup as several:  # the first cancelled the others
                 first = several.exceptions[0]
                 raise first from first.__cause__
-        restored, skipped = self._batch.sending.restored, self._intake.skipped if self._intake else 0
+        restored = self._batch.sending.restored
+        skipped = self._intake.skipped if self._intake else 0
         if restored is not None and restored.is_open and (restored.met or skipped):
             await entries.store.run(close_restored)  # what comes later is new
 
@@ -242,7 +261,8 @@ class Run:
     # --- the input
 
     async def _give(self, writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite], summary: Summary) -> None:
-        entries, name = self._batch.entries, self._dispatcher.leases.name
+        entries = self._batch.entries
+        name = self._dispatcher.leases.name
         before = writes.checkpoint if isinstance(writes, FileWrites) else None
         self._input_began = begun = await entries.begin_input(name)
         may_know = summary.total > 0
@@ -275,20 +295,28 @@ class Run:
                 return
 
     async def _store(self, intake: Intake, asked: list[Asked], reached: Checkpoint | None) -> None:
-        """Store the new ones of *asked*, which this process and others then read from the store."""
-        entries, dispatcher = self._batch.entries, self._dispatcher
+        """Store the new writes of *asked*, to be read from the store by the owners of their lanes."""
+        entries = self._batch.entries
+        dispatcher = self._dispatcher
         for each in asked:
             dispatcher.keep(each)
-        new = {each.entry.key: each for each in asked if each.entry is not None}
         made = [each.entry for each in asked if each.entry is not None]
         if not made and reached is None:
             return
-        if self._batch.sending.on_secret is None and any(each.spec.kind.has_secret for each in new.values()):
-            self._batch.sending.core.warn_once("secrets of a batch", _NO_SECRETS)
+        new = {each.entry.key: each for each in asked if each.entry is not None}
+        self._warn_of_lost_secrets(new.values())
         added = await entries.add(made, dispatcher.leases.name, reached)
         for key, known in added.others.items():  # another process has stored it meanwhile
             intake.meet(known, new[key])
+        lanes = {entry.lane for entry in made}
         if added.new:
-            dispatcher.read_again({entry.lane for entry in made}, min(added.new.values()) - 1)
-        if strange := {entry.lane for entry in made} - {*dispatcher.leases.lanes}:
+            dispatcher.read_again(lanes, min(added.new.values()) - 1)
+        strange = lanes - {*dispatcher.leases.lanes}
+        if strange:
             await entries.store.tell(*map(str, sorted(strange)))
+
+    def _warn_of_lost_secrets(self, new: Iterable[Asked]) -> None:
+        """Warn once if *new* writes create webhooks, and nothing keeps their secrets."""
+        sending = self._batch.sending
+        if sending.on_secret is None and any(each.spec.kind.has_secret for each in new):
+            sending.core.warn_once("secrets of a batch", _NO_SECRETS)

@@ -57,7 +57,7 @@ class Status(msgspec.Struct, kw_only=True):
 
     @classmethod
     def of_this_process(cls) -> Status:
-        """Return that of a run of this process that begins now."""
+        """Return the status of a run of this process that begins now."""
         return cls(host=socket.gethostname(), pid=os.getpid(), begun=_now(), at=_now())
 
     @property
@@ -72,12 +72,13 @@ class Status(msgspec.Struct, kw_only=True):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it went without a word: it was killed, or lost its machine."""
+        """Whether the process went without a word: killed, or without its machine."""
         return not self.ended and self.age >= _LATE
 
     def note_pause(self, why: str) -> None:
-        """Note that this process is paused now: its last pause goes on, or another one begins."""
-        now, last = _now(), self.pauses[-1] if self.pauses else None
+        """Note a pause of this process: its last pause goes on, or another pause begins."""
+        now = _now()
+        last = self.pauses[-1] if self.pauses else None
         if last is not None and last.why == why and now - last.ended < _SAME:
             last.ended = now
         else:
@@ -85,15 +86,17 @@ class Status(msgspec.Struct, kw_only=True):
             del self.pauses[:-_PAUSES]
 
     def store(self, entries: BatchEntries, progress: Progress, *, ended: bool = False) -> None:
-        """Store it, with what limits this process now."""
-        self.at, self.ended = _now(), ended
-        self.limited_by, self.next_probe = progress.limited_by, progress.next_probe
+        """Store this status, with the present limit of this process."""
+        self.at = _now()
+        self.ended = ended
+        self.limited_by = progress.limited_by
+        self.next_probe = progress.next_probe
         self.is_paused = progress.paused is not None
         entries.facts.put(f"{_STATUS}{self.host}:{self.pid}", msgspec.json.encode(self).decode())
 
 
 def statuses_in(facts: Mapping[str, str]) -> list[Status]:
-    """Return the statuses that *facts* contain, also those of processes that are gone, the latest first."""
+    """Return the statuses in *facts*, also of processes that are gone, the latest first."""
     found: list[Status] = []
     for name, text in facts.items():
         if name.startswith(_STATUS):

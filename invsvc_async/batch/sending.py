@@ -71,7 +71,7 @@ class Sending:
 
     def taken(self, write: object, by: str) -> WriteSpec:
         """
-        Close *write*, which *by*, a batch or outbox, sends from here on, and return what it asks for.
+        Close *write*, sent from here on by the batch or outbox *by*, and return its specification.
 
         Raises:
             InvalidRequestError: It is no write, has begun, or is one of another client.
@@ -85,8 +85,9 @@ class Sending:
         return spec
 
     def as_stored(self, spec: WriteSpec, key: str) -> WriteSpec:
-        """Return *spec* under *key*, with a tag if it needs one, and a policy that waits when limited."""
-        tag, policy = spec.tag, spec.policy
+        """Return *spec* under *key*, with a tag where needed, and a policy that waits when limited."""
+        tag = spec.tag
+        policy = spec.policy
         if self.tag and spec.lacks_tag:
             tag = tag_of(self.epoch, key) if self.epoch else new_tag()
         # One object for each, so that it is packed once.
@@ -105,7 +106,8 @@ def content_of(spec: WriteSpec) -> str:
 
     A user-supplied text as tag is part of it. A generated tag is not.
     """
-    request, tag = spec.request, spec.tag
+    request = spec.request
+    tag = spec.tag
     asked: list[object] = [
         request.operation.name,
         request.method,

@@ -87,7 +87,7 @@ def head_of(headers: Headers | Head | None) -> Head:
 
 
 def header_in(headers: Headers | Head | None, name: str) -> str | None:
-    """Return one header, by its *name* in lower case, without a look at the others of a plain dict."""
+    """Return the header called *name*, in lower case; of a plain dict, look at no other header."""
     if isinstance(headers, Head):
         return headers.get(name)
     if not isinstance(headers, dict):
@@ -276,7 +276,8 @@ class ResourceEvent(_Event):
 
     @classmethod
     def _with_decimals(cls, plain: dict[str, Any], convert: Callable[[Any, Any], Any]) -> dict[str, Any]:
-        model, data = _model_of(str(plain.get("type"))), plain.get("data")
+        model = _model_of(str(plain.get("type")))
+        data = plain.get("data")
         if model is None or not isinstance(data, dict) or "object" not in data:
             return plain
         return {**plain, "data": {**data, "object": convert(model, data["object"])}}

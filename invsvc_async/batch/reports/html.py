@@ -28,7 +28,11 @@ _COLOURS = {
     Verdict.SUPERSEDED: "#6b5ca5",
     Verdict.UNKNOWN: "#b3261e",
 }
-_WIDE, _HIGH, _LEFT, _TOP = 900, 200, 46, 14  # of the timeline, in its own units
+# The timeline, in its own units.
+_WIDE = 900
+_HIGH = 200
+_LEFT = 46
+_TOP = 14
 _BELOW = 22  # for the times below it
 _TIMES = 5  # below the timeline
 _EVENTS = 100  # that the table of runs has, at most
@@ -50,23 +54,15 @@ def page_of(report: Report) -> str:
     left = summary.to_do + summary.sending
     faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
     ran = f" while it ran: {report.active_seconds:,.0f} s of {report.seconds:,.0f} s" if report.runs else ""
-    period = ""
-    if report.slices:
-        end = report.slices[-1].begun + report.width
-        period = f", {_moment(report.slices[0].begun)} to {_moment(end)} (UTC)"
-    operations = [
-        _fill("operation", name=name, counts=_each("number", (counts[each] for each in _COLOURS)))
-        for name, counts in sorted(report.operations.items())
-    ]
     quantiles = {"median": 0.5, "p99": 0.99, "most": 1.0}
     return _fill(
         "page",
         head=_fill("head", title=f"{report.kind.capitalize()} {report.name}"),
         tiles=tiles,
         open=f", {left:,} of them still open" if left else "",
-        period=period,
+        period=_period_of(report) if report.slices else "",
         verdicts=_each("heading", _COLOURS),
-        operations=operations,
+        operations=_operations_of(report),
         timeline=_timeline(report) if report.slices else "",
         throughput=f"{report.rate:,.0f} a second{ran}" if report.rate else "none",
         faults=faults or "none",
@@ -80,6 +76,20 @@ def page_of(report: Report) -> str:
     )
 
 
+def _period_of(report: Report) -> str:
+    begun = report.slices[0].begun
+    end = report.slices[-1].begun + report.width
+    return f", {_moment(begun)} to {_moment(end)} (UTC)"
+
+
+def _operations_of(report: Report) -> list[_Html]:
+    """Return a row of the table for each operation, with its number of writes by verdict."""
+    return [
+        _fill("operation", name=name, counts=_each("number", (counts[each] for each in _COLOURS)))
+        for name, counts in sorted(report.operations.items())
+    ]
+
+
 def listing_page(
     title: str,
     words: str,
@@ -89,7 +99,8 @@ def listing_page(
 ) -> str:
     """Return a page with *words*, *tiles* (a label and a number each) and a table."""
     cells = [_fill("row", cells=_each("cell", row)) for row in rows]
-    boxes, head = [_tile(*each) for each in tiles], _fill("head", title=title)
+    boxes = [_tile(*each) for each in tiles]
+    head = _fill("head", title=title)
     return _fill("listing", head=head, words=words, tiles=boxes, titles=_each("title", titles), rows=cells)
 
 
@@ -132,7 +143,8 @@ def _markup(value: object) -> str:
 
 
 def _timeline(report: Report) -> _Html:
-    slices, seconds = report.slices, report.width / 1000
+    slices = report.slices
+    seconds = report.width / 1000
     tallest = max(1, *(piece.verdicts.total() for piece in slices))
     step = (_WIDE - _LEFT) / len(slices)
     points = " ".join(
@@ -166,10 +178,13 @@ def _bars(slices: Sequence[Slice], step: float, tallest: int) -> Iterator[_Html]
     """Draw each slice: its verdicts on top of each other."""
     width = max(step - 0.6, 0.4)
     for number, piece in enumerate(slices):
-        x, seen, moment = _LEFT + step * number, 0, _moment(piece.begun)
+        x = _LEFT + step * number
+        seen = 0
+        moment = _moment(piece.begun)
         for verdict, colour in _COLOURS.items():
             if count := piece.verdicts[verdict]:
-                top, height = _y((seen + count) / tallest), _HIGH * count / tallest
+                top = _y((seen + count) / tallest)
+                height = _HIGH * count / tallest
                 words = f"{moment}: {count:,} {verdict}"
                 yield _fill("bar", x=x, y=top, width=width, height=height, colour=colour, words=words)
                 seen += count
@@ -189,9 +204,10 @@ def _events(report: Report) -> Iterator[tuple[int, str]]:
 
 
 def _still(report: Report) -> Iterator[_Html]:
-    """Shade the times in which nothing was sent: no process ran, or those that ran were paused."""
+    """Shade the times without sends: no process ran, or all running processes were paused."""
     for (_, begun), (ended, _) in pairwise(report.active):
-        x, right = _x(report, begun), _x(report, ended)
+        x = _x(report, begun)
+        right = _x(report, ended)
         whys = {each.why for run in report.runs for each in run.pauses if begun <= each.begun < ended}
         why = f"paused: {', '.join(sorted(whys))}" if whys else "no process ran"
         words = f"{_moment(begun)}, {(ended - begun) / 1000:,.0f} s: {why}"
@@ -200,7 +216,8 @@ def _still(report: Report) -> Iterator[_Html]:
 
 def _times(report: Report) -> Iterator[_Html]:
     """Write times below the axis, with the day where the axis is longer than one."""
-    begun, span = report.slices[0].begun, len(report.slices) * report.width
+    begun = report.slices[0].begun
+    span = len(report.slices) * report.width
     for number in range(_TIMES + 1):
         at = begun + span * number // _TIMES
         side = "end" if number == _TIMES else "start" if number == 0 else "middle"
@@ -209,7 +226,7 @@ def _times(report: Report) -> Iterator[_Html]:
 
 
 def _x(report: Report, at: int) -> float:
-    """Return the place of a time (epoch ms) on the axis; what is outside of it is at its end."""
+    """Return the place of a time (epoch ms) on the axis; times outside are at its ends."""
     part = (at - report.slices[0].begun) / (len(report.slices) * report.width)
     return _LEFT + (_WIDE - _LEFT) * min(max(part, 0.0), 1.0)
 
@@ -236,7 +253,8 @@ def _group(group: Group, kind: str) -> _Html:
 def _write(result: Result) -> _Html:
     is_told = result.verdict is Verdict.UNKNOWN and result.story
     candidates = f" Candidates: {', '.join(result.candidates)}." if result.candidates else ""
-    words, story = f"{words_of(result)}.{candidates}", _each("story", [result.story] if is_told else [])
+    words = f"{words_of(result)}.{candidates}"
+    story = _each("story", [result.story] if is_told else [])
     return _fill("write", key=result.key, operation=result.operation, words=words, story=story)
 
 

@@ -51,7 +51,8 @@ class Watch:
         self._file: Path | None = None if is_postgres(place) else Path(place)
         self._entries = entries
         self._reading = asyncio.Lock()
-        self._read_at, self._latest = 0.0, Plain()
+        self._read_at = 0.0
+        self._latest = Plain()
         self._grouped: Mapping[Verdict, int] = {}
         self._groups: list[Plain] = []
 
@@ -71,34 +72,36 @@ class Watch:
         entries = self._entries
         summary = await summary_of(entries)
         counts = attrs.asdict(summary, recurse=False) | {"done": summary.done, "total": summary.total}
-        facts, began = await entries.facts.beginning(RUN), await entries.facts.get(BEGUN)
+        facts = await entries.facts.beginning(RUN)
+        began = await entries.facts.get(BEGUN)
         workers = await workers_of(entries) if self._file is None else None
-        runs = statuses_in(facts)
-        if self._file is not None:  # only one process has it, so that the others are gone
-            del runs[1:]
-        limits = [each for each in runs if each.is_current]
+        limits = self._running_in(facts)
         await self._read_groups(summary)
-        now, changed = time.time(), self._changed(workers or ())
+        now = time.time()
+        changed = self._changed(workers or ())
         is_finished = summary.done == summary.total and not summary.open_inputs
         ended = changed if is_finished else now
-        total = facts.get(TOTAL, "") if summary.open_inputs else ""
+        age = None if changed is None else now - changed
         return {
             **counts,
             "name": self.name,
             "kind": self._kind,
             "at": now,
-            "expected": max(summary.total, int(total) if total.isdecimal() else 0),
-            "state": _state_of(summary, limits, workers, None if changed is None else now - changed),
-            "changed": None if changed is None else max(now - changed, 0.0),
+            "expected": _expected(summary, facts),
+            "state": _state_of(summary, limits, workers, age),
+            "changed": None if age is None else max(age, 0.0),
             "seconds": None if began is None or ended is None else max(ended - int(began) / 1000, 0.0),
-            "limits": [
-                {"host": each.host, "pid": each.pid, "why": each.limited_by, "paused": each.is_paused}
-                | ({} if each.next_probe is None else {"next_probe": each.next_probe - each.age})
-                for each in limits
-            ],
+            "limits": [*map(_plain_limit, limits)],
             "workers": None if workers is None else [*map(plain_worker, workers)],
             "groups": self._groups,
         }
+
+    def _running_in(self, facts: Mapping[str, str]) -> list[Status]:
+        """Return the statuses in *facts* of processes that run now."""
+        runs = statuses_in(facts)
+        if self._file is not None:  # only one process has it, so that the others are gone
+            del runs[1:]
+        return [each for each in runs if each.is_current]
 
     async def _read_groups(self, summary: Summary) -> None:
         failed = {verdict: summary.verdicts.get(verdict, 0) for verdict in NOT_APPLIED}
@@ -108,7 +111,8 @@ class Watch:
         for verdict, count in failed.items():
             if count:
                 await groups.add_page(self._entries, await self._entries.latest(verdict, _GROUPED))
-        self._grouped, self._groups = failed, []
+        self._grouped = failed
+        self._groups = []
         for group in groups.sorted(self.name, self._kind):  # of few writes, and of those only the reason
             writes = [
                 {
@@ -131,8 +135,27 @@ class Watch:
         return max(found, default=None)
 
 
+def _expected(summary: Summary, facts: Mapping[str, str]) -> int:
+    """Return how many writes there will be: while the input is read, as many as its file has, if known."""
+    total = facts.get(TOTAL, "") if summary.open_inputs else ""
+    return max(summary.total, int(total) if total.isdecimal() else 0)
+
+
+def _plain_limit(status: Status) -> Plain:
+    """Return the limit of a process that runs now as JSON values; times in seconds."""
+    limit: Plain = {
+        "host": status.host,
+        "pid": status.pid,
+        "why": status.limited_by,
+        "paused": status.is_paused,
+    }
+    if status.next_probe is not None:
+        limit["next_probe"] = status.next_probe - status.age
+    return limit
+
+
 def _state_of(summary: Summary, limits: list[Status], workers: list[Worker] | None, age: float | None) -> str:
-    """Return the state in a word; ``quiet`` means that it waits, or that nothing runs it."""
+    """Return the state in a word; ``quiet`` means that the run waits, or that no process runs."""
     if any(each.is_paused for each in limits):
         return "paused"
     if summary.done == summary.total and not summary.open_inputs:

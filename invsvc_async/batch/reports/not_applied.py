@@ -17,7 +17,7 @@ from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.writes.as_data import arguments_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence, Set as AbstractSet
 
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.durable.entries import Entries
@@ -126,11 +126,8 @@ class Groups:
         """
         if result.verdict is Verdict.APPLIED:
             return
-        status, cause = result.status, result.cause
-        if result.verdict is Verdict.REFUSED:
-            cause = f"HTTP {status} {result.code or ''}".strip() if status else result.code
-        cause = cause or "not recorded"
-        advice = _ADVICE.get(cause) or _OTHERWISE.get(result.verdict) or _REFUSED.get(status or 0, _CORRECT)
+        cause = _cause_in(result) or "not recorded"
+        advice = _advice_for(result, cause)
         if is_overtaken and cause != "overtaken":
             cause = f"{cause}, then overtaken"
             advice = _ADVICE["overtaken"]
@@ -157,8 +154,21 @@ class Groups:
         return found
 
 
+def _cause_in(result: Result) -> str | None:
+    """Return why a write is not applied, in the few words that name its group."""
+    if result.verdict is not Verdict.REFUSED:
+        return result.cause
+    return f"HTTP {result.status} {result.code or ''}".strip() if result.status else result.code
+
+
+def _advice_for(result: Result, cause: str) -> str:
+    """Return what to do about a write that is not applied because of *cause*."""
+    otherwise = _OTHERWISE.get(result.verdict) or _REFUSED.get(result.status or 0, _CORRECT)
+    return _ADVICE.get(cause) or otherwise
+
+
 def words_of(result: Result) -> str:
-    """Return why a write is not applied: what the service said if it refused it, or else the reason."""
+    """Return why a write is not applied: the words of the service's refusal, or else the reason."""
     words = result.error if result.verdict is Verdict.REFUSED and result.error else result.message
     return words.removesuffix(".")
 
@@ -170,7 +180,7 @@ def plain_result(result: Result) -> WireObject:
 
 
 async def groups_of(entries: Entries, place: str) -> list[Group]:
-    """Return the groups of *entries*, which are at *place*. Those that are applied are not read."""
+    """Return the groups of *entries*, which are at *place*. Applied entries are not read."""
     groups = Groups()
     for verdict in NOT_APPLIED:
         async for page in pages_of(entries, verdict):
@@ -186,8 +196,7 @@ async def _overtaken_in(entries: Entries, page: Sequence[Entry]) -> set[int]:
     """
     settled = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED)
     placed = [(entry, entry.thing) for entry in page if entry.verdict in settled and entry.thing is not None]
-    things = sorted({thing for _, thing in placed})
-    last = {each.thing: each.place for each in await last_writes(entries.store, things)} if things else {}
+    last = await _last_places(entries, {thing for _, thing in placed})
     return {entry.seq for entry, thing in placed if last.get(thing, 0) > entry.place}
 
 
@@ -198,17 +207,24 @@ def command_for(group: Group, groups: list[Group], place: str, kind: str) -> str
     It chooses no writes of other *groups* that it could harm: those that are sent over newer writes, or over
     the changes of others, are named by key.
     """
-    advice, by_key = group.advice.lower(), kind == "journal"
+    advice = group.advice.lower()
+    by_key = kind == "journal"
     if "resolve each" in advice:  # what was found has to be added, and is asked for otherwise
         key = _named(group.results[0].key) if group.count == 1 else "KEY"
         return f"invsvc {kind} resolve {place} --because TEXT {key}"
-    if "retry" not in advice:
-        is_to_correct = "correct the" in advice and not by_key
-        return f"invsvc {kind} report {place} --failed out.jsonl" if is_to_correct else None
-    force = " --force" if "--force" in advice else ""
-    retry = f"invsvc {kind} retry {place}{force}"
+    if "retry" in advice:
+        force = " --force" if "--force" in advice else ""
+        return _retry_of(group, groups, f"invsvc {kind} retry {place}{force}", by_key=by_key)
+    if "correct the" in advice and not by_key:
+        return f"invsvc {kind} report {place} --failed out.jsonl"
+    return None
+
+
+def _retry_of(group: Group, groups: list[Group], retry: str, *, by_key: bool) -> str | None:
+    """Return the command *retry* for *group*, by verdict if it cannot harm other groups, or else *by_key*."""
     is_alone = all(each is group or each.verdict is not group.verdict for each in groups)
-    if not by_key and (is_alone or not (force or group.verdict is Verdict.SUPERSEDED)):
+    is_harmless = "--force" not in retry and group.verdict is not Verdict.SUPERSEDED
+    if not by_key and (is_alone or is_harmless):
         return f"{retry} --verdict {str(group.verdict).replace(' ', '-')}"
     if group.count > _KEYS_NAMED:
         return None
@@ -231,26 +247,40 @@ async def failed_writes(entries: Entries) -> AsyncIterator[tuple[str, WireObject
     """
     async for page in pages_of(entries):
         failed = [entry for entry in page if entry.verdict != Verdict.APPLIED]
-        things = sorted({entry.thing for entry in failed if entry.thing is not None})
-        rows = await last_writes(entries.store, things) if things else ()
-        last: dict[str | None, int] = {each.thing: each.place for each in rows}
+        last = await _last_places(entries, {entry.thing for entry in failed})
         for entry in failed:
-            try:
-                intent = intent_of(entry, entries.store.commons)
-            except JournalError:
-                why = "were pruned" if entry.intent is None else "cannot be read by this version"
-                yield entry.key, None, f"its arguments {why}"
-                continue
-            line = {"operation": intent.operation, "arguments": arguments_of(intent), "key": entry.key}
-            check = _check_of(result_of(entries, entry), is_overtaken=last.get(entry.thing, 0) > entry.place)
-            line |= {} if check is None else {"check": check}
-            lacks = [] if intent.reader is None else [f"its reader {intent.reader}"]
-            lacks += ["the headers of its call"] if intent.headers else []
-            yield entry.key, line, f"the file lacks {' and '.join(lacks)}" if lacks else ""
+            is_overtaken = last.get(entry.thing, 0) > entry.place
+            line, lacks = _line_of(entries, entry, is_overtaken=is_overtaken)
+            yield entry.key, line, lacks
+
+
+async def _last_places(entries: Entries, things: AbstractSet[str | None]) -> Mapping[str | None, int]:
+    """Return the place of the last write that is done, for each of *things* but ``None``."""
+    names = sorted(thing for thing in things if thing is not None)
+    return {each.thing: each.place for each in await last_writes(entries.store, names)} if names else {}
+
+
+def _line_of(entries: Entries, entry: Entry, *, is_overtaken: bool) -> tuple[WireObject | None, str]:
+    """Return the line of input for *entry*, ``None`` if there is none, and what it lacks."""
+    try:
+        intent = intent_of(entry, entries.store.commons)
+    except JournalError:
+        why = "were pruned" if entry.intent is None else "cannot be read by this version"
+        return None, f"its arguments {why}"
+    line = {"operation": intent.operation, "arguments": arguments_of(intent), "key": entry.key}
+    check = _check_of(result_of(entries, entry), is_overtaken=is_overtaken)
+    if check is not None:
+        line["check"] = check
+    lacks: list[str] = []
+    if intent.reader is not None:
+        lacks.append(f"its reader {intent.reader}")
+    if intent.headers:
+        lacks.append("the headers of its call")
+    return line, f"the file lacks {' and '.join(lacks)}" if lacks else ""
 
 
 def _check_of(result: Result, *, is_overtaken: bool) -> str | None:
-    """Return what has to be found out before a write may be sent by a journal that does not know of it."""
+    """Return the question to answer before a journal that does not know the write may send it."""
     if result.verdict is Verdict.UNKNOWN:
         return f"It may be applied already ({result.message}). Delete this member only if it is not."
     if result.verdict is Verdict.SUPERSEDED:

@@ -57,7 +57,8 @@ class Report:
 
     def quantile(self, part: float) -> float:
         """Return the time, in seconds, within which *part* of the writes had their verdict."""
-        wanted, seen = part * self.times.total(), 0
+        wanted = part * self.times.total()
+        seen = 0
         for step in sorted(self.times):
             seen += self.times[step]
             if seen >= wanted:
@@ -121,7 +122,8 @@ async def report_of(entries: Entries, name: str, kind: str = "batch") -> Report:
     if not seconds:
         return report
     # Merge them into slices of equal width, few enough for the timeline, empty ones included.
-    begun, span = min(seconds), max(seconds) - min(seconds) + 1000
+    begun = min(seconds)
+    span = max(seconds) - min(seconds) + 1000
     report.width = max(1000, -(-span // _COLUMNS))
     report.slices = [Slice(begun + number * report.width) for number in range(-(-span // report.width))]
     for piece in seconds.values():

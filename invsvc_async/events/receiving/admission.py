@@ -137,12 +137,9 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
     except SignatureMismatchError as error:
         return Receipt(401, "refused", error=without_frames(error))
     except MalformedEventError as error:
-        bare = without_frames(error)
-        if proof and not arrival.body:  # the sender has sent one, so it is to come back
-            _log.error(_NO_BODY)
-            return Receipt(503, "unavailable", error=bare, headers=COME_BACK)
-        return Unreadable(bare, proof) if proof else Receipt(400, "unreadable", error=bare)
-    is_signed, is_resource = isinstance(proof, Secret), isinstance(event, ResourceEvent)
+        return _judge_malformed(without_frames(error), proof, has_body=bool(arrival.body))
+    is_signed = isinstance(proof, Secret)
+    is_resource = isinstance(event, ResourceEvent)
     try:
         if proof is None or not (is_signed or is_resource):
             trust.admit(event, proof)
@@ -154,6 +151,16 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
         return Admitted(event, "as a test", proof)
     again = is_resource and not is_signed
     return Admitted(event, "until acknowledged" if again else "once", proof)
+
+
+def _judge_malformed(error: MalformedEventError, proof: Credential | None, *, has_body: bool) -> Verdict:
+    """Classify a malformed delivery; *proof* authenticates the body."""
+    if proof is None:
+        return Receipt(400, "unreadable", error=error)
+    if not has_body:  # the sender has sent one, so it is to come back
+        _log.error(_NO_BODY)
+        return Receipt(503, "unavailable", error=error, headers=COME_BACK)
+    return Unreadable(error, proof)
 
 
 def judge_head(trust: Trust, head: Head, now: float, *, takes_tests: bool) -> Receipt | None:
@@ -267,7 +274,8 @@ class TrustSource:
             for task in under_way:
                 task.cancel()
             await asyncio.wait(under_way)
-        self._next, self._fetching = None, asyncio.Lock()
+        self._next = None
+        self._fetching = asyncio.Lock()
 
     def _later(self) -> asyncio.Task[bool]:
         """Return a fetch that has not begun yet."""
@@ -304,7 +312,7 @@ class TrustSource:
         return Trust(keys, headers, self._accept_unsigned)
 
     async def _asked(self, source: object) -> Any:  # Any: it is checked afterwards
-        """Return a fixed value, or what a function returns; it is called in a thread, as it may hang."""
+        """Return a fixed value, or the result of a function, called in a thread because it may hang."""
         if not callable(source):
             return source
         if self._is_called:

@@ -59,7 +59,7 @@ class Body:
         return self._room.hold(self, chunk)
 
     def whole(self) -> bytes | None:
-        """Return the body, all of which has come; ``None`` if it has lost its part."""
+        """Return the whole body; ``None`` if the body has lost its part of the room."""
         return self._room.finish(self)
 
 
@@ -89,7 +89,7 @@ class _Part:
         return True
 
     def release(self, body: Body) -> int:
-        """Free all that *body* holds, which may go to another part; return how many bytes that was."""
+        """Free all bytes of *body*, for use here or in another part; return their number."""
         held = body.held
         self.unfinished.pop(body, None)
         self.free += held
@@ -126,7 +126,7 @@ class BodyRoom:
 
     @contextmanager
     def body(self, length: int | None = None) -> Generator[Body]:
-        """Yield a body of *length* bytes, if its head says so; it gives its part back as the block ends."""
+        """Yield a body of *length* bytes, if known; the body gives its room back at the end of the block."""
         is_small = length is None or length <= self._small_size
         body = Body(self, self._small if is_small else self._large)
         try:
@@ -167,7 +167,7 @@ class BodyRoom:
         return body.part.take(body, wanted)
 
     def finish(self, body: Body) -> bytes | None:
-        """Return *body* as a whole, which keeps its part from now on; ``None`` if it has lost it."""
+        """Return *body* as a whole, whose part is safe from now on; ``None`` if the part was lost."""
         with self._lock:
             if body.is_refused:
                 return None

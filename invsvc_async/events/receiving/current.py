@@ -66,11 +66,14 @@ class Current:
     async def given_to(
         self, function: Callable[[Event, Invoice | Gone], Awaitable[object]], event: Event
     ) -> object:
-        """Call *function* with *event* and the invoice that it names: the read begins after this call."""
+        """Call *function* with *event* and its invoice, whose read begins after this call."""
         if self._client is None:
             raise ConfigurationError("receiver: its client is not open. Use 'async with receiver'.")
-        client, data = self._client, event.data
-        uuid, kind, filters = _field(data, "uuid"), _field(data, "invoice_type"), _filters(data)
+        client = self._client
+        data = event.data
+        uuid = _field(data, "uuid")
+        kind = _field(data, "invoice_type")
+        filters = _filters(data)
         invoice: Invoice | Gone | None = None
         if isinstance(uuid, str) and uuid and filters:
             invoice = await self._reads.share(uuid.upper(), lambda: _read(client, uuid, filters, kind))
@@ -82,7 +85,7 @@ class Current:
 
 
 async def _read(client: Client, uuid: str, filters: dict[str, Any], kind: object) -> Invoice | Gone:
-    """Look the invoice up in the lists that may have it: type P is in one, type E in the other."""
+    """Look the invoice up in the lists for its *kind*: type P is in one list, type E in the other."""
     lists = [client.invoices.egress(**filters)] if kind != "P" else []
     if kind != "E":
         lists.append(client.invoices.payment_complements(**filters))
@@ -98,8 +101,9 @@ async def _read(client: Client, uuid: str, filters: dict[str, Any], kind: object
 
 
 def _filters(data: object) -> dict[str, Any]:
-    """Return arguments of a list of invoices that find this one; none if nothing in *data* does."""
-    key, created = _field(data, "idempotency_key"), _field(data, "created_at")
+    """Return the arguments with which a list finds the invoice of *data*; none if *data* names none."""
+    key = _field(data, "idempotency_key")
+    created = _field(data, "created_at")
     if key:
         return {"idempotency_key": key}
     if _field(data, "invoice_type") == "E" and _field(data, "series") and _field(data, "folio_number"):

@@ -178,7 +178,7 @@ class Handler:
         return not self.types.isdisjoint((kind, *_families(kind)))
 
     def wants(self, event: Event) -> bool:
-        """Whether it is to be called with *event*; raises what its ``where`` raises."""
+        """Whether this handler is called with *event*; raises the error of its ``where``."""
         if not ("*" in self.types or self.is_for(event.type)):
             return False
         found: object = self.where is None or self.where(event)
@@ -234,6 +234,20 @@ def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> 
     """Raise ``ConfigurationError`` if an argument of ``Receiver.on`` is not valid."""
     for unknown in options.keys() - HandlerOptions.__annotations__:
         raise TypeError(f"on() got an unexpected keyword argument {unknown!r}")
+    _check_types(types, fetch=fetch)
+    own = options.get("name")
+    rate = options.get("rate")
+    fits = own is None or (isinstance(own, str) and _NAME.fullmatch(own) is not None)
+    check_valid("name", own, "letters, digits, '_', '-' and '.', at most 100", fits=fits)
+    for name in ("where", "key"):
+        function = options.get(name)
+        fits = function is None or is_plain_function(function)
+        check_valid(name, function, "a function that is not async", fits=fits)
+    fits = rate is None or (isinstance(rate, (int, float)) and 0 < rate < inf)
+    check_valid("rate", rate, "a positive number of calls a second", fits=fits)
+
+
+def _check_types(types: Sequence[object], *, fetch: bool) -> None:
     if not types:
         raise ConfigurationError("on: no type is given. Pass at least one, or on('*').")
     for name in types:
@@ -248,15 +262,6 @@ def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> 
             f"{' and '.join(sorted(READABLE))}; for others, read in the handler what you know of, with "
             "client.request."
         )
-    own, rate = options.get("name"), options.get("rate")
-    fits = own is None or (isinstance(own, str) and _NAME.fullmatch(own) is not None)
-    check_valid("name", own, "letters, digits, '_', '-' and '.', at most 100", fits=fits)
-    for name in ("where", "key"):
-        function = options.get(name)
-        fits = function is None or is_plain_function(function)
-        check_valid(name, function, "a function that is not async", fits=fits)
-    fits = rate is None or (isinstance(rate, (int, float)) and 0 < rate < inf)
-    check_valid("rate", rate, "a positive number of calls a second", fits=fits)
 
 
 @attrs.frozen
@@ -309,7 +314,7 @@ class Handlers:
 
     def matching(self, event: Event) -> Sequence[Handler]:
         """
-        Return the handlers that *event* is for: those of its type, or else those of ``*``.
+        Return the handlers of *event*: by its type, or else the handlers of ``*``.
 
         One whose ``where`` raises is among them, so that the error counts as a failed attempt.
         """
@@ -320,8 +325,9 @@ class Handlers:
         return ()
 
     def deliveries(self, event: Event) -> tuple[Delivery, ...]:
-        """Return what to store of *event*: one delivery for each handler, or one that is for none yet."""
-        kind, key = event.type, key_of(event)
+        """Return the deliveries to store of *event*: one for each handler, or one without a handler."""
+        kind = event.type
+        key = key_of(event)
         matching = self.matching(event)
         if not matching:
             return (Delivery(key=key, type=kind, body=event.raw),)
@@ -368,7 +374,7 @@ class Handlers:
         return self.policy if handler is None else handler.policy
 
     def groups(self) -> list[Group]:
-        """Return which events to take together; those for no handler yet are with the first ones."""
+        """Return the groups of events to take together; events without a handler are in the first."""
         names: dict[tuple[float, Pace | None], list[str]] = {(self.policy.timeout, None): [""]}
         for handler in self._by_name.values():
             names.setdefault((handler.policy.timeout, handler.pace), []).append(handler.name)

@@ -270,7 +270,7 @@ class Receiver:
 
     async def refusal(self, until: float | None, head: Head) -> Receipt | None:
         """
-        Return the answer to a delivery that its headers rule out, or ``None`` if its body has to be read.
+        Return the answer to a delivery by its headers alone, or ``None`` if its body has to be read.
 
         Newer secrets are waited for until the loop time *until*, by default within the deadline.
         """
@@ -336,7 +336,7 @@ class Receiver:
             return await self._answered(arrival, until)
 
     async def _read(self, chunks: AsyncIterable[bytes], arriving: Body) -> bool:
-        """Read a body, of one that is too long the beginning; return ``False`` if there is no room for it."""
+        """Read a body, or the beginning if it is too long; return ``False`` without room for the body."""
         loop = asyncio.get_running_loop()
         async for chunk in chunks:
             size = len(chunk)
@@ -380,7 +380,7 @@ class Receiver:
 
     @property
     def sync(self) -> SyncReceiver:
-        """Return this receiver for applications that are not async; it runs in a thread of its own."""
+        """Return the form of this receiver for applications without async, in a thread of its own."""
         if self._current.is_given and self._current.make is None:
             raise ConfigurationError(
                 "client: this receiver runs in a thread with an event loop of its own. Pass a function that "
@@ -409,7 +409,7 @@ class Receiver:
         return self.sync.django_view
 
     def stats(self) -> ReceiverStats:
-        """Return what this receiver has done, and which secrets and headers authenticated deliveries."""
+        """Return the counts of this receiver, and the secrets and headers that authenticated deliveries."""
         return self._tally.stats(self._source.known, running=self._worker.running)
 
     def observe(self, observer: Observer) -> None:
@@ -546,7 +546,7 @@ class Receiver:
         return await self._inline.answer(until, event, handlers, once=admitted.sent == "once")
 
     async def _bury(self, until: float, arrival: Arrival, unreadable: Unreadable) -> Receipt:
-        """Store an authentic delivery that cannot be read as a dead letter, so that somebody looks at it."""
+        """Store an authentic delivery that cannot be read as a dead letter, for a person to look at."""
         found = Delivery(key=None, type="", body=arrival.body)
         left = until - asyncio.get_running_loop().time()
         return await self._inline.bury(found, unreadable.error, within=left)
@@ -575,7 +575,8 @@ class Receiver:
         except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known
             return self._tally.unavailable(SECRETS, failure)
         if newer is not None:
-            trust, verdict = newer, judging(newer, arrival)
+            trust = newer
+            verdict = judging(newer, arrival)
         if _is_refusal(verdict):
             self._note_retired(trust, arrival)
         return verdict
@@ -620,8 +621,10 @@ class Receiver:
 
     async def _handle(self, handler: Handler, event: Event, attempt: int) -> None:
         """Call a handler within the middleware, the first registered outermost."""
-        loop, failure = asyncio.get_running_loop(), None
-        started, handling = loop.time(), Handling(event, handler.name, attempt)
+        loop = asyncio.get_running_loop()
+        failure = None
+        started = loop.time()
+        handling = Handling(event, handler.name, attempt)
         proceed: Callable[[], Awaitable[Any]] = partial(handler.function, event)
         if handler.fetch:
             proceed = partial(self._current.given_to, handler.function, event)
@@ -639,11 +642,12 @@ class Receiver:
 
 async def _called(running: Awaitable[object]) -> None:
     """
-    Run a handler in a task of its own: if it cancels that, it has failed, and its caller is not cancelled.
+    Run a handler in a separate task: a handler that cancels the task has failed, and the caller goes on.
 
     What would end the process is raised as it is, and what else is no ``Exception`` as a ``RuntimeError``.
     """
-    task, cancelled = asyncio.ensure_future(running), False
+    task = asyncio.ensure_future(running)
+    cancelled = False
     try:
         await asyncio.wait((task,))
     except asyncio.CancelledError:

@@ -126,7 +126,7 @@ class Tally:
         self.failing: dict[str, tuple[int, str]] = {}  # by what failed: how often in a row, and how last
 
     def unavailable(self, what: str, failure: Exception, event: Event | None = None) -> Receipt:
-        """Note that *what* failed for a delivery, and return the answer that makes the sender come back."""
+        """Note the failure of *what*, and return the answer that makes the sender come back."""
         self.failing[what] = self.failing.get(what, (0, ""))[0] + 1, type(failure).__name__
         return unavailable(what, failure, event)
 
@@ -139,7 +139,7 @@ class Tally:
 
     @property
     def problems(self) -> list[str]:
-        """What did not work for the last deliveries, in words."""
+        """The failures of the last deliveries, in words."""
         return [
             f"{what.lower()} failed for the last deliveries, which were answered 503 "
             f"({times} times, last {error})"

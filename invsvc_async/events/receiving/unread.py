@@ -61,7 +61,7 @@ class Unread:
 
 
 def is_unread(reason: str) -> bool:
-    """Return whether *reason*, that of a dead letter, says that it could not be read."""
+    """Return whether *reason* says that a dead letter could not be read."""
     return reason.startswith(MalformedEventError.__name__)
 
 

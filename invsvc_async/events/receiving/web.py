@@ -240,7 +240,7 @@ class SyncReceiver:
 
     def answer(self, method: str, headers: Headers | Head, read: Callable[[int], bytes]) -> Receipt:
         """
-        Process one request: refuse what its head rules out, then read its body in pieces and process it.
+        Process one request: judge the head, then read the body in pieces, and process the delivery.
 
         *read* returns the next bytes of the body, as many as it is asked for; fewer are the last ones.
 
@@ -322,7 +322,7 @@ class SyncReceiver:
     django_view.csrf_exempt = True  # type: ignore[attr-defined]
 
     def _counted(self, begun: float, receipt: Receipt) -> Receipt:
-        """Count an answer that this thread has made, to a request that came at *begun*."""
+        """Count an answer of this thread to a request that came at *begun*."""
         return self._receiver.counted(begun + self._receiver.deadline, receipt, time.monotonic())
 
     def _waited(self, running: Coroutine[Any, Any, T], begun: float) -> T | Receipt:
@@ -364,8 +364,9 @@ class SyncReceiver:
             await stopping.wait()
 
     def _forget(self) -> None:
-        """Forget the thread in a forked process, which has none, and a lock that it may have held."""
-        self._lock, self._thread = threading.Lock(), None
+        """In a forked process, forget the thread and its lock, which belong to the parent."""
+        self._lock = threading.Lock()
+        self._thread = None
 
 
 class _WsgiInput:
@@ -383,7 +384,7 @@ class _WsgiInput:
 
 
 def _head_in(environ: dict[str, Any]) -> Head:  # Any: as in WSGI
-    """Return the headers of a WSGI request; a server joins those of one name, which no secret matches."""
+    """Return the headers of a WSGI request; headers of one name are joined, and match no secret."""
     named = {"CONTENT_TYPE", "CONTENT_LENGTH"}
     return Head(
         [

@@ -30,7 +30,7 @@ from invsvc_async.events.stores import Backlog, Delivery, Entry, Standing, Store
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sequence
 
-    from invsvc_async.events.receiving.handlers import Handler, Handlers
+    from invsvc_async.events.receiving.handlers import Group, Handler, Handlers
 
 T = TypeVar("T")
 Handle: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"  # with the attempt, from 1
@@ -123,7 +123,7 @@ class Worker:
         await _ended(self._running, grace)
 
     def cancel(self) -> None:
-        """Cancel what runs, because nobody waits for it any more; it releases what it has not handled."""
+        """Cancel the tasks of all events, for which nobody waits; each releases an event not yet handled."""
         for task in self._running:
             task.cancel()
 
@@ -151,24 +151,30 @@ class Worker:
 
     async def _take(self) -> float:
         """Start what is due, within the limit; return how many seconds to wait for a reason to look again."""
-        groups, pause = self._handlers.groups(), self._policy.poll
+        groups = self._handlers.groups()
+        pause = self._policy.poll
         self._turns += 1  # each group is the first in its turn, so that none waits for ever
         first = self._turns % len(groups)
         started = False
         for group in (*groups[first:], *groups[:first]):
-            now, limit = asyncio.get_running_loop().time(), self._room()
+            now = asyncio.get_running_loop().time()
+            limit = self._room()
             if group.pace is not None:
                 limit = min(limit, group.pace.free(now))
                 if limit <= 0:
                     pause = min(pause, group.pace.wait(now))
             if limit > 0:
-                self._free = now
-                only: dict[str, Any] = {"handlers": group.names} if group.names else {}
-                entries = await self.store.take(limit=limit, lease=group.timeout + _MARGIN, **only)
-                if group.pace is not None:
-                    group.pace.use(len(entries), now)
-                started = self._start(entries) or started
+                started = await self._take_of(group, limit, now) or started
         return 0.0 if started else pause
+
+    async def _take_of(self, group: Group, limit: int, now: float) -> bool:
+        """Start at most *limit* events of *group* that are due; return whether there were any."""
+        self._free = now
+        only: dict[str, Any] = {"handlers": group.names} if group.names else {}
+        entries = await self.store.take(limit=limit, lease=group.timeout + _MARGIN, **only)
+        if group.pace is not None:
+            group.pace.use(len(entries), now)
+        return self._start(entries)
 
     def _room(self) -> int:
         return self._policy.concurrency - len(self._running)
@@ -291,7 +297,8 @@ class Inline:
 
     def __init__(self, worker: Worker, *, deadline: float) -> None:
         self._worker = worker
-        self._store, self._tally = worker.store, worker.tally
+        self._store = worker.store
+        self._tally = worker.tally
         self._lease = deadline + _MARGIN
         self._records: set[asyncio.Task[object]] = set()
 
@@ -303,7 +310,8 @@ class Inline:
 
         The answer is the worst that is due to one of *handlers*, so that the service sends the event again.
         """
-        key, body = key_of(event), event.raw if once else None
+        key = key_of(event)
+        body = event.raw if once else None
         # One without a key cannot be claimed, but has to be stored if it is sent once.
         stored = once or key is not None
         answers: list[Awaitable[Receipt]] = []
@@ -318,37 +326,51 @@ class Inline:
     async def _answer(
         self, until: float, event: Event, handler: Handler, claim: Delivery | None, asked: _Asked
     ) -> Receipt:
-        loop = asyncio.get_running_loop()
-        entry, is_claimed = None, claim is None
+        entry = None
+        is_claimed = claim is None
         try:
-            with Deadline(loop, until):
+            with Deadline(asyncio.get_running_loop(), until):
                 if claim is not None:
-                    claiming = self._store.claim(claim, lease=self._lease)
-                    found = await (_noted(claiming, asked[handler.name]) if asked else claiming)
+                    found = await self._claimed(claim, asked)
                     is_claimed = True
                     self._tally.failing.pop(STORE, None)
                     if not isinstance(found, Entry):
-                        return attrs.evolve(_BUSY if found is Standing.BUSY else _DUPLICATE, event=event)
+                        return _told_by(found, event)
                     entry = found
                     if asked:
                         await asyncio.wait(asked.values())
-                if loop.time() >= until:  # something has blocked the loop: the lease may be over
-                    raise TimeoutError("the handler was not called before the deadline")  # noqa: TRY301
-                timeout = handler.timeout
-                with nullcontext() if timeout is None else Deadline(loop, loop.time() + timeout):
-                    if handler.where is None or handler.wants(event):  # raises what where raises
-                        await self._worker.handle(handler, event, 1 if entry is None else entry.attempts)
+                await self._call(until, event, handler, entry)
         except asyncio.CancelledError:  # the sender disconnected
             if entry is not None:
                 self._recorded(self._store.release(entry, delay=0))  # accept the sender's next attempt
             raise
         except Exception as error:  # noqa: BLE001 - a user-supplied store or a handler may raise anything
-            end = until + _MARGIN
-            failed = self._failed(event, handler, entry, error, end) if is_claimed else None
-            return self._tally.unavailable(STORE, error, event) if failed is None else await failed
+            if not is_claimed:
+                return self._tally.unavailable(STORE, error, event)
+            return await self._failed(event, handler, entry, error, until + _MARGIN)
         if entry is not None:
             await self._soon(self._worker.succeeded(entry, until + _MARGIN, event))
         return Receipt(200, "handled", event)
+
+    def _claimed(self, claim: Delivery, asked: _Asked) -> Awaitable[Entry | Standing]:
+        """Claim an event for one handler; tell the rest of *asked* once the claim has ended."""
+        claiming = self._store.claim(claim, lease=self._lease)
+        return _noted(claiming, asked[claim.handler]) if asked else claiming
+
+    async def _call(self, until: float, event: Event, handler: Handler, entry: Entry | None) -> None:
+        """
+        Call *handler*, unless its ``where`` refuses *event*, for at most its timeout; *entry* is the claim.
+
+        Raises:
+            TimeoutError: Something has blocked the loop until the time *until*: the lease may be over.
+        """
+        loop = asyncio.get_running_loop()
+        if loop.time() >= until:
+            raise TimeoutError("the handler was not called before the deadline")
+        timeout = handler.timeout
+        with nullcontext() if timeout is None else Deadline(loop, loop.time() + timeout):
+            if handler.where is None or handler.wants(event):  # raises what where raises
+                await self._worker.handle(handler, event, 1 if entry is None else entry.attempts)
 
     async def stop(self, *, grace: float) -> None:
         """Wait up to *grace* seconds until all results are stored."""
@@ -388,7 +410,7 @@ class Inline:
         return Receipt(202, "dead letter", error=error)
 
     def _soon(self, record: Coroutine[Any, Any, object]) -> Awaitable[object]:
-        """Store a result; what is returned waits for it, if that is quick."""
+        """Begin to store a result; the returned awaitable waits at most a second for the end."""
         return asyncio.wait([self._recorded(record)], timeout=_SOON)
 
     def _recorded(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
@@ -421,6 +443,11 @@ async def _stored(store: Callable[[], Awaitable[T]], end: float) -> T:
             )
         await asyncio.sleep(pause)
     raise AssertionError  # the pauses have no end
+
+
+def _told_by(standing: Standing, event: Event) -> Receipt:
+    """Return the answer to a delivery of *event*, which another delivery of it has claimed."""
+    return attrs.evolve(_BUSY if standing is Standing.BUSY else _DUPLICATE, event=event)
 
 
 async def _worst(answers: Sequence[Awaitable[Receipt]]) -> Receipt:
@@ -456,7 +483,7 @@ def _name_of(entry: Entry) -> str:
 
 
 def _told_of(found: Delivery) -> str:
-    """Return words for an authentic delivery that cannot be read; its body's digest finds it again."""
+    """Return words for an authentic delivery that cannot be read, with the digest of its body."""
     digest = sha256(found.body or b"").hexdigest()[:16]
     name = f"Event {found.type} {found.key or 'without a key'}" if found.type else "An authentic delivery"
     return f"{name} ({len(found.body or b'')} bytes, SHA-256 {digest}…)"

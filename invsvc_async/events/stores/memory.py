@@ -72,7 +72,8 @@ class MemoryStore(HandlerStore):
         self._capacity = capacity
         self._clock = clock
         self._steady = steady
-        self._ids, self._leases = count(1), count(1)
+        self._ids = count(1)
+        self._leases = count(1)
         self._records: dict[int, _Record] = {}
         self._by_name: dict[str, dict[str, _Record]] = {}  # those of each event, by handler
         self._open: dict[int, _Record] = {}
@@ -87,7 +88,8 @@ class MemoryStore(HandlerStore):
     async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
         name = delivery.key or made_up_key()
         known = self._by_name.get(name, {})
-        is_new, is_claimed = not known, all(record.is_claim for record in known.values())
+        is_new = not known
+        is_claimed = all(record.is_claim for record in known.values())
         if is_new:
             self._make_room(1 + len(further))
         for each in (delivery, *further):
@@ -133,8 +135,11 @@ class MemoryStore(HandlerStore):
             self._end(record, "handled")
         else:
             known[first.handler] = known.pop(record.handler)
-            record.handler, record.ordering_key = first.handler, first.ordering_key
-            record.token, record.attempts, record.due = "", 0, self._steady()
+            record.handler = first.handler
+            record.ordering_key = first.ordering_key
+            record.token = ""
+            record.attempts = 0
+            record.due = self._steady()
         for each in deliveries:
             if each is not first:
                 self._complete(each, record.name, record.received_at)
@@ -162,7 +167,8 @@ class MemoryStore(HandlerStore):
         record = self._held(entry)
         if record is None:
             return False
-        record.token, record.due = "", self._steady() + delay
+        record.token = ""
+        record.due = self._steady() + delay
         if record.body is None:
             self._forget(record)
         return True
@@ -170,7 +176,8 @@ class MemoryStore(HandlerStore):
     async def events(
         self, *, state: State | None = None, after: int = 0, limit: int = 100
     ) -> list[StoredEvent]:
-        records, names = self._records.values(), [field.name for field in attrs.fields(StoredEvent)]
+        records = self._records.values()
+        names = [field.name for field in attrs.fields(StoredEvent)]
         found = (record for record in records if record.id > after and state in {None, record.state})
         return [StoredEvent(**{name: getattr(one, name) for name in names}) for one in islice(found, limit)]
 
@@ -178,7 +185,10 @@ class MemoryStore(HandlerStore):
         record = self._records.get(event.id)
         if record is None or record.state == "open" or record.body is None:
             return False
-        record.state, record.attempts, record.token, record.ordering_key = "open", 0, "", None
+        record.state = "open"
+        record.attempts = 0
+        record.token = ""
+        record.ordering_key = None
         record.due = self._steady()
         self._open[record.id] = self._ended.pop(record.id)
         return True
@@ -205,17 +215,20 @@ class MemoryStore(HandlerStore):
         return {state: StateStats(len(found), min(found, default=None)) for state, found in received.items()}
 
     async def backlog(self) -> Backlog:
-        due, dead = self._due(), sum(one.state == "dead" for one in self._ended.values())
+        due = self._due()
+        dead = sum(one.state == "dead" for one in self._ended.values())
         late = self._steady() - due[0].due if due else 0.0
         return Backlog(min(len(due), COUNTED), late, min(dead, COUNTED))
 
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
-        now, pruned = self._steady(), 0
+        now = self._steady()
+        pruned = 0
         limits = {"open": None, "handled": older_than, "dead": dead}
         for record in list(self._records.values()):
-            age, limit = now - record.due, older_than if record.is_claim else limits[record.state]
+            age = now - record.due
+            limit = older_than if record.is_claim else limits[record.state]
             if limit is not None and age > limit:
                 self._forget(record)
                 pruned += record.state == "handled"
@@ -224,8 +237,9 @@ class MemoryStore(HandlerStore):
         return pruned
 
     def _due(self) -> list[_Record]:
-        """Return what may be taken now: of each ordering key, the one that was begun, or else the first."""
-        now, first = self._steady(), dict[str, _Record]()
+        """Return the records to take now: of each ordering key, the begun record or else the first."""
+        now = self._steady()
+        first = dict[str, _Record]()
         for record in self._open.values():
             if (key := record.ordering_key) is not None:
                 first[key] = min(first.get(key, record), record, key=lambda one: (not one.attempts, one.id))
@@ -256,7 +270,7 @@ class MemoryStore(HandlerStore):
         return record
 
     def _complete(self, delivery: Delivery, name: str, received: float | None = None) -> None:
-        """Store a delivery if its handler has not had it, or else the body that its claim lacks."""
+        """Store a delivery that is new to its handler, or else the body missing in a claim."""
         record = self._by_name.get(name, {}).get(delivery.handler)
         if record is None:
             self._add(delivery, name, received)
@@ -265,7 +279,8 @@ class MemoryStore(HandlerStore):
 
     def _end(self, record: _Record, state: State) -> None:
         self._open.pop(record.id, None)
-        record.state, record.due = state, self._steady()
+        record.state = state
+        record.due = self._steady()
         self._ended[record.id] = record
 
     def _forget(self, record: _Record) -> None:

@@ -127,7 +127,8 @@ class PostgresStore(ScriptedStore):
         return await (await self._opened()).put(delivery)
 
     async def _ask(self, script: Callable[[], Script[T]], how: How) -> T:
-        pool, dialect = (await self._opened()).pool, self._dialect
+        pool = (await self._opened()).pool
+        dialect = self._dialect
         if how == "together":
             return await pool.ask(lambda connection: dialect.run(connection, script()))
         return await dialect.run(pool, script())
@@ -149,7 +150,7 @@ class PostgresStore(ScriptedStore):
             return here.puts
 
     def _here(self) -> _Connected:
-        """Return what belongs to this event loop, and forget those that are closed by now."""
+        """Return the state of this event loop, and forget the state of closed loops."""
         for loop in list(self._by_loop):  # a copy: another loop may add its own
             left = self._by_loop.pop(loop, None) if loop.is_closed() else None
             if left is not None and left.puts is not None:
@@ -203,7 +204,7 @@ class GroupedPuts:
             self._waiting.clear()
 
     def _next_group(self) -> list[_Put]:
-        """Remove and return what one statement may store.  It can change each row only once."""
+        """Remove and return the deliveries of one statement, which can change each row only once."""
         group: list[_Put] = []
         left: list[_Put] = []
         keys: set[str | None] = set()
@@ -222,7 +223,7 @@ class GroupedPuts:
         return group
 
     async def _store(self, group: Sequence[_Put]) -> None:
-        """Store a group; if a statement is refused, one by one, so that each fails only for its own error."""
+        """Store a group; after a refusal, each delivery alone, so that each fails only for its own error."""
         from invsvc_async.storage.postgres_pool import AWAY
 
         rows = [

@@ -203,7 +203,7 @@ _PRUNES: Final = {
 
 
 def runs(how: How) -> Callable[[Callable[Concatenate[Any, P], Script[T]]], _Method[P, T]]:
-    """Return a decorator that makes an async method of a script, which is begun anew if it is run again."""
+    """Return a decorator that makes an async method of a script; each run begins the script anew."""
 
     def decorate(script: Callable[Concatenate[Any, P], Script[T]]) -> _Method[P, T]:
         @wraps(script)
@@ -223,7 +223,7 @@ class ScriptedStore(HandlerStore):
         raise NotImplementedError
 
     async def _put(self, delivery: Delivery) -> bool:
-        """Store a delivery with those that wait, by ``PUT``; return its result."""
+        """Store a delivery and the waiting ones by ``PUT``; return the result of the delivery."""
         raise NotImplementedError
 
     def _corrected(self, lease: float, names: Sequence[str] | None) -> Script[None]:
@@ -258,7 +258,8 @@ class ScriptedStore(HandlerStore):
 
     @runs("each alone")
     def claim(self, delivery: Delivery, *, lease: float) -> Script[Entry | Standing]:
-        key, token = delivery.key or made_up_key(), secrets.token_hex(8)
+        key = delivery.key or made_up_key()
+        token = secrets.token_hex(8)
         rows = yield _CLAIM, (key, delivery.type, delivery.body, lease, token, delivery.handler)
         if rows:
             return _entry(rows[0])
@@ -401,7 +402,7 @@ def create() -> Script[None]:
 
 @cache
 def _take(handlers: int | None) -> str:
-    """Return the statement for so many handlers: each alone, so that nothing is read that is for others."""
+    """Return the statement for so many handlers: each alone, so that no entry of another handler is read."""
     if handlers is None:
         return f"WITH picked AS ({_DUE} due <= {{began}} ORDER BY due, id LIMIT $1 {{skip}}) {_LEASE}"
     names = range(4, 4 + handlers)
@@ -417,13 +418,14 @@ def _take(handlers: int | None) -> str:
 
 async def in_slices(work: Callable[[int], Awaitable[int]], *, seconds: float = 0.02) -> int:
     """
-    Call *work* with a number of rows until it has changed fewer than that; return how many it has changed.
+    Call *work* with a number of rows until fewer were changed; return the number of all changed rows.
 
     The number adapts, so that a slice takes about *seconds* with its commit, however slow the disk is.  As
     long a pause follows each, in which others use the store.
     """
     loop = asyncio.get_running_loop()
-    rows, done = _FIRST_ROWS, 0
+    rows = _FIRST_ROWS
+    done = 0
     while True:
         started = loop.time()
         changed = await work(rows)
@@ -448,7 +450,7 @@ def _delay(delivery: Delivery) -> Script[float]:
 
 
 def _add(delivery: Delivery, key: str, received: float | None = None) -> Script[bool]:
-    """Add a delivery, or else store the body that its claim lacks; return whether it was added."""
+    """Add a delivery, or else store the body that its claim lacks; return whether a row was added."""
     delay = yield from _delay(delivery)
     values = (delivery.type, delivery.body, delay, received, delivery.handler, delivery.ordering_key)
     added = yield _INSERT, (key, *values)

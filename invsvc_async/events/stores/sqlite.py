@@ -162,7 +162,7 @@ class SqliteStore(ScriptedStore):
         return file
 
     async def _stop_left(self, here: asyncio.AbstractEventLoop | None = None) -> None:
-        """Finish the requests of event loops that are closed by now, and those of this one."""
+        """Finish the requests of closed event loops, and of this loop."""
         for loop in list(self._files):  # a copy: another loop may add its own
             if (loop is here or loop.is_closed()) and (file := self._files.pop(loop, None)) is not None:
                 await file.close()
@@ -190,12 +190,13 @@ class _File:
         )
         self.upkeep = Upkeep(self.path, name)
         self._same = SameFile(Path(self.path), name, "all its receivers")
-        check, ended = self._same.check, self.upkeep.committed
+        check = self._same.check
+        ended = self.upkeep.committed
         self.writer = Writer(name, self._connect, self._put_all, begin=self._begin, check=check, ended=ended)
         self.writer.start_thread()
 
     async def close(self) -> None:
-        """End both threads, and wait until they have ended.  They also end if this is cancelled."""
+        """End both threads, and wait for their end, which comes even if the wait is cancelled."""
         self.upkeep.end()
         await self.writer.stop()
         await self.upkeep.stop()
@@ -393,13 +394,7 @@ class Upkeep:
         while not self._stopping.is_set():
             try:
                 with closing(connect_again(self._path)) as db:
-                    if not self._is_checked:
-                        db.set_progress_handler(self._stopping.is_set, STEPS)
-                        self._check(db, self._stopping.is_set)
-                        db.set_progress_handler(None, 0)
-                    while self._due.wait() and not self._stopping.is_set():
-                        self._due.clear()
-                        self._changes = changes_until_next(self._changes, _checkpoint(db))
+                    self._copy_when_due(db)
             except Exception as error:  # noqa: BLE001 - the thread must not end without a word
                 if self._stopping.is_set():
                     return
@@ -411,6 +406,16 @@ class Upkeep:
                 # Too many open files, for example; commits copy the log from some size on.
                 _log.warning("%s", in_words(f"upkeep of {self._name}", error))
                 self._stopping.wait(_AGAIN)
+
+    def _copy_when_due(self, db: sqlite3.Connection) -> None:
+        """Check the file, and then copy the log into it when due, until the thread is to end."""
+        if not self._is_checked:
+            db.set_progress_handler(self._stopping.is_set, STEPS)
+            self._check(db, self._stopping.is_set)
+            db.set_progress_handler(None, 0)
+        while self._due.wait() and not self._stopping.is_set():
+            self._due.clear()
+            self._changes = changes_until_next(self._changes, _checkpoint(db))
 
     def _check(self, db: sqlite3.Connection, stops: Callable[[], bool] | None = None) -> None:
         check_file(db, self._name, stops)

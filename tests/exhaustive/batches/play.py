@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["play"]
 
 BATCH = "invsvc_async.batch"
-MODULES = (f"{BATCH}.item", "invsvc_async.durable.key_claims")
+MODULES = ("invsvc_async.durable.done_at",)
 
 
 @contextmanager
