@@ -105,7 +105,9 @@ def no_such_read(known: Known, reading: Reading) -> bool:
 
 def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
     """Judge an update by the fields that were sent, and by ``last_updated``."""
-    seen, baseline, kind = reading.seen, known.baseline, known.kind
+    seen = reading.seen
+    baseline = known.baseline
+    kind = known.kind
     if kind.hides is not None and kind.hides(known.policy, seen):
         reason = f"the {kind.thing} is {seen.get('status')!r}: the read may show its published snapshot"
         return CannotTell(reason, cause="may be published")
@@ -174,7 +176,8 @@ def _is_rounded(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) ->
 
     The state before must have been another one, in such numbers, too.
     """
-    kind, baseline = known.kind, known.baseline
+    kind = known.kind
+    baseline = known.baseline
     if baseline is None or any(parts_of(value) > MOST_ROUNDED for value in wanted.values()):
         return False
     known_before = _known_of(wanted, baseline)
@@ -248,7 +251,8 @@ def _is_written(known: Known, reading: Reading, wanted: dict[str, Wire], placed:
     baseline = known.baseline
     if baseline is None:
         return False
-    before, after = baseline.get("last_updated"), reading.seen.get("last_updated")
+    before = baseline.get("last_updated")
+    after = reading.seen.get("last_updated")
     if is_time(before) and is_time(after) and after != before:
         if after < before or placed == "before":  # a read that lags, or a change by somebody else
             return False
@@ -266,7 +270,8 @@ def _is_unchanged(
     kind: Kind, seen: dict[str, Wire], baseline: dict[str, Wire], wanted: dict[str, Wire]
 ) -> bool:
     """Return whether *seen* is still the state *baseline*.  A null ``last_updated`` equals no other."""
-    last, names = seen.get("last_updated"), _known_of(wanted, baseline)
+    last = seen.get("last_updated")
+    names = _known_of(wanted, baseline)
     return (
         last is not None and same(last, baseline.get("last_updated")) and _same(kind, seen, baseline, names)
     )
@@ -372,7 +377,8 @@ def _description(hook: dict[str, Wire]) -> str:
 
 
 def _bears_our_tag(known: Known, hook: dict[str, Wire]) -> bool:
-    tag, text = known.intent.tag, _description(hook)
+    tag = known.intent.tag
+    text = _description(hook)
     return tag is not None and (text == tag or text.endswith(f" {tag}") or tag in TAG.findall(text))
 
 
@@ -484,7 +490,8 @@ def _is_in_time(known: Known, sends: list[Sending], hook: dict[str, Wire]) -> bo
 
 def _surely_after(known: Known, reading: Reading, hook: dict[str, Wire]) -> bool:
     """Return whether *hook* was certainly created after the first send began, and was not known before."""
-    created_at, forgotten = hook.get("created_at"), known.forgotten_until
+    created_at = hook.get("created_at")
+    forgotten = known.forgotten_until
     if forgotten is not None and not (is_time(created_at) and created_at > forgotten):
         return False
     return known.when(created_at, reading) in ("after", "band")
@@ -495,10 +502,12 @@ def _surely_after(known: Known, reading: Reading, hook: dict[str, Wire]) -> bool
 
 def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
     """Judge an update by the state before it."""
-    baseline, kind = known.baseline, known.kind
+    baseline = known.baseline
+    kind = known.kind
     if reading.status == 404:
         return _gone(known, reading)
-    body, thing = known.intent.body, kind.thing
+    body = known.intent.body
+    thing = kind.thing
     sent = kind.visible(body)
     if not sent:
         return CannotTell(f"none of the fields sent is visible in a {thing}", cause="not visible")

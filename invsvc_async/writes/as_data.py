@@ -50,7 +50,8 @@ def line_of_write(spec: WriteSpec, intent: Intent) -> WireObject:
 
 def arguments_of(intent: Intent) -> WireObject:
     """Return the arguments of the method call that made *intent*, without a reader and a generated tag."""
-    operation, body = BY_NAME[intent.operation], intent.body
+    operation = BY_NAME[intent.operation]
+    body = intent.body
     arguments: dict[str, Any] = {}
     if intent.scope.team is not None:
         arguments["team"] = intent.scope.team

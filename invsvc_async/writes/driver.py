@@ -76,7 +76,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # cheaper than access through the class
+# Cheaper than access through the class.
+_APPLIED = Verdict.APPLIED
+_UNKNOWN = Verdict.UNKNOWN
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -189,7 +191,8 @@ class Driver(Generic[T]):
 
     def _end_turn(self) -> None:
         """Let the next write to the thing run, and the client close. A second call does what is left."""
-        core, thing = self.core, self.__dict__.get("thing")
+        core = self.core
+        thing = self.__dict__.get("thing")
         if thing is not None:
             core.writes.leave(thing, self)
         core.runs.pop(self, None)
@@ -200,7 +203,8 @@ class Driver(Generic[T]):
         """Keep an intent that was taken up in ``client.unsettled``, because its run had no turn."""
         if not self._takes_up:
             return
-        writes, intent = self.core.writes, self.intent
+        writes = self.core.writes
+        intent = self.intent
         latest = writes.opened(intent.identity)
         if latest is None or len(latest.sent) < len(intent.sent):
             # Whether it is the newest to its thing was known where it was stored, and only then.
@@ -219,7 +223,8 @@ class Driver(Generic[T]):
             start = self._begin(self._intent)
         else:
             self._note_lost_send()
-            writes, own = self.core.writes, self.intent.identity
+            writes = self.core.writes
+            own = self.intent.identity
             if (latest := writes.opened(own)) is None:
                 is_latest = not self._known().in_doubt and own not in writes.ended
             else:
@@ -240,8 +245,11 @@ class Driver(Generic[T]):
         if self._begin is None and not self._known().sends:
             start = new_start(self.spec, self.thing.line, self.intent)
             if self._known().never_left:  # what it read before its first send is read again
-                self.history, self._call_ends = start.history, None
-            self._intent, self._gathered, first = start.intent, None, start.first
+                self.history = start.history
+                self._call_ends = None
+            self._intent = start.intent
+            self._gathered = None
+            first = start.first
         if self.history:
             self.history = (*self.history, Tick(self.core.clock.now()))
         return first
@@ -327,8 +335,11 @@ class Driver(Generic[T]):
     # --- sending
 
     async def _send(self, send: Send) -> None:
-        core, spec, thing = self.core, self.spec, self.thing
-        options, started = spec.options, core.clock.now()
+        core = self.core
+        spec = self.spec
+        thing = self.thing
+        options = spec.options
+        started = core.clock.now()
         deadline = asyncio.get_running_loop().time() + send.attempt_timeout
         if self._call_ends is not None and self._known().never_left:
             deadline = min(deadline, self._call_ends)
@@ -436,7 +447,8 @@ class Driver(Generic[T]):
     # --- reading
 
     async def _look(self, name: str) -> Reading:
-        known, kind = self._known(), self.spec.kind
+        known = self._known()
+        kind = self.spec.kind
         looks = StateReader(self.spec.options, known.intent, self.current_intent, own=self.spec.reader)
         if known.in_doubt or known.attempts:
             reading = await looks.look(name, lane="settle" if known.in_doubt else "call")
@@ -459,7 +471,9 @@ class Driver(Generic[T]):
 
     async def _look_before(self, looks: StateReader, name: str) -> Reading:
         """Read before the first send, which has the other half of the call's time."""
-        begun, loop, call = self.core.clock.now(), asyncio.get_running_loop(), self.intent.timeouts.call
+        begun = self.core.clock.now()
+        loop = asyncio.get_running_loop()
+        call = self.intent.timeouts.call
         if self._call_ends is None:
             self._call_ends = loop.time() + call
         try:
@@ -476,7 +490,8 @@ class Driver(Generic[T]):
         self.core.writes.take(self.intent.identity)
 
     async def _conclude(self, done: Done) -> None:
-        kind, result = self.spec.kind, self.result
+        kind = self.spec.kind
+        result = self.result
         if done is ANSWERED and result.value is not None:
             found: T | None = result.value
         else:
@@ -493,7 +508,8 @@ class Driver(Generic[T]):
             self._leave_open(self.current_intent())
         elif self.core.writes.unsettled or self.core.writes.leftovers:
             self.core.writes.take(self.intent.identity)
-        result.found, result.done = found, done
+        result.found = found
+        result.done = done
         if done is ANSWERED:
             return
         own = self._note_end()
@@ -504,7 +520,8 @@ class Driver(Generic[T]):
 
     def _note_end(self) -> str:
         """Note, before the next write has its turn, that this one was last, and until when it may land."""
-        own, writes = self.intent.identity, self.core.writes
+        own = self.intent.identity
+        writes = self.core.writes
         if self.thing.users == ("",):
             self.thing.users = (own,)
         if self.thing.line is not None and self._known().in_doubt:
@@ -531,7 +548,8 @@ class Driver(Generic[T]):
         """Keep the intent if a byte of it may have been sent."""
         self._note_lost_send()
         self._note_others()
-        intent, sent = self.current_intent(), bool(self._known().sends)
+        intent = self.current_intent()
+        sent = bool(self._known().sends)
         self._note_end()
         if sent:
             self._leave_open(intent)
@@ -545,8 +563,10 @@ class Driver(Generic[T]):
         if not noted and self.core.on_decision is None and not log.isEnabledFor(logging.DEBUG):
             return
         kind, reason, verdict = words_of(decision)
-        level, hook = logging.INFO if noted else logging.DEBUG, self.core.on_decision
-        operation, key = self.spec.request.operation.name, self.intent.key
+        level = logging.INFO if noted else logging.DEBUG
+        hook = self.core.on_decision
+        operation = self.spec.request.operation.name
+        key = self.intent.key
         log.log(level, "%s %s: %s%s", operation, key, kind, f" ({reason})" if reason else "")
         if hook is not None:
             report = DecisionReport(

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.writes.journal import Journal
 
-_intent, _scope = maker_of(Intent), maker_of(Scope)
+_intent = maker_of(Intent)
+_scope = maker_of(Scope)
 _SHORT = 500  # characters of a line: in UTF-8, four times as many fit into an index of PostgreSQL
 
 
@@ -156,7 +157,9 @@ class Before(NamedTuple):
 
 def before(spec: WriteSpec, line: str | None) -> Before:
     """Return what the client knows now of the thing in *line*, which is the line of *spec*."""
-    core, kind, team = spec.options.core, spec.kind, spec.request.team
+    core = spec.options.core
+    kind = spec.kind
+    team = spec.request.team
     now = core.clock.now()
     bounds = core.server_clock.bounds(now, spec.policy.clock_slack)
     if line is None or kind.shown_by is None:
@@ -165,21 +168,24 @@ def before(spec: WriteSpec, line: str | None) -> Before:
         return Before(now, bounds, core.writes.last_state(team, line))
     if is_unique(spec.tag):
         return Before(now, bounds)
-    writes, reader = core.writes, spec.request.operation.reader
+    writes = core.writes
+    reader = spec.request.operation.reader
     listed = None if reader is None else writes.last_list(reader, team)
     return Before(now, bounds, None, writes.ids(line), listed)
 
 
 def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> Intent:
     """Return *intent* with what was known before its first send. *passed* is the baseline of the user."""
-    state, seen = None, None
+    state = None
+    seen = None
     if known.last is not None and (passed is None or _is_fresher(known.last, passed)):
         state = _without_secret(known.last.state)
         if known.bounds is not None and isfinite(known.last.ended):
             seen = known.last.ended + known.bounds.high
     elif passed is not None:
         state = _wire_form(passed)
-    strangers, forgotten_until = set(intent.strangers), intent.forgotten_until
+    strangers = set(intent.strangers)
+    forgotten_until = intent.forgotten_until
     if known.ids is not None:
         earliest = None
         if known.bounds is not None:
@@ -202,7 +208,8 @@ def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> I
 
 def _is_fresher(last: LastState, passed: Model | Wire) -> bool:
     """Return whether *last* may be as new as the state that the user *passed*, or newer."""
-    ours, theirs = version_of(last.state), version_of(passed)
+    ours = version_of(last.state)
+    theirs = version_of(passed)
     if ours is not None and theirs is not None:
         return ours >= theirs
     meta = passed.meta if isinstance(passed, Model) else None
@@ -213,7 +220,9 @@ def _is_fresher(last: LastState, passed: Model | Wire) -> bool:
 
 def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
     """Make the intent of a write. Each call without a key of the user's makes another."""
-    core, request, key = spec.options.core, spec.request, spec.key
+    core = spec.options.core
+    request = spec.request
+    key = spec.key
     nonce = None if key is None else token_hex(8)
     key = key or token_hex(8)
     path = dict(request.path)
@@ -311,10 +320,13 @@ def taken_up(
     its sender is known to be dead. *reads_only*: it must not be sent.
     """
     writes = core.writes
-    newest, overtaken = intent.newest if journaled else None, intent.newest is False
-    latest, ended = writes.opened(intent.identity), writes.ended.get(intent.identity)
+    newest = intent.newest if journaled else None
+    overtaken = intent.newest is False
+    latest = writes.opened(intent.identity)
+    ended = writes.ended.get(intent.identity)
     if latest is not None and len(latest.sent) >= len(intent.sent):  # this client left it open itself
-        intent, newest = attrs.evolve(latest, policy=intent.policy, reader=intent.reader), latest.newest
+        intent = attrs.evolve(latest, policy=intent.policy, reader=intent.reader)
+        newest = latest.newest
     elif ended is not None and len(ended.intent.sent) >= len(intent.sent):  # or has its outcome
         intent = attrs.evolve(ended.intent, policy=intent.policy, reader=intent.reader)
     line = line_of(request_of(intent), intent.scope.team, intent.tag)

@@ -52,7 +52,8 @@ async def settled(
 
 async def recovered(view: ClientOptions, journal: Journal, *, same_mode: bool) -> list[AnyOutcome]:
     """Settle the open intents of dead processes, and return their verdicts, delivered ones excepted."""
-    loop, found = asyncio.get_running_loop(), await _found(view, journal, same_mode=same_mode, given=True)
+    found = await _found(view, journal, same_mode=same_mode, given=True)
+    loop = asyncio.get_running_loop()
     for outcome in found:
         loop.call_soon(journal.heard, outcome.started_as.identity)
     return found
@@ -148,7 +149,8 @@ def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doub
             f"intent: must be an Intent, not a {type(intent).__name__}",
             hint="Make one of its text with Intent.from_json.",
         )
-    core, scope = view.core, intent.scope
+    core = view.core
+    scope = intent.scope
     if scope.base_url != core.base_url:
         raise _refusal(intent, f"belongs to {scope.base_url}, but this client uses {core.base_url}")
     if view.team is not None and scope.team != view.team:
@@ -176,7 +178,8 @@ def _same_scope(view: ClientOptions, intent: Intent) -> bool:
 
     A ``TokenProvider`` has no fingerprint: another one may be of another team.
     """
-    core, scope = view.core, intent.scope
+    core = view.core
+    scope = intent.scope
     mine = core.credential.fingerprint(intent.key)
     if mine is not None and mine == scope.credential:
         # A person's mode is a preference that may have changed since.

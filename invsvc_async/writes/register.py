@@ -138,7 +138,8 @@ class Listed(Struct):
     def ids(self, kind: Kind, body: Wire) -> set[str]:
         """Return the ids of what could be mistaken for the effect of a create of *kind* with *body*."""
         if self._ids is None:
-            self._ids, self._items = kind.ids_near(self._items), []
+            self._ids = kind.ids_near(self._items)
+            self._items = []
         return kind.near(self._ids, body)
 
 
@@ -182,8 +183,8 @@ class Thing(Struct, eq=False):
 
     def did_nothing(self, own: str, before: tuple[str, ...]) -> None:
         """Note that the write *own* did nothing, so that those *before* it are not overtaken by it."""
-        first, *others = (*(user for user in before if user != own), own)
-        self.users = (first, *others[1 - _USERS :])
+        users = (*(user for user in before if user != own), own)
+        self.users = (users[0], *users[1:][1 - _USERS :])
 
 
 _NO_RECORD = Thing()  # stands for a thing without a record; nothing is stored in it
@@ -265,7 +266,8 @@ class WriteRegister(Struct, eq=False):
             thing.last = None
         if thing.ids is not None:
             self._bytes -= _ID_BYTES * len(thing.ids.ids)
-            gone, others = thing.ids.shortened(0).forgotten_until, self._other_urls.forgotten_until
+            gone = thing.ids.shortened(0).forgotten_until
+            others = self._other_urls.forgotten_until
             self._other_urls = UrlIds((), max(gone or 0, others or 0))
             thing.ids = None
 
@@ -329,7 +331,8 @@ class WriteRegister(Struct, eq=False):
 
     def close(self, line: str, owner: str, until: float) -> None:
         """Keep *line* closed to all but *owner* until that local time, in seconds."""
-        thing, now = self.thing(line), self.clock.now()
+        thing = self.thing(line)
+        now = self.clock.now()
         closed = {by: kept for by, kept in (thing.closed_until or {}).items() if kept > now}
         thing.closed_until = closed | {owner: max(until, closed.get(owner, -inf))}
 

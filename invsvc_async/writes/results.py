@@ -37,8 +37,11 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_APPLIED, _OPEN = Verdict.APPLIED, Shape.OPEN  # cheaper than access through the class
-_attempt, _outcome = maker_of(Attempt), maker_of(OutcomeBase)
+# Cheaper than access through the class.
+_APPLIED = Verdict.APPLIED
+_OPEN = Shape.OPEN
+_attempt = maker_of(Attempt)
+_outcome = maker_of(OutcomeBase)
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -83,10 +86,16 @@ class Result(msgspec.Struct, Generic[T], eq=False):
     ) -> Attempt:
         """Return how an attempt of the write, in *line*, ended. Keep its value, or its error."""
         assert exchange.end is not None
-        readable, own, of_authentication, stamp, retry_after, facts = False, False, False, None, None, None
+        readable = False
+        own = False
+        of_authentication = False
+        stamp = None
+        retry_after = None
+        facts = None
         failure: InvsvcError | None = None
         spec = self.spec
-        request, core = spec.request, spec.options.core
+        request = spec.request
+        core = spec.options.core
         try:
             envelope = spec.options.opened(request, exchange)
             value: T | None = value_of_answer(envelope, request)
@@ -95,7 +104,9 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             mode = getattr(value, "livemode", None) if _shows_mode(type(value)) else None
             if mode is not core.livemode:
                 core.saw(mode)
-            readable, stamp, own = True, envelope.stamp, True
+            readable = True
+            stamp = envelope.stamp
+            own = True
             if exchange.status == 202:
                 self.accepted = value
             else:
@@ -103,14 +114,18 @@ class Result(msgspec.Struct, Generic[T], eq=False):
                 if line is not None:
                     self._learn(line, exchange, envelope)
         except ServiceError as error:
-            failure, stamp, own, retry_after = error, stamp_of(error), error.own_envelope, error.retry_after
+            failure = error
+            stamp = stamp_of(error)
+            own = error.own_envelope
+            retry_after = error.retry_after
             of_authentication = error.of_authentication
         except TransportError as error:
             failure = error
         except Exception as error:  # noqa: BLE001 - the request was sent, and the attempt must be recorded
             failure = _unread(request.operation, exchange, error)
         if failure is not None:
-            self.error, facts = failure, facts_of(failure)
+            facts = facts_of(failure)
+            self.error = failure
         return _attempt(
             started=exchange.started,
             ended=exchange.ended,
@@ -128,8 +143,10 @@ class Result(msgspec.Struct, Generic[T], eq=False):
     def _check_own(self, made: object, envelope: Envelope, identity: Callable[[], str]) -> None:
         """Raise ``UnreadableResponseError`` if what the answer to a create shows is another's, by its URL."""
         spec = self.spec
-        name, normal = spec.kind.found_by or "", spec.kind.normal
-        shown, wanted = getattr(made, name, None), spec.request.body[name]
+        name = spec.kind.found_by or ""
+        normal = spec.kind.normal
+        shown = getattr(made, name, None)
+        wanted = spec.request.body[name]
         if not isinstance(shown, str) or shown == wanted or normal(shown) == normal(wanted):
             return
         made_id = getattr(made, "id", "")
@@ -141,11 +158,14 @@ class Result(msgspec.Struct, Generic[T], eq=False):
 
     def _learn(self, line: str, exchange: Exchange, envelope: Envelope) -> None:
         """Keep what the answer showed, for the writes that follow."""
-        spec, value = self.spec, self.value
-        kind, writes = spec.kind, spec.options.core.writes
+        spec = self.spec
+        value = self.value
+        kind = spec.kind
+        writes = spec.options.core.writes
         if kind.creates:
             if not is_unique(spec.tag):
-                made, at = getattr(value, "id", ""), getattr(value, "created_at", None)
+                made = getattr(value, "id", "")
+                at = getattr(value, "created_at", None)
                 writes.learn_created(line, made, None if at is None else milliseconds(at))
             return
         is_known = kind.shown_by is not None and value is not None
@@ -177,7 +197,8 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             return done, None
         if self.value is not None:
             if done.evidence.duplicates:  # all things found, except the one of the answer
-                ours, found = getattr(self.value, "id", None), (done.value, *done.evidence.duplicates)
+                ours = getattr(self.value, "id", None)
+                found = (done.value, *done.evidence.duplicates)
                 others = [each for each in found if not (isinstance(each, dict) and each.get("id") == ours)]
                 done = attrs.evolve(done, evidence=attrs.evolve(done.evidence, duplicates=tuple(others)))
             return done, self.value
@@ -196,7 +217,8 @@ class Result(msgspec.Struct, Generic[T], eq=False):
     def claim(self, done: Done, identity: str) -> None:
         """Note which things this create made. A unique tag proves that, but may be edited away later."""
         found = [done.value, *(done.evidence.duplicates or ())]
-        answered, writes = getattr(self.value, "id", None), self.spec.options.core.writes
+        answered = getattr(self.value, "id", None)
+        writes = self.spec.options.core.writes
         tagged = is_unique(self.spec.tag)
         if isinstance(answered, str):
             writes.claim(answered, identity, is_certain=True, has_unique_tag=tagged)
@@ -209,11 +231,14 @@ class Result(msgspec.Struct, Generic[T], eq=False):
     def keep(self, outcome: AnyOutcome) -> None:
         """Use *outcome*, which another run found or which says more, as that of this run."""
         self.done = Done(verdict=outcome.verdict, reason=outcome.message, evidence=outcome.evidence)
-        self.found, self.error, self.outcome = outcome.value, outcome.error, outcome
+        self.found = outcome.value
+        self.error = outcome.error
+        self.outcome = outcome
 
     def made(self, known: Known, done: Done, value: T | None) -> Outcome[T]:
         """Make the outcome with the verdict *done*."""
-        error, refusal = self.error, known.refusal
+        error = self.error
+        refusal = known.refusal
         if error is None and isinstance(refusal, ErrorFacts):  # the last send was one of another process
             error = error_of({**attrs.asdict(refusal), "operation": known.operation.name})
         secret: Secret | None = None
@@ -254,7 +279,8 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         A hook that is still under way some time after the client was closed is cancelled. Then the secret is
         lost, unless whoever awaits the write gets it.
         """
-        options, made = self.spec.options, self.value
+        options = self.spec.options
+        made = self.value
         hook = options.on_secret
         if hook is None or done.verdict is not _APPLIED or getattr(made, "secret", None) is None:
             return

@@ -57,7 +57,8 @@ class StateReader:
         """Read with the reader called *name*. A failed read returns a Reading too."""
         if name in (self._intent.reader, JOURNEY_READER):
             return await self._ask(self._reader(name))
-        operation, team = BY_NAME[name], self._intent.scope.team
+        operation = BY_NAME[name]
+        team = self._intent.scope.team
         if operation.many:
             request = Request(operation=operation, query={"limit": str(LIST_SIZE)}, team=team)
             fetch = partial(self._fetch, request, lane=lane)
@@ -66,14 +67,17 @@ class StateReader:
 
     async def _fetch(self, request: Request, *, lane: Lane) -> Reading:
         """Read the state once, or twice if the token was stale."""
-        view, loop, begun = self._view, asyncio.get_running_loop(), self._clock.now()
+        view = self._view
+        loop = asyncio.get_running_loop()
+        begun = self._clock.now()
         try:
             exchange = await view.attempt(request, deadline=loop.time() + READ_TIME, lane=lane)
             if exchange.status == 401 and await view.renew_token(exchange, within=READ_TIME):
                 exchange = await view.attempt(request, deadline=loop.time() + READ_TIME, lane=lane)
         except InvsvcError as error:  # no token
             return Reading(started=begun, ended=self._clock.now(), error=facts_of(error))
-        seen_from, ended = exchange.started, exchange.ended
+        seen_from = exchange.started
+        ended = exchange.ended
         try:
             envelope = view.opened(request, exchange)
             return self._seen(request, exchange, envelope)
@@ -95,7 +99,9 @@ class StateReader:
     def _learn(self, request: Request, exchange: Exchange, state: Wire | Raw, stamp: int | None) -> None:
         """Keep the state that was read for the writes that follow."""
         line = line_of_thing(request.operation, *request.path.values())
-        started, ended, weight = exchange.started, exchange.ended, len(exchange.answer)
+        started = exchange.started
+        ended = exchange.ended
+        weight = len(exchange.answer)
         self._writes.learn_state(request.team, line, state, started, ended, stamp=stamp, weight=weight)
 
     def _seen(self, request: Request, exchange: Exchange, envelope: Envelope) -> Reading:
@@ -130,9 +136,11 @@ class StateReader:
 
     def _with_claims(self, reading: Reading) -> Reading:
         """Return *reading* with the items that belong to other intents. They may share the list."""
-        claims, own = self._writes.claims, self._intent.identity
+        claims = self._writes.claims
+        own = self._intent.identity
         own_line = line_of_alike(self._kind, self._intent.body)
-        certain, guessed = set[str](), set[str]()
+        certain = set[str]()
+        guessed = set[str]()
         for item in reading.seen or ():
             known_as = item.get("id") if isinstance(item, dict) else None
             claim = claims.get(known_as) if isinstance(known_as, str) else None
@@ -170,7 +178,8 @@ class StateReader:
             if self._kind.may_lack_read:  # the reader is only another way to read the thing itself
                 from invsvc_async.codec import unstructure
 
-                seen, ended = found if isinstance(found, dict) else unstructure(found), self._clock.now()
+                seen = found if isinstance(found, dict) else unstructure(found)
+                ended = self._clock.now()
                 return Reading(started=begun, ended=ended, status=200, own_envelope=True, seen=seen)
             why = f"the reader returned a {type(found).__name__}, not a finding"
         except asyncio.CancelledError:

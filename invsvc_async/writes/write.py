@@ -143,7 +143,8 @@ class Write(
                 if driver is None:
                     if self._gone is not None:
                         raise self._gone_error()
-                    spec, resumes = self._spec, self._spec.resumes
+                    spec = self._spec
+                    resumes = self._spec.resumes
                     if resumes is None and spec.key is None:  # by far the most
                         driver = self._driver = new_run(spec, self._intent)
                     elif resumes is None or resumes.nonce is not None:
@@ -200,9 +201,22 @@ class Write(
         Raises:
             ConfigurationError: A setting cannot work, or the write is under way, closed or already replaced.
         """
-        given = locals()
-        names = [field.name for field in attrs.fields(ReconcilePolicy)]
-        changes = {name: given[name] for name in names if given[name] is not UNSET}
+        settings = {
+            "settle_after_error": settle_after_error,
+            "settle_after_loss": settle_after_loss,
+            "deadline": deadline,
+            "resend": resend,
+            "max_resends": max_resends,
+            "wait_when_limited": wait_when_limited,
+            "clock_slack": clock_slack,
+            "clock_band": clock_band,
+            "absence_within": absence_within,
+            "reads_lag": reads_lag,
+            "journey_reader": journey_reader,
+            "journey_reads_show_drafts": journey_reads_show_drafts,
+            "tag_creates": tag_creates,
+        }
+        changes = {name: value for name, value in settings.items() if value is not UNSET}
         self._spent = True  # even if it is refused below: nobody is left to await it
         other: object = policy
         if other is not None and not isinstance(other, ReconcilePolicy):
@@ -252,7 +266,8 @@ class Write(
 
     async def _value(self) -> T_co:
         driver = await self._driven()
-        value, done = driver.result.value, driver.result.done
+        value = driver.result.value
+        done = driver.result.done
         if value is not None and done is not None and done.verdict is _APPLIED:
             return value  # no outcome is built: it may never be asked for
         return value_of(self, driver.outcome())
@@ -318,7 +333,8 @@ class Write(
             )
         if self._gone is not None:
             raise self._gone_error()
-        self._spent, self._gone = True, "another write was made of it"
+        self._spent = True
+        self._gone = "another write was made of it"
         on_lost_secret: Literal["raise", "keep"] = "keep" if self._keep_lost else "raise"
         return Write(replace(self._spec, **changes), on_lost_secret=on_lost_secret)
 
