@@ -71,8 +71,8 @@ if TYPE_CHECKING:
     from invsvc_async.settings import AnyReader
     from invsvc_async.writes.journal import WriteJournal
     from invsvc_async.writes.new_intent import Start
-    from invsvc_async.writes.register import Thing
     from invsvc_async.writes.spec import WriteSpec
+    from invsvc_async.writes.things import Thing
 
 
 T = TypeVar("T")
@@ -162,17 +162,17 @@ class Driver(Generic[T]):
         writes = core.writes
         if self._takes_up:
             core.transport.check_loop()  # its reads would only fail, until the deadline
-        if writes.journal is not None and writes.leftovers is None:
+        if writes.journal is not None and writes.open_writes.leftovers is None:
             await close_lines_of_leftovers(core, writes.journal)
         known = writes.ended.get(self.intent.identity) if self._takes_up or self.history else None
         thing = self.thing = thing_of(self.spec)
         if thing.line is None and (self._takes_up or self.spec.reader is not None):
-            thing = self.thing = writes.thing(f"key {self.intent.identity}")  # all runs could send it
+            thing = self.thing = writes.records.of(f"key {self.intent.identity}")  # all runs could send it
         if not thing.enter(self):  # another write runs, or has closed the line
             owner = self.intent.identity if self._takes_up or self.history else None
             waits_since = core.clock.now()
             try:
-                await writes.turn(thing, owner, core.pause, self)
+                await writes.lines.turn(thing, owner, core.pause, self)
             except BaseException:
                 self._leave_untouched()
                 raise
@@ -194,7 +194,7 @@ class Driver(Generic[T]):
         core = self.core
         thing = self.__dict__.get("thing")
         if thing is not None:
-            core.writes.leave(thing, self)
+            core.writes.lines.leave(thing, self)
         core.runs.pop(self, None)
         if core.closed and not core.runs:
             core.idle.set()
@@ -205,7 +205,7 @@ class Driver(Generic[T]):
             return
         writes = self.core.writes
         intent = self.intent
-        latest = writes.opened(intent.identity)
+        latest = writes.open_writes.opened(intent.identity)
         if latest is None or len(latest.sent) < len(intent.sent):
             # Whether it is the newest to its thing was known where it was stored, and only then.
             latest = attrs.evolve(intent, newest=(latest or intent).newest and None)
@@ -225,7 +225,7 @@ class Driver(Generic[T]):
             self._note_lost_send()
             writes = self.core.writes
             own = self.intent.identity
-            if (latest := writes.opened(own)) is None:
+            if (latest := writes.open_writes.opened(own)) is None:
                 is_latest = not self._known().in_doubt and own not in writes.ended
             else:
                 many = len(self.current_intent().sent)
@@ -358,7 +358,7 @@ class Driver(Generic[T]):
                 self._users_before = thing.users
             thing.users = (self.intent.identity if self._takes_up else "",)
         if thing.open:
-            self._overtaking = tuple(core.writes.doubt_newest(thing, self.intent.identity))
+            self._overtaking = tuple(core.writes.open_writes.doubt_newest(thing, self.intent.identity))
         try:
             if self.journal is not None:
                 await self._store_send(self.journal, send, started, exchange)
@@ -389,9 +389,9 @@ class Driver(Generic[T]):
             return
         writes = self.core.writes
         if self._has_left():
-            writes.overtake(*self._overtaking)
+            writes.open_writes.overtake(*self._overtaking)
         else:
-            writes.revise(*self._overtaking)
+            writes.open_writes.revise(*self._overtaking)
             self._take_place_back()
         self._overtaking = ()
 
@@ -425,7 +425,11 @@ class Driver(Generic[T]):
         """Remove the intent from the client's journal, because that of a batch has it, and what follows."""
         writes = self.core.writes
         own = writes.journal
-        if own is not None and self.verdicts is not own and writes.leave_journal(self.intent.identity):
+        if (
+            own is not None
+            and self.verdicts is not own
+            and writes.open_writes.leave_journal(self.intent.identity)
+        ):
             own.shelved(self.intent, sent=False)
 
     async def _renew_token(self, exchange: Exchange, send: Send) -> None:
@@ -487,7 +491,7 @@ class Driver(Generic[T]):
 
     def take_back(self) -> None:
         """Leave nothing open, because the journal has refused the first send: another run has this write."""
-        self.core.writes.take(self.intent.identity)
+        self.core.writes.open_writes.take(self.intent.identity)
 
     async def _conclude(self, done: Done) -> None:
         kind = self.spec.kind
@@ -506,8 +510,8 @@ class Driver(Generic[T]):
             self._leave_other_journal()
         if done.verdict is _UNKNOWN:
             self._leave_open(self.current_intent())
-        elif self.core.writes.unsettled or self.core.writes.leftovers:
-            self.core.writes.take(self.intent.identity)
+        elif self.core.writes.open_writes.unsettled or self.core.writes.open_writes.leftovers:
+            self.core.writes.open_writes.take(self.intent.identity)
         result.found = found
         result.done = done
         if done is ANSWERED:
@@ -516,7 +520,7 @@ class Driver(Generic[T]):
         if done.verdict in NO_EFFECT and self._users_before is not None:
             self.thing.did_nothing(own, self._users_before)
         if self._takes_up or self._known().in_doubt:
-            self.core.writes.keep_ended(own, self.outcome())
+            self.core.writes.ended.keep(own, self.outcome())
 
     def _note_end(self) -> str:
         """Note, before the next write has its turn, that this one was last, and until when it may land."""
@@ -525,14 +529,14 @@ class Driver(Generic[T]):
         if self.thing.users == ("",):
             self.thing.users = (own,)
         if self.thing.line is not None and self._known().in_doubt:
-            writes.close(self.thing.line, own, self._known().free_at)
+            writes.lines.close(self.thing.line, own, self._known().free_at)
         return own
 
     def _leave_open(self, intent: Intent) -> None:
         """Keep an intent with an unknown outcome, and forget the earlier state of its thing."""
         line = self.thing.line
         if line is not None and self.spec.kind.needs_baseline:
-            self.core.writes.forget_state(line)
+            self.core.writes.shown.forget_state(line)
         in_journal = self.verdicts is not None and self.verdicts is self.core.writes.journal
         self.core.leave_unsettled(intent, line, in_journal=in_journal)
 

@@ -1,7 +1,7 @@
 """
 How a run of a write starts: the name of its line, and its intent, new or taken up.
 
-The line itself, in which runs wait for their turn, is in ``register``.
+The line itself, in which runs wait for their turn, is in ``lines``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from invsvc_async.reconcile.kinds import KINDS, Kind, kind_of_write
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
 from invsvc_async.settings import AnyReader, CallOptions
 from invsvc_async.transport.client_core import ClientCore, ClientOptions, Request
-from invsvc_async.writes.register import LastState, Listed, Thing, UrlIds, milliseconds, sound, version_of
 from invsvc_async.writes.spec import WriteSpec
+from invsvc_async.writes.things import LastState, Listed, Thing, UrlIds, milliseconds, sound, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
 def thing_of(spec: WriteSpec) -> Thing:
     """Return the record of the line of a write, or a record of its own if it is in none."""
     line = line_of(spec.request, spec.request.team, spec.tag)
-    return Thing() if line is None else spec.options.core.writes.thing(line)
+    return Thing() if line is None else spec.options.core.writes.records.of(line)
 
 
 def line_of_alike(kind: Kind, fields: Wire) -> str | None:
@@ -165,13 +165,13 @@ def before(spec: WriteSpec, line: str | None) -> Before:
     if line is None or kind.shown_by is None:
         return Before(now, bounds)
     if not kind.creates:
-        return Before(now, bounds, core.writes.last_state(team, line))
+        return Before(now, bounds, core.writes.shown.last_state(team, line))
     if is_unique(spec.tag):
         return Before(now, bounds)
     writes = core.writes
     reader = spec.request.operation.reader
-    listed = None if reader is None else writes.last_list(reader, team)
-    return Before(now, bounds, None, writes.ids(line), listed)
+    listed = None if reader is None else writes.shown.last_list(reader, team)
+    return Before(now, bounds, None, writes.shown.ids(line), listed)
 
 
 def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> Intent:
@@ -322,7 +322,7 @@ def taken_up(
     writes = core.writes
     newest = intent.newest if journaled else None
     overtaken = intent.newest is False
-    latest = writes.opened(intent.identity)
+    latest = writes.open_writes.opened(intent.identity)
     ended = writes.ended.get(intent.identity)
     if latest is not None and len(latest.sent) >= len(intent.sent):  # this client left it open itself
         intent = attrs.evolve(latest, policy=intent.policy, reader=intent.reader)
@@ -356,14 +356,14 @@ async def close_lines_of_leftovers(core: ClientCore, journal: Journal) -> None:
     """Close the lines of the open intents in *journal* for as long as their writes may still land."""
     writes = core.writes
     async with writes.looking:
-        if writes.leftovers is not None:
+        if writes.open_writes.leftovers is not None:
             return
         # All of them first: a cancelled or failed look must not count as one.
         found = [intent async for intent in journal.open_intents()]
-        writes.leftovers = {}
+        writes.open_writes.leftovers = {}
         for intent in found:
             line = line_of(request_of(intent), intent.scope.team, intent.tag)
-            writes.add_leftover(intent, line)
+            writes.open_writes.add_leftover(intent, line)
             if line is not None:
                 resumed = Resumed(at=core.clock.now(), journaled=True, sender_gone=True)
                 known = Known(BY_NAME[intent.operation], intent, (resumed,))

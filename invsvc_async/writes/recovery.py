@@ -91,7 +91,7 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
     is_shared = getattr(journal, "is_shared", False)
     if is_shared:
         await journal.take_over(same_mode=same_mode)  # type: ignore[attr-defined]
-        view.core.writes.leftovers = None  # look again
+        view.core.writes.open_writes.leftovers = None  # look again
     undelivered = [outcome async for outcome in journal.unheard()] if given else []
     opened = view.core.clock.now()  # since then, this process has the journal
     await close_lines_of_leftovers(view.core, journal)

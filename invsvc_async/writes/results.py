@@ -24,7 +24,7 @@ from invsvc_async.reconcile.json_form import error_of
 from invsvc_async.reconcile.outcome import AnyOutcome, Outcome, OutcomeBase
 from invsvc_async.transport import client_core
 from invsvc_async.transport.client_core import Request, stamp_of
-from invsvc_async.writes.register import milliseconds
+from invsvc_async.writes.things import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -166,15 +166,15 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             if not is_unique(spec.tag):
                 made = getattr(value, "id", "")
                 at = getattr(value, "created_at", None)
-                writes.learn_created(line, made, None if at is None else milliseconds(at))
+                writes.shown.learn_created(line, made, None if at is None else milliseconds(at))
             return
         is_known = kind.shown_by is not None and value is not None
         if is_known and kind.always and not kind.deletes:  # an answer may show only a part of a webhook
             is_known = all(getattr(value, each, None) is not None for each in kind.always)
         if not is_known:
-            writes.forget_state(line)
+            writes.shown.forget_state(line)
             return
-        writes.learn_state(
+        writes.shown.learn_state(
             spec.request.team,
             line,
             {} if kind.deletes else envelope.raw,
@@ -221,10 +221,10 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         writes = self.spec.options.core.writes
         tagged = is_unique(self.spec.tag)
         if isinstance(answered, str):
-            writes.claim(answered, identity, is_certain=True, has_unique_tag=tagged)
+            writes.claims.claim(answered, identity, is_certain=True, has_unique_tag=tagged)
         for each in found:
             if isinstance(each, dict) and isinstance(each.get("id"), str):
-                writes.claim(each["id"], identity, is_certain=tagged, has_unique_tag=tagged)
+                writes.claims.claim(each["id"], identity, is_certain=tagged, has_unique_tag=tagged)
 
     # --- the outcome
 

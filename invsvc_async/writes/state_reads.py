@@ -102,7 +102,7 @@ class StateReader:
         started = exchange.started
         ended = exchange.ended
         weight = len(exchange.answer)
-        self._writes.learn_state(request.team, line, state, started, ended, stamp=stamp, weight=weight)
+        self._writes.shown.learn_state(request.team, line, state, started, ended, stamp=stamp, weight=weight)
 
     def _seen(self, request: Request, exchange: Exchange, envelope: Envelope) -> Reading:
         """
@@ -121,7 +121,7 @@ class StateReader:
             if request.path:
                 self._learn(request, exchange, envelope.raw, envelope.stamp)
         elif isinstance(seen, list):
-            self._writes.learn_list(request.operation.name, request.team, seen)
+            self._writes.shown.learn_list(request.operation.name, request.team, seen)
         many = len(seen) if isinstance(seen, list) else 0
         return Reading(
             started=exchange.started,
@@ -148,7 +148,7 @@ class StateReader:
                 (certain if claim[1] else guessed).add(known_as)
             elif isinstance(known_as, str):
                 line = line_of_alike(self._kind, item)
-                if line is not None and line != own_line and self._writes.is_busy(line):
+                if line is not None and line != own_line and self._writes.lines.is_busy(line):
                     guessed.add(known_as)
         if not (certain or guessed):
             return reading

@@ -201,7 +201,7 @@ class Write(
         Raises:
             ConfigurationError: A setting cannot work, or the write is under way, closed or already replaced.
         """
-        settings = {
+        settings: dict[str, Any] = {  # Any: each has its own type
             "settle_after_error": settle_after_error,
             "settle_after_loss": settle_after_loss,
             "deadline": deadline,
