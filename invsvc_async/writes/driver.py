@@ -61,6 +61,7 @@ from invsvc_async.writes.new_intent import (
 )
 from invsvc_async.writes.results import Result
 from invsvc_async.writes.state_reads import StateReader
+from invsvc_async.writes.things import ONLY_HERE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -164,19 +165,11 @@ class Driver(Generic[T]):
             core.transport.check_loop()  # its reads would only fail, until the deadline
         if writes.journal is not None and writes.open_writes.leftovers is None:
             await close_lines_of_leftovers(core, writes.journal)
-        known = writes.ended.get(self.intent.identity) if self._takes_up or self.history else None
-        thing = self.thing = thing_of(self.spec)
-        if thing.line is None and (self._takes_up or self.spec.reader is not None):
-            thing = self.thing = writes.records.of(f"key {self.intent.identity}")  # all runs could send it
+        is_named = self._takes_up or self.history  # another run, or an earlier await, may have sent it
+        known = writes.ended.get(self.intent.identity) if is_named else None
+        thing = self._find_thing()
         if not thing.enter(self):  # another write runs, or has closed the line
-            owner = self.intent.identity if self._takes_up or self.history else None
-            waits_since = core.clock.now()
-            try:
-                await writes.lines.turn(thing, owner, core.pause, self)
-            except BaseException:
-                self._leave_untouched()
-                raise
-            self.result.waited += core.clock.now() - waits_since
+            await self._wait_for_turn(thing, self.intent.identity if is_named else None)
         try:
             if self._begun or self._begin is not None:
                 first = self._start(known)
@@ -188,6 +181,25 @@ class Driver(Generic[T]):
         except BaseException:
             self._shelve()
             raise
+
+    def _find_thing(self) -> Thing:
+        """Find the record of the line of the write, and keep it as that of this run."""
+        thing = self.thing = thing_of(self.spec)
+        if thing.line is None and (self._takes_up or self.spec.reader is not None):
+            key = f"key {self.intent.identity}"
+            thing = self.thing = self.core.writes.records.of(key)  # all runs could send it
+        return thing
+
+    async def _wait_for_turn(self, thing: Thing, owner: str | None) -> None:
+        """Wait until other writes have left *thing*. *owner* ignores until when it closed the line itself."""
+        core = self.core
+        waits_since = core.clock.now()
+        try:
+            await core.writes.lines.turn(thing, owner, core.pause, self)
+        except BaseException:
+            self._leave_untouched()
+            raise
+        self.result.waited += core.clock.now() - waits_since
 
     def _end_turn(self) -> None:
         """Let the next write to the thing run, and the client close. A second call does what is left."""
@@ -279,14 +291,7 @@ class Driver(Generic[T]):
     async def _loop(self, at_once: Send | Done | None) -> Done:
         core = self.core
         while True:
-            decision: Decision = at_once or decide(self._known())
-            if core.closed and not isinstance(decision, Done):
-                if not self.history:  # it may have waited until now, and is not to be stored as sent
-                    raise ConfigurationError(CLOSED)
-                self.history = (*self.history, Closed(core.clock.now()))
-                decision = decide(self._known())
-            if at_once is None or core.on_decision is not None or log.isEnabledFor(logging.DEBUG):
-                self._report(decision)
+            decision = self._decide(at_once)
             if isinstance(decision, Done):
                 return decision
             at_once = None
@@ -294,17 +299,34 @@ class Driver(Generic[T]):
                 if isinstance(decision, Send):
                     await self._send(decision)
                     at_once = answered_at_once(self.history)
-                    continue
-                if isinstance(decision, Read):
-                    with core.until_closed():
-                        event: Reading | Tick = await self._look(decision.reader)
                 else:
-                    await core.pause(decision.seconds)
-                    event = Tick(core.clock.now())
-                self.history = (*self.history, event)
+                    event = await self._observe(decision)
+                    self.history = (*self.history, event)
             except (TimeoutError, ConfigurationError):
                 if not core.closed:
                     raise
+
+    def _decide(self, at_once: Send | Done | None) -> Decision:
+        """Return what to do next, which is *at_once* if that is known. If the client was closed, end."""
+        core = self.core
+        decision: Decision = at_once or decide(self._known())
+        if core.closed and not isinstance(decision, Done):
+            if not self.history:  # it may have waited until now, and is not to be stored as sent
+                raise ConfigurationError(CLOSED)
+            self.history = (*self.history, Closed(core.clock.now()))
+            decision = decide(self._known())
+        if at_once is None or core.on_decision is not None or log.isEnabledFor(logging.DEBUG):
+            self._report(decision)
+        return decision
+
+    async def _observe(self, decision: Read | Wait) -> Reading | Tick:
+        """Read the state, or let time pass. Return the event for the history."""
+        core = self.core
+        if isinstance(decision, Read):
+            with core.until_closed():
+                return await self._look(decision.reader)
+        await core.pause(decision.seconds)
+        return Tick(core.clock.now())
 
     def _known(self) -> Known:
         """Return what the history establishes. It is built once for each history."""
@@ -337,7 +359,6 @@ class Driver(Generic[T]):
     async def _send(self, send: Send) -> None:
         core = self.core
         spec = self.spec
-        thing = self.thing
         options = spec.options
         started = core.clock.now()
         deadline = asyncio.get_running_loop().time() + send.attempt_timeout
@@ -353,12 +374,7 @@ class Driver(Generic[T]):
             attempt = self.result.not_sent(error, started, core.clock.now())
             self.history = (*self.history, attempt)
             return
-        if not spec.kind.creates:
-            if self._users_before is None:
-                self._users_before = thing.users
-            thing.users = (self.intent.identity if self._takes_up else "",)
-        if thing.open:
-            self._overtaking = tuple(core.writes.open_writes.doubt_newest(thing, self.intent.identity))
+        self._take_last_place()
         try:
             if self.journal is not None:
                 await self._store_send(self.journal, send, started, exchange)
@@ -368,6 +384,17 @@ class Driver(Generic[T]):
             self._record(exchange, send)
         if exchange.status == 401:
             await self._renew_token(exchange, send)
+
+    def _take_last_place(self) -> None:
+        """Stand as the write to the thing that was sent last, which overtakes those that are open."""
+        thing = self.thing
+        if not self.spec.kind.creates:
+            if self._users_before is None:
+                self._users_before = thing.users
+            thing.users = (self.intent.identity if self._takes_up else ONLY_HERE,)
+        if thing.open:
+            open_writes = self.core.writes.open_writes
+            self._overtaking = tuple(open_writes.doubt_newest(thing, self.intent.identity))
 
     def _record(self, exchange: Exchange, send: Send) -> None:
         """Add how an attempt ended to the history."""
@@ -508,14 +535,22 @@ class Driver(Generic[T]):
             outcome = result.outcome = result.outcome or result.made(self._known(), done, found)
             await self.verdicts.settled(outcome)
             self._leave_other_journal()
-        if done.verdict is _UNKNOWN:
-            self._leave_open(self.current_intent())
-        elif self.core.writes.open_writes.unsettled or self.core.writes.open_writes.leftovers:
-            self.core.writes.open_writes.take(self.intent.identity)
+        self._close_intent(done)
         result.found = found
         result.done = done
-        if done is ANSWERED:
-            return
+        if done is not ANSWERED:
+            self._note_verdict(done)
+
+    def _close_intent(self, done: Done) -> None:
+        """Keep the intent as an open one only if its outcome is not known."""
+        open_writes = self.core.writes.open_writes
+        if done.verdict is _UNKNOWN:
+            self._leave_open(self.current_intent())
+        elif open_writes.unsettled or open_writes.leftovers:
+            open_writes.take(self.intent.identity)
+
+    def _note_verdict(self, done: Done) -> None:
+        """Note what later writes to the thing, and later runs of the same intent, have to know of the end."""
         own = self._note_end()
         if done.verdict in NO_EFFECT and self._users_before is not None:
             self.thing.did_nothing(own, self._users_before)
@@ -526,7 +561,7 @@ class Driver(Generic[T]):
         """Note, before the next write has its turn, that this one was last, and until when it may land."""
         own = self.intent.identity
         writes = self.core.writes
-        if self.thing.users == ("",):
+        if self.thing.users == (ONLY_HERE,):
             self.thing.users = (own,)
         if self.thing.line is not None and self._known().in_doubt:
             writes.lines.close(self.thing.line, own, self._known().free_at)

@@ -19,7 +19,7 @@ class Lines:
 
     def __init__(self, records: Records, clock: Clock) -> None:
         self._records = records
-        self._clock = clock
+        self.clock = clock
 
     async def turn(
         self,
@@ -39,7 +39,7 @@ class Lines:
         thing.held = run
         try:
             while thing.closed_until:
-                left = thing.opens_at(owner) - self._clock.now()
+                left = thing.opens_at(owner) - self.clock.now()
                 if left <= 0 or not await pause(left):
                     break
         except BaseException:
@@ -73,7 +73,7 @@ class Lines:
             thing.held.set_result(None)
         if thing.held:
             return
-        if thing.closed_until and thing.opens_at(None) <= self._clock.now():
+        if thing.closed_until and thing.opens_at(None) <= self.clock.now():
             thing.closed_until = None
         if not thing.says_something():
             self._records.remove(thing)
@@ -81,14 +81,14 @@ class Lines:
     def close(self, line: str, owner: str, until: float) -> None:
         """Keep *line* closed to all but *owner* until that local time, in seconds."""
         thing = self._records.of(line)
-        now = self._clock.now()
+        now = self.clock.now()
         closed = {by: kept for by, kept in (thing.closed_until or {}).items() if kept > now}
         thing.closed_until = closed | {owner: max(until, closed.get(owner, -inf))}
 
     def closed_for(self, line: str | None) -> float:
         """Return for how many more seconds *line* is not open to all."""
         thing = self._records.known(line or "")
-        return max(thing.opens_at(None) - self._clock.now(), 0.0) if thing.closed_until else 0.0
+        return max(thing.opens_at(None) - self.clock.now(), 0.0) if thing.closed_until else 0.0
 
     def is_busy(self, line: str) -> bool:
         """Return whether a write of *line* runs, or may still land, or could when the last one ended."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.writes.journal import Journal
+    from invsvc_async.writes.register import WriteRegister
 
 _intent = maker_of(Intent)
 _scope = maker_of(Scope)
@@ -329,17 +330,14 @@ def taken_up(
         newest = latest.newest
     elif ended is not None and len(ended.intent.sent) >= len(intent.sent):  # or has its outcome
         intent = attrs.evolve(ended.intent, policy=intent.policy, reader=intent.reader)
-    line = line_of(request_of(intent), intent.scope.team, intent.tag)
     # A journal does not know what this client has written otherwise since it had the verdict.
-    asks = newest is None or (latest is None and ended is not None)
-    users = writes.last_users(line) if line is not None and asks else ()
-    # Others may have written to the same thing, under keys of the same journal.
-    has_company = intent.nonce is not None and getattr(writes.journal, "is_shared", False)
-    if users:
-        newest = intent.identity in users  # those after it, if there are any, did nothing
+    if newest is None or (latest is None and ended is not None):
+        users = _users_here(writes, intent)
+        if users:
+            newest = intent.identity in users  # those after it, if there are any, did nothing
     if overtaken or intent.newest is False:
         newest = False
-    elif reads_only and not journaled and has_company:
+    elif reads_only and not journaled and _has_company(writes, intent):
         newest = None
     resumed = Resumed(
         at=core.clock.now(),
@@ -350,6 +348,17 @@ def taken_up(
         reads_only=reads_only,
     )
     return Start(intent, (resumed,))
+
+
+def _users_here(writes: WriteRegister, intent: Intent) -> tuple[str, ...]:
+    """Return the last users of the thing of *intent*, as far as this client knows."""
+    line = line_of(request_of(intent), intent.scope.team, intent.tag)
+    return () if line is None else writes.last_users(line)
+
+
+def _has_company(writes: WriteRegister, intent: Intent) -> bool:
+    """Return whether others may have written to the same thing, under keys of the same journal."""
+    return intent.nonce is not None and getattr(writes.journal, "is_shared", False)
 
 
 async def close_lines_of_leftovers(core: ClientCore, journal: Journal) -> None:

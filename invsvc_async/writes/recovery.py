@@ -155,8 +155,14 @@ def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doub
         raise _refusal(intent, f"belongs to {scope.base_url}, but this client uses {core.base_url}")
     if view.team is not None and scope.team != view.team:
         raise _refusal(intent, f"belongs to team {scope.team!r}, but this client acts on team {view.team!r}")
-    if core.writes.knows(intent.identity):
-        return
+    if not core.writes.knows(intent.identity):
+        _check_mode(view, intent, same_mode=same_mode, in_doubt=in_doubt)
+
+
+def _check_mode(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doubt: bool) -> None:
+    """Raise ``InvalidRequestError`` if *intent* may be of another team or data mode than this client."""
+    core = view.core
+    scope = intent.scope
     if scope.livemode is not None and core.livemode is not None and scope.livemode != core.livemode:
         modes = {True: "live", False: "test"}
         raise _refusal(

@@ -151,9 +151,10 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             return
         made_id = getattr(made, "id", "")
         claim = spec.options.core.writes.claims.get(made_id)
+        is_anothers = claim is not None and claim[1] and claim[0] != identity()
         # Only the answer to the create has the secret.
         lacks_secret = spec.kind.has_secret and getattr(made, "secret", None) is None
-        if lacks_secret or (claim is not None and claim[1] and claim[0] != identity()):
+        if lacks_secret or is_anothers:
             raise of_another(envelope, made_id or None)
 
     def _learn(self, line: str, exchange: Exchange, envelope: Envelope) -> None:
@@ -161,20 +162,17 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         spec = self.spec
         value = self.value
         kind = spec.kind
-        writes = spec.options.core.writes
+        shown = spec.options.core.writes.shown
         if kind.creates:
             if not is_unique(spec.tag):
                 made = getattr(value, "id", "")
                 at = getattr(value, "created_at", None)
-                writes.shown.learn_created(line, made, None if at is None else milliseconds(at))
+                shown.learn_created(line, made, None if at is None else milliseconds(at))
             return
-        is_known = kind.shown_by is not None and value is not None
-        if is_known and kind.always and not kind.deletes:  # an answer may show only a part of a webhook
-            is_known = all(getattr(value, each, None) is not None for each in kind.always)
-        if not is_known:
-            writes.shown.forget_state(line)
+        if not self._shows_state():
+            shown.forget_state(line)
             return
-        writes.shown.learn_state(
+        shown.learn_state(
             spec.request.team,
             line,
             {} if kind.deletes else envelope.raw,
@@ -185,29 +183,46 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             written=True,
         )
 
+    def _shows_state(self) -> bool:
+        """Return whether the answer shows the whole state of the thing. It may show a part of a webhook."""
+        kind = self.spec.kind
+        if kind.shown_by is None or self.value is None:
+            return False
+        if kind.deletes:
+            return True
+        return all(getattr(self.value, each, None) is not None for each in kind.always)
+
     # --- the value
 
     async def conclude(self, done: Done, look: Callable[[str], Awaitable[Reading]]) -> tuple[Done, T | None]:
         """Return the verdict, with all else that was made, and the value. *look* reads what no answer had."""
         kind = self.spec.kind
         if self.value is None and kind.creates:
-            found = (done.value or {}).get("id")
-            self.value = self.accepted if getattr(self.accepted, "id", "") == found else None
+            self._use_accepted(done)
         if done.verdict is not _APPLIED:
             return done, None
         if self.value is not None:
-            if done.evidence.duplicates:  # all things found, except the one of the answer
-                ours = getattr(self.value, "id", None)
-                found = (done.value, *done.evidence.duplicates)
-                others = [each for each in found if not (isinstance(each, dict) and each.get("id") == ours)]
-                done = attrs.evolve(done, evidence=attrs.evolve(done.evidence, duplicates=tuple(others)))
-            return done, self.value
+            return self._beside_answered(done), self.value
         if isinstance(done.value, dict):
             return done, self._of_state(done.value)
         if done.value is None and not kind.answer_shows_thing:
             state = (await look(str(self.spec.request.operation.reader))).seen
             return done, self._of_state(state or dict(self.spec.request.path))
         return done, cast("T | None", done.value)  # a user-supplied reader decides what it is
+
+    def _use_accepted(self, done: Done) -> None:
+        """Use the value of a 202 if it shows the thing that was found."""
+        found = (done.value or {}).get("id")
+        self.value = self.accepted if getattr(self.accepted, "id", "") == found else None
+
+    def _beside_answered(self, done: Done) -> Done:
+        """Return *done* with all things found as duplicates, except the one of the answer."""
+        if not done.evidence.duplicates:
+            return done
+        ours = getattr(self.value, "id", None)
+        found = (done.value, *done.evidence.duplicates)
+        others = [each for each in found if not (isinstance(each, dict) and each.get("id") == ours)]
+        return attrs.evolve(done, evidence=attrs.evolve(done.evidence, duplicates=tuple(others)))
 
     def _of_state(self, state: Wire) -> T:
         seen, shown = self.read
@@ -243,12 +258,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             error = error_of({**attrs.asdict(refusal), "operation": known.operation.name})
         secret: Secret | None = None
         if done.verdict is _APPLIED and known.kind.has_secret:
-            if self.value is not None:
-                secret = None if getattr(self.value, "secret", None) is None else self.had
-            else:
-                ends = (sent.end for sent in known.intent.sent)  # of runs before this one
-                had = any(end is not None and end.kind == "applied" and not end.secret_lost for end in ends)
-                secret = "not stored" if had else "lost"
+            secret = self._secret(known)
         took = 0.0
         if self.called is not None and known.history:
             took = max(known.now - self.called, 0.0)
@@ -260,6 +270,14 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             took=took, waited=min(self.waited, took),
         )  # fmt: skip
         return cast("Outcome[T]", outcome)
+
+    def _secret(self, known: Known) -> Secret | None:
+        """Return what became of the secret of a thing that was made; ``None`` if the answer had none."""
+        if self.value is not None:
+            return None if getattr(self.value, "secret", None) is None else self.had
+        ends = (sent.end for sent in known.intent.sent)  # of runs before this one
+        had = any(end is not None and end.kind == "applied" and not end.secret_lost for end in ends)
+        return "not stored" if had else "lost"
 
     def noted_in(self, intent: Intent) -> Intent:
         """Return *intent*, with the note that nobody has the secret of its last answer, if that is so."""

@@ -76,25 +76,27 @@ class StateReader:
                 exchange = await view.attempt(request, deadline=loop.time() + READ_TIME, lane=lane)
         except InvsvcError as error:  # no token
             return Reading(started=begun, ended=self._clock.now(), error=facts_of(error))
-        seen_from = exchange.started
-        ended = exchange.ended
         try:
             envelope = view.opened(request, exchange)
             return self._seen(request, exchange, envelope)
         except ServiceError as error:
-            status = 404 if error.status == 410 and error.own_envelope else error.status
-            if status == 404 and error.own_envelope and self._kind.gone_is_evidence:
-                self._learn(request, exchange, {}, stamp_of(error))
-            return Reading(
-                started=seen_from,
-                ended=ended,
-                status=status,
-                own_envelope=error.own_envelope,
-                stamp=stamp_of(error),
-                error=facts_of(error),
-            )
+            return self._refused(request, exchange, error)
         except InvsvcError as error:
-            return Reading(started=seen_from, ended=ended, error=facts_of(error))
+            return Reading(started=exchange.started, ended=exchange.ended, error=facts_of(error))
+
+    def _refused(self, request: Request, exchange: Exchange, error: ServiceError) -> Reading:
+        """Return the reading of an answer that is an *error*. A 410 of the service says what a 404 says."""
+        status = 404 if error.status == 410 and error.own_envelope else error.status
+        if status == 404 and error.own_envelope and self._kind.gone_is_evidence:
+            self._learn(request, exchange, {}, stamp_of(error))
+        return Reading(
+            started=exchange.started,
+            ended=exchange.ended,
+            status=status,
+            own_envelope=error.own_envelope,
+            stamp=stamp_of(error),
+            error=facts_of(error),
+        )
 
     def _learn(self, request: Request, exchange: Exchange, state: Wire | Raw, stamp: int | None) -> None:
         """Keep the state that was read for the writes that follow."""
@@ -143,16 +145,21 @@ class StateReader:
         guessed = set[str]()
         for item in reading.seen or ():
             known_as = item.get("id") if isinstance(item, dict) else None
-            claim = claims.get(known_as) if isinstance(known_as, str) else None
-            if claim is not None and known_as is not None and claim[0] != own:
+            if not isinstance(known_as, str):
+                continue
+            claim = claims.get(known_as)
+            if claim is not None and claim[0] != own:
                 (certain if claim[1] else guessed).add(known_as)
-            elif isinstance(known_as, str):
-                line = line_of_alike(self._kind, item)
-                if line is not None and line != own_line and self._writes.lines.is_busy(line):
-                    guessed.add(known_as)
+            elif self._may_be_made_now(item, own_line):
+                guessed.add(known_as)
         if not (certain or guessed):
             return reading
         return attrs.evolve(reading, claimed_by_others=frozenset(certain), guessed=frozenset(guessed))
+
+    def _may_be_made_now(self, item: Wire, own_line: str | None) -> bool:
+        """Return whether *item* may be what another write, which is under way in its line, has made."""
+        line = line_of_alike(self._kind, item)
+        return line is not None and line != own_line and self._writes.lines.is_busy(line)
 
     @property
     def _kind(self) -> Kind:

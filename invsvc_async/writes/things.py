@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 24 * 2**20  # of all records together
 OWN_BYTES = 1024  # of a record, without what was shown
 _ID_BYTES = 128
+# The identity of a write that no other run can send until its end: the real one is made only if asked for.
+ONLY_HERE = ""
 _USERS = 8  # of a line that are remembered, if all but the first did nothing
 _NO_TIME = 10**15  # ms: later than any webhook
 
@@ -140,7 +142,7 @@ class Thing(Struct, eq=False):
     held: Any = None
     waiters: deque[asyncio.Future[None]] | None = None
     closed_until: dict[str, float] | None = None  # local s, by the write that closed it
-    # The write that was sent last, and after it those that did nothing. "" is one that no other run can send.
+    # The write that was sent last, and after it those that did nothing, by identity or ONLY_HERE.
     users: tuple[str, ...] = ()
     last: LastState | None = None
     ids: UrlIds | None = None

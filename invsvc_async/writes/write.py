@@ -141,20 +141,9 @@ class Write(
             self._running = True
             try:
                 if driver is None:
-                    if self._gone is not None:
-                        raise self._gone_error()
-                    spec = self._spec
-                    resumes = self._spec.resumes
-                    if resumes is None and spec.key is None:  # by far the most
-                        driver = self._driver = new_run(spec, self._intent)
-                    elif resumes is None or resumes.nonce is not None:
-                        self._driver = await self._run_keyed()
-                        continue
-                    else:
-                        intent = attrs.evolve(resumes, policy=spec.policy)
-                        driver = run_of(spec.options, intent, spec.reader, reads_only=False)
-                        self._driver = driver
-                await driver.drive()
+                    await self._begin()
+                else:
+                    await driver.drive()
             finally:
                 try:
                     self._wake()
@@ -164,6 +153,23 @@ class Write(
         if driver.journal is not None:  # in the next round of the loop, the awaiter has the verdict
             asyncio.get_running_loop().call_soon(driver.journal.heard, driver.intent.identity)
         return driver
+
+    async def _begin(self) -> None:
+        """Make the driver of this write, and run it."""
+        if self._gone is not None:
+            raise self._gone_error()
+        spec = self._spec
+        resumes = spec.resumes
+        if resumes is None and spec.key is None:  # by far the most
+            driver: Driver[T_co] = new_run(spec, self._intent)
+        elif resumes is None or resumes.nonce is not None:
+            self._driver = await self._run_keyed()
+            return
+        else:
+            intent = attrs.evolve(resumes, policy=spec.policy)
+            driver = run_of(spec.options, intent, spec.reader, reads_only=False)
+        self._driver = driver
+        await driver.drive()
 
     def _wake(self) -> None:
         """End a run, and let the tasks go on that wait for it."""
