@@ -94,7 +94,7 @@ def _take_tag_out(tag: str, body: WireObject, arguments: WireObject) -> None:
 
 
 def _plain(value: Wire, address: str, problems: list[str]) -> Wire:
-    """Return *value* with numbers that ``json`` can write. Those that it would round are problems."""
+    """Return *value* with numbers for ``json``. A number that ``json`` would round is a problem."""
     match value:
         case dict():
             return {name: _plain(each, f"{address}.{name}", problems) for name, each in value.items()}

@@ -128,7 +128,7 @@ class Driver(Generic[T]):
 
     @property
     def intent(self) -> Intent:
-        """What is to be written, as it was when this run started."""
+        """The intent of the write at the start of this run."""
         if callable(self._intent):
             self._intent = self._intent()
         return self._intent
@@ -284,7 +284,7 @@ class Driver(Generic[T]):
             self.keep(ended)
 
     def keep(self, outcome: AnyOutcome) -> None:
-        """Use *outcome*, which another run found or which says more, as that of this run."""
+        """Use the *outcome* of another run, or a fuller one, as the outcome of this run."""
         self.result.keep(outcome)
         self._intent = outcome.started_as
 
@@ -408,7 +408,7 @@ class Driver(Generic[T]):
 
     def _note_others(self) -> None:
         """
-        Note what the last send did to the other writes to its thing.
+        Note the effect of the last send on the other writes to the thing.
 
         It has overtaken those that are open, unless no byte of it has left: then all is as it was.
         """
@@ -428,7 +428,7 @@ class Driver(Generic[T]):
         return bool(known.sends) or not known.never_left
 
     def _take_place_back(self) -> None:
-        """Let the write to its thing that was sent before this one be the last again."""
+        """Put the write before this one back as the last that was sent to the thing."""
         if self._users_before:
             self.thing.did_nothing(self.intent.identity, self._users_before)
         elif self._users_before is not None:  # it would stand as the one that was sent
@@ -449,7 +449,7 @@ class Driver(Generic[T]):
         exchange.not_after = latest if send.not_after is None else min(latest, send.not_after)
 
     def _leave_other_journal(self) -> None:
-        """Remove the intent from the client's journal, because that of a batch has it, and what follows."""
+        """Remove the intent from the client's journal, because the journal of a batch has it from here on."""
         writes = self.core.writes
         own = writes.journal
         if (
@@ -558,7 +558,7 @@ class Driver(Generic[T]):
             self.core.writes.ended.keep(own, self.outcome())
 
     def _note_end(self) -> str:
-        """Note, before the next write has its turn, that this one was last, and until when it may land."""
+        """Note for the next write that this one was last, and until when it may land."""
         own = self.intent.identity
         writes = self.core.writes
         if self.thing.users == (ONLY_HERE,):
@@ -615,7 +615,7 @@ class Driver(Generic[T]):
 
 
 def new_run(spec: WriteSpec, intent: Intent | None = None) -> AnyDriver:
-    """Return the first run of a write. *intent* is the one that its user has read, if any."""
+    """Return the first run of a write. *intent* is given if the user has read it."""
     intent_or_maker = intent or partial(intent_of, spec)
     if spec.tag is not None:
         spec = replace(spec, request=replace(spec.request, body=tagged_body(spec.request, spec.tag)))
@@ -636,7 +636,7 @@ def run_of(
 
 
 def words_of(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
-    """Return what kind of decision it is, what more it says, and its verdict, if it has one."""
+    """Return the kind of a decision, its reason, and the verdict, if there is one."""
     match decision:
         case Done(verdict=verdict, reason=reason):
             return "done", f"{verdict}: {reason}", str(verdict)

@@ -44,7 +44,7 @@ _SHORT = 500  # characters of a line: in UTF-8, four times as many fit into an i
 
 
 def new_tag() -> str:
-    """Return a new tag. Its form is fixed, so that tags of other writes are recognised."""
+    """Return a new tag. The form is fixed: so tags of other writes are recognised."""
     return f"[iv-{b32encode(token_bytes(10)).decode().lower()}]"
 
 
@@ -136,7 +136,7 @@ def spec_of_intent(options: ClientOptions, intent: Intent, reader: AnyReader | N
 
 
 def with_reader(intent: Intent, reader: AnyReader | None) -> Intent:
-    """Return *intent* with the name of *reader*, if there is no other read that settles it."""
+    """Return *intent* with the name of *reader*, unless another read settles the write."""
     operation = BY_NAME[intent.operation]
     has_read = operation.reader is not None
     if kind_of_write(operation).may_lack_read:
@@ -292,7 +292,7 @@ class Start(NamedTuple):
 
 
 def new_start(spec: WriteSpec, line: str | None, intent: Intent | Callable[..., Intent]) -> Start:
-    """Start the first run of a write, with what its client knows at this moment."""
+    """Start the first run of a write, with the present knowledge of the client."""
     known = before(spec, line)
     first = sent_at_once(
         spec.kind,

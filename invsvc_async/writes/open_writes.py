@@ -87,7 +87,7 @@ class OpenWrites:
         return thing
 
     def leave_journal(self, identity: str) -> bool:
-        """Note that the client's journal has an intent no longer; return whether it had it."""
+        """Note that an intent is no longer in the client's journal; return whether it was."""
         each = self._opened(identity)
         if each is None or not each.in_journal:
             return False

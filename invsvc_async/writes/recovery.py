@@ -35,7 +35,7 @@ AT_ONCE = 1000  # intents that are settled at the same time: most only wait for 
 async def settled(
     view: ClientOptions, intent: Intent, *, reader: AnyReader | None, same_mode: bool
 ) -> AnyOutcome:
-    """Find out by reads alone what became of *intent*, unless the journal has its verdict under its key."""
+    """Settle *intent* by reads alone, unless the journal has the verdict under the key."""
     check_scope(view, intent, same_mode=same_mode)
     keys = keys_of(view.core.writes.journal)
     if keys is not None and intent.nonce is not None:

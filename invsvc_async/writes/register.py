@@ -114,7 +114,7 @@ class WriteRegister:
         return self.lines.closed_for(line)
 
     def last_users(self, line: str) -> tuple[str, ...]:
-        """Return the write of *line* that was sent last, and after it those that did nothing, if known."""
+        """Return the write of *line* that was sent last, then later writes that did nothing, if known."""
         return self.records.known(line).users
 
     def learn_state(
@@ -167,7 +167,7 @@ class WriteRegister:
     def claim(
         self, webhook_id: str, identity: str, *, is_certain: bool, has_unique_tag: bool = False
     ) -> None:
-        """Note which write made a webhook, so that no other write takes it for its own."""
+        """Note which write made a webhook: no other write may take it for its own effect."""
         self.claims.claim(webhook_id, identity, is_certain=is_certain, has_unique_tag=has_unique_tag)
 
     def keep_ended(self, identity: str, outcome: Outcome[Any]) -> None:

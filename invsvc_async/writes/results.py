@@ -230,7 +230,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         return cast("T", value_of_state(self.spec.request.operation, state))
 
     def claim(self, done: Done, identity: str) -> None:
-        """Note which things this create made. A unique tag proves that, but may be edited away later."""
+        """Claim the things that this create made. A unique tag is a proof, but may be edited away later."""
         found = [done.value, *(done.evidence.duplicates or ())]
         answered = getattr(self.value, "id", None)
         writes = self.spec.options.core.writes
@@ -244,7 +244,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
     # --- the outcome
 
     def keep(self, outcome: AnyOutcome) -> None:
-        """Use *outcome*, which another run found or which says more, as that of this run."""
+        """Use the *outcome* of another run, or a fuller one, as the outcome of this run."""
         self.done = Done(verdict=outcome.verdict, reason=outcome.message, evidence=outcome.evidence)
         self.found = outcome.value
         self.error = outcome.error
@@ -280,7 +280,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         return "not stored" if had else "lost"
 
     def noted_in(self, intent: Intent) -> Intent:
-        """Return *intent*, with the note that nobody has the secret of its last answer, if that is so."""
+        """Return *intent*, with a note if nobody has the secret of the last answer."""
         if self.done is not None or self.had == "delivered" or getattr(self.value, "secret", None) is None:
             return intent
         if not intent.sent or intent.sent[-1].end is None:

@@ -137,7 +137,7 @@ class StateReader:
         )
 
     def _with_claims(self, reading: Reading) -> Reading:
-        """Return *reading* with the items that belong to other intents. They may share the list."""
+        """Return *reading* with the items of other intents, which may share the list."""
         claims = self._writes.claims
         own = self._intent.identity
         own_line = line_of_alike(self._kind, self._intent.body)

@@ -164,7 +164,7 @@ class Thing(Struct, eq=False):
         return None
 
     def opens_at(self, owner: str | None) -> float:
-        """Return when it opens for *owner*, who ignores what it closed itself (local s)."""
+        """Return when the line opens for *owner*, for whom its own closing does not count (local s)."""
         closed = self.closed_until or {}
         return max((until for by, until in closed.items() if by != owner), default=-inf)
 
@@ -175,7 +175,7 @@ class Thing(Struct, eq=False):
         return bool(self.users or self.open or self.closed_until)
 
     def did_nothing(self, own: str, before: tuple[str, ...]) -> None:
-        """Note that the write *own* did nothing, so that those *before* it are not overtaken by it."""
+        """Note that the write *own* did nothing, and so has not overtaken the writes *before* it."""
         users = (*(user for user in before if user != own), own)
         self.users = (users[0], *users[1:][1 - _USERS :])
 

@@ -119,7 +119,7 @@ class Write(
 
     async def outcome(self) -> Outcome[T_co]:
         """
-        Send it, find out what became of it, and return that. Does not raise for errors of the service.
+        Send the write, and return its outcome. Does not raise for errors of the service.
 
         Raises:
             ConfigurationError: The client is closed or belongs to another event loop, or the write has a key
@@ -345,7 +345,7 @@ class Write(
         return Write(replace(self._spec, **changes), on_lost_secret=on_lost_secret)
 
     async def _run_keyed(self) -> Driver[T_co]:
-        """Run it as the one write under its key, and return the run that has its verdict."""
+        """Run the one write under the key, and return the run that has the verdict."""
         spec = self._spec
         keys = keys_of(spec.options.core.writes.journal)
         if keys is None:
@@ -360,7 +360,7 @@ class Write(
 
 def take_over(write: Write[Any]) -> WriteSpec:
     """
-    Close *write*, which a batch sends from here on, and return what it asks for.
+    Close *write*, because a batch sends it from here on, and return its specification.
 
     Raises:
         InvalidRequestError: It is under way, or resumes an intent.
@@ -375,7 +375,7 @@ def take_over(write: Write[Any]) -> WriteSpec:
 
 
 def value_of(write: Write[T], outcome: Outcome[T]) -> T:
-    """Return what awaiting *write* returns if this is its *outcome*, or raise what it raises."""
+    """Return the value of *write* with this *outcome*, or raise the error, as awaiting does."""
     if outcome.secret_lost and write._keep_lost:
         return outcome.value  # type: ignore[return-value]  # applied and found, so there is a value
     return outcome.unwrap()
