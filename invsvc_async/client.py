@@ -388,7 +388,7 @@ class Client:
 
         The oldest is first. At most 10,000 are kept.
         """
-        return tuple(each.intent for each in self._view.core.writes.unsettled.values())
+        return tuple(each.intent for each in self._view.core.writes.open_writes.unsettled.values())
 
     async def settle(
         self, intent: Intent, *, reader: Reader | None = None, same_mode: bool = False

@@ -13,7 +13,7 @@ from invsvc_async import ApiKey, Client, Timeouts
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import VirtualClock
-from invsvc_async.writes import register
+from invsvc_async.writes import open_writes, register
 
 BASE = "http://127.0.0.1:1/v2"
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
@@ -109,7 +109,7 @@ async def test_claims_of_tagged_creates_that_are_forgotten(monkeypatch):
 
 async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
     """The oldest is no longer kept, which is logged with its key; nothing else of it is kept either."""
-    monkeypatch.setattr(register, "UNSETTLED_KEPT", 1)
+    monkeypatch.setattr(open_writes, "UNSETTLED_KEPT", 1)
     async with Client(BASE, ApiKey("abc")) as client:
         writes = [client.webhooks.delete("wh_1").keyed(f"row-{number}") for number in range(2)]
         known = client._view.core.writes
@@ -117,11 +117,11 @@ async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
             client._view.core.leave_unsettled(write.intent, "the line")
             write.close()
         assert [intent.key for intent in client.unsettled] == ["row-1"]
-        known.overtake(*known.doubt_newest(known.thing("the line"), "newer"))
+        known.open_writes.overtake(*known.open_writes.doubt_newest(known.records.of("the line"), "newer"))
         assert [intent.newest for intent in client.unsettled] == [False]
         known.take(client.unsettled[0].identity)
         assert client.unsettled == ()
-        assert not known.thing("the line").open
+        assert not known.records.of("the line").open
     assert "intent row-0 is no longer in" in caplog.text
 
 

@@ -23,7 +23,7 @@ from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Resumed
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.storage.dialect import MOST, slices
-from invsvc_async.writes.register import WriteRegister, sound, version_of
+from invsvc_async.writes.things import sound, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome
     from invsvc_async.transport.client_core import ClientCore, ClientOptions
+    from invsvc_async.writes.register import WriteRegister
 
 
 MOST_LARGE = 4096  # bytes: a larger graph is left out of a stored state

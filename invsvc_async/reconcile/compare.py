@@ -138,7 +138,8 @@ def normal_url(url: str) -> str:
 
     try:
         parts = urlsplit(url.strip())
-        host, port = (parts.hostname or "").rstrip("."), parts.port
+        host = (parts.hostname or "").rstrip(".")
+        port = parts.port
         place = URL.build(scheme=parts.scheme, host=host, port=port).raw_authority if host else ""
     except ValueError:
         return url

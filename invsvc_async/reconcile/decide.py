@@ -163,7 +163,8 @@ def _before_first(known: Known) -> Decision:
     """
     needs_baseline = known.kind.needs_baseline and known.before is None
     needs_baseline |= known.intent.forgotten_until == NEVER_LISTED
-    reader, tries = _reader_in_spec(known), known.readings
+    reader = _reader_in_spec(known)
+    tries = known.readings
     if reader is None or not (known.bounds is None or needs_baseline):
         return _send(known)
     read = Read(reader=reader, why="the state and the service's clock before the write")
@@ -259,7 +260,8 @@ def _answered(known: Known) -> Decision | None:
     """Return the verdict if the answer to a re-send is conclusive, even if its awaiter was cancelled then."""
     if not known.attempts:
         return None
-    last, kind = known.attempts[-1], known.kinds[-1]
+    last = known.attempts[-1]
+    kind = known.kinds[-1]
     if kind == "applied" and not _needs_audit(known):
         return done(known, Verdict.APPLIED, _ANSWERED_AGAIN, "answered", value=last.value)
     if kind == "not applied" and last.end is End.ANSWERED and not _completes(known):
@@ -336,7 +338,8 @@ def _by_state(
 
 def _resend(known: Known, reading: Reading) -> Send | str:
     """Return a re-send, which *reading* allows, or the reason why policy or time does not allow it."""
-    policy, configured = known.policy, known.intent.timeouts.attempt
+    policy = known.policy
+    configured = known.intent.timeouts.attempt
     if reading.status == 404 and known.was_gone:
         return "the resource did not exist before the write either"
     if policy.resend == "never":
@@ -429,7 +432,8 @@ def _due(known: Known) -> float:
             return known.now
         tries = sum(each.end is End.NOT_SENT for each in known.attempts)
         return last.ended + NOT_SENT_PAUSES[min(tries, len(NOT_SENT_PAUSES)) - 1]
-    end, latest = max(known.over, known.now), readings[-1]
+    end = max(known.over, known.now)
+    latest = readings[-1]
     if _positive(known):
         return end
     due = latest.ended + READ_PAUSES[min(len(readings), len(READ_PAUSES)) - 1]
@@ -487,7 +491,8 @@ def shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:
         basis = "reader"
     elif not known.kind.creates or known.intent.tag is None:
         basis = known.kind.basis
-    reason, value = "a read of the state shows the write", finding.value
+    reason = "a read of the state shows the write"
+    value = finding.value
     return done(known, Verdict.APPLIED, reason, basis, reading, value=value, duplicates=finding.duplicates)
 
 

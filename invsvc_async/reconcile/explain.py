@@ -75,7 +75,9 @@ def story_of(plain: dict[str, Wire], what: str) -> tuple[Intent, History, str]:
         InvalidRequestError: One of them is missing or not valid.  The message names *what* it is not.
     """
     check_version(plain, what)
-    events, intent, verdict = plain.get("history", []), plain.get("intent"), plain.get("verdict")
+    events = plain.get("history", [])
+    intent = plain.get("intent")
+    verdict = plain.get("verdict")
     if not isinstance(events, list) or not isinstance(intent, dict) or not isinstance(verdict, str):
         raise InvalidRequestError(f"not {what}: intent, history or verdict is missing")
     return intent_from_json(envelope.dumps(intent)), tuple(map(event_from_wire, events)), verdict

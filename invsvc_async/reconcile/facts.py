@@ -173,9 +173,11 @@ class Known:
         since = resumed.at if resumed.since is None else resumed.since
         over_by_wait = since + running + window
         ended_by = sent.latest + sent.attempt_timeout if sent.latest is not None else None
-        ended_from, began = sent.earliest, since
+        ended_from = sent.earliest
+        began = since
         if sent.end and sent.end.latest is not None:
-            ended_by, ended_from = sent.end.latest, sent.end.earliest or sent.earliest
+            ended_by = sent.end.latest
+            ended_from = sent.end.earliest or sent.earliest
         over = over_by_wait
         if self.bounds is not None and ended_by is not None:  # by the service's clock, if that is sooner
             over = min(over, ended_by + window + self.policy.clock_slack - self.bounds.low)
@@ -191,8 +193,10 @@ class Known:
         found = list(self.carried)
         for attempt, kind in zip(self.attempts, self.kinds, strict=True):
             if kind not in ("not applied", "echo"):
-                window, began = self.window_of(kind), attempt.started
-                start, end = _server_time(began, self.bounds), _server_time(attempt.ended, self.bounds)
+                window = self.window_of(kind)
+                began = attempt.started
+                start = _server_time(began, self.bounds)
+                end = _server_time(attempt.ended, self.bounds)
                 found.append(Sending(kind, began, *start, *end, window, attempt.ended + window))
         return found
 
@@ -235,7 +239,8 @@ class Known:
     @cached_property
     def resends(self) -> int:
         """The number of re-sends after an ambiguous send.  Retries after a definite "no" do not count."""
-        resends, in_doubt = 0, bool(self.carried)
+        resends = 0
+        in_doubt = bool(self.carried)
         for attempt, kind in zip(self.attempts, self.kinds, strict=True):
             resends += in_doubt and attempt.end is not End.NOT_SENT
             in_doubt = in_doubt or kind in ("short", "long")
@@ -312,7 +317,8 @@ class Known:
 
         If it is not known when the baseline was seen, or there is none: no state older than the first send.
         """
-        seen, at = self.sends[0].began, self.before_at
+        seen = self.sends[0].began
+        at = self.before_at
         if self.baseline is not None and at is not None and self.bounds is not None:
             seen = min(seen, at + self.policy.clock_slack - self.bounds.low)
         return min(seen + self.policy.reads_lag, self.over)
@@ -320,7 +326,8 @@ class Known:
     @cached_property
     def baseline(self) -> Wire:
         """The state before the first send, in wire form, if it can be compared; else ``None``."""
-        hides, before = self.kind.hides, self.before
+        hides = self.kind.hides
+        before = self.before
         if hides is not None and isinstance(before, dict) and hides(self.policy, before):
             return None  # it may not be the one that is written
         return before or None
@@ -344,7 +351,8 @@ class Known:
             return "unsure"
         slack = self.policy.clock_slack
         low = first.earliest - slack
-        at, now = float(milliseconds) / 1000, None  # the latest server time of the answer, s
+        at = float(milliseconds) / 1000
+        now = None  # the latest server time of the answer, s
         if reading.stamp is not None:
             now = reading.stamp / 1000
         elif self.bounds is not None:
@@ -377,7 +385,9 @@ class Known:
             return False
         if any(sent.latest is None and sent.end is None for sent in self.intent.sent):
             return False  # of a restored journal, which may lack later sends as well
-        started, at, slack = self.carried[0].earliest, reading.stamp / 1000, self.policy.clock_slack
+        started = self.carried[0].earliest
+        at = reading.stamp / 1000
+        slack = self.policy.clock_slack
         if started is not None and at + slack < started:
             return False  # the service's clock has stepped back
         closed = [send.ended_from + send.window for send in self.carried if send.ended_from is not None]
@@ -459,7 +469,8 @@ def stored(
     *livemode* is the data mode that answers have shown.  *send*, about to begin at *at* (local s), is
     included, because it is stored before its first byte.
     """
-    intent, scope = known.intent, known.intent.scope
+    intent = known.intent
+    scope = known.intent.scope
     # A running write is the newest to its resource, because it has its turn.
     newest = True if known.resumed is None else known.resumed.newest
     if livemode is not None and scope.livemode is None:
@@ -467,7 +478,9 @@ def stored(
     if send is not None and not known.history and intent.baseline is None:  # nothing is known yet
         about_to = _about_to(send, at, intent.bounds)
         return revised(intent, scope=scope, sent=(*intent.sent, about_to), newest=newest)
-    bounds, strangers, forgotten_until = known.bounds, known.strangers, known.forgotten_until
+    bounds = known.bounds
+    strangers = known.strangers
+    forgotten_until = known.forgotten_until
     mixture = known.mixture or intent.mixture
     sent = [_sent(attempt, bounds) for attempt in known.attempts]
     if send is not None:
@@ -497,7 +510,8 @@ def _about_to(send: Send, at: float, bounds: Bounds | None) -> Sent:
 
 
 def _sent(attempt: Attempt, bounds: Bounds | None) -> Sent:
-    kind, refusal = kind_of(attempt), refusal_of(attempt)
+    kind = kind_of(attempt)
+    refusal = refusal_of(attempt)
     ended_from, ended_by = _server_time(attempt.ended, bounds)
     end = SentEnd(
         kind="not applied" if kind == "echo" else kind,

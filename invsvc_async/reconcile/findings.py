@@ -105,7 +105,9 @@ def no_such_read(known: Known, reading: Reading) -> bool:
 
 def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
     """Judge an update by the fields that were sent, and by ``last_updated``."""
-    seen, baseline, kind = reading.seen, known.baseline, known.kind
+    seen = reading.seen
+    baseline = known.baseline
+    kind = known.kind
     if kind.hides is not None and kind.hides(known.policy, seen):
         reason = f"the {kind.thing} is {seen.get('status')!r}: the read may show its published snapshot"
         return CannotTell(reason, cause="may be published")
@@ -174,7 +176,8 @@ def _is_rounded(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) ->
 
     The state before must have been another one, in such numbers, too.
     """
-    kind, baseline = known.kind, known.baseline
+    kind = known.kind
+    baseline = known.baseline
     if baseline is None or any(parts_of(value) > MOST_ROUNDED for value in wanted.values()):
         return False
     known_before = _known_of(wanted, baseline)
@@ -248,7 +251,8 @@ def _is_written(known: Known, reading: Reading, wanted: dict[str, Wire], placed:
     baseline = known.baseline
     if baseline is None:
         return False
-    before, after = baseline.get("last_updated"), reading.seen.get("last_updated")
+    before = baseline.get("last_updated")
+    after = reading.seen.get("last_updated")
     if is_time(before) and is_time(after) and after != before:
         if after < before or placed == "before":  # a read that lags, or a change by somebody else
             return False
@@ -266,7 +270,8 @@ def _is_unchanged(
     kind: Kind, seen: dict[str, Wire], baseline: dict[str, Wire], wanted: dict[str, Wire]
 ) -> bool:
     """Return whether *seen* is still the state *baseline*.  A null ``last_updated`` equals no other."""
-    last, names = seen.get("last_updated"), _known_of(wanted, baseline)
+    last = seen.get("last_updated")
+    names = _known_of(wanted, baseline)
     return (
         last is not None and same(last, baseline.get("last_updated")) and _same(kind, seen, baseline, names)
     )
@@ -286,11 +291,11 @@ def _is_changed(kind: Kind, before: Wire, seen: dict[str, Wire], wanted: dict[st
 def _by_list(known: Known, reading: Reading) -> Finding:
     """Judge a create by its tag, or by what is equal in the list and was made at the time of the send."""
     items = _each_once(known, reading.seen)
-    tagged = [hook for hook in items if is_object(hook) and _bears_our_tag(known, hook)]
+    tagged = [item for item in items if is_object(item) and _bears_our_tag(known, item)]
     if tagged and is_unique(known.intent.tag):
         return Applied(tagged[0], duplicates=tuple(tagged[1:]))
-    candidates = [hook for hook in items if _may_be_ours(known, reading, hook)]
-    matched = _matched(known, reading, [hook for hook in candidates if is_object(hook)])
+    candidates = [item for item in items if _may_be_ours(known, reading, item)]
+    matched = _matched(known, reading, candidates)
     if matched is not None:
         return matched
     if candidates:
@@ -299,11 +304,16 @@ def _by_list(known: Known, reading: Reading) -> Finding:
             candidates=tuple(candidates),
             cause="candidates",
         )
+    return _not_listed(known, reading, items)
+
+
+def _not_listed(known: Known, reading: Reading, items: list[Wire]) -> Finding:
+    """Return what a list of *items* says of a create that none of them can be the effect of."""
     if reading.full or reading.raw_count >= 100:
         reason = "the list is full and has no cursor, so it may be incomplete"
         return CannotTell(reason, cause="list full")
     if _may_be_hidden(known, items):
-        wanted = _wanted_hook(known)[str(known.kind.hidden_by)]
+        wanted = _wanted(known)[str(known.kind.hidden_by)]
         reason = f"the list shows no {known.kind.thing} that is {wanted}, so it may leave those out"
         return CannotTell(reason, cause="not visible")
     return _with_decay(known, reading, Absent())
@@ -322,21 +332,26 @@ def _each_once(known: Known, items: list[Wire]) -> list[Wire]:
     return [*kept.values(), *others]
 
 
-def _matched(known: Known, reading: Reading, candidates: list[dict[str, Wire]]) -> Applied[Wire] | None:
-    """Return Applied if those of *candidates* that equal the create are as many as it may have made."""
-    equal = [hook for hook in candidates if _is_exact(known, hook)]
-    # Not the sends that a restored journal assumes: at an unknown time, a webhook of anybody would fit.
-    timed = [send for send in known.sends if send.latest is not None]
-    exact = [
-        hook for hook in equal if _is_in_time(known, timed, hook) and hook.get("id") not in reading.guessed
-    ]
+def _matched(known: Known, reading: Reading, candidates: list[Wire]) -> Applied[Wire] | None:
+    """Return Applied if the *candidates* that equal the create are as many as it may have made."""
+    equal = [item for item in candidates if is_object(item) and _is_exact(known, item)]
+    exact = _made_in_time(known, reading, equal)
     if not 1 <= len(exact) <= len(known.sends):
         return None
-    if not all(_surely_after(known, reading, hook) for hook in exact):
+    if not all(_surely_after(known, reading, item) for item in exact):
         return None
-    first, *others = sorted(exact, key=lambda hook: hook["created_at"])
+    first, *others = sorted(exact, key=lambda item: item[known.kind.dated_by])
     all_told = len(exact) == len(equal) or len(exact) == len(known.sends)
     return Applied(first, duplicates=tuple(others) if all_told else None)
+
+
+def _made_in_time(known: Known, reading: Reading, equal: list[dict[str, Wire]]) -> list[dict[str, Wire]]:
+    """Return the *equal* items that were made by the end of the windows, and are not another write's."""
+    # Not the sends that a restored journal assumes: at an unknown time, a thing of anybody would fit.
+    timed = [send for send in known.sends if send.latest is not None]
+    return [
+        item for item in equal if _is_in_time(known, timed, item) and item.get("id") not in reading.guessed
+    ]
 
 
 def _may_be_hidden(known: Known, items: list[Wire]) -> bool:
@@ -344,107 +359,109 @@ def _may_be_hidden(known: Known, items: list[Wire]) -> bool:
     hidden_by = known.kind.hidden_by
     if hidden_by is None:
         return False
-    wanted = _wanted_hook(known).get(hidden_by)
+    wanted = _wanted(known).get(hidden_by)
     if wanted == known.kind.defaults[hidden_by]:
         return False
     return not any(is_object(item) and item.get(hidden_by) == wanted for item in items)
 
 
-def _wanted_hook(known: Known) -> dict[str, Wire]:
+def _wanted(known: Known) -> dict[str, Wire]:
     sent = {name: value for name, value in known.intent.body.items() if value is not None}
     return {**known.kind.defaults, **sent}
 
 
-def _is_exact(known: Known, hook: dict[str, Wire]) -> bool:
-    """Return whether *hook* is as requested.  With our tag and URL, other fields may have been edited."""
-    own = _bears_our_tag(known, hook) and _is_alike(known, hook)
-    return own or known.kind.same(_wanted_hook(known), hook)
+def _is_exact(known: Known, item: dict[str, Wire]) -> bool:
+    """Return whether *item* is as requested.  With our tag and URL, other fields may have been edited."""
+    own = _bears_our_tag(known, item) and _is_alike(known, item)
+    return own or known.kind.same(_wanted(known), item)
 
 
-def _is_alike(known: Known, hook: dict[str, Wire]) -> bool:
-    """Return whether *hook* has our URL, or shows none."""
-    return known.kind.alike(hook) in (None, known.kind.alike(known.intent.body))
+def _is_alike(known: Known, item: dict[str, Wire]) -> bool:
+    """Return whether *item* has our URL, or shows none."""
+    return known.kind.alike(item) in (None, known.kind.alike(known.intent.body))
 
 
-def _description(hook: dict[str, Wire]) -> str:
-    text = hook.get("description")
+def _description(known: Known, item: dict[str, Wire]) -> str:
+    """Return the text of *item* at whose end a tag stands."""
+    text = item.get(known.kind.tagged_in)
     return text if isinstance(text, str) else ""
 
 
-def _bears_our_tag(known: Known, hook: dict[str, Wire]) -> bool:
-    tag, text = known.intent.tag, _description(hook)
+def _bears_our_tag(known: Known, item: dict[str, Wire]) -> bool:
+    tag = known.intent.tag
+    text = _description(known, item)
     return tag is not None and (text == tag or text.endswith(f" {tag}") or tag in TAG.findall(text))
 
 
-def _may_be_ours(known: Known, reading: Reading, hook: Wire) -> bool:
+def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
     """
-    Return whether *hook* is a candidate: it may be new, and nothing explains it.
+    Return whether *item* is a candidate: it may be new, and nothing explains it.
 
     Its other fields say nothing, because the service may have stored the create in its own words.  One that
     was made later than this write can have had an effect is a candidate only if it is equal.
     """
-    if not is_object(hook):
+    if not is_object(item):
         return True
-    if _is_known_from_elsewhere(known, reading, hook):
+    if _is_known_from_elsewhere(known, reading, item):
         return False
-    if known.when(hook.get("created_at"), reading) == "before":
+    if known.when(_made_at(known, item), reading) == "before":
         return False
-    in_time = _is_in_time(known, known.sends, hook)
-    if _is_alike(known, hook) or _bears_our_tag(known, hook):
-        return in_time or _is_exact(known, hook)
-    if hook.get("id") in reading.guessed:  # of the URL of another write that is under way or in doubt
+    in_time = _is_in_time(known, known.sends, item)
+    if _is_alike(known, item) or _bears_our_tag(known, item):
+        return in_time or _is_exact(known, item)
+    if item.get("id") in reading.guessed:  # of the URL of another write that is under way or in doubt
         return False
-    return in_time and _may_be_at_our_place(known, hook)
+    return in_time and _may_be_at_our_place(known, item)
 
 
-def _may_be_at_our_place(known: Known, hook: dict[str, Wire]) -> bool:
+def _may_be_at_our_place(known: Known, item: dict[str, Wire]) -> bool:
     """
-    Return whether *hook* may have our URL in other words: of the same host, or with all else equal.
+    Return whether *item* may have our URL in other words: of the same host, or with all else equal.
 
     Of the same host, it is another's if its URL is not made of ours and another field is foreign, too.
     """
     kind = known.kind
     url = str(kind.found_by)
-    wanted = _wanted_hook(known)
-    if kind.place_of(hook) in (None, kind.place_of(known.intent.body)):
-        return kind.is_made_of(url, wanted[url], hook.get(url)) or not _is_foreign_hook(known, hook)
-    return kind.same({**wanted, url: hook[url]}, hook)
+    wanted = _wanted(known)
+    if kind.place_of(item) in (None, kind.place_of(known.intent.body)):
+        return kind.is_made_of(url, wanted[url], item.get(url)) or not _has_foreign_field(known, item)
+    return kind.same({**wanted, url: item[url]}, item)
 
 
-def _is_foreign_hook(known: Known, hook: dict[str, Wire]) -> bool:
-    """Return whether a field of *hook* beside its URL shows what no service can have made of ours."""
+def _has_foreign_field(known: Known, item: dict[str, Wire]) -> bool:
+    """Return whether a field of *item* beside its URL shows what no service can have made of ours."""
     kind = known.kind
-    wanted = _wanted_hook(known)
+    wanted = _wanted(known)
     # Not the status: a service may make all new ones inactive.
     names = [name for name in kind.fields or () if name not in (kind.found_by, kind.hidden_by)]
     return any(
-        kind.is_foreign(name, wanted.get(name), hook.get(name))
-        and not kind.is_made_of(name, wanted.get(name), hook.get(name))
+        kind.is_foreign(name, wanted.get(name), item.get(name))
+        and not kind.is_made_of(name, wanted.get(name), item.get(name))
         for name in names
     )
 
 
-def _is_known_from_elsewhere(known: Known, reading: Reading, hook: dict[str, Wire]) -> bool:
-    """Return whether *hook* is certainly not an effect of this write: another's, or known before."""
-    known_as = hook.get("id")
+def _is_known_from_elsewhere(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:
+    """Return whether *item* is certainly not an effect of this write: another's, or known before."""
+    known_as = item.get("id")
     if isinstance(known_as, str) and (known_as in reading.claimed_by_others or known_as in known.strangers):
         return True
     # Tags in the requested description are not those of another write.
-    own = TAG.findall(_description(known.intent.body))
-    if any(tag != known.intent.tag and tag not in own for tag in TAG.findall(_description(hook))):
+    own = TAG.findall(_description(known, known.intent.body))
+    if any(tag != known.intent.tag and tag not in own for tag in TAG.findall(_description(known, item))):
         return True
-    return _lacks_our_tag(known, hook) and _keeps_tags(known, reading)
+    return _lacks_our_tag(known, item) and _keeps_tags(known, reading)
 
 
-def _lacks_our_tag(known: Known, hook: dict[str, Wire]) -> bool:
+def _lacks_our_tag(known: Known, item: dict[str, Wire]) -> bool:
     """
-    Return whether *hook* has no trace of our tag, nor of the words before it.
+    Return whether *item* has no trace of our tag, nor of the words before it.
 
     A service may keep one tag and mask, cut or fold another, as it does with texts.
     """
-    sent = _description(known.intent.body)
-    shown = _description(hook)
-    if _bears_our_tag(known, hook):
+    sent = _description(known, known.intent.body)
+    shown = _description(known, item)
+    if _bears_our_tag(known, item):
         return False
     return not shown or (foreign.text(sent, shown) and not made_of.text(sent, shown))
 
@@ -458,36 +475,42 @@ def _keeps_tags(known: Known, reading: Reading) -> bool:
     """
     if not is_unique(known.intent.tag):
         return False
-    sent = _description(known.intent.body)
+    sent = _description(known, known.intent.body)
     if "<" in sent:
         return False
     lists = [event for event in known.history if isinstance(event, Reading) and known.shows_list(event)]
-    hooks = (hook for each in (*lists, reading) for hook in each.seen if is_object(hook))
-    shown = map(_description, hooks)
+    items = (item for each in (*lists, reading) for item in each.seen if is_object(item))
+    shown = (_description(known, item) for item in items)
     return any(len(text) >= len(sent) and TAG.search(text) for text in shown)
 
 
-def _is_in_time(known: Known, sends: list[Sending], hook: dict[str, Wire]) -> bool:
+def _made_at(known: Known, item: dict[str, Wire]) -> Wire:
+    """Return when *item* was made, in server ms, if it shows that."""
+    return item.get(known.kind.dated_by)
+
+
+def _is_in_time(known: Known, sends: list[Sending], item: dict[str, Wire]) -> bool:
     """
-    Return whether *hook* may have been created by the end of the last window of *sends*.
+    Return whether *item* may have been created by the end of the last window of *sends*.
 
     A webhook that was created later is not attributed to this write.  But if it is equal, it may be a late
     effect, so it disproves absence.
     """
-    created_at = hook.get("created_at")
+    made_at = _made_at(known, item)
     ends = [send.ended_by + send.window for send in sends if send.ended_by is not None]
-    if not is_time(created_at) or len(ends) < len(sends):
+    if not is_time(made_at) or len(ends) < len(sends):
         return True
     latest = max(ends, default=-inf)
-    return float(created_at) / 1000 <= latest + known.policy.clock_slack
+    return float(made_at) / 1000 <= latest + known.policy.clock_slack
 
 
-def _surely_after(known: Known, reading: Reading, hook: dict[str, Wire]) -> bool:
-    """Return whether *hook* was certainly created after the first send began, and was not known before."""
-    created_at, forgotten = hook.get("created_at"), known.forgotten_until
-    if forgotten is not None and not (is_time(created_at) and created_at > forgotten):
+def _surely_after(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:
+    """Return whether *item* was certainly created after the first send began, and was not known before."""
+    made_at = _made_at(known, item)
+    forgotten = known.forgotten_until
+    if forgotten is not None and not (is_time(made_at) and made_at > forgotten):
         return False
-    return known.when(created_at, reading) in ("after", "band")
+    return known.when(made_at, reading) in ("after", "band")
 
 
 # --- An update of what shows no such time
@@ -495,10 +518,12 @@ def _surely_after(known: Known, reading: Reading, hook: dict[str, Wire]) -> bool
 
 def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
     """Judge an update by the state before it."""
-    baseline, kind = known.baseline, known.kind
+    baseline = known.baseline
+    kind = known.kind
     if reading.status == 404:
         return _gone(known, reading)
-    body, thing = known.intent.body, kind.thing
+    body = known.intent.body
+    thing = kind.thing
     sent = kind.visible(body)
     if not sent:
         return CannotTell(f"none of the fields sent is visible in a {thing}", cause="not visible")

@@ -117,9 +117,11 @@ def misfit(intent: Intent) -> str | None:
     if operation is None or operation.kind != "write":
         return f"there is no write called {intent.operation!r}"
     names = {each.wire or each.name for each in operation.parameters if each.where == "path"}
-    path, fits = intent.path, all(map(is_segment, intent.path.values()))
+    path = intent.path
+    fits = all(map(is_segment, intent.path.values()))
     if not operation.listed:
-        names, method = {"method", "path"}, path.get("method")
+        names = {"method", "path"}
+        method = path.get("method")
         fits = method in ("DELETE", "PATCH", "POST", "PUT") and is_below_base(path.get("path", ""))
     if set(path) != names:
         return f"its path has {sorted(path)}, not {sorted(names)}"
@@ -170,7 +172,8 @@ def error_of(plain: Wire) -> InvsvcError | None:
     """Return the error with this plain form; ``None`` if it is not one."""
     if not isinstance(plain, dict):
         return None
-    status, text = plain.get("status"), str(plain.get("text") or "")
+    status = plain.get("status")
+    text = str(plain.get("text") or "")
     kind = _ERRORS.get(str(plain.get("type")))
     if kind is not None and issubclass(kind, TransportError):
         return kind(text, operation=plain.get("operation"), status=status)

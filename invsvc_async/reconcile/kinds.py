@@ -77,6 +77,8 @@ class Kind:
       in the form of ``normal``.
     - ``place``: the part of that field that a service does not put in other words; ``None`` if it is not
       known. A thing with another one is not the effect of the create.
+    - ``dated_by``: of a create, the field that shows when a thing was made (server ms).
+    - ``tagged_in``: of a create, the text at whose end a tag stands.
     - ``hidden_by``: of a create, the field for whose unusual values the list may leave a thing out.
     - ``may_lack_read``: whether the specification does not list the read, so that a deployment may lack it.
     - ``answer_shows_thing``: whether each answer to the write holds the whole thing.
@@ -101,6 +103,8 @@ class Kind:
     found_by: str | None = None
     normal: Callable[[str], str] = str
     place: Callable[[Wire], str | None] = attrs.field(default=lambda _value: None)
+    dated_by: str = "created_at"
+    tagged_in: str = "description"
     hidden_by: str | None = None
     may_lack_read: bool = False
     answer_shows_thing: bool = True

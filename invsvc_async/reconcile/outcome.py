@@ -303,7 +303,8 @@ class OutcomeBase(Portable, Generic[T_co]):
         intent, history, _ = story_of(plain, "an outcome")
         given = {each.name: plain[each.name] for each in attrs.fields(_Members) if each.name in plain}
         members = structured(given, _Members, "an outcome")
-        value, operation = plain.get("value"), BY_NAME[intent.operation]
+        value = plain.get("value")
+        operation = BY_NAME[intent.operation]
         if operation.result != "object" and isinstance(value, dict):
             value = structure(getattr(models, operation.result), value)
         return cls(

@@ -49,7 +49,8 @@ def agree(lows_highs: list[tuple[float, float]], slack: float) -> Bounds | None:
     if not lows_highs:
         return None
     lows, highs = zip(*lows_highs, strict=True)
-    low, high = max(lows), min(highs)
+    low = max(lows)
+    high = min(highs)
     if low - high > slack:
         return None
     return Bounds(low=low, high=high) if low <= high else Bounds(low=high, high=low)
@@ -70,7 +71,8 @@ class ServerClock(Struct):
 
     def learn(self, stamp: int, started: float, ended: float) -> None:
         """Learn from an answer's *stamp* (server ms) and the local times of its send and receipt."""
-        low, high = stamp / 1000 - ended, stamp / 1000 + WHOLE_MS - started  # as `bounds_of`, without a call
+        low = stamp / 1000 - ended
+        high = stamp / 1000 + WHOLE_MS - started  # as `bounds_of`, without a call
         if self._buckets and ended - self._buckets[-1][0] < _BUCKET:
             begun, known_low, known_high = self._buckets[-1]
             if low > known_low or high < known_high:

@@ -10,6 +10,7 @@ from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.findings import is_unique
 
 if TYPE_CHECKING:
+    from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire, WireObject
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.spec import WriteSpec
@@ -50,17 +51,24 @@ def line_of_write(spec: WriteSpec, intent: Intent) -> WireObject:
 
 def arguments_of(intent: Intent) -> WireObject:
     """Return the arguments of the method call that made *intent*, without a reader and a generated tag."""
-    operation, body = BY_NAME[intent.operation], intent.body
+    operation = BY_NAME[intent.operation]
     arguments: dict[str, Any] = {}
     if intent.scope.team is not None:
         arguments["team"] = intent.scope.team
-    if not operation.listed:
-        arguments |= intent.path
-        if intent.query:
-            arguments["params"] = intent.query
-        if intent.has_body:
-            arguments["json"] = body
-        return arguments
+    if operation.listed:
+        return arguments | _listed_arguments(operation, intent)
+    arguments |= intent.path
+    if intent.query:
+        arguments["params"] = intent.query
+    if intent.has_body:
+        arguments["json"] = intent.body
+    return arguments
+
+
+def _listed_arguments(operation: Operation, intent: Intent) -> WireObject:
+    """Return the arguments of the method of *operation*, each under its name."""
+    arguments: dict[str, Any] = {}
+    body = intent.body
     left = dict(body) if isinstance(body, dict) else {}
     if intent.tag is not None:
         _take_tag_out(intent.tag, left, arguments)
@@ -86,7 +94,7 @@ def _take_tag_out(tag: str, body: WireObject, arguments: WireObject) -> None:
 
 
 def _plain(value: Wire, address: str, problems: list[str]) -> Wire:
-    """Return *value* with numbers that ``json`` can write. Those that it would round are problems."""
+    """Return *value* with numbers for ``json``. A number that ``json`` would round is a problem."""
     match value:
         case dict():
             return {name: _plain(each, f"{address}.{name}", problems) for name, each in value.items()}

@@ -59,9 +59,9 @@ from invsvc_async.writes.new_intent import (
     taken_up,
     thing_of,
 )
-from invsvc_async.writes.register import NOBODY
 from invsvc_async.writes.results import Result
 from invsvc_async.writes.state_reads import StateReader
+from invsvc_async.writes.things import NOBODY, ONLY_HERE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -72,12 +72,14 @@ if TYPE_CHECKING:
     from invsvc_async.settings import AnyReader
     from invsvc_async.writes.journal import WriteJournal
     from invsvc_async.writes.new_intent import Start
-    from invsvc_async.writes.register import Thing
     from invsvc_async.writes.spec import WriteSpec
+    from invsvc_async.writes.things import Thing
 
 
 T = TypeVar("T")
-_APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # cheaper than access through the class
+# Cheaper than access through the class.
+_APPLIED = Verdict.APPLIED
+_UNKNOWN = Verdict.UNKNOWN
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -126,7 +128,7 @@ class Driver(Generic[T]):
 
     @property
     def intent(self) -> Intent:
-        """What is to be written, as it was when this run started."""
+        """The intent of the write at the start of this run."""
         if callable(self._intent):
             self._intent = self._intent()
         return self._intent
@@ -161,21 +163,13 @@ class Driver(Generic[T]):
         writes = core.writes
         if self._takes_up:
             core.transport.check_loop()  # its reads would only fail, until the deadline
-        if writes.journal is not None and writes.leftovers is None:
+        if writes.journal is not None and writes.open_writes.leftovers is None:
             await close_lines_of_leftovers(core, writes.journal)
-        known = writes.ended.get(self.intent.identity) if self._takes_up or self.history else None
-        thing = self.thing = thing_of(self.spec)
-        if thing.line is None and (self._takes_up or self.spec.reader is not None):
-            thing = self.thing = writes.thing(f"key {self.intent.identity}")  # all runs could send it
+        is_named = self._takes_up or self.history  # another run, or an earlier await, may have sent it
+        known = writes.ended.get(self.intent.identity) if is_named else None
+        thing = self._find_thing()
         if not thing.enter(self):  # another write runs, or has closed the line
-            owner = self.intent.identity if self._takes_up or self.history else None
-            waits_since = core.clock.now()
-            try:
-                await writes.turn(thing, owner, core.pause, self)
-            except BaseException:
-                self._leave_untouched()
-                raise
-            self.result.waited += core.clock.now() - waits_since
+            await self._wait_for_turn(thing, self.intent.identity if is_named else None)
         try:
             if self._begun or self._begin is not None:
                 first = self._start(known)
@@ -188,11 +182,31 @@ class Driver(Generic[T]):
             self._shelve()
             raise
 
+    def _find_thing(self) -> Thing:
+        """Find the record of the line of the write, and keep it as that of this run."""
+        thing = self.thing = thing_of(self.spec)
+        if thing.line is None and (self._takes_up or self.spec.reader is not None):
+            key = f"key {self.intent.identity}"
+            thing = self.thing = self.core.writes.records.of(key)  # all runs could send it
+        return thing
+
+    async def _wait_for_turn(self, thing: Thing, owner: str | None) -> None:
+        """Wait until other writes have left *thing*. *owner* ignores until when it closed the line itself."""
+        core = self.core
+        waits_since = core.clock.now()
+        try:
+            await core.writes.lines.turn(thing, owner, core.pause, self)
+        except BaseException:
+            self._leave_untouched()
+            raise
+        self.result.waited += core.clock.now() - waits_since
+
     def _end_turn(self) -> None:
         """Let the next write to the thing run, and the client close. A second call does what is left."""
-        core, thing = self.core, self.__dict__.get("thing")
+        core = self.core
+        thing = self.__dict__.get("thing")
         if thing is not None:
-            core.writes.leave(thing, self)
+            core.writes.lines.leave(thing, self)
         core.runs.pop(self, None)
         if core.closed and not core.runs:
             core.idle.set()
@@ -201,8 +215,9 @@ class Driver(Generic[T]):
         """Keep an intent that was taken up in ``client.unsettled``, because its run had no turn."""
         if not self._takes_up:
             return
-        writes, intent = self.core.writes, self.intent
-        latest = writes.opened(intent.identity)
+        writes = self.core.writes
+        intent = self.intent
+        latest = writes.open_writes.opened(intent.identity)
         if latest is None or len(latest.sent) < len(intent.sent):
             # Whether it is the newest to its thing was known where it was stored, and only then.
             latest = attrs.evolve(intent, newest=(latest or intent).newest and None)
@@ -220,8 +235,9 @@ class Driver(Generic[T]):
             start = self._begin(self._intent)
         else:
             self._note_lost_send()
-            writes, own = self.core.writes, self.intent.identity
-            if (latest := writes.opened(own)) is None:
+            writes = self.core.writes
+            own = self.intent.identity
+            if (latest := writes.open_writes.opened(own)) is None:
                 is_latest = not self._known().in_doubt and own not in writes.ended
             else:
                 many = len(self.current_intent().sent)
@@ -241,8 +257,11 @@ class Driver(Generic[T]):
         if self._begin is None and not self._known().sends:
             start = new_start(self.spec, self.thing.line, self.intent)
             if self._known().never_left:  # what it read before its first send is read again
-                self.history, self._call_ends = start.history, None
-            self._intent, self._gathered, first = start.intent, None, start.first
+                self.history = start.history
+                self._call_ends = None
+            self._intent = start.intent
+            self._gathered = None
+            first = start.first
         if self.history:
             self.history = (*self.history, Tick(self.core.clock.now()))
         return first
@@ -265,21 +284,14 @@ class Driver(Generic[T]):
             self.keep(ended)
 
     def keep(self, outcome: AnyOutcome) -> None:
-        """Use *outcome*, which another run found or which says more, as that of this run."""
+        """Use the *outcome* of another run, or a fuller one, as the outcome of this run."""
         self.result.keep(outcome)
         self._intent = outcome.started_as
 
     async def _loop(self, at_once: Send | Done | None) -> Done:
         core = self.core
         while True:
-            decision: Decision = at_once or decide(self._known())
-            if core.closed and not isinstance(decision, Done):
-                if not self.history:  # it may have waited until now, and is not to be stored as sent
-                    raise ConfigurationError(CLOSED)
-                self.history = (*self.history, Closed(core.clock.now()))
-                decision = decide(self._known())
-            if at_once is None or core.on_decision is not None or log.isEnabledFor(logging.DEBUG):
-                self._report(decision)
+            decision = self._decide(at_once)
             if isinstance(decision, Done):
                 return decision
             at_once = None
@@ -287,17 +299,34 @@ class Driver(Generic[T]):
                 if isinstance(decision, Send):
                     await self._send(decision)
                     at_once = answered_at_once(self.history)
-                    continue
-                if isinstance(decision, Read):
-                    with core.until_closed():
-                        event: Reading | Tick = await self._look(decision.reader)
                 else:
-                    await core.pause(decision.seconds)
-                    event = Tick(core.clock.now())
-                self.history = (*self.history, event)
+                    event = await self._observe(decision)
+                    self.history = (*self.history, event)
             except (TimeoutError, ConfigurationError):
                 if not core.closed:
                     raise
+
+    def _decide(self, at_once: Send | Done | None) -> Decision:
+        """Return what to do next, which is *at_once* if that is known. If the client was closed, end."""
+        core = self.core
+        decision: Decision = at_once or decide(self._known())
+        if core.closed and not isinstance(decision, Done):
+            if not self.history:  # it may have waited until now, and is not to be stored as sent
+                raise ConfigurationError(CLOSED)
+            self.history = (*self.history, Closed(core.clock.now()))
+            decision = decide(self._known())
+        if at_once is None or core.on_decision is not None or log.isEnabledFor(logging.DEBUG):
+            self._report(decision)
+        return decision
+
+    async def _observe(self, decision: Read | Wait) -> Reading | Tick:
+        """Read the state, or let time pass. Return the event for the history."""
+        core = self.core
+        if isinstance(decision, Read):
+            with core.until_closed():
+                return await self._look(decision.reader)
+        await core.pause(decision.seconds)
+        return Tick(core.clock.now())
 
     def _known(self) -> Known:
         """Return what the history establishes. It is built once for each history."""
@@ -328,8 +357,10 @@ class Driver(Generic[T]):
     # --- sending
 
     async def _send(self, send: Send) -> None:
-        core, spec, thing = self.core, self.spec, self.thing
-        options, started = spec.options, core.clock.now()
+        core = self.core
+        spec = self.spec
+        options = spec.options
+        started = core.clock.now()
         deadline = asyncio.get_running_loop().time() + send.attempt_timeout
         if self._call_ends is not None and self._known().never_left:
             deadline = min(deadline, self._call_ends)
@@ -343,12 +374,7 @@ class Driver(Generic[T]):
             attempt = self.result.not_sent(error, started, core.clock.now())
             self.history = (*self.history, attempt)
             return
-        if not spec.kind.creates:
-            if self._users_before is None:
-                self._users_before = thing.users
-            thing.users = (self.intent.identity if self._takes_up else "",)
-        if thing.open:
-            self._overtaking = tuple(core.writes.doubt_newest(thing, self.intent.identity))
+        self._take_last_place()
         try:
             if self.journal is not None:
                 await self._store_send(self.journal, send, started, exchange)
@@ -358,6 +384,17 @@ class Driver(Generic[T]):
             self._record(exchange, send)
         if exchange.status == 401:
             await self._renew_token(exchange, send)
+
+    def _take_last_place(self) -> None:
+        """Stand as the write to the thing that was sent last, which overtakes those that are open."""
+        thing = self.thing
+        if not self.spec.kind.creates:
+            if self._users_before is None:
+                self._users_before = thing.users
+            thing.users = (self.intent.identity if self._takes_up else ONLY_HERE,)
+        if thing.open:
+            open_writes = self.core.writes.open_writes
+            self._overtaking = tuple(open_writes.doubt_newest(thing, self.intent.identity))
 
     def _record(self, exchange: Exchange, send: Send) -> None:
         """Add how an attempt ended to the history."""
@@ -371,7 +408,7 @@ class Driver(Generic[T]):
 
     def _note_others(self) -> None:
         """
-        Note what the last send did to the other writes to its thing.
+        Note the effect of the last send on the other writes to the thing.
 
         It has overtaken those that are open, unless no byte of it has left: then all is as it was.
         """
@@ -379,9 +416,9 @@ class Driver(Generic[T]):
             return
         writes = self.core.writes
         if self._has_left():
-            writes.overtake(*self._overtaking)
+            writes.open_writes.overtake(*self._overtaking)
         else:
-            writes.revise(*self._overtaking)
+            writes.open_writes.revise(*self._overtaking)
             self._take_place_back()
         self._overtaking = ()
 
@@ -391,7 +428,7 @@ class Driver(Generic[T]):
         return bool(known.sends) or not known.never_left
 
     def _take_place_back(self) -> None:
-        """Let the write to its thing that was sent before this one be the last again."""
+        """Put the write before this one back as the last that was sent to the thing."""
         if self._users_before is not None:
             # Without anybody, this write would stand as the one that was sent.
             self.thing.did_nothing(self.intent.identity, self._users_before or (NOBODY,))
@@ -411,10 +448,14 @@ class Driver(Generic[T]):
         exchange.not_after = latest if send.not_after is None else min(latest, send.not_after)
 
     def _leave_other_journal(self) -> None:
-        """Remove the intent from the client's journal, because that of a batch has it, and what follows."""
+        """Remove the intent from the client's journal, because the journal of a batch has it from here on."""
         writes = self.core.writes
         own = writes.journal
-        if own is not None and self.verdicts is not own and writes.leave_journal(self.intent.identity):
+        if (
+            own is not None
+            and self.verdicts is not own
+            and writes.open_writes.leave_journal(self.intent.identity)
+        ):
             own.shelved(self.intent, sent=False)
 
     async def _renew_token(self, exchange: Exchange, send: Send) -> None:
@@ -436,7 +477,8 @@ class Driver(Generic[T]):
     # --- reading
 
     async def _look(self, name: str) -> Reading:
-        known, kind = self._known(), self.spec.kind
+        known = self._known()
+        kind = self.spec.kind
         looks = StateReader(self.spec.options, known.intent, self.current_intent, own=self.spec.reader)
         if known.in_doubt or known.attempts:
             reading = await looks.look(name, lane="settle" if known.in_doubt else "call")
@@ -459,7 +501,9 @@ class Driver(Generic[T]):
 
     async def _look_before(self, looks: StateReader, name: str) -> Reading:
         """Read before the first send, which has the other half of the call's time."""
-        begun, loop, call = self.core.clock.now(), asyncio.get_running_loop(), self.intent.timeouts.call
+        begun = self.core.clock.now()
+        loop = asyncio.get_running_loop()
+        call = self.intent.timeouts.call
         if self._call_ends is None:
             self._call_ends = loop.time() + call
         try:
@@ -473,10 +517,11 @@ class Driver(Generic[T]):
 
     def take_back(self) -> None:
         """Leave nothing open, because the journal has refused the first send: another run has this write."""
-        self.core.writes.take(self.intent.identity)
+        self.core.writes.open_writes.take(self.intent.identity)
 
     async def _conclude(self, done: Done) -> None:
-        kind, result = self.spec.kind, self.result
+        kind = self.spec.kind
+        result = self.result
         if done is ANSWERED and result.value is not None:
             found: T | None = result.value
         else:
@@ -489,33 +534,43 @@ class Driver(Generic[T]):
             outcome = result.outcome = result.outcome or result.made(self._known(), done, found)
             await self.verdicts.settled(outcome)
             self._leave_other_journal()
+        self._close_intent(done)
+        result.found = found
+        result.done = done
+        if done is not ANSWERED:
+            self._note_verdict(done)
+
+    def _close_intent(self, done: Done) -> None:
+        """Keep the intent as an open one only if its outcome is not known."""
+        open_writes = self.core.writes.open_writes
         if done.verdict is _UNKNOWN:
             self._leave_open(self.current_intent())
-        elif self.core.writes.unsettled or self.core.writes.leftovers:
-            self.core.writes.take(self.intent.identity)
-        result.found, result.done = found, done
-        if done is ANSWERED:
-            return
+        elif open_writes.unsettled or open_writes.leftovers:
+            open_writes.take(self.intent.identity)
+
+    def _note_verdict(self, done: Done) -> None:
+        """Note what later writes to the thing, and later runs of the same intent, have to know of the end."""
         own = self._note_end()
         if done.verdict in NO_EFFECT and self._users_before is not None:
             self.thing.did_nothing(own, self._users_before)
         if self._takes_up or self._known().in_doubt:
-            self.core.writes.keep_ended(own, self.outcome())
+            self.core.writes.ended.keep(own, self.outcome())
 
     def _note_end(self) -> str:
-        """Note, before the next write has its turn, that this one was last, and until when it may land."""
-        own, writes = self.intent.identity, self.core.writes
-        if self.thing.users == ("",):
+        """Note for the next write that this one was last, and until when it may land."""
+        own = self.intent.identity
+        writes = self.core.writes
+        if self.thing.users == (ONLY_HERE,):
             self.thing.users = (own,)
         if self.thing.line is not None and self._known().in_doubt:
-            writes.close(self.thing.line, own, self._known().free_at)
+            writes.lines.close(self.thing.line, own, self._known().free_at)
         return own
 
     def _leave_open(self, intent: Intent) -> None:
         """Keep an intent with an unknown outcome, and forget the earlier state of its thing."""
         line = self.thing.line
         if line is not None and self.spec.kind.needs_baseline:
-            self.core.writes.forget_state(line)
+            self.core.writes.shown.forget_state(line)
         in_journal = self.verdicts is not None and self.verdicts is self.core.writes.journal
         self.core.leave_unsettled(intent, line, in_journal=in_journal)
 
@@ -531,7 +586,8 @@ class Driver(Generic[T]):
         """Keep the intent if a byte of it may have been sent."""
         self._note_lost_send()
         self._note_others()
-        intent, sent = self.current_intent(), bool(self._known().sends)
+        intent = self.current_intent()
+        sent = bool(self._known().sends)
         self._note_end()
         if sent:
             self._leave_open(intent)
@@ -545,8 +601,10 @@ class Driver(Generic[T]):
         if not noted and self.core.on_decision is None and not log.isEnabledFor(logging.DEBUG):
             return
         kind, reason, verdict = words_of(decision)
-        level, hook = logging.INFO if noted else logging.DEBUG, self.core.on_decision
-        operation, key = self.spec.request.operation.name, self.intent.key
+        level = logging.INFO if noted else logging.DEBUG
+        hook = self.core.on_decision
+        operation = self.spec.request.operation.name
+        key = self.intent.key
         log.log(level, "%s %s: %s%s", operation, key, kind, f" ({reason})" if reason else "")
         if hook is not None:
             report = DecisionReport(
@@ -556,7 +614,7 @@ class Driver(Generic[T]):
 
 
 def new_run(spec: WriteSpec, intent: Intent | None = None) -> AnyDriver:
-    """Return the first run of a write. *intent* is the one that its user has read, if any."""
+    """Return the first run of a write. *intent* is given if the user has read it."""
     intent_or_maker = intent or partial(intent_of, spec)
     if spec.tag is not None:
         spec = replace(spec, request=replace(spec.request, body=tagged_body(spec.request, spec.tag)))
@@ -577,7 +635,7 @@ def run_of(
 
 
 def words_of(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
-    """Return what kind of decision it is, what more it says, and its verdict, if it has one."""
+    """Return the kind of a decision, its reason, and the verdict, if there is one."""
     match decision:
         case Done(verdict=verdict, reason=reason):
             return "done", f"{verdict}: {reason}", str(verdict)

@@ -48,7 +48,7 @@ class WriteJournal(Protocol):
 
     def heard(self, identity: str) -> None:
         """
-        Note that the application has the verdict of *identity*, so that it may be deleted.
+        Note that the application has the verdict of *identity*: the journal may delete it.
 
         Neither waits nor raises. Unknown or open identities, and calls after the close, are ignored.
         """
@@ -80,6 +80,6 @@ class Journal(WriteJournal, Protocol):
 
 
 def keys_of(journal: object) -> Any:  # Any: Keys, which is above this folder, or None
-    """Return the keys of *journal*, if it is one of this package's: those of others mean something else."""
+    """Return the keys of *journal* if this package made it: keys of other journals mean something else."""
     keys = getattr(journal, "keys", None)
     return keys if hasattr(keys, "settle_left") else None

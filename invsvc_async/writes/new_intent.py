@@ -1,7 +1,7 @@
 """
 How a run of a write starts: the name of its line, and its intent, new or taken up.
 
-The line itself, in which runs wait for their turn, is in ``register``.
+The line itself, in which runs wait for their turn, is in ``lines``.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ from invsvc_async.reconcile.kinds import KINDS, Kind, kind_of_write
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
 from invsvc_async.settings import AnyReader, CallOptions
 from invsvc_async.transport.client_core import ClientCore, ClientOptions, Request
-from invsvc_async.writes.register import LastState, Listed, Thing, UrlIds, milliseconds, sound, version_of
 from invsvc_async.writes.spec import WriteSpec
+from invsvc_async.writes.things import LastState, Listed, Thing, UrlIds, milliseconds, sound, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.writes.journal import Journal
+    from invsvc_async.writes.register import WriteRegister
 
-_intent, _scope = maker_of(Intent), maker_of(Scope)
+_intent = maker_of(Intent)
+_scope = maker_of(Scope)
 _SHORT = 500  # characters of a line: in UTF-8, four times as many fit into an index of PostgreSQL
 
 
 def new_tag() -> str:
-    """Return a new tag. Its form is fixed, so that tags of other writes are recognised."""
+    """Return a new tag. The form is fixed: so tags of other writes are recognised."""
     return f"[iv-{b32encode(token_bytes(10)).decode().lower()}]"
 
 
@@ -77,7 +79,7 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
 def thing_of(spec: WriteSpec) -> Thing:
     """Return the record of the line of a write, or a record of its own if it is in none."""
     line = line_of(spec.request, spec.request.team, spec.tag)
-    return Thing() if line is None else spec.options.core.writes.thing(line)
+    return Thing() if line is None else spec.options.core.writes.records.of(line)
 
 
 def line_of_alike(kind: Kind, fields: Wire) -> str | None:
@@ -134,7 +136,7 @@ def spec_of_intent(options: ClientOptions, intent: Intent, reader: AnyReader | N
 
 
 def with_reader(intent: Intent, reader: AnyReader | None) -> Intent:
-    """Return *intent* with the name of *reader*, if there is no other read that settles it."""
+    """Return *intent* with the name of *reader*, unless another read settles the write."""
     operation = BY_NAME[intent.operation]
     has_read = operation.reader is not None
     if kind_of_write(operation).may_lack_read:
@@ -156,30 +158,35 @@ class Before(NamedTuple):
 
 def before(spec: WriteSpec, line: str | None) -> Before:
     """Return what the client knows now of the thing in *line*, which is the line of *spec*."""
-    core, kind, team = spec.options.core, spec.kind, spec.request.team
+    core = spec.options.core
+    kind = spec.kind
+    team = spec.request.team
     now = core.clock.now()
     bounds = core.server_clock.bounds(now, spec.policy.clock_slack)
     if line is None or kind.shown_by is None:
         return Before(now, bounds)
     if not kind.creates:
-        return Before(now, bounds, core.writes.last_state(team, line))
+        return Before(now, bounds, core.writes.shown.last_state(team, line))
     if is_unique(spec.tag):
         return Before(now, bounds)
-    writes, reader = core.writes, spec.request.operation.reader
-    listed = None if reader is None else writes.last_list(reader, team)
-    return Before(now, bounds, None, writes.ids(line), listed)
+    writes = core.writes
+    reader = spec.request.operation.reader
+    listed = None if reader is None else writes.shown.last_list(reader, team)
+    return Before(now, bounds, None, writes.shown.ids(line), listed)
 
 
 def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> Intent:
     """Return *intent* with what was known before its first send. *passed* is the baseline of the user."""
-    state, seen = None, None
+    state = None
+    seen = None
     if known.last is not None and (passed is None or _is_fresher(known.last, passed)):
         state = _without_secret(known.last.state)
         if known.bounds is not None and isfinite(known.last.ended):
             seen = known.last.ended + known.bounds.high
     elif passed is not None:
         state = _wire_form(passed)
-    strangers, forgotten_until = set(intent.strangers), intent.forgotten_until
+    strangers = set(intent.strangers)
+    forgotten_until = intent.forgotten_until
     if known.ids is not None:
         earliest = None
         if known.bounds is not None:
@@ -202,7 +209,8 @@ def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> I
 
 def _is_fresher(last: LastState, passed: Model | Wire) -> bool:
     """Return whether *last* may be as new as the state that the user *passed*, or newer."""
-    ours, theirs = version_of(last.state), version_of(passed)
+    ours = version_of(last.state)
+    theirs = version_of(passed)
     if ours is not None and theirs is not None:
         return ours >= theirs
     meta = passed.meta if isinstance(passed, Model) else None
@@ -213,7 +221,9 @@ def _is_fresher(last: LastState, passed: Model | Wire) -> bool:
 
 def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
     """Make the intent of a write. Each call without a key of the user's makes another."""
-    core, request, key = spec.options.core, spec.request, spec.key
+    core = spec.options.core
+    request = spec.request
+    key = spec.key
     nonce = None if key is None else token_hex(8)
     key = key or token_hex(8)
     path = dict(request.path)
@@ -282,7 +292,7 @@ class Start(NamedTuple):
 
 
 def new_start(spec: WriteSpec, line: str | None, intent: Intent | Callable[..., Intent]) -> Start:
-    """Start the first run of a write, with what its client knows at this moment."""
+    """Start the first run of a write, with the present knowledge of the client."""
     known = before(spec, line)
     first = sent_at_once(
         spec.kind,
@@ -311,23 +321,23 @@ def taken_up(
     its sender is known to be dead. *reads_only*: it must not be sent.
     """
     writes = core.writes
-    newest, overtaken = intent.newest if journaled else None, intent.newest is False
-    latest, ended = writes.opened(intent.identity), writes.ended.get(intent.identity)
+    newest = intent.newest if journaled else None
+    overtaken = intent.newest is False
+    latest = writes.open_writes.opened(intent.identity)
+    ended = writes.ended.get(intent.identity)
     if latest is not None and len(latest.sent) >= len(intent.sent):  # this client left it open itself
-        intent, newest = attrs.evolve(latest, policy=intent.policy, reader=intent.reader), latest.newest
+        intent = attrs.evolve(latest, policy=intent.policy, reader=intent.reader)
+        newest = latest.newest
     elif ended is not None and len(ended.intent.sent) >= len(intent.sent):  # or has its outcome
         intent = attrs.evolve(ended.intent, policy=intent.policy, reader=intent.reader)
-    line = line_of(request_of(intent), intent.scope.team, intent.tag)
     # A journal does not know what this client has written otherwise since it had the verdict.
-    asks = newest is None or (latest is None and ended is not None)
-    is_last = writes.is_last(line, intent.identity) if line is not None and asks else None
-    # Others may have written to the same thing, under keys of the same journal.
-    has_company = intent.nonce is not None and getattr(writes.journal, "is_shared", False)
-    if is_last is not None:
-        newest = is_last
+    if newest is None or (latest is None and ended is not None):
+        is_last = _is_last(writes, intent)
+        if is_last is not None:
+            newest = is_last
     if overtaken or intent.newest is False:
         newest = False
-    elif reads_only and not journaled and has_company:
+    elif reads_only and not journaled and _has_company(writes, intent):
         newest = None
     resumed = Resumed(
         at=core.clock.now(),
@@ -340,18 +350,29 @@ def taken_up(
     return Start(intent, (resumed,))
 
 
+def _is_last(writes: WriteRegister, intent: Intent) -> bool | None:
+    """Return whether *intent* was sent last to its thing, as far as this client knows."""
+    line = line_of(request_of(intent), intent.scope.team, intent.tag)
+    return None if line is None else writes.is_last(line, intent.identity)
+
+
+def _has_company(writes: WriteRegister, intent: Intent) -> bool:
+    """Return whether others may have written to the same thing, under keys of the same journal."""
+    return intent.nonce is not None and getattr(writes.journal, "is_shared", False)
+
+
 async def close_lines_of_leftovers(core: ClientCore, journal: Journal) -> None:
     """Close the lines of the open intents in *journal* for as long as their writes may still land."""
     writes = core.writes
     async with writes.looking:
-        if writes.leftovers is not None:
+        if writes.open_writes.leftovers is not None:
             return
         # All of them first: a cancelled or failed look must not count as one.
         found = [intent async for intent in journal.open_intents()]
-        writes.leftovers = {}
+        writes.open_writes.leftovers = {}
         for intent in found:
             line = line_of(request_of(intent), intent.scope.team, intent.tag)
-            writes.add_leftover(intent, line)
+            writes.open_writes.add_leftover(intent, line)
             if line is not None:
                 resumed = Resumed(at=core.clock.now(), journaled=True, sender_gone=True)
                 known = Known(BY_NAME[intent.operation], intent, (resumed,))

@@ -35,7 +35,7 @@ AT_ONCE = 1000  # intents that are settled at the same time: most only wait for 
 async def settled(
     view: ClientOptions, intent: Intent, *, reader: AnyReader | None, same_mode: bool
 ) -> AnyOutcome:
-    """Find out by reads alone what became of *intent*, unless the journal has its verdict under its key."""
+    """Settle *intent* by reads alone, unless the journal has the verdict under the key."""
     check_scope(view, intent, same_mode=same_mode)
     keys = keys_of(view.core.writes.journal)
     if keys is not None and intent.nonce is not None:
@@ -52,7 +52,8 @@ async def settled(
 
 async def recovered(view: ClientOptions, journal: Journal, *, same_mode: bool) -> list[AnyOutcome]:
     """Settle the open intents of dead processes, and return their verdicts, delivered ones excepted."""
-    loop, found = asyncio.get_running_loop(), await _found(view, journal, same_mode=same_mode, given=True)
+    found = await _found(view, journal, same_mode=same_mode, given=True)
+    loop = asyncio.get_running_loop()
     for outcome in found:
         loop.call_soon(journal.heard, outcome.started_as.identity)
     return found
@@ -90,7 +91,7 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
     is_shared = getattr(journal, "is_shared", False)
     if is_shared:
         await journal.take_over(same_mode=same_mode)  # type: ignore[attr-defined]
-        view.core.writes.leftovers = None  # look again
+        view.core.writes.open_writes.leftovers = None  # look again
     undelivered = [outcome async for outcome in journal.unheard()] if given else []
     opened = view.core.clock.now()  # since then, this process has the journal
     await close_lines_of_leftovers(view.core, journal)
@@ -148,13 +149,20 @@ def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doub
             f"intent: must be an Intent, not a {type(intent).__name__}",
             hint="Make one of its text with Intent.from_json.",
         )
-    core, scope = view.core, intent.scope
+    core = view.core
+    scope = intent.scope
     if scope.base_url != core.base_url:
         raise _refusal(intent, f"belongs to {scope.base_url}, but this client uses {core.base_url}")
     if view.team is not None and scope.team != view.team:
         raise _refusal(intent, f"belongs to team {scope.team!r}, but this client acts on team {view.team!r}")
-    if core.writes.knows(intent.identity):
-        return
+    if not core.writes.knows(intent.identity):
+        _check_mode(view, intent, same_mode=same_mode, in_doubt=in_doubt)
+
+
+def _check_mode(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doubt: bool) -> None:
+    """Raise ``InvalidRequestError`` if *intent* may be of another team or data mode than this client."""
+    core = view.core
+    scope = intent.scope
     if scope.livemode is not None and core.livemode is not None and scope.livemode != core.livemode:
         modes = {True: "live", False: "test"}
         raise _refusal(
@@ -176,7 +184,8 @@ def _same_scope(view: ClientOptions, intent: Intent) -> bool:
 
     A ``TokenProvider`` has no fingerprint: another one may be of another team.
     """
-    core, scope = view.core, intent.scope
+    core = view.core
+    scope = intent.scope
     mine = core.credential.fingerprint(intent.key)
     if mine is not None and mine == scope.credential:
         # A person's mode is a preference that may have changed since.

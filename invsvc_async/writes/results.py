@@ -24,7 +24,7 @@ from invsvc_async.reconcile.json_form import error_of
 from invsvc_async.reconcile.outcome import AnyOutcome, Outcome, OutcomeBase
 from invsvc_async.transport import client_core
 from invsvc_async.transport.client_core import Request, stamp_of
-from invsvc_async.writes.register import milliseconds
+from invsvc_async.writes.things import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,8 +37,11 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_APPLIED, _OPEN = Verdict.APPLIED, Shape.OPEN  # cheaper than access through the class
-_attempt, _outcome = maker_of(Attempt), maker_of(OutcomeBase)
+# Cheaper than access through the class.
+_APPLIED = Verdict.APPLIED
+_OPEN = Shape.OPEN
+_attempt = maker_of(Attempt)
+_outcome = maker_of(OutcomeBase)
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -83,10 +86,16 @@ class Result(msgspec.Struct, Generic[T], eq=False):
     ) -> Attempt:
         """Return how an attempt of the write, in *line*, ended. Keep its value, or its error."""
         assert exchange.end is not None
-        readable, own, of_authentication, stamp, retry_after, facts = False, False, False, None, None, None
+        readable = False
+        own = False
+        of_authentication = False
+        stamp = None
+        retry_after = None
+        facts = None
         failure: InvsvcError | None = None
         spec = self.spec
-        request, core = spec.request, spec.options.core
+        request = spec.request
+        core = spec.options.core
         try:
             envelope = spec.options.opened(request, exchange)
             value: T | None = value_of_answer(envelope, request)
@@ -95,7 +104,9 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             mode = getattr(value, "livemode", None) if _shows_mode(type(value)) else None
             if mode is not core.livemode:
                 core.saw(mode)
-            readable, stamp, own = True, envelope.stamp, True
+            readable = True
+            stamp = envelope.stamp
+            own = True
             if exchange.status == 202:
                 self.accepted = value
             else:
@@ -103,14 +114,18 @@ class Result(msgspec.Struct, Generic[T], eq=False):
                 if line is not None:
                     self._learn(line, exchange, envelope)
         except ServiceError as error:
-            failure, stamp, own, retry_after = error, stamp_of(error), error.own_envelope, error.retry_after
+            failure = error
+            stamp = stamp_of(error)
+            own = error.own_envelope
+            retry_after = error.retry_after
             of_authentication = error.of_authentication
         except TransportError as error:
             failure = error
         except Exception as error:  # noqa: BLE001 - the request was sent, and the attempt must be recorded
             failure = _unread(request.operation, exchange, error)
         if failure is not None:
-            self.error, facts = failure, facts_of(failure)
+            facts = facts_of(failure)
+            self.error = failure
         return _attempt(
             started=exchange.started,
             ended=exchange.ended,
@@ -128,33 +143,36 @@ class Result(msgspec.Struct, Generic[T], eq=False):
     def _check_own(self, made: object, envelope: Envelope, identity: Callable[[], str]) -> None:
         """Raise ``UnreadableResponseError`` if what the answer to a create shows is another's, by its URL."""
         spec = self.spec
-        name, normal = spec.kind.found_by or "", spec.kind.normal
-        shown, wanted = getattr(made, name, None), spec.request.body[name]
+        name = spec.kind.found_by or ""
+        normal = spec.kind.normal
+        shown = getattr(made, name, None)
+        wanted = spec.request.body[name]
         if not isinstance(shown, str) or shown == wanted or normal(shown) == normal(wanted):
             return
         made_id = getattr(made, "id", "")
         claim = spec.options.core.writes.claims.get(made_id)
+        is_anothers = claim is not None and claim[1] and claim[0] != identity()
         # Only the answer to the create has the secret.
         lacks_secret = spec.kind.has_secret and getattr(made, "secret", None) is None
-        if lacks_secret or (claim is not None and claim[1] and claim[0] != identity()):
+        if lacks_secret or is_anothers:
             raise of_another(envelope, made_id or None)
 
     def _learn(self, line: str, exchange: Exchange, envelope: Envelope) -> None:
         """Keep what the answer showed, for the writes that follow."""
-        spec, value = self.spec, self.value
-        kind, writes = spec.kind, spec.options.core.writes
+        spec = self.spec
+        value = self.value
+        kind = spec.kind
+        shown = spec.options.core.writes.shown
         if kind.creates:
             if not is_unique(spec.tag):
-                made, at = getattr(value, "id", ""), getattr(value, "created_at", None)
-                writes.learn_created(line, made, None if at is None else milliseconds(at))
+                made = getattr(value, "id", "")
+                at = getattr(value, "created_at", None)
+                shown.learn_created(line, made, None if at is None else milliseconds(at))
             return
-        is_known = kind.shown_by is not None and value is not None
-        if is_known and kind.always and not kind.deletes:  # an answer may show only a part of a webhook
-            is_known = all(getattr(value, each, None) is not None for each in kind.always)
-        if not is_known:
-            writes.forget_state(line)
+        if not self._shows_state():
+            shown.forget_state(line)
             return
-        writes.learn_state(
+        shown.learn_state(
             spec.request.team,
             line,
             {} if kind.deletes else envelope.raw,
@@ -165,22 +183,26 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             written=True,
         )
 
+    def _shows_state(self) -> bool:
+        """Return whether the answer shows the whole state of the thing. It may show a part of a webhook."""
+        kind = self.spec.kind
+        if kind.shown_by is None or self.value is None:
+            return False
+        if kind.deletes:
+            return True
+        return all(getattr(self.value, each, None) is not None for each in kind.always)
+
     # --- the value
 
     async def conclude(self, done: Done, look: Callable[[str], Awaitable[Reading]]) -> tuple[Done, T | None]:
         """Return the verdict, with all else that was made, and the value. *look* reads what no answer had."""
         kind = self.spec.kind
         if self.value is None and kind.creates:
-            found = (done.value or {}).get("id")
-            self.value = self.accepted if getattr(self.accepted, "id", "") == found else None
+            self._use_accepted(done)
         if done.verdict is not _APPLIED:
             return done, None
         if self.value is not None:
-            if done.evidence.duplicates:  # all things found, except the one of the answer
-                ours, found = getattr(self.value, "id", None), (done.value, *done.evidence.duplicates)
-                others = [each for each in found if not (isinstance(each, dict) and each.get("id") == ours)]
-                done = attrs.evolve(done, evidence=attrs.evolve(done.evidence, duplicates=tuple(others)))
-            return done, self.value
+            return self._beside_answered(done), self.value
         if isinstance(done.value, dict):
             return done, self._of_state(done.value)
         if done.value is None and not kind.answer_shows_thing:
@@ -188,42 +210,55 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             return done, self._of_state(state or dict(self.spec.request.path))
         return done, cast("T | None", done.value)  # a user-supplied reader decides what it is
 
+    def _use_accepted(self, done: Done) -> None:
+        """Use the value of a 202 if it shows the thing that was found."""
+        found = (done.value or {}).get("id")
+        self.value = self.accepted if getattr(self.accepted, "id", "") == found else None
+
+    def _beside_answered(self, done: Done) -> Done:
+        """Return *done* with all things found as duplicates, except the one of the answer."""
+        if not done.evidence.duplicates:
+            return done
+        ours = getattr(self.value, "id", None)
+        found = (done.value, *done.evidence.duplicates)
+        others = [each for each in found if not (isinstance(each, dict) and each.get("id") == ours)]
+        return attrs.evolve(done, evidence=attrs.evolve(done.evidence, duplicates=tuple(others)))
+
     def _of_state(self, state: Wire) -> T:
         seen, shown = self.read
         state = shown if state is seen and shown is not None else state
         return cast("T", value_of_state(self.spec.request.operation, state))
 
     def claim(self, done: Done, identity: str) -> None:
-        """Note which things this create made. A unique tag proves that, but may be edited away later."""
+        """Claim the things that this create made. A unique tag is a proof, but may be edited away later."""
         found = [done.value, *(done.evidence.duplicates or ())]
-        answered, writes = getattr(self.value, "id", None), self.spec.options.core.writes
+        answered = getattr(self.value, "id", None)
+        writes = self.spec.options.core.writes
         tagged = is_unique(self.spec.tag)
         if isinstance(answered, str):
-            writes.claim(answered, identity, is_certain=True, has_unique_tag=tagged)
+            writes.claims.claim(answered, identity, is_certain=True, has_unique_tag=tagged)
         for each in found:
             if isinstance(each, dict) and isinstance(each.get("id"), str):
-                writes.claim(each["id"], identity, is_certain=tagged, has_unique_tag=tagged)
+                writes.claims.claim(each["id"], identity, is_certain=tagged, has_unique_tag=tagged)
 
     # --- the outcome
 
     def keep(self, outcome: AnyOutcome) -> None:
-        """Use *outcome*, which another run found or which says more, as that of this run."""
+        """Use the *outcome* of another run, or a fuller one, as the outcome of this run."""
         self.done = Done(verdict=outcome.verdict, reason=outcome.message, evidence=outcome.evidence)
-        self.found, self.error, self.outcome = outcome.value, outcome.error, outcome
+        self.found = outcome.value
+        self.error = outcome.error
+        self.outcome = outcome
 
     def made(self, known: Known, done: Done, value: T | None) -> Outcome[T]:
         """Make the outcome with the verdict *done*."""
-        error, refusal = self.error, known.refusal
+        error = self.error
+        refusal = known.refusal
         if error is None and isinstance(refusal, ErrorFacts):  # the last send was one of another process
             error = error_of({**attrs.asdict(refusal), "operation": known.operation.name})
         secret: Secret | None = None
         if done.verdict is _APPLIED and known.kind.has_secret:
-            if self.value is not None:
-                secret = None if getattr(self.value, "secret", None) is None else self.had
-            else:
-                ends = (sent.end for sent in known.intent.sent)  # of runs before this one
-                had = any(end is not None and end.kind == "applied" and not end.secret_lost for end in ends)
-                secret = "not stored" if had else "lost"
+            secret = self._secret(known)
         took = 0.0
         if self.called is not None and known.history:
             took = max(known.now - self.called, 0.0)
@@ -236,8 +271,16 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         )  # fmt: skip
         return cast("Outcome[T]", outcome)
 
+    def _secret(self, known: Known) -> Secret | None:
+        """Return what became of the secret of a thing that was made; ``None`` if the answer had none."""
+        if self.value is not None:
+            return None if getattr(self.value, "secret", None) is None else self.had
+        ends = (sent.end for sent in known.intent.sent)  # of runs before this one
+        had = any(end is not None and end.kind == "applied" and not end.secret_lost for end in ends)
+        return "not stored" if had else "lost"
+
     def noted_in(self, intent: Intent) -> Intent:
-        """Return *intent*, with the note that nobody has the secret of its last answer, if that is so."""
+        """Return *intent*, with a note if nobody has the secret of the last answer."""
         if self.done is not None or self.had == "delivered" or getattr(self.value, "secret", None) is None:
             return intent
         if not intent.sent or intent.sent[-1].end is None:
@@ -254,7 +297,8 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         A hook that is still under way some time after the client was closed is cancelled. Then the secret is
         lost, unless whoever awaits the write gets it.
         """
-        options, made = self.spec.options, self.value
+        options = self.spec.options
+        made = self.value
         hook = options.on_secret
         if hook is None or done.verdict is not _APPLIED or getattr(made, "secret", None) is None:
             return

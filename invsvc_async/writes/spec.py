@@ -50,7 +50,7 @@ class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # made fo
 
     @property
     def creates_webhook(self) -> bool:
-        """Whether it creates a webhook, which is found again in a list, without its secret."""
+        """Whether the write creates a webhook. A list shows the webhook again, without the secret."""
         return self.kind.has_secret
 
     @property

@@ -57,7 +57,8 @@ class StateReader:
         """Read with the reader called *name*. A failed read returns a Reading too."""
         if name in (self._intent.reader, JOURNEY_READER):
             return await self._ask(self._reader(name))
-        operation, team = BY_NAME[name], self._intent.scope.team
+        operation = BY_NAME[name]
+        team = self._intent.scope.team
         if operation.many:
             request = Request(operation=operation, query={"limit": str(LIST_SIZE)}, team=team)
             fetch = partial(self._fetch, request, lane=lane)
@@ -66,37 +67,44 @@ class StateReader:
 
     async def _fetch(self, request: Request, *, lane: Lane) -> Reading:
         """Read the state once, or twice if the token was stale."""
-        view, loop, begun = self._view, asyncio.get_running_loop(), self._clock.now()
+        view = self._view
+        loop = asyncio.get_running_loop()
+        begun = self._clock.now()
         try:
             exchange = await view.attempt(request, deadline=loop.time() + READ_TIME, lane=lane)
             if exchange.status == 401 and await view.renew_token(exchange, within=READ_TIME):
                 exchange = await view.attempt(request, deadline=loop.time() + READ_TIME, lane=lane)
         except InvsvcError as error:  # no token
             return Reading(started=begun, ended=self._clock.now(), error=facts_of(error))
-        seen_from, ended = exchange.started, exchange.ended
         try:
             envelope = view.opened(request, exchange)
             return self._seen(request, exchange, envelope)
         except ServiceError as error:
-            status = 404 if error.status == 410 and error.own_envelope else error.status
-            if status == 404 and error.own_envelope and self._kind.gone_is_evidence:
-                self._learn(request, exchange, {}, stamp_of(error))
-            return Reading(
-                started=seen_from,
-                ended=ended,
-                status=status,
-                own_envelope=error.own_envelope,
-                stamp=stamp_of(error),
-                error=facts_of(error),
-            )
+            return self._refused(request, exchange, error)
         except InvsvcError as error:
-            return Reading(started=seen_from, ended=ended, error=facts_of(error))
+            return Reading(started=exchange.started, ended=exchange.ended, error=facts_of(error))
+
+    def _refused(self, request: Request, exchange: Exchange, error: ServiceError) -> Reading:
+        """Return the reading of an answer that is an *error*. A 410 of the service says what a 404 says."""
+        status = 404 if error.status == 410 and error.own_envelope else error.status
+        if status == 404 and error.own_envelope and self._kind.gone_is_evidence:
+            self._learn(request, exchange, {}, stamp_of(error))
+        return Reading(
+            started=exchange.started,
+            ended=exchange.ended,
+            status=status,
+            own_envelope=error.own_envelope,
+            stamp=stamp_of(error),
+            error=facts_of(error),
+        )
 
     def _learn(self, request: Request, exchange: Exchange, state: Wire | Raw, stamp: int | None) -> None:
         """Keep the state that was read for the writes that follow."""
         line = line_of_thing(request.operation, *request.path.values())
-        started, ended, weight = exchange.started, exchange.ended, len(exchange.answer)
-        self._writes.learn_state(request.team, line, state, started, ended, stamp=stamp, weight=weight)
+        started = exchange.started
+        ended = exchange.ended
+        weight = len(exchange.answer)
+        self._writes.shown.learn_state(request.team, line, state, started, ended, stamp=stamp, weight=weight)
 
     def _seen(self, request: Request, exchange: Exchange, envelope: Envelope) -> Reading:
         """
@@ -115,7 +123,7 @@ class StateReader:
             if request.path:
                 self._learn(request, exchange, envelope.raw, envelope.stamp)
         elif isinstance(seen, list):
-            self._writes.learn_list(request.operation.name, request.team, seen)
+            self._writes.shown.learn_list(request.operation.name, request.team, seen)
         many = len(seen) if isinstance(seen, list) else 0
         return Reading(
             started=exchange.started,
@@ -129,22 +137,29 @@ class StateReader:
         )
 
     def _with_claims(self, reading: Reading) -> Reading:
-        """Return *reading* with the items that belong to other intents. They may share the list."""
-        claims, own = self._writes.claims, self._intent.identity
+        """Return *reading* with the items of other intents, which may share the list."""
+        claims = self._writes.claims
+        own = self._intent.identity
         own_line = line_of_alike(self._kind, self._intent.body)
-        certain, guessed = set[str](), set[str]()
+        certain = set[str]()
+        guessed = set[str]()
         for item in reading.seen or ():
             known_as = item.get("id") if isinstance(item, dict) else None
-            claim = claims.get(known_as) if isinstance(known_as, str) else None
-            if claim is not None and known_as is not None and claim[0] != own:
+            if not isinstance(known_as, str):
+                continue
+            claim = claims.get(known_as)
+            if claim is not None and claim[0] != own:
                 (certain if claim[1] else guessed).add(known_as)
-            elif isinstance(known_as, str):
-                line = line_of_alike(self._kind, item)
-                if line is not None and line != own_line and self._writes.is_busy(line):
-                    guessed.add(known_as)
+            elif self._may_be_made_now(item, own_line):
+                guessed.add(known_as)
         if not (certain or guessed):
             return reading
         return attrs.evolve(reading, claimed_by_others=frozenset(certain), guessed=frozenset(guessed))
+
+    def _may_be_made_now(self, item: Wire, own_line: str | None) -> bool:
+        """Return whether *item* may be what another write, which is under way in its line, has made."""
+        line = line_of_alike(self._kind, item)
+        return line is not None and line != own_line and self._writes.lines.is_busy(line)
 
     @property
     def _kind(self) -> Kind:
@@ -170,7 +185,8 @@ class StateReader:
             if self._kind.may_lack_read:  # the reader is only another way to read the thing itself
                 from invsvc_async.codec import unstructure
 
-                seen, ended = found if isinstance(found, dict) else unstructure(found), self._clock.now()
+                seen = found if isinstance(found, dict) else unstructure(found)
+                ended = self._clock.now()
                 return Reading(started=begun, ended=ended, status=200, own_envelope=True, seen=seen)
             why = f"the reader returned a {type(found).__name__}, not a finding"
         except asyncio.CancelledError:

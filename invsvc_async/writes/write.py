@@ -119,7 +119,7 @@ class Write(
 
     async def outcome(self) -> Outcome[T_co]:
         """
-        Send it, find out what became of it, and return that. Does not raise for errors of the service.
+        Send the write, and return its outcome. Does not raise for errors of the service.
 
         Raises:
             ConfigurationError: The client is closed or belongs to another event loop, or the write has a key
@@ -141,19 +141,9 @@ class Write(
             self._running = True
             try:
                 if driver is None:
-                    if self._gone is not None:
-                        raise self._gone_error()
-                    spec, resumes = self._spec, self._spec.resumes
-                    if resumes is None and spec.key is None:  # by far the most
-                        driver = self._driver = new_run(spec, self._intent)
-                    elif resumes is None or resumes.nonce is not None:
-                        self._driver = await self._run_keyed()
-                        continue
-                    else:
-                        intent = attrs.evolve(resumes, policy=spec.policy)
-                        driver = run_of(spec.options, intent, spec.reader, reads_only=False)
-                        self._driver = driver
-                await driver.drive()
+                    await self._begin()
+                else:
+                    await driver.drive()
             finally:
                 try:
                     self._wake()
@@ -163,6 +153,23 @@ class Write(
         if driver.journal is not None:  # in the next round of the loop, the awaiter has the verdict
             asyncio.get_running_loop().call_soon(driver.journal.heard, driver.intent.identity)
         return driver
+
+    async def _begin(self) -> None:
+        """Make the driver of this write, and run it."""
+        if self._gone is not None:
+            raise self._gone_error()
+        spec = self._spec
+        resumes = spec.resumes
+        if resumes is None and spec.key is None:  # by far the most
+            driver: Driver[T_co] = new_run(spec, self._intent)
+        elif resumes is None or resumes.nonce is not None:
+            self._driver = await self._run_keyed()
+            return
+        else:
+            intent = attrs.evolve(resumes, policy=spec.policy)
+            driver = run_of(spec.options, intent, spec.reader, reads_only=False)
+        self._driver = driver
+        await driver.drive()
 
     def _wake(self) -> None:
         """End a run, and let the tasks go on that wait for it."""
@@ -200,9 +207,22 @@ class Write(
         Raises:
             ConfigurationError: A setting cannot work, or the write is under way, closed or already replaced.
         """
-        given = locals()
-        names = [field.name for field in attrs.fields(ReconcilePolicy)]
-        changes = {name: given[name] for name in names if given[name] is not UNSET}
+        settings: dict[str, Any] = {  # Any: each has its own type
+            "settle_after_error": settle_after_error,
+            "settle_after_loss": settle_after_loss,
+            "deadline": deadline,
+            "resend": resend,
+            "max_resends": max_resends,
+            "wait_when_limited": wait_when_limited,
+            "clock_slack": clock_slack,
+            "clock_band": clock_band,
+            "absence_within": absence_within,
+            "reads_lag": reads_lag,
+            "journey_reader": journey_reader,
+            "journey_reads_show_drafts": journey_reads_show_drafts,
+            "tag_creates": tag_creates,
+        }
+        changes = {name: value for name, value in settings.items() if value is not UNSET}
         self._spent = True  # even if it is refused below: nobody is left to await it
         other: object = policy
         if other is not None and not isinstance(other, ReconcilePolicy):
@@ -252,7 +272,8 @@ class Write(
 
     async def _value(self) -> T_co:
         driver = await self._driven()
-        value, done = driver.result.value, driver.result.done
+        value = driver.result.value
+        done = driver.result.done
         if value is not None and done is not None and done.verdict is _APPLIED:
             return value  # no outcome is built: it may never be asked for
         return value_of(self, driver.outcome())
@@ -318,12 +339,13 @@ class Write(
             )
         if self._gone is not None:
             raise self._gone_error()
-        self._spent, self._gone = True, "another write was made of it"
+        self._spent = True
+        self._gone = "another write was made of it"
         on_lost_secret: Literal["raise", "keep"] = "keep" if self._keep_lost else "raise"
         return Write(replace(self._spec, **changes), on_lost_secret=on_lost_secret)
 
     async def _run_keyed(self) -> Driver[T_co]:
-        """Run it as the one write under its key, and return the run that has its verdict."""
+        """Run the one write under the key, and return the run that has the verdict."""
         spec = self._spec
         keys = keys_of(spec.options.core.writes.journal)
         if keys is None:
@@ -338,7 +360,7 @@ class Write(
 
 def take_over(write: Write[Any]) -> WriteSpec:
     """
-    Close *write*, which a batch sends from here on, and return what it asks for.
+    Close *write*, because a batch sends it from here on, and return its specification.
 
     Raises:
         InvalidRequestError: It is under way, or resumes an intent.
@@ -353,7 +375,7 @@ def take_over(write: Write[Any]) -> WriteSpec:
 
 
 def value_of(write: Write[T], outcome: Outcome[T]) -> T:
-    """Return what awaiting *write* returns if this is its *outcome*, or raise what it raises."""
+    """Return the value of *write* with this *outcome*, or raise the error, as awaiting does."""
     if outcome.secret_lost and write._keep_lost:
         return outcome.value  # type: ignore[return-value]  # applied and found, so there is a value
     return outcome.unwrap()

@@ -91,7 +91,7 @@ def _informed(setup: SetUp, subject: Subject, node: Node, run: Run, at: float) -
         opened = node.opened - node.shift
         clock.learn(stamp(node.opened), opened - setup.bounds[1], opened - setup.bounds[0])
     if setup.forgetful:
-        for thing in own.things().values():
+        for thing in own.records.all().values():
             thing.ids = thing.ids and thing.ids.shortened(0)
     core = SimpleNamespace(
         clock=SimpleNamespace(now=lambda: at),
@@ -123,7 +123,7 @@ def _learn(
         _learn_read(own, thing, team, event)
     elif event.readable and kind.creates:
         if run.line.startswith("url "):
-            own.learn_created(run.line, event.value["id"], event.value["created_at"])
+            own.shown.learn_created(run.line, event.value["id"], event.value["created_at"])
     elif event.readable:
         state = {} if kind.deletes else event.value
         if state is None:
@@ -247,7 +247,9 @@ def overtaking(node: Node, run: Run) -> Node:
     for each in open_runs:
         assert each.kept is not None
         register.leave_open(each.kept, each.line)
-    register.overtake(*register.doubt_newest(register.thing(run.line), run.intent.identity))
+    register.open_writes.overtake(
+        *register.open_writes.doubt_newest(register.records.of(run.line), run.intent.identity)
+    )
     for each in open_runs:
         if each.taken is None or each.taken.client != "other":
             node = node.with_run(node.runs[each.number]._replace(kept=register.opened(each.intent.identity)))

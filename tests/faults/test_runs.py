@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from invsvc_async import Absent, Applied, Verdict
-from invsvc_async.writes import register
+from invsvc_async.writes import open_writes
 from tests.faults.conftest import SHORT, client_of
 from tests.faults.test_siblings import URL, cancelled, effects
 
@@ -121,7 +121,7 @@ async def test_resume_that_waited_for_a_run_that_only_reads(service, client):
 
 async def test_write_that_a_full_client_dropped_and_a_newer_one_followed(service, tmp_path, monkeypatch):
     """The journal does not go on saying that it is the newest: no stranger is blamed for what came after."""
-    monkeypatch.setattr(register, "UNSETTLED_KEPT", 1)
+    monkeypatch.setattr(open_writes, "UNSETTLED_KEPT", 1)
     path, journey, other = tmp_path / "journal.db", *(service.seed_journey(status="draft") for _ in range(2))
     async with client_of(service, journal=path) as first:
         update = first.journeys.update

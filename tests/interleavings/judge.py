@@ -69,14 +69,14 @@ def _ended(stage: Stage) -> Iterator[str]:
 def _released(stage: Stage, member: Member) -> Iterator[str]:
     """Each line is free once its time has passed, and nothing is kept of it."""
     state, longest = member.state, LONG + ATTEMPT + 2 * SLACK + 3 * BAND
-    for key, line in state.writes.things().items():
+    for key, line in state.writes.records.all().items():
         if line.held or line.waiters:
             yield f"0: the line {key} of {member.name} is not released"
         elif line.opens_at(None) > stage.loop.now + longest:
             yield f"0: the line {key} of {member.name} stays closed"
         else:
             _go_through(state.writes, key)
-    if any(line.held or line.closed_until for line in state.writes.things().values()):
+    if any(line.held or line.closed_until for line in state.writes.records.all().values()):
         yield f"0: {member.name} keeps lines that nobody needs"
     if state.runs or state.writes.listings._under_way or state.writes.listings._next:
         yield f"0: {member.name} keeps a pause or a list"
@@ -88,11 +88,11 @@ def _go_through(writes: WriteRegister, line: str) -> None:
     async def pause(_seconds: float) -> bool:
         raise AssertionError
 
-    clock, writes.clock = writes.clock, HandClock(10 * START)  # after all windows
+    clock, writes.lines.clock = writes.lines.clock, HandClock(10 * START)  # after all windows
     with contextlib.suppress(StopIteration):
-        writes.turn(writes.thing(line), None, pause).send(None)
-    writes.leave(writes.thing(line))
-    writes.clock = clock
+        writes.lines.turn(writes.records.of(line), None, pause).send(None)
+    writes.lines.leave(writes.records.of(line))
+    writes.lines.clock = clock
 
 
 def _once(stage: Stage) -> Iterator[str]:

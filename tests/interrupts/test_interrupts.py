@@ -28,7 +28,7 @@ pytestmark = [
 MOST = 4  # places of one function
 FUNCTIONS = (
     "Driver._take_turn", "Driver._send", "Driver._record", "Driver._conclude", "Driver._end_turn",
-    "WriteRegister.leave", "Transport.send", "Transport._conclude", "Limiter.leave", "Result.attempt",
+    "Lines.leave", "Transport.send", "Transport._conclude", "Limiter.leave", "Result.attempt",
     "Writer._put", "Writer._hand_over", "Writer._committed", "_Job.resolve", "Writer.end",
     "ClientJournal._open", "ClientJournal._close", "Claims._claim_all", "KeyedRun.sending", "KeyedRun.settled",
     "KeyedRun.let_go", "Claims.leave", "Write._driven", "Write._wake",
@@ -85,24 +85,26 @@ async def test_line_that_is_handed_over():
     while True:
         place += 1
         register = WriteRegister(is_of_one_mode=True)
-        thing = register.thing("a")
+        thing = register.records.of("a")
         assert thing.enter(1)
-        waiting = [asyncio.create_task(register.turn(thing, None, asyncio.sleep, run)) for run in (2, 3)]
+        waiting = [
+            asyncio.create_task(register.lines.turn(thing, None, asyncio.sleep, run)) for run in (2, 3)
+        ]
         await asyncio.sleep(0)
-        interrupter = Interrupter(TimeLimit, place, within="WriteRegister.leave")
+        interrupter = Interrupter(TimeLimit, place, within="Lines.leave")
         try:
             with interrupter:
-                register.leave(thing, 1)
+                register.lines.leave(thing, 1)
         except TimeLimit:
-            register.leave(thing, 1)
+            register.lines.leave(thing, 1)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert [task.done() for task in waiting] == [True, False]
         assert thing.held == 2
-        register.leave(thing, 2)
+        register.lines.leave(thing, 2)
         await asyncio.wait(waiting)
-        register.leave(thing, 3)
-        assert register.things() == {}
+        register.lines.leave(thing, 3)
+        assert register.records.all() == {}
         if not interrupter.where:
             break
     assert place > 5

@@ -96,8 +96,8 @@ class Traffic:
         except InvsvcError:
             self.failed += 1
         writes = self.client._view.core.writes
-        if writes.unsettled:  # kept by design, which would look like a leak here
-            key, left = next(reversed(writes.unsettled.items()))
+        if writes.open_writes.unsettled:  # kept by design, which would look like a leak here
+            key, left = next(reversed(writes.open_writes.unsettled.items()))
             writes.take(key)
             if self.chance.random() < SETTLED:
                 await self.client.settle(left.intent, same_mode=True)

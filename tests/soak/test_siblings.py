@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from invsvc_async.writes import register
+from invsvc_async.writes import things
 from tests.soak.report import UNKNOWN_ALLOWED, Report
 from tests.soak.siblings import one_seed
 from tests.soak.world import WORLDS
@@ -33,7 +33,7 @@ def test_siblings(world):
 @pytest.mark.parametrize("world", ["few at once", "killed"])
 def test_siblings_of_a_client_that_forgets(monkeypatch, world):
     """Each record goes as soon as it is idle: verdicts are less certain then, but none is false."""
-    monkeypatch.setattr(register, "MOST_BYTES", 0)
+    monkeypatch.setattr(things, "MOST_BYTES", 0)
     report = one_seed(1, writes=500, world=world)
     assert report.faults == {}, report.text()
     assert report.verdicts["applied"] > 250

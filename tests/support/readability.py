@@ -38,6 +38,7 @@ HELD = frozenset({
     "storage",
     "testing",
     "transport",
+    "writes",
 })  # fmt: skip
 TWICE = frozenset({  # names of two classes: none is added
     "Backlog",

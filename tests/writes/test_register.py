@@ -16,9 +16,10 @@ from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.reconcile.kinds import KINDS
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import VirtualClock
-from invsvc_async.writes import register
+from invsvc_async.writes import shown, things
 from invsvc_async.writes.new_intent import line_of, request_of, taken_up
-from invsvc_async.writes.register import LastState, UrlIds, WriteRegister, version_of
+from invsvc_async.writes.register import WriteRegister
+from invsvc_async.writes.things import LastState, UrlIds, version_of
 
 THING = "/journeys/j1"
 URL = "https://a.example/in"
@@ -49,7 +50,7 @@ async def settle_down():
 
 
 def waiting(lines, line, *, owner=None, pause=never):
-    return asyncio.create_task(lines.turn(lines.thing(line), owner, pause))
+    return asyncio.create_task(lines.lines.turn(lines.records.of(line), owner, pause))
 
 
 # --- whose turn it is
@@ -59,21 +60,21 @@ async def test_free_lock():
     """A free lock is acquired at once and only once; nothing remains after its release."""
     lines = lines_at(VirtualClock())
 
-    assert lines.thing("a").enter()
-    assert not lines.thing("a").enter()
-    assert lines.thing("b").enter()
-    lines.leave(lines.thing("a"))
-    assert len(lines.things()) == 1
-    assert lines.thing("a").enter()
+    assert lines.records.of("a").enter()
+    assert not lines.records.of("a").enter()
+    assert lines.records.of("b").enter()
+    lines.lines.leave(lines.records.of("a"))
+    assert len(lines.records.all()) == 1
+    assert lines.records.of("a").enter()
 
 
 async def test_waiters_are_served_in_order():
     """Each release wakes the one that has waited longest; nobody overtakes the queue."""
     lines, served = lines_at(VirtualClock()), []
-    lines.thing("a").enter()
+    lines.records.of("a").enter()
 
     async def one(name):
-        await lines.turn(lines.thing("a"), None, never)
+        await lines.lines.turn(lines.records.of("a"), None, never)
         served.append(name)
 
     tasks = []
@@ -81,58 +82,58 @@ async def test_waiters_are_served_in_order():
         tasks.append(asyncio.create_task(one(name)))
         await settle_down()
     for expected in ("b", "bc", "bcd"):
-        lines.leave(lines.thing("a"))
-        assert not lines.thing("a").enter(), "it is handed over before the waiter runs"
+        lines.lines.leave(lines.records.of("a"))
+        assert not lines.records.of("a").enter(), "it is handed over before the waiter runs"
         await settle_down()
         assert "".join(served) == expected
-    lines.leave(lines.thing("a"))
-    assert len(lines.things()) == 0
+    lines.lines.leave(lines.records.of("a"))
+    assert len(lines.records.all()) == 0
 
 
 async def test_waiter_that_is_cancelled_while_it_waits():
     """A cancelled waiter leaves the queue, and the next one gets the lock."""
     lines = lines_at(VirtualClock())
-    lines.thing("a").enter()
+    lines.records.of("a").enter()
     gone, stays = waiting(lines, "a"), waiting(lines, "a")
     await settle_down()
     gone.cancel()
     await settle_down()
-    assert len(lines.thing("a").waiters) == 1
-    lines.leave(lines.thing("a"))
+    assert len(lines.records.of("a").waiters) == 1
+    lines.lines.leave(lines.records.of("a"))
 
     await asyncio.wait_for(stays, 30)
-    lines.leave(lines.thing("a"))
+    lines.lines.leave(lines.records.of("a"))
     assert gone.cancelled()
-    assert len(lines.things()) == 0
+    assert len(lines.records.all()) == 0
 
 
 async def test_waiter_that_is_cancelled_as_the_lock_is_handed_over():
     """The lock is passed to the next one."""
     lines = lines_at(VirtualClock())
-    lines.thing("a").enter()
+    lines.records.of("a").enter()
     gone, stays = waiting(lines, "a"), waiting(lines, "a")
     await settle_down()
-    lines.leave(lines.thing("a"))
+    lines.lines.leave(lines.records.of("a"))
     gone.cancel()
 
     await asyncio.wait_for(stays, 30)
     assert gone.cancelled()
-    lines.leave(lines.thing("a"))
-    assert len(lines.things()) == 0
+    lines.lines.leave(lines.records.of("a"))
+    assert len(lines.records.all()) == 0
 
 
 async def test_last_waiter_that_is_cancelled_as_the_lock_is_handed_over():
     """The lock is free again."""
     lines = lines_at(VirtualClock())
-    lines.thing("a").enter()
+    lines.records.of("a").enter()
     gone = waiting(lines, "a")
     await settle_down()
-    lines.leave(lines.thing("a"))
+    lines.lines.leave(lines.records.of("a"))
     gone.cancel()
     await settle_down()
 
     assert gone.cancelled()
-    assert len(lines.things()) == 0
+    assert len(lines.records.all()) == 0
 
 
 async def test_closed_lock():
@@ -144,16 +145,16 @@ async def test_closed_lock():
         clock.advance(seconds)
         return True
 
-    lines.thing("a").enter()
-    lines.close("a", "first", clock.now() + 4)
-    lines.leave(lines.thing("a"))
-    assert not lines.thing("a").enter()
-    assert lines.closed_for("a") == 4
-    await lines.turn(lines.thing("a"), None, pause)
+    lines.records.of("a").enter()
+    lines.lines.close("a", "first", clock.now() + 4)
+    lines.lines.leave(lines.records.of("a"))
+    assert not lines.records.of("a").enter()
+    assert lines.lines.closed_for("a") == 4
+    await lines.lines.turn(lines.records.of("a"), None, pause)
 
     assert paused == [4]
-    lines.leave(lines.thing("a"))
-    assert len(lines.things()) == 0
+    lines.lines.leave(lines.records.of("a"))
+    assert len(lines.records.all()) == 0
 
 
 async def test_closed_lock_and_its_owner():
@@ -165,11 +166,11 @@ async def test_closed_lock_and_its_owner():
         clock.advance(seconds)
         return True
 
-    lines.close("a", "first", clock.now() + 4)
-    await lines.turn(lines.thing("a"), "first", never)
-    lines.close("a", "second", clock.now() + 2)
-    lines.leave(lines.thing("a"))
-    await lines.turn(lines.thing("a"), "first", pause)
+    lines.lines.close("a", "first", clock.now() + 4)
+    await lines.lines.turn(lines.records.of("a"), "first", never)
+    lines.lines.close("a", "second", clock.now() + 2)
+    lines.lines.leave(lines.records.of("a"))
+    await lines.lines.turn(lines.records.of("a"), "first", pause)
 
     assert paused == [2]
 
@@ -178,16 +179,16 @@ async def test_lock_that_is_closed_again():
     """The later of two times counts, in any order; a time in the past does not."""
     lines = lines_at(clock := VirtualClock())
     begun = clock.now()
-    lines.close("a", "first", begun + 4)
-    lines.close("a", "first", begun + 2)
-    lines.close("a", "second", begun + 3)
+    lines.lines.close("a", "first", begun + 4)
+    lines.lines.close("a", "first", begun + 2)
+    lines.lines.close("a", "second", begun + 3)
 
-    assert lines.closed_for("a") == begun + 4 - clock.now()
+    assert lines.lines.closed_for("a") == begun + 4 - clock.now()
     clock.advance(5)
-    lines.close("a", "third", begun + 6)
-    assert lines.closed_for("a") == begun + 6 - clock.now()
-    assert set(lines.thing("a").closed_until) == {"third"}
-    assert lines.closed_for("b") == 0
+    lines.lines.close("a", "third", begun + 6)
+    assert lines.lines.closed_for("a") == begun + 6 - clock.now()
+    assert set(lines.records.of("a").closed_until) == {"third"}
+    assert lines.lines.closed_for("b") == 0
 
 
 async def test_lock_that_is_closed_while_somebody_waits():
@@ -198,11 +199,11 @@ async def test_lock_that_is_closed_while_somebody_waits():
         paused.append(seconds)
         return False
 
-    lines.thing("a").enter()
+    lines.records.of("a").enter()
     waiter = waiting(lines, "a", pause=interrupted)
     await settle_down()
-    lines.close("a", "first", clock.now() + 4)
-    lines.leave(lines.thing("a"))
+    lines.lines.close("a", "first", clock.now() + 4)
+    lines.lines.leave(lines.records.of("a"))
     await asyncio.wait_for(waiter, 30)
 
     assert paused == [4]
@@ -216,11 +217,11 @@ async def test_lock_that_is_closed_for_longer_during_a_pause():
         paused.append(seconds)
         clock.advance(seconds)
         if len(paused) == 1:
-            lines.close("a", "second", clock.now() + 3)
+            lines.lines.close("a", "second", clock.now() + 3)
         return True
 
-    lines.close("a", "first", clock.now() + 4)
-    await lines.turn(lines.thing("a"), None, pause)
+    lines.lines.close("a", "first", clock.now() + 4)
+    await lines.lines.turn(lines.records.of("a"), None, pause)
 
     assert paused == [4, 3]
 
@@ -238,7 +239,7 @@ async def test_waiter_that_is_cancelled_while_the_lock_is_closed():
         clock.advance(seconds)
         return True
 
-    lines.close("a", "first", clock.now() + 4)
+    lines.lines.close("a", "first", clock.now() + 4)
     gone = waiting(lines, "a", pause=stuck)
     await settle_down()
     stays = waiting(lines, "a", pause=pause)
@@ -256,93 +257,93 @@ async def test_waiter_that_is_cancelled_while_the_lock_is_closed():
 
 def test_thing_that_nothing_showed(own):
     """Nothing is known about it."""
-    assert own.last_state(None, THING) is None
-    own.forget_state(THING)
-    assert own.last_state(None, THING) is None
+    assert own.shown.last_state(None, THING) is None
+    own.shown.forget_state(THING)
+    assert own.shown.last_state(None, THING) is None
 
 
 def test_read_after_a_read(own):
     """The later one counts."""
-    own.learn_state(None, THING, state("one"), 1.0, 2.0, stamp=1000, weight=10)
-    own.learn_state(None, THING, state("two"), 2.0, 3.0, stamp=2000, weight=20)
+    own.shown.learn_state(None, THING, state("one"), 1.0, 2.0, stamp=1000, weight=10)
+    own.shown.learn_state(None, THING, state("two"), 2.0, 3.0, stamp=2000, weight=20)
 
-    assert own.last_state(None, THING) == LastState(state("two"), 3.0, 2000, 20)
+    assert own.shown.last_state(None, THING) == LastState(state("two"), 3.0, 2000, 20)
 
 
 @pytest.mark.parametrize(("started", "ended"), [(1.5, 2.5), (0.5, 3.0), (1.2, 1.8), (0.0, 0.5)])
 def test_read_that_overlaps_with_what_is_kept(own, started, ended):
     """It is ignored, because it is unknown which state is the later one."""
-    own.learn_state(None, THING, state("one"), 1.0, 2.0)
-    own.learn_state(None, THING, state("two"), started, ended)
+    own.shown.learn_state(None, THING, state("one"), 1.0, 2.0)
+    own.shown.learn_state(None, THING, state("two"), started, ended)
 
-    assert own.last_state(None, THING).state == state("one")
+    assert own.shown.last_state(None, THING).state == state("one")
 
 
 def test_answer_to_a_write_that_overlaps_with_a_read(own):
     """The write has the lock of its resource, so its answer is the later state."""
-    own.learn_state(None, THING, state("read"), 1.0, 2.0)
-    own.learn_state(None, THING, state("written"), 1.5, 2.5, written=True)
-    own.learn_state(None, THING, state("read before it landed"), 1.9, 2.4)
+    own.shown.learn_state(None, THING, state("read"), 1.0, 2.0)
+    own.shown.learn_state(None, THING, state("written"), 1.5, 2.5, written=True)
+    own.shown.learn_state(None, THING, state("read before it landed"), 1.9, 2.4)
 
-    assert own.last_state(None, THING).state == state("written")
+    assert own.shown.last_state(None, THING).state == state("written")
 
 
 def test_json_that_was_shown(own):
     """It is decoded when it is asked for, but for members that no parser accepts."""
-    own.learn_state(None, THING, Raw(b'{"name":"one","size":1.50}'), 1.0, 2.0)
-    assert own.last_state(None, THING).state == {"name": "one", "size": Decimal("1.50")}
-    own.learn_state(None, THING, Raw(b'{"name":"two","size":1E999999999999999999999}'), 2.0, 3.0)
-    assert own.last_state(None, THING).state == {"name": "two"}
-    own.learn_state(None, THING, Raw(b"[1E999999999999999999999]"), 3.0, 4.0)
-    assert own.last_state(None, THING).state is None
-    assert "1E9" not in repr(own.thing(THING))
+    own.shown.learn_state(None, THING, Raw(b'{"name":"one","size":1.50}'), 1.0, 2.0)
+    assert own.shown.last_state(None, THING).state == {"name": "one", "size": Decimal("1.50")}
+    own.shown.learn_state(None, THING, Raw(b'{"name":"two","size":1E999999999999999999999}'), 2.0, 3.0)
+    assert own.shown.last_state(None, THING).state == {"name": "two"}
+    own.shown.learn_state(None, THING, Raw(b"[1E999999999999999999999]"), 3.0, 4.0)
+    assert own.shown.last_state(None, THING).state is None
+    assert "1E9" not in repr(own.records.of(THING))
 
 
 def test_states_of_several_things(own):
     """States are stored separately; a resource that is gone has an empty state."""
-    own.learn_state(None, THING, state("one"), 1.0, 2.0)
-    own.learn_state(None, "/webhooks/wh_1", {}, 1.0, 2.0)
-    own.learn_state(None, "/journeys/j2", state("of no team"), 1.0, 2.0)
-    own.forget_state(THING)
+    own.shown.learn_state(None, THING, state("one"), 1.0, 2.0)
+    own.shown.learn_state(None, "/webhooks/wh_1", {}, 1.0, 2.0)
+    own.shown.learn_state(None, "/journeys/j2", state("of no team"), 1.0, 2.0)
+    own.shown.forget_state(THING)
 
-    assert own.last_state(None, THING) is None
-    assert own.last_state(None, "/webhooks/wh_1").state == {}
-    assert own.last_state(None, "/journeys/j2").state == state("of no team")
+    assert own.shown.last_state(None, THING) is None
+    assert own.shown.last_state(None, "/webhooks/wh_1").state == {}
+    assert own.shown.last_state(None, "/journeys/j2").state == state("of no team")
 
 
 def test_states_that_are_too_long(own, monkeypatch):
     """The oldest are dropped until the rest fits; storing a state again makes it new."""
-    monkeypatch.setattr(register, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(things, "MOST_BYTES", 100_000)
     for number in range(3):
-        own.learn_state(None, str(number), state(str(number)), number, number + 0.5, weight=30_000)
-    own.learn_state(None, "0", state("again"), 5.0, 5.5, weight=30_000)
-    own.learn_state(None, "3", state("3"), 6.0, 6.5, weight=30_000)
+        own.shown.learn_state(None, str(number), state(str(number)), number, number + 0.5, weight=30_000)
+    own.shown.learn_state(None, "0", state("again"), 5.0, 5.5, weight=30_000)
+    own.shown.learn_state(None, "3", state("3"), 6.0, 6.5, weight=30_000)
 
-    assert [number for number in range(4) if own.last_state(None, str(number))] == [0, 2, 3]
-    assert own.last_state(None, "0").state == state("again")
+    assert [number for number in range(4) if own.shown.last_state(None, str(number))] == [0, 2, 3]
+    assert own.shown.last_state(None, "0").state == state("again")
 
 
 def test_states_that_are_too_many(own, monkeypatch):
     """The oldest are dropped, however short they are."""
-    monkeypatch.setattr(register, "MOST_BYTES", 3 * register.OWN_BYTES)
+    monkeypatch.setattr(things, "MOST_BYTES", 3 * things.OWN_BYTES)
     for number in range(5):
-        own.learn_state(None, str(number), state(str(number)), number, number + 0.5)
+        own.shown.learn_state(None, str(number), state(str(number)), number, number + 0.5)
 
-    assert [number for number in range(5) if own.last_state(None, str(number))] == [2, 3, 4]
+    assert [number for number in range(5) if own.shown.last_state(None, str(number))] == [2, 3, 4]
 
 
 def test_weight_of_what_is_forgotten(own, monkeypatch):
     """It makes room for others."""
-    monkeypatch.setattr(register, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(things, "MOST_BYTES", 100_000)
     for number in range(20):
-        own.learn_state(None, THING, state(str(number)), number, number + 0.5, weight=60_000)
-        own.forget_state(THING)
-    own.learn_state(None, "other", state("kept"), 30.0, 31.0, weight=30_000)
+        own.shown.learn_state(None, THING, state(str(number)), number, number + 0.5, weight=60_000)
+        own.shown.forget_state(THING)
+    own.shown.learn_state(None, "other", state("kept"), 30.0, 31.0, weight=30_000)
     for number in range(31, 35):
-        own.learn_state(None, THING, state("last"), number, number + 0.5, weight=60_000)
+        own.shown.learn_state(None, THING, state("last"), number, number + 0.5, weight=60_000)
 
-    assert own.last_state(None, "other") is not None
-    assert own.last_state(None, THING) is not None
+    assert own.shown.last_state(None, "other") is not None
+    assert own.shown.last_state(None, THING) is not None
 
 
 @pytest.mark.parametrize(
@@ -375,11 +376,11 @@ def test_version_of_a_model():
 
 def test_ids_that_answers_gave(own):
     """Ids are stored with their times; those created before a given time can be excluded."""
-    own.learn_created(URL, "wh_1", 1000)
-    own.learn_created(URL, "wh_2", 3000)
-    own.learn_created(URL, "wh_3", None)
-    own.learn_created("https://b.example/in", "wh_4", 3000)
-    known = own.ids(URL)
+    own.shown.learn_created(URL, "wh_1", 1000)
+    own.shown.learn_created(URL, "wh_2", 3000)
+    own.shown.learn_created(URL, "wh_3", None)
+    own.shown.learn_created("https://b.example/in", "wh_4", 3000)
+    known = own.shown.ids(URL)
 
     assert known.forgotten_until is None
     assert known.created_since(None) == {"wh_1", "wh_2", "wh_3"}
@@ -389,16 +390,16 @@ def test_ids_that_answers_gave(own):
 
 def test_url_that_nothing_was_created_of(own):
     """Nothing is known, and nothing is forgotten."""
-    assert own.ids(URL) == UrlIds()
-    assert own.ids(URL).forgotten_until is None
+    assert own.shown.ids(URL) == UrlIds()
+    assert own.shown.ids(URL).forgotten_until is None
 
 
 def test_ids_of_one_url_that_are_too_many(own, monkeypatch):
     """The older half is dropped, and its latest time kept: a webhook created until then may be one of them."""
-    monkeypatch.setattr(register, "IDS_OF_A_URL", 4)
+    monkeypatch.setattr(shown, "IDS_OF_A_URL", 4)
     for number in range(1, 6):
-        own.learn_created(URL, f"wh_{number}", number * 1000)
-    known = own.ids(URL)
+        own.shown.learn_created(URL, f"wh_{number}", number * 1000)
+    known = own.shown.ids(URL)
 
     assert known.created_since(None) == {"wh_4", "wh_5"}
     assert known.forgotten_until == 3000
@@ -406,47 +407,47 @@ def test_ids_of_one_url_that_are_too_many(own, monkeypatch):
 
 def test_forgotten_ids_out_of_order(own, monkeypatch):
     """The latest of the forgotten times counts, and it never decreases."""
-    monkeypatch.setattr(register, "IDS_OF_A_URL", 2)
+    monkeypatch.setattr(shown, "IDS_OF_A_URL", 2)
     for webhook_id, at in (("wh_1", 9000), ("wh_2", 1000), ("wh_3", 2000), ("wh_4", 3000), ("wh_5", 4000)):
-        own.learn_created(URL, webhook_id, at)
+        own.shown.learn_created(URL, webhook_id, at)
 
-    assert own.ids(URL).forgotten_until == 9000
+    assert own.shown.ids(URL).forgotten_until == 9000
 
 
 def test_forgotten_id_without_a_time(own, monkeypatch):
     """Any webhook may be that one."""
-    monkeypatch.setattr(register, "IDS_OF_A_URL", 2)
+    monkeypatch.setattr(shown, "IDS_OF_A_URL", 2)
     for number, at in enumerate((None, 1000, 2000)):
-        own.learn_created(URL, f"wh_{number}", at)
+        own.shown.learn_created(URL, f"wh_{number}", at)
 
-    assert own.ids(URL).forgotten_until > 10**14
+    assert own.shown.ids(URL).forgotten_until > 10**14
 
 
 def test_urls_that_are_too_many(own, monkeypatch):
     """The least recently used URL is dropped; for URLs not stored, something may have been forgotten."""
-    monkeypatch.setattr(register, "MOST_BYTES", 2 * (register.OWN_BYTES + 256))
-    own.learn_created("a", "wh_1", 5000)
-    own.learn_created("b", "wh_2", 1000)
-    own.learn_created("a", "wh_3", 6000)
-    own.learn_created("c", "wh_4", 7000)
+    monkeypatch.setattr(things, "MOST_BYTES", 2 * (things.OWN_BYTES + 256))
+    own.shown.learn_created("a", "wh_1", 5000)
+    own.shown.learn_created("b", "wh_2", 1000)
+    own.shown.learn_created("a", "wh_3", 6000)
+    own.shown.learn_created("c", "wh_4", 7000)
 
-    assert own.ids("a").created_since(None) == {"wh_1", "wh_3"}
-    assert own.ids("a").forgotten_until is None
+    assert own.shown.ids("a").created_since(None) == {"wh_1", "wh_3"}
+    assert own.shown.ids("a").forgotten_until is None
     for gone in ("b", "never seen"):
-        assert own.ids(gone).ids == ()
-        assert own.ids(gone).forgotten_until == 1000
+        assert own.shown.ids(gone).ids == ()
+        assert own.shown.ids(gone).forgotten_until == 1000
 
 
 def test_url_that_comes_back(own, monkeypatch):
     """What was forgotten of it stays forgotten, with its time."""
-    monkeypatch.setattr(register, "MOST_BYTES", register.OWN_BYTES + 256)
-    own.learn_created("a", "wh_1", 5000)
-    own.learn_created("b", "wh_2", 1000)
-    own.learn_created("a", "wh_3", 6000)
+    monkeypatch.setattr(things, "MOST_BYTES", things.OWN_BYTES + 256)
+    own.shown.learn_created("a", "wh_1", 5000)
+    own.shown.learn_created("b", "wh_2", 1000)
+    own.shown.learn_created("a", "wh_3", 6000)
 
-    assert own.ids("a").created_since(None) == {"wh_3"}
-    assert own.ids("a").forgotten_until == 5000
-    assert own.ids("b").forgotten_until == 5000
+    assert own.shown.ids("a").created_since(None) == {"wh_3"}
+    assert own.shown.ids("a").forgotten_until == 5000
+    assert own.shown.ids("b").forgotten_until == 5000
 
 
 # --- lists
@@ -454,45 +455,47 @@ def test_url_that_comes_back(own, monkeypatch):
 
 def test_last_list(own):
     """The list is stored by team, and its ids are found by URL in any form."""
-    own.learn_list("hooks", "team", [{"id": "wh_1", "url": "https://old.example/in"}])
-    own.learn_list(
+    own.shown.learn_list("hooks", "team", [{"id": "wh_1", "url": "https://old.example/in"}])
+    own.shown.learn_list(
         "hooks", "team", [{"id": "wh_2", "url": "HTTPS://A.example:443/in"}, {"id": 5, "url": URL}, "damaged"]
     )
-    own.learn_list("hooks", None, [{"id": "wh_3", "url": URL}])
+    own.shown.learn_list("hooks", None, [{"id": "wh_3", "url": URL}])
 
-    assert own.last_list("hooks", "team").ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_2"}
+    assert own.shown.last_list("hooks", "team").ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_2"}
     assert (
-        own.last_list("hooks", "team").ids(KINDS["create of a webhook"], {"url": "https://old.example/in"})
+        own.shown.last_list("hooks", "team").ids(
+            KINDS["create of a webhook"], {"url": "https://old.example/in"}
+        )
         == set()
     )
-    assert own.last_list("hooks", None).ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_3"}
-    assert own.last_list("hooks", "other") is None
+    assert own.shown.last_list("hooks", None).ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_3"}
+    assert own.shown.last_list("hooks", "other") is None
 
 
 def test_last_lists_of_many_teams(own, monkeypatch):
     """Those that were read longest ago are dropped: their next create reads the list first."""
-    monkeypatch.setattr(register, "MOST_TEAMS", 2)
+    monkeypatch.setattr(shown, "MOST_TEAMS", 2)
     for team in ("a", "b", "a", "c"):
-        own.learn_list("hooks", team, [{"id": f"wh_{team}", "url": URL}])
+        own.shown.learn_list("hooks", team, [{"id": f"wh_{team}", "url": URL}])
 
-    assert own.last_list("hooks", "a").ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_a"}
-    assert own.last_list("hooks", "b") is None
-    assert own.last_list("hooks", "c").ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_c"}
+    assert own.shown.last_list("hooks", "a").ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_a"}
+    assert own.shown.last_list("hooks", "b") is None
+    assert own.shown.last_list("hooks", "c").ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_c"}
 
 
 def test_last_list_that_is_asked_for_many_urls(own):
     """Its size does not grow with the URLs that are created."""
-    own.learn_list("hooks", None, [{"id": "wh_1", "url": URL}, "not a webhook"])
+    own.shown.learn_list("hooks", None, [{"id": "wh_1", "url": URL}, "not a webhook"])
     for number in range(1000):
         assert (
-            own.last_list("hooks", None).ids(
+            own.shown.last_list("hooks", None).ids(
                 KINDS["create of a webhook"], {"url": f"https://me.example/{number}"}
             )
             == set()
         )
 
-    assert own.last_list("hooks", None).ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_1"}
-    assert len(pickle.dumps(own.last_list("hooks", None))) < 1000
+    assert own.shown.last_list("hooks", None).ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_1"}
+    assert len(pickle.dumps(own.shown.last_list("hooks", None))) < 1000
 
 
 # --- what was left open
@@ -504,19 +507,19 @@ def test_last_list_that_is_asked_for_many_urls(own):
 )
 def test_open_write_that_a_newer_one_follows(own, operation, newest):
     """A change of the same thing overtakes it once it is sent; a create of the same URL does not."""
-    own.leave_open(Intent(key="older", operation=operation, scope=SCOPE, newest=True), "the line")
-    before = own.doubt_newest(own.thing("the line"), "newer")
+    own.open_writes.leave_open(Intent(key="older", operation=operation, scope=SCOPE, newest=True), "the line")
+    before = own.open_writes.doubt_newest(own.records.of("the line"), "newer")
 
     assert [intent.newest for intent in before] == [True] * (newest is not True)
-    assert own.opened("older").newest is (None if before else True)
-    own.revise(*before)
-    assert own.opened("older").newest is True
-    own.overtake(*before)
-    assert own.opened("older").newest is newest
-    assert own.doubt_newest(own.thing("the line"), "newest") == []
-    own.take("older")
-    assert own.opened("older") is None
-    assert not own.thing("the line").open
+    assert own.open_writes.opened("older").newest is (None if before else True)
+    own.open_writes.revise(*before)
+    assert own.open_writes.opened("older").newest is True
+    own.open_writes.overtake(*before)
+    assert own.open_writes.opened("older").newest is newest
+    assert own.open_writes.doubt_newest(own.records.of("the line"), "newest") == []
+    own.open_writes.take("older")
+    assert own.open_writes.opened("older") is None
+    assert not own.records.of("the line").open
 
 
 @pytest.mark.parametrize(
@@ -531,7 +534,7 @@ async def test_write_that_others_came_after(users, newest):
         write.close()
         own = {"own": intent.identity}
         line = line_of(request_of(intent), None, None)
-        core.writes.thing(line).users = tuple(own.get(user, user) for user in users)
+        core.writes.records.of(line).users = tuple(own.get(user, user) for user in users)
         assert taken_up(core, intent).history[0].newest is newest
 
 
@@ -540,38 +543,38 @@ async def test_write_that_others_came_after(users, newest):
 
 def test_records_in_use_that_are_too_many(monkeypatch):
     """Those that a write holds, or that are closed or have open writes, lose only what was shown."""
-    monkeypatch.setattr(register, "MOST_BYTES", 2 * register.OWN_BYTES)
+    monkeypatch.setattr(things, "MOST_BYTES", 2 * things.OWN_BYTES)
     own = lines_at(clock := VirtualClock())
-    own.thing("held").enter()
-    own.close("closed", "owner", clock.now() + 60)
-    own.close("open again", "owner", clock.now() + 1)
-    own.leave_open(Intent(key="k", operation="webhooks.update", scope=SCOPE), "left open")
+    own.records.of("held").enter()
+    own.lines.close("closed", "owner", clock.now() + 60)
+    own.lines.close("open again", "owner", clock.now() + 1)
+    own.open_writes.leave_open(Intent(key="k", operation="webhooks.update", scope=SCOPE), "left open")
     clock.advance(2)
     for line in ("held", "left open"):
-        own.learn_state(None, line, state("shown"), 1.0, 2.0)
-    own.learn_created("url", "wh_1", 5000)
+        own.shown.learn_state(None, line, state("shown"), 1.0, 2.0)
+    own.shown.learn_created("url", "wh_1", 5000)
     for number in range(100):
-        own.learn_state(None, f"other {number}", state("shown"), 1.0, 2.0)
+        own.shown.learn_state(None, f"other {number}", state("shown"), 1.0, 2.0)
 
-    kept = own.things()
+    kept = own.records.all()
     assert {"held", "closed", "left open"} <= kept.keys()
     assert not {"open again", "url"} & kept.keys()
     assert kept["held"].held
     assert kept["left open"].open == {"k": None}
     assert kept["held"].last is kept["left open"].last is None
-    assert own.closed_for("closed") == 58
-    assert own.ids("url") == UrlIds((), 5000), "some may be missing"
+    assert own.lines.closed_for("closed") == 58
+    assert own.shown.ids("url") == UrlIds((), 5000), "some may be missing"
     assert len(kept) < 12
 
 
 def test_last_users_of_very_many_things(own):
     """The latest 20,000 are known, and memory does not grow with the rate of writes."""
     for number in range(100_000):
-        own.thing(str(number)).users = ("me",)
+        own.records.of(str(number)).users = ("me",)
 
     assert all(own.last_users(str(number)) == ("me",) for number in range(80_000, 100_000))
     assert not any(own.last_users(str(number)) for number in range(60_000))
-    assert own._bytes == register.OWN_BYTES * len(own.things())
+    assert own.records.bytes == things.OWN_BYTES * len(own.records.all())
 
 
 async def test_users_that_a_client_remembers():
@@ -581,7 +584,7 @@ async def test_users_that_a_client_remembers():
         await client.journeys.update(journey.id, name="new")
         await client.webhooks.create(url="https://me.example/1", events=["invoice.created"], tag=False)
         await client.webhooks.create(url="https://me.example/2", events=["invoice.created"], tag=True)
-        things = options_of(client).core.writes.things()
+        things = options_of(client).core.writes.records.all()
 
         assert [line for line, thing in things.items() if thing.users] == [f"/journeys/{journey.id}"]
         assert len(things) == 2, "of a create with a tag nothing is known"

@@ -1,0 +1,126 @@
+"""The writes that were left open, by this client or by an earlier process with its journal."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import attrs
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.writes.journal import Journal
+    from invsvc_async.writes.things import Records, Thing
+
+log: logging.Logger = logging.getLogger("invsvc_async")
+
+UNSETTLED_KEPT = 10_000
+
+
+class OpenWrite(Struct, eq=False):
+    """A write whose outcome is not known: its newest revision, and whether the client's journal has it."""
+
+    intent: Intent
+    thing: Thing | None  # that others replace; None: a create
+    in_journal: bool
+
+
+class OpenWrites:
+    """All writes whose outcomes are not known, by identity."""
+
+    def __init__(self, records: Records, journal: Journal | None) -> None:
+        self._records = records
+        self._journal = journal
+        self.unsettled: OrderedDict[str, OpenWrite] = OrderedDict()  # of this client
+        # All others in the journal, most of them of the process before; None: the journal was not read yet.
+        self.leftovers: dict[str, OpenWrite] | None = None
+
+    def opened(self, identity: str) -> Intent | None:
+        """Return the newest revision of an open intent."""
+        each = self._opened(identity)
+        return None if each is None else each.intent
+
+    def _opened(self, identity: str) -> OpenWrite | None:
+        return self.unsettled.get(identity) or (self.leftovers or {}).get(identity)
+
+    def _pop(self, identity: str) -> OpenWrite | None:
+        return self.unsettled.pop(identity, None) or (self.leftovers or {}).pop(identity, None)
+
+    def leave_open(self, intent: Intent, line: str | None, *, in_journal: bool = False) -> None:
+        """Keep *intent*, of *line*, whose outcome is unknown. If there are too many, drop the oldest one."""
+        identity = intent.identity
+        before = self._pop(identity)
+        in_journal = in_journal or (before is not None and before.in_journal)
+        self.unsettled[identity] = OpenWrite(intent, self._open_in(line, intent), in_journal)
+        if len(self.unsettled) > UNSETTLED_KEPT:
+            identity, oldest = next(iter(self.unsettled.items()))
+            if oldest.in_journal and self.leftovers is not None:
+                del self.unsettled[identity]
+                self.leftovers[identity] = oldest  # the journal must be told when a newer write is sent
+            else:
+                self.take(identity)
+            log.error(
+                "more than %d unsettled writes: intent %s is no longer in client.unsettled",
+                UNSETTLED_KEPT,
+                oldest.intent.key,
+            )
+
+    def add_leftover(self, intent: Intent, line: str | None) -> None:
+        """Keep *intent* of an earlier process."""
+        assert self.leftovers is not None
+        if intent.identity in self.unsettled:
+            self.unsettled[intent.identity].in_journal = True
+        else:
+            self.leftovers[intent.identity] = OpenWrite(intent, self._open_in(line, intent), in_journal=True)
+
+    def _open_in(self, line: str | None, intent: Intent) -> Thing | None:
+        from invsvc_async.reconcile.kinds import replaces  # a client that only reads does not need it
+
+        if line is None or not replaces(intent.operation):
+            return None
+        thing = self._records.of(line)
+        if thing.open is None:
+            thing.open = {}
+        thing.open[intent.identity] = None
+        return thing
+
+    def leave_journal(self, identity: str) -> bool:
+        """Note that an intent is no longer in the client's journal; return whether it was."""
+        each = self._opened(identity)
+        if each is None or not each.in_journal:
+            return False
+        each.in_journal = False
+        return True
+
+    def take(self, identity: str) -> None:
+        """Forget an intent, because its outcome is known, or another process settles it now."""
+        each = self._pop(identity)
+        if each is not None and each.thing is not None and each.thing.open is not None:
+            each.thing.open.pop(identity, None)
+
+    def doubt_newest(self, thing: Thing, newest: str) -> list[Intent]:
+        """
+        Mark the open writes to *thing* as perhaps overtaken by *newest*, in the journal, too.
+
+        That holds however far the send of *newest* gets. Return those that no other write had overtaken, as
+        they were.
+        """
+        found = [self.opened(identity) for identity in thing.open or () if identity != newest]
+        before = [intent for intent in found if intent is not None and intent.newest is not False]
+        self.revise(*(attrs.evolve(intent, newest=None) for intent in before))
+        return before
+
+    def overtake(self, *intents: Intent) -> None:
+        """Mark those of *intents* that are open as overtaken, in the journal, too."""
+        self.revise(*(attrs.evolve(intent, newest=False) for intent in intents))
+
+    def revise(self, *intents: Intent) -> None:
+        """Keep *intents* in place of the revisions of them that are open, in the journal, too."""
+        for intent in intents:
+            each = self._opened(intent.identity)
+            if each is not None:
+                each.intent = intent
+                if each.in_journal and self._journal is not None:
+                    self._journal.shelved(intent, sent=True)
