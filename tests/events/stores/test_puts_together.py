@@ -83,7 +83,10 @@ async def test_many_puts_share_a_commit(store: events.SqliteStore, monkeypatch, 
 
     assert all(found)
     whole, rest = divmod(300, most)
-    assert (sizes, begun.count("BEGIN IMMEDIATE")) == ([most] * whole + [rest] * bool(rest), 1)
+    commits = begun.count("BEGIN IMMEDIATE")
+    assert commits <= 2  # the end of what was asked for before may come in between
+    assert sum(sizes) == 300
+    assert len(sizes) <= whole + bool(rest) + commits - 1
     assert [entry.key for entry in await store.take(limit=300, lease=10)] == [f"d_{n}" for n in range(300)]
 
 
