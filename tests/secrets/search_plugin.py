@@ -44,7 +44,7 @@ SHOWN = (
 )  # fmt: skip
 MAKERS = (  # of what has no __init__ that could be watched
     (ClientOptions, "exchange"),
-    (Resource, "_asked"),
+    (Resource, "_request"),
     ("invsvc_async.codec.envelope", "read_success"),  # an Envelope
     ("invsvc_async.reconcile.facts", "revised"),  # an Intent
 )
