@@ -360,7 +360,9 @@ class JournalError(InvsvcError):
     ``is_away`` is true if its database cannot be reached now, so that the same call may succeed later.
     """
 
-    is_away: bool = False
+    def __init__(self, *args: object, is_away: bool = False) -> None:
+        super().__init__(*args)
+        self.is_away: bool = is_away
 
 
 def __getattr__(name: str) -> Any:  # Any: the classes are above this module, which cannot name their types

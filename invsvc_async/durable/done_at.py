@@ -1,8 +1,9 @@
 """
-The time at which a write is noted as done in a file, which has no clock of its own.
+The completion time of a write that is stored in a file.
 
-The wall clock of a process may be days off, and what another process prunes is chosen by age.  So the time is
-this machine's only within the bounds that the service's answers set.
+A database has a clock of its own; a file has none.  The wall clock of a process may be days off, and what
+another process prunes is chosen by age.  So the time is this machine's only within the bounds that the
+service's answers set.
 """
 
 from __future__ import annotations

@@ -151,11 +151,10 @@ class ClientJournal:
         except JournalError as error:
             if self._away is None:
                 raise
-            refusal = JournalError(
-                f"journal: it has not been reached since the start, so nothing was sent. {error}"
-            )
-            refusal.is_away = error.is_away
-            raise refusal from error
+            raise JournalError(
+                f"journal: it has not been reached since the start, so nothing was sent. {error}",
+                is_away=error.is_away,
+            ) from error
 
     async def _reach(self) -> None:
         if self._closed:
@@ -231,7 +230,7 @@ class ClientJournal:
         self._leases = leases
 
     def _go_on_beating(self, leases: Leases) -> None:
-        """Give signs of life, also again if a signal handler has raised an exception in the task that did."""
+        """Start the task that gives signs of life, unless it runs: a signal handler may have ended it."""
         if self.is_shared and not self._closed and (self._beating is None or self._beating.done()):
             self._beating = asyncio.create_task(leases.live(warning=_SILENT))
             weakref.finalize(self, _end_soon, self._beating).atexit = False
@@ -282,9 +281,7 @@ class ClientJournal:
         except JournalError as error:
             if not self.is_shared:
                 raise
-            refusal = JournalError(f"{error} {name} was not sent now.")
-            refusal.is_away = error.is_away
-            raise refusal from error
+            raise JournalError(f"{error} {name} was not sent now.", is_away=error.is_away) from error
 
     async def _sending(self, intent: Intent) -> float:
         identity = intent.identity
@@ -571,7 +568,7 @@ class ClientJournal:
 
 
 def _note_failure(opening: asyncio.Task[None]) -> None:
-    """Mark an error as seen: whoever asked may have been cancelled. The next one opens anew."""
+    """Mark the error of a failed opening as retrieved: the task that awaited it may have been cancelled."""
     if not opening.cancelled():
         opening.exception()
 

@@ -249,7 +249,7 @@ class KeyedRun:
             self.has_started()
 
     def has_started(self) -> None:
-        """Let the next run for its thing claim its key, because this one has claimed its own, or need not."""
+        """Allow the next run for the same thing to claim its key: this one has, or need not."""
         if self.start is not None:
             self.start.leave()
 

@@ -117,7 +117,7 @@ class Resolved(NamedTuple):
 
 def resolution(applied: object, because: str, by: str | None) -> Resolution:
     """
-    Return what a person has found, by default whoever runs this process.
+    Check a person's finding, and return it.  *by* is by default the user who runs this process.
 
     Raises:
         InvalidRequestError: The arguments do not say what was found, or why.

@@ -217,7 +217,7 @@ def prune(
 
 
 def _without_effect(sent: msgspec.Raw) -> msgspec.Raw:
-    """Return the last of the sends as one that had no effect: its verdict must not say that it never was."""
+    """Return the last of packed sends as one that had no effect, as ``intents.without_effect`` does."""
     ended: list[dict[str, object]] = [{**last, "end": {"kind": "not applied"}} for last in _sends(sent)[-1:]]
     return msgspec.Raw(_encode(ended))
 

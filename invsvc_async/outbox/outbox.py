@@ -307,11 +307,10 @@ class Outbox(Uncopied):
 
     def _check_reached(self) -> None:
         if self._away is not None:
-            refusal = JournalError(
-                f"outbox: its database has not been reached since the start. Nothing was done. {self._away}"
+            raise JournalError(
+                f"outbox: its database has not been reached since the start. Nothing was done. {self._away}",
+                is_away=True,
             )
-            refusal.is_away = True
-            raise refusal
 
     async def _until_open(self) -> None:
         """Wait until the database has been reached, if the start was without it."""

@@ -455,7 +455,7 @@ def _is_known_from_elsewhere(known: Known, reading: Reading, item: dict[str, Wir
 
 def _lacks_our_tag(known: Known, item: dict[str, Wire]) -> bool:
     """
-    Return whether *item* has no trace of our tag, nor of the words before it.
+    Return whether *item* shows no trace of the tag of this write, nor of the text sent before it.
 
     A service may keep one tag and mask, cut or fold another, as it does with texts.
     """

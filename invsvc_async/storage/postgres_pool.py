@@ -211,22 +211,25 @@ class Pool:
         wrong, advice = _AWAY if is_away else _REFUSED
         if is_first:
             wrong, advice = _UNUSABLE
-        refusal = self._error(wrong, failed, advice)
-        refusal.is_away = is_away
+        refusal = self._error(wrong, failed, advice, is_away=is_away)
         # The text of a ValueError may be a stored value, or part of the address with its password.
         refusal.__cause__ = None if isinstance(failed, ValueError) else failed
         refusal.__suppress_context__ = True
         return refusal
 
-    def _error(self, wrong: str, error: Exception, advice: str) -> JournalError:
-        """Return the error with the words *wrong*; *advice* follows if *error* has no advice of its own."""
+    def _error(self, wrong: str, error: Exception, advice: str, *, is_away: bool = False) -> JournalError:
+        """
+        Build the JournalError for *error*: *wrong* says what failed, *advice* what to do.
+
+        If *error* is one for which there is more specific advice, that is used instead.
+        """
         if place := re.match("permission denied for (schema|database) (.+)", str(error)):
             advice = (
                 f"Let an owner run: GRANT CREATE ON {place[1].upper()} {place[2]} TO the role of the address."
             )
         else:
             advice = _HINTS.get(_state(error), advice)
-        return JournalError(f"{self._name} {wrong} ({_why(error)}). {advice}")
+        return JournalError(f"{self._name} {wrong} ({_why(error)}). {advice}", is_away=is_away)
 
     @asynccontextmanager
     async def hurried(self) -> AsyncGenerator[None]:

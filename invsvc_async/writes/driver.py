@@ -202,7 +202,7 @@ class Driver(Generic[T]):
         self.result.waited += core.clock.now() - waits_since
 
     def _end_turn(self) -> None:
-        """Let the next write to the thing run, and the client close. A second call does what is left."""
+        """Release the line for the next write; tell a closing client. A second call completes the first."""
         core = self.core
         thing = self.__dict__.get("thing")
         if thing is not None:
@@ -428,7 +428,7 @@ class Driver(Generic[T]):
         return bool(known.sends) or not known.never_left
 
     def _take_place_back(self) -> None:
-        """Put the write before this one back as the last that was sent to the thing."""
+        """Restore the record of which write was sent to the thing last, because this one was not sent."""
         if self._users_before is not None:
             # Without anybody, this write would stand as the one that was sent.
             self.thing.did_nothing(self.intent.identity, self._users_before or (NOBODY,))

@@ -7,6 +7,7 @@ from hypothesis import Phase, settings
 
 from tests.batch.conftest import client, silence_of  # noqa: F401 - pytest finds the first by name
 from tests.durable.stores import KINDS
+from tests.support.away_at_start import away, sooner  # noqa: F401 - pytest finds them by name
 from tests.support.database import database
 
 # For mutants: that an example fails is enough, however long it is.

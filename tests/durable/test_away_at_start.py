@@ -7,35 +7,18 @@ import logging
 import pytest
 
 from invsvc_async import JournalError, NotSentError, Verdict, WriteNotAppliedError
-from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import client_of
-from tests.support.database_proxy import database_proxy
 from tests.support.waiting import until_no
 
-pytestmark = pytest.mark.one_python
-
-
-@pytest.fixture(autouse=True)
-def sooner(monkeypatch):
-    """Give up a start sooner than programs do."""
-    monkeypatch.setattr(postgres_pool, "AT_ONCE", 0.2)
-    monkeypatch.setattr(postgres_pool, "_TO_OPEN", 0.2)
-
-
-@pytest.fixture
-async def proxy():
-    """Yield a proxy to which nobody can connect yet."""
-    async with database_proxy() as made:
-        made.cut()
-        yield made
+pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("sooner")]
 
 
 @pytest.mark.parametrize("key", [None, "mine"], ids=["without a key", "with a key"])
-async def test_client_that_starts_while_its_journal_is_away(service, proxy, caplog, key) -> None:
+async def test_client_that_starts_while_its_journal_is_away(service, away, caplog, key) -> None:
     """It reads, refuses writes before their first byte, and writes once the database is back."""
     caplog.set_level(logging.WARNING)
     hook = service.seed_webhook().id
-    address = f"{proxy.address}&journal=away_{key or 'unkeyed'}&starts_away=true".lower()
+    address = f"{away.address}&journal=away_{key or 'unkeyed'}&starts_away=true".lower()
     async with client_of(service, journal=address) as client, client.recovering(every=0.1):
 
         def change():
@@ -51,21 +34,21 @@ async def test_client_that_starts_while_its_journal_is_away(service, proxy, capl
             await change()
         assert service.ledger.entries == []
 
-        await proxy.open()
+        await away.open()
         await until_no(lambda: client.journal_problem)
 
         assert (await change().outcome()).verdict is Verdict.APPLIED
         assert len(service.ledger.entries) == 1
 
 
-async def test_client_that_is_closed_before_its_journal_is_back(service, proxy) -> None:
+async def test_client_that_is_closed_before_its_journal_is_back(service, away) -> None:
     """It ends."""
-    async with client_of(service, journal=f"{proxy.address}&journal=away_closed&starts_away=true"):
+    async with client_of(service, journal=f"{away.address}&journal=away_closed&starts_away=true"):
         pass
 
 
-async def test_client_without_the_setting(service, proxy) -> None:
+async def test_client_without_the_setting(service, away) -> None:
     """It does not start."""
     with pytest.raises(JournalError):
-        async with client_of(service, journal=f"{proxy.address}&journal=away_default"):
+        async with client_of(service, journal=f"{away.address}&journal=away_default"):
             pass

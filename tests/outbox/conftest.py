@@ -14,6 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from invsvc_async import Outbox
 from tests.batch.conftest import client, client_of, silence_of  # noqa: F401 - pytest finds the first by name
+from tests.support.away_at_start import away, sooner  # noqa: F401 - pytest finds them by name
 from tests.support.database import database
 from tests.support.waiting import until
 

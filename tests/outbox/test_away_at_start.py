@@ -8,31 +8,14 @@ import asyncpg
 import pytest
 
 from invsvc_async import ConfigurationError, JournalError, Outbox, Verdict
-from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import update
 from tests.support.database import database
-from tests.support.database_proxy import database_proxy
 from tests.support.waiting import until, until_no
 
-pytestmark = pytest.mark.one_python
+pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("sooner")]
 
 NAME = "away_at_start"
-
-
-@pytest.fixture(autouse=True)
-def sooner(monkeypatch):
-    """Give up a start sooner than programs do."""
-    monkeypatch.setattr(postgres_pool, "AT_ONCE", 0.2)
-    monkeypatch.setattr(postgres_pool, "_TO_OPEN", 0.2)
-
-
-@pytest.fixture
-async def proxy():
-    """Yield a proxy to which nobody can connect yet."""
-    async with database_proxy() as made:
-        made.cut()
-        yield made
 
 
 @pytest.fixture
@@ -41,12 +24,12 @@ async def client(service):
         yield made
 
 
-async def test_outbox_that_starts_while_its_database_is_away(service, client, proxy, caplog) -> None:
+async def test_outbox_that_starts_while_its_database_is_away(service, client, away, caplog) -> None:
     """It refuses each use and says why, until the database is back: then it sends, without being opened anew."""
     caplog.set_level(logging.WARNING)
     given = []
     async with (
-        Outbox.open(f"{proxy.address}&outbox={NAME}&starts_away=true", client) as outbox,
+        Outbox.open(f"{away.address}&outbox={NAME}&starts_away=true", client) as outbox,
         outbox.dispatching(on_result=given.append),
     ):
         assert "starts without its database" in caplog.text
@@ -59,7 +42,7 @@ async def test_outbox_that_starts_while_its_database_is_away(service, client, pr
             assert refused.value.is_away
         assert service.ledger.entries == []
 
-        await proxy.open()
+        await away.open()
         await until_no(lambda: outbox.problem)
 
         await outbox.send(update(client, service, "new").keyed("first"))
@@ -68,9 +51,9 @@ async def test_outbox_that_starts_while_its_database_is_away(service, client, pr
         assert "can be reached again" in caplog.text
 
 
-async def test_enqueue_while_the_database_is_away_for_the_outbox_alone(service, client, proxy) -> None:
+async def test_enqueue_while_the_database_is_away_for_the_outbox_alone(service, client, away) -> None:
     """A transaction of the application is refused before its first statement, so that it can go on."""
-    async with Outbox.open(f"{proxy.address}&outbox={NAME}2&starts_away=true", client) as outbox:
+    async with Outbox.open(f"{away.address}&outbox={NAME}2&starts_away=true", client) as outbox:
         connection = await asyncpg.connect(database().address)
         async with connection.transaction():
             with pytest.raises(JournalError, match="Nothing was done"):
@@ -79,21 +62,21 @@ async def test_enqueue_while_the_database_is_away_for_the_outbox_alone(service, 
         await connection.close()
 
 
-async def test_outbox_that_is_closed_before_its_database_is_back(client, proxy) -> None:
+async def test_outbox_that_is_closed_before_its_database_is_back(client, away) -> None:
     """It ends, and can be opened again."""
-    outbox = Outbox.open(f"{proxy.address}&outbox={NAME}3&starts_away=true", client)
+    outbox = Outbox.open(f"{away.address}&outbox={NAME}3&starts_away=true", client)
     async with outbox, outbox.dispatching():
         pass
     assert outbox.problem is None
-    await proxy.open()
+    await away.open()
     async with outbox:
         assert outbox.problem is None
 
 
-async def test_outbox_without_the_setting(client, proxy) -> None:
+async def test_outbox_without_the_setting(client, away) -> None:
     """It does not start."""
     with pytest.raises(JournalError):
-        async with Outbox.open(f"{proxy.address}&outbox={NAME}4", client):
+        async with Outbox.open(f"{away.address}&outbox={NAME}4", client):
             pass
 
 

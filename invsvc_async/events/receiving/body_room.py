@@ -72,9 +72,9 @@ class _Part:
 
     def take(self, body: Body, size: int) -> bool:
         """
-        Take *size* bytes for *body*, from older unfinished bodies if need be.
+        Reserve *size* bytes for *body*, and return whether that succeeded.
 
-        Return whether it has them.
+        If too few are free, older unfinished bodies are refused, and release theirs.
         """
         while self.free < size and self.unfinished:
             oldest = next(iter(self.unfinished))
