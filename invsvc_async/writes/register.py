@@ -83,14 +83,14 @@ class WriteRegister:
         clock = clock or SystemClock()
         self.is_of_one_mode = is_of_one_mode
         self.journal = journal
-        self.records = Records(clock)
-        self.lines = Lines(self.records, clock)
-        self.shown = Shown(self.records, is_of_one_mode=is_of_one_mode)
-        self.open_writes = OpenWrites(self.records, journal)
-        self.claims = ClaimedThings()
-        self.ended = EndedWrites()
-        self.listings = SingleFlight()
-        self.looking = asyncio.Lock()
+        self.records: Records = Records(clock)
+        self.lines: Lines = Lines(self.records, clock)
+        self.shown: Shown = Shown(self.records, is_of_one_mode=is_of_one_mode)
+        self.open_writes: OpenWrites = OpenWrites(self.records, journal)
+        self.claims: ClaimedThings = ClaimedThings()
+        self.ended: EndedWrites = EndedWrites()
+        self.listings: SingleFlight = SingleFlight()
+        self.looking: asyncio.Lock = asyncio.Lock()
 
     # --- of more than one part
 

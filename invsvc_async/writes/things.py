@@ -190,9 +190,9 @@ class Records:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._things: OrderedDict[str, Thing] = OrderedDict()  # the one used last at the end
-        self.bytes = 0
+        self.bytes: int = 0
         self._most = 0  # bytes: more than MOST_BYTES, if that many records are in use
-        self.other_urls = UrlIds()  # of all lines without a record
+        self.other_urls: UrlIds = UrlIds()  # of all lines without a record
 
     def of(self, line: str) -> Thing:
         """Return the record of *line*, a new one if there is none. Only a record in use is sure to stay."""

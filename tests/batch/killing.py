@@ -49,7 +49,8 @@ def seed(service: Simulator, items: int, file: Path) -> dict[str, tuple[str, str
         number = len(asked)
         writes = [("webhooks.update", f"value {number}")]
         if number % 3 == 0:
-            writes.append(("webhooks.update", f"value {number} again"))
+            # Not a longer form of the first text: a service that cuts texts could have made that one of it.
+            writes.append(("webhooks.update", f"again {number}"))
         if number % 10 == 0:
             writes.append(("webhooks.delete", ""))
         for turn, (operation, value) in enumerate(writes):
