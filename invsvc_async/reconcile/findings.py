@@ -238,7 +238,7 @@ def _foreign(
         return CannotTell(reason, cause="changed since")
     if changed_since:
         return Superseded(f"somebody else changed the {thing} after the write was sent")
-    reason = f"somebody else changed the {thing} since its state before the write was seen; {unknown}"
+    reason = f"another write changed the {thing} since its state before this one was seen; {unknown}"
     return CannotTell(reason, cause="changed since")
 
 
@@ -418,27 +418,14 @@ def _may_be_at_our_place(known: Known, item: dict[str, Wire]) -> bool:
     """
     Return whether *item* may have our URL in other words: of the same host, or with all else equal.
 
-    Of the same host, it is another's if its URL is not made of ours and another field is foreign, too.
+    Of the same host, no other field says whose it is: a service may store several in other words, and
+    somebody may have edited one.
     """
     kind = known.kind
     url = str(kind.found_by)
-    wanted = _wanted(known)
     if kind.place_of(item) in (None, kind.place_of(known.intent.body)):
-        return kind.is_made_of(url, wanted[url], item.get(url)) or not _has_foreign_field(known, item)
-    return kind.same({**wanted, url: item[url]}, item)
-
-
-def _has_foreign_field(known: Known, item: dict[str, Wire]) -> bool:
-    """Return whether a field of *item* beside its URL shows what no service can have made of ours."""
-    kind = known.kind
-    wanted = _wanted(known)
-    # Not the status: a service may make all new ones inactive.
-    names = [name for name in kind.fields or () if name not in (kind.found_by, kind.hidden_by)]
-    return any(
-        kind.is_foreign(name, wanted.get(name), item.get(name))
-        and not kind.is_made_of(name, wanted.get(name), item.get(name))
-        for name in names
-    )
+        return True
+    return kind.same({**_wanted(known), url: item[url]}, item)
 
 
 def _is_known_from_elsewhere(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:

@@ -33,6 +33,16 @@ def _removed() -> dict[str, list[SetUp]]:
         "somebody reverts a webhook's update": each(
             "reverted", ("webhooks.update",), model=Hook(undone=True), first=DOUBTS, **_by("revert")
         ),
+        "somebody brings back one of two fields": each(
+            "in part, reverted",
+            JOURNEY,
+            model=Journey(both=True, ways=("whole",)),
+            thing=((0, 0), 0, 0.0, 0),
+            first=(a.RESET,),
+            again=(a.OK,),
+            afterwards=(Crash("resume", 30.0),),
+            **_by("revert"),
+        ),
         "another program makes the same at the same time": [
             *each("equal", CREATE, first=DOUBTS, **_by("identical")),
             *each("equal, before a late second send", CREATE, first=(a.RESET,), **between, **_by("later")),

@@ -37,7 +37,7 @@ def judge_reason(setup: SetUp, node: Node, run: Run, done: Done) -> None:
             _CAUSES[cause](setup, node, run, done),
             f"{done.verdict} with the cause {cause}, which is false",
         )
-    names_somebody = "somebody else changed" in done.reason or cause == "changed since"
+    names_somebody = "somebody else changed" in done.reason
     hold(
         REASON, not names_somebody or _somebody_acted(setup, node, run), "somebody is named, but nobody acted"
     )
@@ -237,7 +237,14 @@ def _too_long_ago(setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
 
 
 def _changed_since(setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
-    return _somebody_acted(setup, node, run)
+    """
+    Return whether the thing was changed by another write since the state that was taken for the one before.
+
+    That state may be from before an earlier write of this program: a read lagged, or the caller had it.
+    """
+    is_old = bool(setup.earlier) or setup.stale > 0.0 or setup.passed
+    earlier_write = is_old and any(by < run.number for by, _ in node.world.effects)
+    return _somebody_acted(setup, node, run) or bool(setup.earlier) or earlier_write
 
 
 def _was_removed(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:

@@ -150,7 +150,7 @@ class Steps:
         model, took = setup.model, setup.took
         settled = run.now >= run.over
         run = run._replace(
-            shown=run.shown or model.wanted(thing, run.number),
+            shown=run.shown or model.wanted(thing if earlier is None else earlier, run.number),
             read_late=run.read_late or settled,
             absent=settled
             and not node.effects(run.number)

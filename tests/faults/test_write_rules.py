@@ -432,7 +432,7 @@ async def test_update_that_somebody_changed_meanwhile(service, client):
         client.webhooks.update(hook.id, description="mine").outcome(), somebody()
     )
     assert outcome.verdict is Verdict.UNKNOWN
-    assert "somebody else changed the webhook since its state before the write was seen" in outcome.message
+    assert "another write changed the webhook since its state before this one was seen" in outcome.message
     assert """(description: sent "mine", before "before", now "somebody else's")""" in outcome.message
     assert not effects(service, "webhooks.update")
 

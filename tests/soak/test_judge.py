@@ -339,7 +339,7 @@ def test_words_about_somebody_else(story, own):
     story.send(write := story.write(), 1.0, applied=1.0)
     if not own:
         story.rival(2.0, name="rival")
-    words = "somebody else changed the journey since its state before the write was seen"
+    words = "somebody else changed the journey after the write was sent"
     story.hear(write, Verdict.UNKNOWN, 20.0, basis="none", cause="changed since", words=words)
     assert story.faults() == (["false reason"] if own else [])
 
