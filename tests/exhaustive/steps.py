@@ -144,13 +144,24 @@ class Steps:
         since = run.now - self.setup.stale
         return list({thing for until, thing in world.past if until >= since and thing != world.thing})
 
+    def _was_written(self, node: Node, run: Run, earlier: Thing | None) -> bool:
+        """Return whether a read that lags shows an *earlier* state, which *run* has written."""
+        setup = self.setup
+        was_so_before = bool(setup.earlier) or earlier == setup.thing
+        return (
+            earlier is not None
+            and not was_so_before
+            and bool(node.effects(run.number))
+            and setup.model.wanted(earlier, run.number)
+        )
+
     def _shown(self, node: Node, run: Run, moment: float, earlier: Thing | None = None) -> Iterator[Node]:
         """Apply a good read that shows the world of *node* as it is at *moment*, or an *earlier* state."""
         setup, thing = self.setup, node.world.thing
         model, took = setup.model, setup.took
         settled = run.now >= run.over
         run = run._replace(
-            shown=run.shown or model.wanted(thing if earlier is None else earlier, run.number),
+            shown=run.shown or model.wanted(thing, run.number) or self._was_written(node, run, earlier),
             read_late=run.read_late or settled,
             absent=settled
             and not node.effects(run.number)
