@@ -334,19 +334,19 @@ async def test_two_findings_at_once(service, address):
 
 
 async def test_two_findings_at_once_in_two_processes(service, shared):
-    """Both have seen the same entry: the second one is refused where it is stored."""
+    """Two people find the same at once: the second one is refused, also if both have seen the same entry."""
     journal = f"{shared}0"
     async with client_of(service, journal=journal) as one, client_of(service, journal=journal) as other:
         for number in range(5):
             await unknown(service, one, f"k{number}")
             findings = (
-                client.resolve(f"k{number}", applied=applied, **BY)
-                for client, applied in ((one, True), (other, False))
+                client.resolve(f"k{number}", applied=True, because="It is there", by=person)
+                for client, person in ((one, "ana"), (other, "ben"))
             )
             ends = await asyncio.gather(*findings, return_exceptions=True)
             stored = await one.outcome_of(f"k{number}")
             [won] = [each for each in ends if not isinstance(each, JournalError)]
-            assert stored.verdict is won.verdict
+            assert stored.evidence.person == won.evidence.person
 
 
 @pytest.mark.parametrize("applied", [True, False])
