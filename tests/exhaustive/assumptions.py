@@ -7,7 +7,7 @@ from __future__ import annotations
 import attrs
 
 from tests.exhaustive import answers as a
-from tests.exhaustive.models import Hook, Journey, Listing
+from tests.exhaustive.models import BOTH, Hook, Journey, Listing
 from tests.exhaustive.sequences import each as each_sequence
 from tests.exhaustive.world_list import BASES, CREATE, DOUBTS, JOURNEY, TAGGED, each
 from tests.exhaustive.world_setup import START, Crash, SetUp
@@ -37,7 +37,7 @@ def _removed() -> dict[str, list[SetUp]]:
             "in part, reverted",
             JOURNEY,
             model=Journey(both=True, ways=("whole",)),
-            thing=((0, 0), 0, 0.0, 0),
+            thing=(BOTH, 0, 0.0, 0),
             first=(a.RESET,),
             again=(a.OK,),
             afterwards=(Crash("resume", 30.0),),

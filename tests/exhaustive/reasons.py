@@ -240,11 +240,25 @@ def _changed_since(setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
     """
     Return whether the thing was changed by another write since the state that was taken for the one before.
 
-    That state may be from before an earlier write of this program: a read lagged, or the caller had it.
+    That state may be an old one: a read lagged, or the caller had it.  Then it may be from before a change
+    long ago, or before an earlier write of this program.
     """
-    is_old = bool(setup.earlier) or setup.stale > 0.0 or setup.passed
-    earlier_write = is_old and any(by < run.number for by, _ in node.world.effects)
-    return _somebody_acted(setup, node, run) or bool(setup.earlier) or earlier_write
+    may_be_old = setup.stale > 0.0 or setup.passed
+    has_earlier_write = any(by < run.number for by, _ in node.world.effects)
+    was_past = any(_is_shown(run, setup.model.show(thing)) for _, thing in setup.earlier)
+    return _somebody_acted(setup, node, run) or was_past or (may_be_old and has_earlier_write)
+
+
+def _is_shown(run: Run, state: dict[str, Any]) -> bool:
+    """Return whether *state* is what *run* has taken for the state before its first send."""
+    first = next((at for at, event in enumerate(run.history) if isinstance(event, Attempt)), 0)
+    reads = [event.seen for event in run.history[:first] if isinstance(event, Reading)]
+    return any(
+        isinstance(before, dict)
+        and bool(before)
+        and all(state.get(name) == value for name, value in before.items())
+        for before in (*reads, run.intent.baseline)
+    )
 
 
 def _was_removed(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
