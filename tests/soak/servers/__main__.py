@@ -20,7 +20,7 @@ import attrs
 
 from tests.soak.servers.chaos import Found, Part
 from tests.soak.servers.probes import PROBES, wrong_answers
-from tests.soak.servers.setups import SET_UPS, Server, SetUp
+from tests.soak.servers.setups import NOT_HERE, SET_UPS, SOON, Server, SetUp
 from tests.support.database import Database, database
 
 if TYPE_CHECKING:
@@ -50,8 +50,11 @@ async def judged(set_up: SetUp, store: Database, folder: Path, troubles: int) ->
     notes = folder / f"notes-{number}"
     environment = {"STORE": store.address, "TABLE": f"chaos_{number}", "NOTES": str(notes)}
     chance = random.Random(number)
-    async with Server(set_up, environment, folder / f"log-{number}") as server:
+    log = folder / f"log-{number}"
+    # A worker that ends while half of a head has come closes the connection, whoever has sent it.
+    async with Server(set_up, environment, log, recycled_after=NOT_HERE) as server:
         wrong = await wrong_answers(server.port, notes)
+    async with Server(set_up, environment, log, recycled_after=SOON) as server:
         gentle = await Part(server, store, notes, chance).run(
             first=10_000, kinds=["renew", "renew", "database"], troubles=troubles
         )

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent.parent.parent
 _APP = "tests.soak.servers.app"
 DEADLINE = 5.0  # s, of the receiver
-_AFTER = 25  # requests after which a worker is recycled
+# Requests after which a worker is recycled: soon, or in no test.
+SOON = 25
+NOT_HERE = 1_000_000
 _HOOKS = ("-c", f"python:{_APP}")
 _GUNICORN = (
     "gunicorn",
@@ -30,7 +32,7 @@ _GUNICORN = (
     "--log-level",
     "error",
     "--max-requests",
-    f"{_AFTER}",
+    "{recycled_after}",
 )
 _UVICORN = (
     "uvicorn",
@@ -41,7 +43,7 @@ _UVICORN = (
     "--log-level",
     "error",
     "--limit-max-requests",
-    f"{_AFTER}",
+    "{recycled_after}",
 )
 _UVICORN_WORKER = "uvicorn_worker.UvicornWorker"
 
@@ -49,7 +51,9 @@ _UVICORN_WORKER = "uvicorn_worker.UvicornWorker"
 @attrs.frozen(kw_only=True)
 class SetUp:
     """
-    One server: its command, after ``python -m``, in which ``{port}`` stands for the port.
+    One server: its command, after ``python -m``.
+
+    ``{port}`` stands for the port in it, and ``{recycled_after}`` for the requests after which a worker ends.
 
     *told* begins new workers; without workers, the server ends by it and is started again.
     """
@@ -71,7 +75,7 @@ SET_UPS = [
     SetUp(name="uvicorn, httptools", command=(*_UVICORN, "--http", "httptools", f"{_APP}:asgi")),
     SetUp(
         name="hypercorn",
-        command=("hypercorn", "-b", "127.0.0.1:{port}", "-w", "2", "--max-requests", f"{_AFTER}", f"{_APP}:asgi"),
+        command=("hypercorn", "-b", "127.0.0.1:{port}", "-w", "2", "--max-requests", "{recycled_after}", f"{_APP}:asgi"),
         fails_as_one=True,
     ),
     SetUp(
@@ -109,8 +113,11 @@ SET_UPS = [
 class Server:
     """A running server; it is started again whenever it has ended, as a supervisor does."""
 
-    def __init__(self, set_up: SetUp, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, set_up: SetUp, environment: Mapping[str, str], log: Path, *, recycled_after: int
+    ) -> None:
         self.set_up = set_up
+        self._recycled_after = recycled_after
         self.starts = 0
         self._environment = environment
         self._log = log
@@ -144,7 +151,8 @@ class Server:
 
     async def _live(self) -> None:
         while True:
-            command = [each.format(port=self.port) for each in self.set_up.command]
+            values = {"port": self.port, "recycled_after": self._recycled_after}
+            command = [each.format(**values) for each in self.set_up.command]
             with self._log.open("ab") as log:
                 self._process = await asyncio.create_subprocess_exec(
                     sys.executable, "-m", *command,
