@@ -22,7 +22,16 @@ from invsvc_async.durable.tables import Opening, Put, check, create, flags_in, k
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.dialect import Cell, Connection, PostgresDialect, Script
-from invsvc_async.storage.postgres_pool import AT_ONCE, AWAY, DURABLY, PATIENCE, READ_ONLY, STANDBY, Pool
+from invsvc_async.storage.postgres_pool import (
+    AT_ONCE,
+    AWAY,
+    DURABLY,
+    PATIENCE,
+    READ_ONLY,
+    STANDBY,
+    Pool,
+    in_transaction,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -299,8 +308,9 @@ class PostgresStore(Pool):
         if self.how.it is not None:
             self._is_there(before, place)
         self.commons.stored.clear()
-        async with connection.transaction(isolation="read_committed"):
-            self._place = await self._dialect.run(connection, self._checked_place())
+        self._place = await in_transaction(
+            connection, lambda connection: self._dialect.run(connection, self._checked_place())
+        )
 
     async def check_place(self) -> None:
         """

@@ -30,7 +30,8 @@ _SERVER = (asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError, asyncpg.Cr
 AWAY = (OSError, *_CLIENT, *_SERVER, asyncpg.TooManyConnectionsError)
 # Nothing was done, because of others' transactions or connections; a role may have a lock_timeout.
 _OTHERS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
-_UNDONE = (*_OTHERS, asyncpg.TooManyConnectionsError)
+_STOOD_STILL = asyncpg.IdleInTransactionSessionTimeoutError
+_UNDONE = (*_OTHERS, _STOOD_STILL, asyncpg.TooManyConnectionsError)
 # Classes of SQLSTATE whose messages contain no stored value: connection, login, database, syntax and rights,
 # resources, shutdown, system.
 _WITHOUT_VALUES = {"08", "28", "3D", "42", "53", "57", "58"}
@@ -83,6 +84,10 @@ PATIENCE = 60.0  # s of retries while the database is away
 _TO_OPEN = PATIENCE  # s of retries of the first connection
 AT_ONCE = 5.0  # s of them if a person waits
 _ANSWER = 30.0  # s to wait for an answer before the connection is dropped
+# Not the default of a role or database: after a lock, a statement must see what others have committed.
+# A process that stands still in a transaction (stopped, its machine suspended or cut off) would keep its
+# locks for as long. The server ends its session instead, and the process runs the transaction again.
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'"
 _TO_LEAVE = 2.0  # s for the last statements of a run that was stopped
 _AT_THE_END = 0.5  # s of patience once those were not answered
 _PAUSE = 0.2  # s between tries
@@ -131,7 +136,7 @@ class Pool:
             create(self._address, server_settings=server_settings, **limits, **ours)
         )
         try:
-            await self.steadily(lambda connection: _in_transaction(connection, prepare), is_first=True)
+            await self.steadily(lambda connection: in_transaction(connection, prepare), is_first=True)
         except JournalError:
             await self.aclose()
             raise
@@ -161,7 +166,7 @@ class Pool:
 
     async def ask(self, act: Callable[[Connection], Awaitable[T]]) -> T:
         """Run *act* on a connection, in a transaction of its own; again while the database is away."""
-        return await self.steadily(lambda connection: _in_transaction(connection, act))
+        return await self.steadily(lambda connection: in_transaction(connection, act))
 
     async def fetch(self, text: str, *values: object) -> list[Connection]:
         """Run a statement, in a transaction of its own, as :meth:`ask` does; return the rows."""
@@ -295,21 +300,19 @@ async def _without_frames(connecting: Awaitable[Connection]) -> Connection:
         del connecting, ended  # which refer to those frames
 
 
-async def _in_transaction(connection: Connection, act: Callable[[Connection], Awaitable[T]]) -> T:
+async def in_transaction(connection: Connection, act: Callable[[Connection], Awaitable[T]]) -> T:
     """
     Run *act* in a transaction.
 
     asyncpg's own context manager would wait for the rollback when it is cancelled; the server does that.
     """
-    # Not the default of a role or database: after a lock, a statement must see what others have committed.
-    transaction = connection.transaction(isolation="read_committed")
-    await transaction.start()
+    await connection.execute(_BEGIN)
     try:
         result = await act(connection)
     except Exception:
-        await transaction.rollback()
+        await connection.execute("ROLLBACK")
         raise
-    await transaction.commit()
+    await connection.execute("COMMIT")
     return result
 
 

@@ -149,6 +149,26 @@ async def test_lock_timeout_of_the_role(pool, other):
     await asking
 
 
+async def test_process_that_stands_still_in_a_transaction(pool, other, monkeypatch):
+    """The server ends its transaction, so that others get its locks; it runs the transaction again by itself."""
+    monkeypatch.setattr(postgres_pool, "_BEGIN", postgres_pool._BEGIN.replace("5s", "100ms"))
+    tries, goes_on = [], asyncio.Event()
+
+    async def act(connection):
+        await connection.execute("LOCK TABLE locked IN EXCLUSIVE MODE")
+        tries.append(connection.get_server_pid())
+        if len(tries) == 1:
+            await goes_on.wait()
+        return await connection.fetchval("SELECT 7")
+
+    asking = asyncio.create_task(pool.ask(act))
+    await until(lambda: tries)
+    await other.execute("BEGIN; SET LOCAL lock_timeout = '1min'; LOCK TABLE locked IN EXCLUSIVE MODE; COMMIT")
+    goes_on.set()
+    assert await asking == 7
+    assert len({*tries}) == 2
+
+
 async def test_cancellation_once_the_connection_is_lost(pool, other):
     """It is no error of the connection, after which the statement would be run again."""
     tries = []
