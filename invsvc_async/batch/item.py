@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.durable.done_at import epoch_ms
+from invsvc_async.durable.done_at import done_at
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.intents import pack, without_effect
 from invsvc_async.durable.last_writes import claim_by, left_by
@@ -128,7 +128,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             verdict=outcome.verdict.value,
             outcome=verdict_record(outcome, record) if self.keeps_outcome else encoded(record),
             claim=claim_by(outcome),
-            done_at=epoch_ms(self.engine.sending.core),
+            done_at=done_at(self.engine.sending.core, self.lane.leases.store),
         )
         self.storing = self.lane.put(entry, left)
         self.finished = entry, record, outcome

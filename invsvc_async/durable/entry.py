@@ -51,7 +51,8 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
     - ``outcome``: the record of the outcome, as JSON.
     - ``claim``: the id of the webhook that an untagged create made, after ``ANSWERED`` if an answer
       contained it.
-    - ``done_at``: epoch ms, in a database by its clock, whatever is given; in a file by this machine's.
+    - ``done_at``: epoch ms, in a database by its clock, in a file by this machine's, within the bounds that
+      the service's answers set.
     - ``taker``: who gives its verdict to the application.
     - ``heard`` and ``added_at``: whether its verdict was acknowledged, and when it was stored first (epoch
       ms), as commands show them.

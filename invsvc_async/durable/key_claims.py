@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.concurrency.deadline import set_within
-from invsvc_async.durable.done_at import epoch_ms
+from invsvc_async.durable.done_at import done_at
 from invsvc_async.durable.entry import ENTRY, Entry, LostLaneError, State, entry_in
 from invsvc_async.durable.intents import Packed, pack
 from invsvc_async.durable.key_names import key_in
@@ -264,10 +264,9 @@ class KeyedRun:
         if not self.seq:  # it ended before its first send
             await self.claim(self.entry(State.TO_DO, outcome.intent))
         left = left_by(self.thing, outcome, self.options.core.writes)
-        done_at = epoch_ms(self.options.core)
-        commons = self.claims.store.commons
-        claim = claim_by(outcome)
-        entry = done_entry(outcome, self.sent, commons, done_at=done_at, claim=claim, **self._known())
+        store, claim = self.claims.store, claim_by(outcome)
+        ended = done_at(self.options.core, store)
+        entry = done_entry(outcome, self.sent, store.commons, done_at=ended, claim=claim, **self._known())
         try:
             await self.lane.put(entry, left)
         except LostLaneError:

@@ -60,10 +60,12 @@ INSERT INTO {schema}.facts (name, value) VALUES ('base_url', $1) ON CONFLICT DO 
 """
 _OF_NOBODY = 12 * "0"  # in place of a digest
 _CREDENTIAL = "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
-# Processes compare when an entry got its verdict, so that is the database's time, not that of a process.
+# Processes compare when an entry got its verdict, so that is the database's time, not that of a process,
+# unless the service's answers show that the database's clock is behind: see ``done_at``.
 _SET = SET_SENT.replace(
     "done_at = given.done_at",
-    "done_at = CASE WHEN given.done_at IS NOT NULL THEN coalesce(e.done_at, CAST({ms} AS bigint)) END",
+    "done_at = CASE WHEN given.done_at IS NOT NULL"
+    " THEN coalesce(e.done_at, greatest(given.done_at, CAST({ms} AS bigint))) END",
 )
 # A send changes no column of an index.  An end that was stored, but not answered, is stored again.  Where the
 # database was put back from a copy, a number may be another key's by now.

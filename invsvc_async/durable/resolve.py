@@ -336,7 +336,9 @@ def _outcome(intent: Intent, finding: Resolution, value: Any, before: Record, at
 def _entry(kind: str, seen: Entry, outcome: AnyOutcome, at: int) -> Entry:
     """Return the entry of the write *seen* with its outcome, as a store of this *kind* has it."""
     record = record_of(outcome)
-    entry = replace(seen, state=State.DONE, verdict=outcome.verdict.value, done_at=at)
+    # The database's clock may be behind what the service's answers have shown of the write.
+    done_at = max(at, seen.done_at or 0)
+    entry = replace(seen, state=State.DONE, verdict=outcome.verdict.value, done_at=done_at)
     if kind == "journal":
         entry.outcome = verdict_record(outcome, record)
         if seen.digest == "":  # it waits for the application, as all verdicts that have no key

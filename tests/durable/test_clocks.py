@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -12,13 +13,15 @@ from invsvc_async import JournalError, Outbox, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.client import options_of
+from invsvc_async.durable import postgres_store
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.restored import mark_restored
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.state import ServiceClock
+from invsvc_async.storage.dialect import PostgresDialect
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.writing import all_of, creates
+from tests.batch.writing import all_of, creates, opened
 from tests.durable.child import process
 from tests.outbox.conftest import enqueue, update, verdict_of
 from tests.support.database import connected, database
@@ -103,6 +106,58 @@ async def test_prune_of_what_a_machine_that_was_behind_has_done(service, shared,
         clock.offset = 0.0
         assert await client.prune(older_than=30 * DAY) == 0
         assert await client.prune(older_than=-60) == 1
+
+
+@pytest.fixture
+def database_behind(monkeypatch):
+    """Return a context in which stores that are opened take the database's clock for one that is 100 days behind."""
+
+    class Behind(PostgresDialect):
+        def __init__(self, *kinds, **names):
+            late = {"now": f"({names['now']} - {100 * DAY})", "ms": f"({names['ms']} - {100_000 * DAY})"}
+            super().__init__(*kinds, **{**names, **late})
+
+    @contextmanager
+    def behind():
+        with monkeypatch.context() as patched:
+            patched.setattr(postgres_store, "PostgresDialect", Behind)
+            yield
+
+    return behind
+
+
+async def test_prune_of_what_was_done_while_the_clock_of_the_database_was_behind(
+    service, shared, database_behind
+):
+    """The service's answers have shown that it is later; a verdict that a person has found is not older."""
+    service.script("sheets.save_mapping", "apply, then reset")
+    with database_behind():
+        async with client_of(service, journal=shared) as client:
+            await keyed(client, "k")
+            unknown = await client.sheets.save_mapping({"a": "b"}).keyed("lost").outcome()
+            assert unknown.verdict is Verdict.UNKNOWN, unknown.explain()
+            await client.resolve("lost", applied=True, because="seen in the dashboard")
+    async with client_of(service, journal=shared) as client:
+        assert await client.prune(older_than=30 * DAY) == 0
+        assert (await keyed(client, "k").outcome()).replayed
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_prune_of_a_batch_and_an_outbox_while_the_clock_of_the_database_was_behind(
+    service, client, batch_place, database_behind
+):
+    """The same of what a batch and an outbox have done."""
+    outbox_place = database().at(outbox="prune_behind", silence=1)
+    with database_behind():
+        async with Batch.open(batch_place, client) as batch:
+            await all_of(batch, creates(client, 1))
+        async with Outbox.open(outbox_place, client) as outbox, outbox.dispatching():
+            [key] = await enqueue(outbox, update(client, service))
+            await verdict_of(outbox, key)
+    async with Outbox.open(outbox_place, client) as outbox:
+        assert await outbox.prune(older_than=30 * DAY, unacknowledged=True) == 0
+    async with opened(batch_place) as entries:
+        assert await entries.prune(await entries.ago(30 * DAY), unacknowledged=True) == 0
 
 
 @pytest.mark.parametrize("offset", [-100 * DAY, 100 * DAY])
