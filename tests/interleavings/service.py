@@ -26,6 +26,7 @@ CONNECT = 0.01  # s until the first byte leaves
 EFFECT = 0.05  # s after that
 ANSWER = 0.1
 READ = 0.02
+AGE = 61_237  # ms: how old things are at the start; a time of whole minutes may be one that the service has cut
 ATTEMPT = 6.0  # s: the longest that a request takes
 
 WRITER: ContextVar[str] = ContextVar("writer")  # which write a request belongs to, whoever sends it
@@ -120,7 +121,7 @@ class Service:
         """Store the journey of these walks."""
         self.journeys["j1"] = {
             "id": "j1", "name": name, "status": "draft", "version": 1, "livemode": False,
-            "last_updated": self.stamp() - 60_000, "description": "",
+            "last_updated": self.stamp() - AGE, "description": "",
         }  # fmt: skip
         self._note("/journeys/j1")
 
@@ -128,7 +129,7 @@ class Service:
         """Store the webhook of these walks."""
         self.hooks[_id(0)] = {
             "id": _id(0), "url": "https://a.example/in", "events": ["invoice.created"], "status": "active",
-            "description": description, "owner": "team", "created_at": self.stamp() - 60_000,
+            "description": description, "owner": "team", "created_at": self.stamp() - AGE,
         }  # fmt: skip
         self._note(f"/webhooks/{_id(0)}")
 
