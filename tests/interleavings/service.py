@@ -26,7 +26,7 @@ CONNECT = 0.01  # s until the first byte leaves
 EFFECT = 0.05  # s after that
 ANSWER = 0.1
 READ = 0.02
-AGE = 61_237  # ms: how old things are at the start; a time of whole minutes may be one that the service has cut
+AGE = 61_237  # ms: how old things are at the start: no time of whole minutes, which may be one that was cut
 ATTEMPT = 6.0  # s: the longest that a request takes
 
 WRITER: ContextVar[str] = ContextVar("writer")  # which write a request belongs to, whoever sends it

@@ -132,9 +132,13 @@ def _reasons(stage: WalkStage) -> Iterator[str]:
 
 
 def _happened(stage: WalkStage, heard: Heard) -> Happened:
-    """Return what the ledger has about a write."""
+    """Return what the ledger has about a write; what was sent after it was told is another run's."""
     service, key, thing = stage.service, heard.writer, thing_of(stage.program.write(heard.writer))
-    sends = [(number, sent) for number, sent in enumerate(service.sends) if sent.writer == key]
+    sends = [
+        (number, sent)
+        for number, sent in enumerate(service.sends)
+        if sent.writer == key and sent.started <= heard.at
+    ]
     if heard.verdict is not Verdict.REFUSED:  # what was refused before is over: then it is done anew
         sends = [(number, sent) for number, sent in sends if not _was_refused(sent, heard.begun)]
     newer = _newer(stage, key)
@@ -223,10 +227,12 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
     Yield what is UNKNOWN in the end, though nothing stood in the way.
 
     That is so if all reads were sound, no other write to the thing was sent, and there was time: what was
-    added with a deadline that is shorter than its windows may run out of it each time.
+    added with a deadline that is shorter than its windows may run out of it each time.  A process that stood
+    still may have got no answer to the read before its send.
     """
     if stage.program.reads or stage.program.stores:
         return
+    stood_still = any(life.end is not None and life.end.how == "freeze" for life in stage.program.lives)
     short = {key for life in stage.program.lives if life.deadline is not None for key in life.keys}
     sent = {each.writer for each in stage.service.sends}
     for write in stage.program.writes:
@@ -234,7 +240,8 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
         told = [told for told in stage.told if told.writer == key]
         if not told or told[-1].verdict is not Verdict.UNKNOWN:
             continue
-        if key in short and told[-1].told.cause == "out of time":
+        cause = told[-1].told.cause
+        if (key in short and cause == "out of time") or (stood_still and cause == "no baseline"):
             continue
         line = _line(stage, key)
         beside = {other for other in sent if other != key and _line(stage, other) == line}
