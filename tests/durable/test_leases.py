@@ -373,6 +373,19 @@ async def test_clock_that_is_set_back_while_a_process_lives(store, lane, clock):
     assert [*living.lanes.values()] == [mine]
 
 
+async def test_clock_that_is_set_ahead_after_a_sign_of_life(store, lane, clock):
+    """A process that seems silent by it takes the lanes of others, and none of its own, which it has already."""
+    await store.rows("UPDATE {s}lanes SET owner = NULL")
+    leases = Leases(store, clock)
+    await leases.beat()
+    (mine,) = await leases.take(1)
+    await set_back(store, -3600)
+    assert await leases.take(1) == []
+    await leases.beat()
+    assert not mine.lost
+    assert await numbers(store, "SELECT owner FROM {s}lanes") == [mine.token]
+
+
 async def test_sign_of_life_that_is_given_when_it_is_about_to_count_as_old(store, lane, clock):
     """What counts is whether it is the same when it is made old, not when it was looked at."""
     await store.rows("UPDATE {s}lanes SET owner = NULL")
