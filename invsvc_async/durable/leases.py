@@ -169,7 +169,7 @@ def _take(
     """Acquire lanes; return whether each was free. *unanswered* are beginnings of earlier tokens."""
     rows = yield _FREE, (silence, most, credential)
     alive = yield from living(silence, (owner for _, owner in rows))
-    alive.add(member_of(tokens))  # the database's clock may have been set since this process's last sign of life
+    alive.add(member_of(tokens))  # which seems silent if the database's clock was set ahead meanwhile
     taken = {lane: owner is None for lane, owner in rows if owner is None or member_of(owner) not in alive}
     for earlier in unanswered:  # what those tries have taken is ours, and perhaps not free
         for (lane,) in (

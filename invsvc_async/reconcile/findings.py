@@ -124,7 +124,7 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
         return Applied(seen) if written else Holds(seen)
     if baseline is not None and _is_unchanged(kind, seen, baseline, wanted):
         known_before = {name: wanted[name] for name in _known_of(wanted, baseline)}
-        if cut_by(seen["last_updated"]) and not _leaves_trace(kind, known_before, baseline):
+        if cut_by(seen["last_updated"]) and not _leaves_trace(known, reading, known_before, baseline):
             return _without_trace(known, reading, known_before)
         return Absent()
     if placed == "before" and not _shows_part(known, seen, wanted):
@@ -531,22 +531,28 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
             "write was applied first is unknown"
         )
         return CannotTell(reason, cause="perhaps undone")
-    if not _leaves_trace(kind, sent, baseline):
+    if not _leaves_trace(known, reading, sent, baseline):
         return _without_trace(known, reading, sent)
     if known.decayed(reading):
         return _too_long_ago(known)
     return Absent()
 
 
-def _leaves_trace(kind: Kind, sent: dict[str, Wire], baseline: dict[str, Wire]) -> bool:
+def _leaves_trace(
+    known: Known, reading: Reading, sent: dict[str, Wire], baseline: dict[str, Wire]
+) -> bool:
     """
     Return whether the write would have changed the state *baseline*, whatever the service makes of it.
 
     A state that an equal write has left is already what the service makes of what is sent.
     """
+    kind = known.kind
     return any(
         not kind.same_field(name, value, baseline.get(name))
-        and not kind.is_made_of(name, value, baseline.get(name))
+        and (
+            not kind.is_made_of(name, value, baseline.get(name))
+            or made_of.would_show(value, baseline.get(name), reading.longest_texts.get(name, 0))
+        )
         for name, value in sent.items()
     )
 

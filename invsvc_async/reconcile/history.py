@@ -67,6 +67,8 @@ class Reading:
     steady: bool = True
     claimed_by_others: frozenset[str] = frozenset()  # ids in answers to other writes: certainly theirs
     guessed: frozenset[str] = frozenset()  # ids that other writes matched, or of their URLs: perhaps theirs
+    # By field: the characters of the longest text that reads of this client showed in such things.
+    longest_texts: dict[str, int] = attrs.field(factory=dict)
     finding: Finding | None = None  # of a user-supplied reader
     error: ErrorFacts | None = None  # why it failed
 

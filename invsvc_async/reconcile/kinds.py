@@ -144,6 +144,12 @@ class Kind:
         """Return whether the field *name* shows what a service may have made of *sent*."""
         return self.made_in.get(name, made_of.value)(sent, shown)
 
+    def kept_in(self, items: Iterable[Wire]) -> dict[str, int]:
+        """Return, by field, how many characters of a text the service keeps, as *items* of its reads show."""
+        names = [name for name, of in self.made_in.items() if of is made_of.text]
+        things = [item for item in items if isinstance(item, dict)]
+        return {name: max((made_of.kept_of(each.get(name)) for each in things), default=0) for name in names}
+
     def place_of(self, fields: Wire) -> str | None:
         """Return the part of ``found_by`` in *fields* that a service leaves as it is, if it is known."""
         return self.place(fields.get(self.found_by)) if isinstance(fields, dict) else None

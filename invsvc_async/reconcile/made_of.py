@@ -38,6 +38,8 @@ _LONGEST: Final = 20_000  # characters of a text that is compared: the specifica
 _MASK: Final = re.compile(r"[xX]{3,}|\[[^\[\]]*\]")  # instead of a part: xxxx, [hidden]
 _CUT_SIGN: Final = re.compile(r"(&[a-zA-Z0-9#]*|<[^<>]*)$")  # an escape or a tag that a cut has left open
 _SEPARATORS: Final = re.compile(r"[/?&=;#]")
+_SIGNS: Final = " ,.:;_()'/-"
+_PLAIN: Final = re.compile(rf"[A-Za-z0-9{re.escape(_SIGNS)}]+").fullmatch
 _ROUNDING: Final = 1.0  # by less than this, a rounded number is away
 
 
@@ -112,6 +114,32 @@ def _longest_start(whole: str, parts: str) -> int:
         else:
             most = middle - 1
     return least
+
+
+def kept_of(shown: Wire) -> int:
+    """
+    Return how many characters of a text the service certainly keeps, as it *shows* one of that length.
+
+    Only plain texts count: escapes and masks may be longer than what they stand for.
+    """
+    if not isinstance(shown, str) or not _PLAIN(shown) or _MASK.search(shown):
+        return 0
+    return len(shown.rstrip(_SIGNS))
+
+
+def would_show(sent: Wire, shown: Wire, kept: int) -> bool:
+    """
+    Return whether a service that keeps *kept* characters of a text would show *sent* as other than *shown*.
+
+    It would if *sent* only adds plain words to the end of *shown*: nothing but a cut leaves those out.
+    """
+    if not isinstance(sent, str) or not isinstance(shown, str) or not sent.startswith(shown):
+        return False
+    added = sent[len(shown) :]
+    first = next((at for at, each in enumerate(added) if each.isalnum()), None)
+    if first is None or not shown or not _PLAIN(added):
+        return False
+    return len(f"{shown}{added[: first + 1]}".encode(errors="replace")) <= kept
 
 
 def names(sent: Wire, shown: Wire) -> bool:

@@ -46,7 +46,8 @@ class Stores:
             (positions).  Others: "sorted" (events), "alias" (of `triggerType`), "inactive" (new
             webhooks).
         fields: The fields that are stored in own words, by their names in the specification; `None`: all.
-        rate: Probability that one of the *words* is applied to one value, 0 to 1.
+        rate: Probability that one of the *words* is applied to one value, 0 to 1; "cut" is applied to all
+            values of a field, or to none.
         longest: Characters that "cut" leaves of a text.
         partly: Probability that an update that changes several fields stores only some of them.  It is
             answered 500.
@@ -118,7 +119,9 @@ class Stores:
         for word, ways in WAYS.items():
             if word not in self.words or kind not in ways:
                 continue
-            if seeded(f"{word}/{name}/{value}").random() < self.rate:
+            # A limit is one of the field.
+            what = f"{word}/{name}" if word == "cut" else f"{word}/{name}/{value}"
+            if seeded(what).random() < self.rate:
                 stored = ways[kind](stored, self.longest)
         return stored
 

@@ -8,9 +8,12 @@ from invsvc_async.reconcile.compare import is_time
 from invsvc_async.writes.things import LastState, Listed, UrlIds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from msgspec import Raw
 
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.kinds import Kind
     from invsvc_async.writes.things import Records
 
 IDS_OF_A_URL = 512
@@ -29,6 +32,7 @@ class Shown:
         self._records = records
         self._is_of_one_mode = is_of_one_mode
         self._lists: dict[tuple[str, str | None], Listed] = {}
+        self._lengths: dict[str, dict[str, int]] = {}  # by what is read, and by field
 
     def learn_state(
         self,
@@ -87,6 +91,15 @@ class Shown:
     def ids(self, line: str) -> UrlIds:
         """Return the ids from answers to the creates of *line*."""
         return self._records.known(line).ids or self._records.other_urls
+
+    def learn_lengths(self, kind: Kind, items: Iterable[Wire]) -> None:
+        """Keep the lengths of the texts that a read of things of this *kind* has shown (wire form)."""
+        known = self._lengths.setdefault(kind.thing, {})
+        known.update({name: most for name, most in kind.kept_in(items).items() if most > known.get(name, 0)})
+
+    def longest_texts(self, kind: Kind) -> dict[str, int]:
+        """Return, by field, the characters of the longest plain text that reads of this *kind* showed."""
+        return dict(self._lengths.get(kind.thing, {}))
 
     def learn_list(self, read: str, team: str | None, items: list[Wire]) -> None:
         """Keep the last list (wire form) that the operation *read* has shown of the *team*."""

@@ -124,6 +124,7 @@ class StateReader:
                 self._learn(request, exchange, envelope.raw, envelope.stamp)
         elif isinstance(seen, list):
             self._writes.shown.learn_list(request.operation.name, request.team, seen)
+        self._writes.shown.learn_lengths(self._kind, seen if isinstance(seen, list) else (seen,))
         many = len(seen) if isinstance(seen, list) else 0
         return Reading(
             started=exchange.started,
@@ -134,6 +135,7 @@ class StateReader:
             raw_count=many,
             full=many >= LIST_SIZE or is_cut(envelope, many),
             stamp=envelope.stamp,
+            longest_texts=self._writes.shown.longest_texts(self._kind),
         )
 
     def _with_claims(self, reading: Reading) -> Reading:

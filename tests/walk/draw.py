@@ -39,6 +39,8 @@ TEXTS = (
     "nfc", "no markup", "no emoji", "no zero-width", "trimmed", "folded", "masked", "sorted", "cut", "entities"
 )  # fmt: skip
 TIMES: tuple[Times, ...] = ("exact", "exact", "exact", "seconds", "zero", "minute", "day")
+GROWS = 0.5  # of the programs whose service cuts texts
+LONGEST = (7, 8, 9, 12, 24)  # characters that it leaves: some cut off all that lengthens a text
 RECOVERS = 0.2  # of the processes
 FROZEN = 0.1  # of the ends are none, but a freeze
 SUCCESSIONS = 0.2  # of all programs: processes follow each other, and leave writes that are not known
@@ -98,6 +100,7 @@ def _drawn(chance: Random, journals: tuple[Journal, ...], uses: tuple[Use, ...])
         wall=_steps(chance, taste.clocks / 2, wrong_at_first=0.3) if journal == "database" else (),
         order=chance.randrange(1, 10**6) if chance.random() < 0.5 else 0,
         jitter=chance.randrange(1, 10**6) if journal == "database" and chance.random() < 0.7 else 0,
+        grows="cut" in words and chance.random() < GROWS,
     )
 
 
@@ -247,6 +250,7 @@ def _words(chance: Random, taste: _Taste) -> str:
         return ""
     stores = Stores(
         words=tuple(chance.sample(TEXTS, chance.choice((1, 1, 2, 3)))),
+        longest=chance.choice(LONGEST),
         echoes=chance.random() < 0.3,
         twice=chance.choice((0.0, 0.0, 0.0, 1.0)),
         created_at=chance.choice(TIMES),

@@ -74,6 +74,7 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     fates: dict[str, tuple[str, ...]] = {}  # by key: of its sends, one after the other; then "ok"
     reads: dict[str, str] = {}  # by number: of the reads that are not quick and sound
     wall: tuple[tuple[float, float], ...] = ()  # steps of the database's clock
+    grows: bool = False  # what is written only lengthens texts that are there from the start
     stores: str = ""  # how the service stores what it is sent, as ``Stores.parse`` reads it; "": as it is
     order: int = 0  # a seed: which of several tasks that could go on does; 0: the first
     jitter: int = 0  # a seed: how long transactions take; 0: always as long

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 IN_PART = "500 in part"  # an update of several fields stores only some of them
 FATES.setdefault(IN_PART, Fate(IN_PART, 500, EFFECT, window=SHORT))
-RICH = (
-    " A\u0308rger &amp; <b>co</b> \U0001f600 x\u200by abcd1234efgh5678 "  # what services store in other words
-)
 
 
 @attrs.define
@@ -31,6 +28,10 @@ class WalkService(Service):
 
     def _seeded(self, text: str) -> Random:
         return Random(f"{self.seed}/{text}")
+
+    def kept(self, field: str, text: str) -> str:
+        """Return the *text* of a field as it is stored."""
+        return str(self.stores.in_own_words(field, text, self._seeded))
 
     def land(self, number: int) -> None:
         """Apply the effect of a send; only a part of it, if that is its fate."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LIFE = Life("", ())  # what a plain one has
-PLAIN = {"order": 0, "jitter": 0, "wall": (), "stores": ""}
+PLAIN = {"order": 0, "jitter": 0, "wall": (), "grows": False, "stores": ""}
 
 
 def shrunk(program: Program, is_broken: Callable[[Program], bool], *, within: float = 60.0) -> Program:

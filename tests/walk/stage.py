@@ -21,7 +21,7 @@ from tests.walk.journals import WalkDatabase, WalkFile
 from tests.walk.loop import WalkLoop
 from tests.walk.process import Process
 from tests.walk.program import Life, Program, offset
-from tests.walk.service import RICH, WalkService
+from tests.walk.service import WalkService
 from tests.walk.signals import Signal, SoftLimitError
 from tests.walk.uses import USES, Heard
 from tests.walk.wire import Fates, WalkWire, hook_id, made_by, seed
@@ -106,7 +106,7 @@ class WalkStage(BatchStage):
 
     async def begin(self) -> None:
         """Store the things, and begin the lives that wait for none."""
-        seed(self.service)
+        seed(self.service, self.program)
         for number, write in enumerate(self.program.writes, 1):
             self.ranks[write.key] = number
             if write.kind == "remove":
@@ -163,8 +163,7 @@ class WalkStage(BatchStage):
 
     def made(self, process: Process, key: str) -> Any:  # Any: of any operation
         """Return the write under *key*, as *process* makes it."""
-        more = RICH if self.program.stores else ""
-        return made_by(process.member, self.program.write(key), more).keyed(key)
+        return made_by(process.member, self.program, self.program.write(key)).keyed(key)
 
     def unsettled(self, process: Process) -> list[str]:
         """Return which of the keys of *process* have no verdict that another run would leave as it is."""

@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 
     from invsvc_async.transport.exchange import Exchange
     from tests.interleavings.execution import Member
-    from tests.interleavings.service import Service
     from tests.walk.program import Program, Write
+    from tests.walk.service import WalkService
     from tests.walk.stage import WalkStage
 
 
 THINGS = 3  # of each kind
+# What services store in other words.
+RICH = " A\u0308rger &amp; <b>co</b> \U0001f600 x\u200by abcd1234efgh5678 "
+# What lengthens a text: it is there before, and more is sent. Others show that longer ones are kept.
+BEFORE, MORE = "first", "and second"
+LONG = "a text that is long enough"
 
 
 class Fates:
@@ -107,28 +112,41 @@ def url_of(thing: int) -> str:
     return f"https://a.example/{thing}"
 
 
-def seed(service: Service) -> None:
-    """Store what programs write to."""
+def seed(service: WalkService, program: Program) -> None:
+    """Store what programs write to, as the service stores it."""
+    firsts = {(write.kind, write.thing): f"{write.key} {BEFORE}" for write in reversed(program.writes)}
     for thing in range(THINGS):
-        service.seed_journey("old")
-        service.seed_hook("old")
+        texts = "old", "old"
+        if program.grows:
+            texts = tuple(firsts.get((kind, thing), LONG) for kind in ("rename", "change"))
+        service.seed_journey(service.kept("name", texts[0]))
+        service.seed_hook(service.kept("description", texts[1]))
         journey, hook = service.journeys.pop("j1"), service.hooks.pop(f"wh_{0:026d}")
         service.journeys[journey_id(thing)] = {**journey, "id": journey_id(thing)}
         service.hooks[hook_id(thing)] = {**hook, "id": hook_id(thing)}
     service.states.clear()
 
 
-def made_by(member: Member, write: Write, more: str = "") -> Any:  # Any: of any operation
-    """Return *write*, as *member* makes it; with *more* text, it has several fields."""
-    client, text = member.client, f"{write.key}{more}"
+def made_by(member: Member, program: Program, write: Write) -> Any:  # Any: of any operation
+    """
+    Return *write*, as *member* makes it.
+
+    Where the service stores in its own way, it has texts of which that makes others, and several fields.
+    """
+    client, text = member.client, write.key
+    is_rich = bool(program.stores) and not program.grows
+    if is_rich:
+        text += RICH
+    elif program.grows:
+        text = f"{text} {BEFORE} {MORE}"
     fields: dict[str, Any] = {}
     match write.kind:
         case "rename":
-            if more:
+            if is_rich:
                 fields = {"description": f"of {text}"}
             return client.journeys.update(journey_id(write.thing), name=text, **fields)
         case "change":
-            if more:
+            if is_rich:
                 fields = {"url": f"https://a.example/{write.key}?b=1&a=2"}
             return client.webhooks.update(hook_id(write.thing), description=text, **fields)
         case "create":
