@@ -538,9 +538,7 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
     return Absent()
 
 
-def _leaves_trace(
-    known: Known, reading: Reading, sent: dict[str, Wire], baseline: dict[str, Wire]
-) -> bool:
+def _leaves_trace(known: Known, reading: Reading, sent: dict[str, Wire], baseline: dict[str, Wire]) -> bool:
     """
     Return whether the write would have changed the state *baseline*, whatever the service makes of it.
 

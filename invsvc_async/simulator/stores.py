@@ -119,15 +119,19 @@ class Stores:
         for word, ways in WAYS.items():
             if word not in self.words or kind not in ways:
                 continue
-            # A limit is one of the field.
-            what = f"{word}/{name}" if word == "cut" else f"{word}/{name}/{value}"
-            if seeded(what).random() < self.rate:
+            if seeded(_chance_of(word, name, value)).random() < self.rate:
                 stored = ways[kind](stored, self.longest)
         return stored
 
     def shows_twice(self, webhook: str, seeded: Seeded) -> bool:
         """Return whether lists show the webhook with this id twice."""
         return self.twice > 0 and seeded(f"twice/{webhook}").random() < self.twice
+
+
+def _chance_of(word: str, name: str, value: Json) -> str:
+    """Return what decides whether *word* is applied to a value of the field *name*."""
+    is_limit = word == "cut"  # which is one of the field, whatever the value
+    return f"{word}/{name}" if is_limit else f"{word}/{name}/{value}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,6 +104,23 @@ async def test_lost_keyed_update_in_other_words(service, tmp_path, write_of, wor
     assert len(of_clients(service, operation)) == 1
 
 
+@pytest.mark.parametrize("longest", [7, 40])
+async def test_lost_update_that_only_lengthens_a_text(service, client, longest):
+    """It is sent again once a read has shown a longer text, which the service would have cut; not before."""
+    service.stores = Stores(words=("cut",), longest=longest)
+    hook = service.seed_webhook(description="Spring")
+    service.script("webhooks.update", "reset", "pass", "reset")
+    outcomes = [await client.webhooks.update(hook.id, description="Spring sale").outcome()]
+    other = service.seed_webhook(description="All orders of the shop in Puebla"[:longest])
+    await client.webhooks.update(other.id, events=EVENTS).outcome()  # which reads it before
+    outcomes.append(await client.webhooks.update(hook.id, description="Spring sale").outcome())
+
+    first, second = outcomes
+    assert (first.verdict, first.evidence.cause) == (Verdict.UNKNOWN, "not visible")
+    assert second.verdict is (Verdict.APPLIED if longest > 7 else Verdict.UNKNOWN), second.explain()
+    assert len(of_clients(service, "webhooks.update")) == (2 if longest > 7 else 1)
+
+
 PART = Stores(partly=1.0)
 WHOLE = Stores()
 

@@ -121,6 +121,44 @@ def test_each_way_of_the_embedded_service(seed):
         assert is_made_of(sent, shown), (ways, sent, shown)
 
 
+SHOWS = {  # what is sent, what is shown, how many characters are kept: whether the rest would show
+    "words": ("Spring sale", "Spring", 8, True),
+    "the first letter is cut off": ("Spring sale", "Spring", 7, False),
+    "letters": ("hook10", "hook1", 6, True),
+    "signs alone": ("Spring -", "Spring", 20, False),
+    "letters of two bytes": ("Spring s\u00f1", "Spring", 20, False),
+    "an emoji": ("Spring \U0001f600", "Spring", 20, False),
+    "markup": ("Spring <b>", "Spring", 20, False),
+    "after letters of two bytes": ("Ma\u00f1ana s", "Ma\u00f1ana", 8, False),
+    "after letters of two bytes, in a longer text": ("Ma\u00f1ana s", "Ma\u00f1ana", 9, True),
+    "another text": ("Spring sale", "Autumn", 20, False),
+    "a shorter text": ("Spring", "Spring sale", 20, False),
+    "nothing before": ("Spring", "", 20, False),
+    "no text": (None, "Spring", 20, False),
+}
+KEPT = {  # what a read shows, and how many characters are certainly kept
+    "words": ("Spring sale", 11),
+    "signs at the end": ("Spring -- ", 6),
+    "escapes": ("Tom &amp; Jerry", 0),
+    "a mask": ("Spring [hidden]", 0),
+    "a mask of letters": ("Spring xxxx", 0),
+    "letters of two bytes": ("Ma\u00f1ana", 0),
+    "no text": (None, 0),
+}
+
+
+@pytest.mark.parametrize(("sent", "shown", "kept", "expected"), SHOWS.values(), ids=SHOWS)
+def test_text_that_only_grows(sent, shown, kept, expected):
+    """Words at the end are left out by a cut alone, and not in a shorter text than one that is kept whole."""
+    assert made_of.would_show(sent, shown, kept) is expected
+
+
+@pytest.mark.parametrize(("shown", "expected"), KEPT.values(), ids=KEPT)
+def test_characters_that_are_kept(shown, expected):
+    """Only plain texts tell: an escape or a mask may be longer than what it stands for."""
+    assert made_of.kept_of(shown) == expected
+
+
 def _update(sent: dict[str, object], before: dict[str, object]) -> tuple[Intent, dict[str, object]]:
     state = {**HOOK, **before}
     return attrs.evolve(UPDATE, body=sent, baseline=state), state

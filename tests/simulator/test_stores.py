@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from invsvc_async.simulator import Simulator, Stores
@@ -121,6 +123,18 @@ async def test_only_chosen_fields(service, call):
     service.stores = Stores(words=("trimmed",), fields=("description",))
     await call("PUT", "/journeys/jrn_1", json={"name": " a ", "description": " b "})
     assert service.ledger.entries[0].fields == {"name": " a ", "description": "b"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_texts_of_a_field_are_cut_alike(seed):
+    """With a rate, all texts of a field are cut, or none."""
+    stores = Stores(words=("cut",), longest=4, rate=0.5)
+    for field in ("name", "description"):
+        kept = {
+            stores.in_own_words(field, f"text {number}", lambda what: Random(f"{seed}/{what}"))
+            for number in range(20)
+        }
+        assert len(kept) in (1, 20)
 
 
 async def test_same_text_in_the_same_words(service, call):

@@ -104,7 +104,8 @@ def _effects(stage: WalkStage) -> Iterator[str]:
                 yield f"stranger: {told.writer} is superseded, and nobody else was there"
             if told.verdict is Verdict.APPLIED and not any(effect.at <= told.at for effect in whole):
                 yield f"false: {write.key} is said to be applied, and is not"
-            early = [each for each in effects if service.sends[each.number].started < told.at]
+            early = [service.sends[each.number].started for each in effects]
+            early = [at for at in early if at < told.at and not _is_of_a_refusal_before(stage, told, at)]
             if told.verdict in NO_EFFECT and early:
                 yield f"false: {write.key} is said to be {told.verdict}, and took effect"
 
@@ -161,6 +162,20 @@ def _was_refused(sent: Sent, before: float) -> bool:
     return is_over and sent.status is not None and HTTP_CLIENT <= sent.status < HTTP_SERVER
 
 
+def _is_of_a_refusal_before(stage: WalkStage, told: Heard, at: float) -> bool:
+    """
+    Return whether what was *told* is the refusal of another run, which it waited for and which was over *at* then.
+
+    Since then, a third run may have done the write anew.
+    """
+    if told.verdict is not Verdict.REFUSED:
+        return False
+    others = [
+        sent for sent in stage.service.sends if sent.writer == told.writer and sent.client != told.client
+    ]
+    return any(_was_refused(sent, at) and (sent.ended or 0.0) >= told.begun for sent in others)
+
+
 def _waiting(stage: WalkStage) -> Iterator[str]:
     if stage.program.lives[-1].how != "at once":
         return
@@ -202,7 +217,9 @@ def _started(stage: WalkStage) -> Iterator[str]:
         until = process.hit if process.hit is not None else process.ended
         others = {key for at, other, key in stage.asked if other != name and (until is None or at <= until)}
         claimed = stage.places.keys() if process.claimed is None else process.claimed
-        known = [key for key in keys if key not in others and key in stage.places and key in claimed]
+        failed = {key for each, key, _ in stage.errors if each == name}  # their claims may be withdrawn
+        own = [key for key in keys if key not in others and key not in failed]
+        known = [key for key in own if key in stage.places and key in claimed]
         for one, two in combinations(known, 2):
             if _line(stage, one) == _line(stage, two) and stage.places[one] > stage.places[two]:
                 yield f"start: {one} was begun before {two} by {name}, and is claimed after it"
@@ -214,7 +231,7 @@ def _final(stage: WalkStage) -> Iterator[str]:
         verdict, at = final.setdefault(told.writer, (told.verdict, told.at))
         if verdict not in FINAL:
             final[told.writer] = told.verdict, told.at
-        elif told.verdict is not verdict:
+        elif told.verdict is not verdict and not _is_of_a_refusal_before(stage, told, at):
             yield f"final: {told.writer} is {verdict}, and {told.client} was told {told.verdict}"
     for sent in stage.service.sends:
         verdict, at = final.get(sent.writer, (None, 0.0))
