@@ -46,6 +46,7 @@ class Told:
     ``at`` is when it was heard, and ``read_at`` when the read began on which it rests, in seconds of the
     ledger's clock.  ``status`` is that of the answer by which a write was refused, ``made`` the id of what a
     create made.  ``overtaken`` says so beside any cause; what was read from a store has no times.
+    Then it may have been so at any time since it was ``asked`` for.
     """
 
     verdict: Verdict
@@ -59,6 +60,7 @@ class Told:
     duplicates: tuple[str, ...] | None = None
     overtaken: bool = False
     has_times: bool = True
+    asked: float = inf
 
     @classmethod
     def of(
@@ -224,7 +226,7 @@ def _absence(told: Told, happened: Happened) -> str | None:
 
 
 def _none_yet(told: Told, happened: Happened) -> str | None:
-    effects = happened.effects(told.at)
+    effects = [each for each in happened.effects(told.at) if each.received_at < told.asked]
     return f"told as absent, and {len(effects)} effects of it had happened" if effects else None
 
 

@@ -72,7 +72,8 @@ async def race(url: str, token: str, journal: str, things: str, keys: int, seed:
     async def work(client: Client) -> None:
         while not open_ones.empty():
             number = open_ones.get_nowait()
-            print(json.dumps([number, time.monotonic()]), flush=True)  # noqa: T201 - read by the parent
+            asked = time.monotonic()
+            print(json.dumps([number, asked]), flush=True)  # noqa: T201 - read by the parent
             running = asyncio.ensure_future(write_of(client, number, journeys, hooks).outcome())
             if chance.random() < 0.05:  # a soft time limit
                 await asyncio.wait([running], timeout=chance.uniform(0.0, 0.3))
@@ -83,7 +84,7 @@ async def race(url: str, token: str, journal: str, things: str, keys: int, seed:
                 open_ones.put_nowait(number)
                 continue
             print(  # noqa: T201 - read by the parent
-                json.dumps([number, plain_of(outcome)]),
+                json.dumps([number, plain_of(outcome, asked=asked)]),
                 flush=True,
             )
             # Of a webhook that a later write has changed, no read can tell any more.

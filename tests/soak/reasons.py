@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["Things", "plain_of", "told_in"]
 
 
-def plain_of(outcome: Outcome[Any]) -> dict[str, Any]:  # Any: JSON
-    """Return what *outcome* tells now, as JSON."""
-    return attrs.asdict(Told.of(outcome, at=time.monotonic()))
+def plain_of(outcome: Outcome[Any], *, asked: float = inf) -> dict[str, Any]:  # Any: JSON
+    """Return what *outcome* tells now, as JSON; *asked* is when the run began that was told it."""
+    return attrs.asdict(attrs.evolve(Told.of(outcome, at=time.monotonic()), asked=asked))
 
 
 def told_in(plain: Mapping[str, Any]) -> Told:  # Any: JSON

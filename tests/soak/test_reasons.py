@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import attrs
 import pytest
 
 from invsvc_async import Verdict
@@ -57,6 +58,15 @@ def test_absence_within_the_window():
     things = Things([sent("a", "jrn_1", 1.0)], key_of, window=2.0)
     assert things.contradiction("a", "jrn_1", told("absent", "absence", read_at=2.0))
     assert things.contradiction("a", "jrn_1", told("absent", "absence", read_at=3.0)) is None
+
+
+def test_absence_that_another_run_has_found():
+    """It was true at some time since it was asked for; what was sent before that contradicts it."""
+    things = Things([sent("a", "jrn_1", 5.0, applied=5.1)], key_of)
+    heard = told("absent", "absence", has_times=False, at=9.0)
+    assert things.contradiction("a", "jrn_1", attrs.evolve(heard, asked=4.0)) is None
+    assert "1 effects of it" in things.contradiction("a", "jrn_1", attrs.evolve(heard, asked=6.0))
+    assert "1 effects of it" in things.contradiction("a", "jrn_1", heard)
 
 
 async def test_reason_that_is_printed():
