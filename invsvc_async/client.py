@@ -1,4 +1,4 @@
-"""The client: its settings, its resources, and what settles writes."""
+"""The client: the settings, the resources, and the methods that settle writes."""
 
 from __future__ import annotations
 
@@ -622,7 +622,7 @@ class Client:
 
 
 async def _start(journal: Journal) -> None:
-    """Open *journal*; one of this package's own may begin without its database."""
+    """Open *journal*; a journal of this package may start while its database is away."""
     start = getattr(journal, "start", journal.open)
     await start()
 

@@ -210,7 +210,7 @@ class Portal:
 
 
 class _ThreadCall(Generic[T]):
-    """One awaitable, and what becomes of it. Its waiting thread may be interrupted at any place."""
+    """An awaitable, and its result or error. The thread that waits may be interrupted at any place."""
 
     def __init__(self, awaitable: Awaitable[T], context: Context) -> None:
         self._awaitable = awaitable

@@ -229,7 +229,7 @@ def _type_of(event: Event | None) -> str:
 
 @attrs.define(eq=False)
 class _TracedCall:
-    """The call that runs in this task.  ``own`` is its operation; other operations are its settling reads."""
+    """The call that runs in a task.  ``own`` is its operation; all further operations are settling reads."""
 
     span: Span
     own: str
@@ -259,7 +259,7 @@ class _Tracing:
         self.server: dict[str, str | int] = {"server.address": parts.hostname or "", "server.port": port}
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that link a request to the call that runs in this task."""
+        """Return the headers that link a request to the call of the current task."""
         carrier: dict[str, str] = {}
         _CONTEXT.inject(carrier, _within())
         return carrier

@@ -49,7 +49,7 @@ _LOOK = 0.2  # s between looks whether all is done, while others work
 
 class Dispatcher:
     """
-    The lanes of this process, and what is under way of them.
+    The lanes of this process, and the writes of these lanes that are under way.
 
     *item_type* is made of the entries. *on_unfit* is called when an entry that does not fit got its verdict;
     without it, such an entry ends the run. While it ``has_input``, entries that lack their readers, and later

@@ -1,4 +1,4 @@
-"""What a batch or outbox knows of earlier writes to the things of those that it is about to send."""
+"""The earlier writes to the things that a batch or outbox is about to change."""
 
 from __future__ import annotations
 

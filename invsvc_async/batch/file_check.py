@@ -122,7 +122,7 @@ def check_line(client: Client, line: Line) -> BadLine | None:
 
 class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     """
-    How far a file of writes was taken in, so that the next run need not parse it from its start.
+    The position up to which a file of writes was taken in; the next run parses the file from there.
 
     It is stored with the writes before it, each of which has a key. ``offset``, ``lines``, ``writes`` and
     ``bad`` (skipped lines) count what is before it, and ``digest`` identifies it. ``team`` is that of the

@@ -1,4 +1,4 @@
-"""The intake of a batch: gives each write of the input its key, and finds those that are new."""
+"""The intake of a batch: gives each write of the input a key, and finds the new writes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def _read_ahead(writes: AsyncIterable[AnyWrite]) -> AsyncGenerator[list[An
 
 
 class Asked(msgspec.Struct, eq=False):
-    """One write of the input, with its key; if it is new, also with its intent and its entry."""
+    """A write of the input, with its key; a new write also has an intent and an entry."""
 
     spec: WriteSpec
     digest: str

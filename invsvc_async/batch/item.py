@@ -1,4 +1,4 @@
-"""One write of a batch: its entry in the journal, and its slot while it is sent."""
+"""A write of a batch: its entry in the journal, and its slot during a send."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def discard_secret(_key: str, _webhook: object) -> None:
 
 class Item(msgspec.Struct, eq=False, kw_only=True):
     """
-    One write of a batch, whose *entry* is in *lane*. It has its ``spec`` if it is as the input has it.
+    A write of a batch, whose *entry* is in *lane*; ``spec`` is set if the entry is as in the input.
 
-    It is the journal of its driver, and writes to its own entry.
+    An item is the journal of its driver, and writes to its own entry.
     """
 
     # Whether the entry keeps all that an outcome is rebuilt from: it is not given in the run that sends it.
@@ -168,7 +168,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
 
 class ItemOptions(ClientOptions, kw_only=True, eq=False):
-    """The options of one item: its write takes a slot while it is sent."""
+    """The options of an item, whose write takes a slot during a send."""
 
     item: Item
 

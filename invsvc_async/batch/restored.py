@@ -1,5 +1,5 @@
 """
-What a journal that was restored from an older copy says of its writes: any of them may have been sent since.
+The doubts of a journal that was restored from an older copy: each write may have been sent since.
 
 Such a write gets a send at a time that is not known exactly. It is settled like any write in doubt, and sent
 only on proof of absence.

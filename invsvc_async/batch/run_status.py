@@ -1,4 +1,4 @@
-"""The status of a run, stored in its journal for those who watch it: what limits it, and its writes."""
+"""The status of a run, stored in the journal for people who watch: the limits of the run, and its writes."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def _now() -> int:
 
 class Status(msgspec.Struct, kw_only=True):
     """
-    What limited one process at the time ``at`` (epoch ms), and what did for how many ``seconds`` in all.
+    The limit of a process at the time ``at`` (epoch ms), and for how many ``seconds`` each limit held in all.
 
-    ``ended`` is whether it said that it ended. One that is killed does not.
+    ``ended`` is whether the process said that it ended. A process that is killed does not.
     """
 
     host: str

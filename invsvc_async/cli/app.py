@@ -57,7 +57,7 @@ _HELP = SimpleNamespace(help_option_names=["-h", "--help"])
 
 
 class Commands(TyperGroup):
-    """Group of commands that imports each command when it is used.  The help lists them without."""
+    """A group of commands that imports a command when it is used.  The help imports none."""
 
     _lists_only = False
 

@@ -131,7 +131,7 @@ def reporting(result: str) -> Generator[None]:
 
 
 def discard_output() -> None:
-    """Redirect stdout, which cannot be written to any more, so that its buffer is discarded."""
+    """Redirect stdout to the null device, to discard its buffer: writing to stdout fails by now."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

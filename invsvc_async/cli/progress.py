@@ -1,7 +1,7 @@
 """
-What a command shows meanwhile, on stderr if it is a terminal: bars, and spinners for what it waits for.
+The progress of a command, shown on stderr if stderr is a terminal: bars, and spinners during waits.
 
-If stdout is none, the progress of a batch is told there, in lines.
+If stdout is no terminal, the progress of a batch is told there, in lines.
 """
 
 from __future__ import annotations

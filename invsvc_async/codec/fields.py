@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class WireField(Struct, frozen=True):
-    """A field: its Python name, its name on the wire, and its type without ``None``."""
+    """A field: the Python name, the name on the wire, and the type without ``None``."""
 
     name: str
     wire: str

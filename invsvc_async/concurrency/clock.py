@@ -1,4 +1,4 @@
-"""The monotonic clock of this machine, and a protocol for clocks that replace it in tests."""
+"""The monotonic clock of the machine, and a protocol for clocks that replace it in tests."""
 
 from __future__ import annotations
 

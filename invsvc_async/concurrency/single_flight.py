@@ -18,7 +18,7 @@ class _Fetch:
 
 class SingleFlight:
     """
-    Share one fetch among all callers that ask before it begins.
+    Share a fetch among all callers that ask before the fetch begins.
 
     No caller receives a result whose fetch began before the call.  At most one fetch of each thing runs at a
     time.

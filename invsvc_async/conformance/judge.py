@@ -33,7 +33,7 @@ _NO = (Verdict.NOT_APPLIED, Verdict.REFUSED)
 
 @attrs.frozen(kw_only=True)
 class Wrong:
-    """A verdict that contradicts the ledger, or an effect that came after that of a newer write."""
+    """A verdict that contradicts the ledger, or an effect that came after the effect of a newer write."""
 
     report: WriteReport
     why: str

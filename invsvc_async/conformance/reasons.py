@@ -110,7 +110,7 @@ def _id_of(thing: Any) -> str:  # Any: wire data or a model
 @attrs.frozen(kw_only=True)
 class Happened:
     """
-    What the ledger shows about one write; times in seconds of its clock.
+    The facts that the ledger shows about a write; times are in seconds of the ledger's clock.
 
     ``sends`` are its own requests; ``newer`` is when newer writes of the program to the same thing arrived,
     or may have; ``others`` is when somebody else changed the thing, also before the first send, and

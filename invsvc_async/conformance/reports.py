@@ -1,4 +1,4 @@
-"""What a client reports about its writes, and how the ledger shows what they requested."""
+"""The reports of a client about its writes, and requested writes in the form of the ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class RequestedWrite:
-    """A requested write as the ledger shows it: ``team`` is where it acts, ``path_id`` what it changes."""
+    """A requested write as in the ledger: ``team`` is where it acts, ``path_id`` names the changed thing."""
 
     operation: str
     path_id: str | None

@@ -21,7 +21,7 @@ _KINDS = {"api_key": "an API key", "oauth_token": "an OAuth access token", "pers
 
 @attrs.frozen
 class Finding:
-    """One question and its answer; ``good`` is ``None`` if it could not be determined."""
+    """A question and its answer; ``good`` is ``None`` if the answer could not be determined."""
 
     question: str
     answer: str

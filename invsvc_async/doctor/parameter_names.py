@@ -42,7 +42,7 @@ IMPORTS: Final[dict[str, tuple[str, ...]]] = {  # parameters of the table-databa
 
 
 class _Values(NamedTuple):
-    """Values of a parameter: one that is not valid, one that is, and one that must empty the list."""
+    """Values of a parameter: an invalid value, a valid value, and a value that must empty the list."""
 
     invalid: str = ""
     valid: str = ""

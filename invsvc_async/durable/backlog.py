@@ -25,7 +25,7 @@ _OF_JOURNAL: Final = f"entries WHERE done_at IS NULL AND state = {State.DONE:d}"
 
 class Backlog(NamedTuple):
     """
-    What waits in one store, or in several of one kind.
+    The writes and verdicts that wait in a store, or in several stores of the same kind.
 
     ``open`` counts writes without a verdict, the oldest of which was stored ``oldest`` s ago; ``untold``
     verdicts that nobody has acknowledged; ``lanes`` the parts that this process has.

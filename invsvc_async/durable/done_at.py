@@ -1,5 +1,5 @@
 """
-The completion time of a write, which says how old it is for those who prune a store.
+The completion time of a write, from which pruning a store tells the age of the write.
 
 A database has a clock of its own; a file has none.  Both it and the wall clock of a process may be days off,
 and may be set right later.  So either counts only within the bounds that the service's answers set.

@@ -170,7 +170,7 @@ class Entries:
         return found[0] if found else None
 
     async def first(self, limit: int, state: str | None) -> list[Entry]:
-        """Return the first entries: ``"open"`` ones, ``"untold"`` ones, or those of a verdict."""
+        """Return the first entries in *state*: ``"open"``, ``"untold"``, or the name of a verdict."""
         if state == "open":
             return await self._told(await self.not_done(limit))
         where = f"{_chosen(state)} ORDER BY e.seq LIMIT {{arg 1 bigint}}"
@@ -273,10 +273,10 @@ class Entries:
 
     async def drop(self, key: str) -> bool:
         """
-        Delete an entry of which nothing was sent, or that is done; return whether there was one.
+        Delete the entry of *key* if nothing of it was sent, or if it is done; return ``False`` if not.
 
-        A process that is about to send it finds that it is gone, and does not. In a batch, one that is done
-        stays.
+        A process that is about to send the write finds that the entry is gone, and does not send. In a batch,
+        an entry that is done stays.
         """
         dropped: set[str] = set()
         await self.store.run(lambda: drop(key, dropped, done=not self.store.how.counted))

@@ -98,4 +98,4 @@ def unreadable(key: object, why: object) -> JournalError:
 
 
 class LostLaneError(JournalError):
-    """Another process has taken over this entry's lane; this one must not send anything for it."""
+    """Another process has taken over the lane of an entry; this process must send nothing for the entry."""

@@ -31,7 +31,7 @@ class Facts:
         self._noting: asyncio.Task[None] | None = None  # the last one
 
     async def get(self, name: str, new: str | None = None) -> str | None:
-        """Return one; if it is unknown, set it to *new* first, unless that is ``None``."""
+        """Return the fact *name*; if it is unknown, set it to *new* first, unless *new* is ``None``."""
         if new is not None:
             text = "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
             await self._store.rows(text, name, new)
@@ -42,10 +42,13 @@ class Facts:
         self, core: ClientCore, what: str, *, same_mode: bool, reading: bool = False
     ) -> None:
         """
-        Check that *core* has the base URL and credential with which *what* was begun, or note them.
+        Check that the store was begun with the base URL and credential of *core*.
+
+        A store that has none notes both, unless it is only for *reading*.  *what* names the store in errors.
 
         Raises:
-            InvalidRequestError: It has another one; of credentials, *same_mode* asserts that they are alike.
+            InvalidRequestError: The store was begun with another base URL, or with another credential, and
+            *same_mode* does not assert that both credentials have the same team and mode.
         """
         base_url = await self.get("base_url", None if reading else core.base_url)
         if base_url not in (None, core.base_url):
@@ -73,7 +76,11 @@ class Facts:
         return found
 
     def put(self, name: str, value: str | None) -> asyncio.Task[None]:
-        """Set one to *value*, or delete it, soon, if the store is open; it need not be awaited."""
+        """
+        Set the fact *name* to *value*, or delete it if *value* is ``None``: soon, if the store is open.
+
+        The returned task need not be awaited.
+        """
         change = ("DELETE FROM {s}facts WHERE name = $1", name) if value is None else (SET, name, value)
         self._noting = asyncio.create_task(self._put(change, self._noting))
         return self._noting

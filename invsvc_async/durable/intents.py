@@ -159,9 +159,9 @@ def as_new(intent: Intent, sent: tuple[Sent, ...] = ()) -> Intent:
 
 def without_effect(intent: Intent) -> Intent:
     """
-    Return *intent* with its last send, if there was one, as one that provably had no effect.
+    Return *intent* with only its last send, if there was a send, marked as provably without an effect.
 
-    That it was sent is kept: its verdict must not say that it never was.
+    The send is kept because the verdict must not say that the write was never sent.
     """
     return attrs.evolve(intent, sent=_not_applied(intent.sent[-1:]))
 
@@ -218,5 +218,9 @@ def was_seen_undone(intent: Intent) -> bool:
 
 
 def _is_seen(sent: Sent) -> bool:
-    """Return whether it is a lost send after which a read was made: no other has only a time of its end."""
+    """
+    Return whether *sent* is a lost send after which a read was made.
+
+    No other send has a ``latest`` of its end, but none of its own.
+    """
     return sent.latest is None and sent.end is not None and sent.end.latest is not None

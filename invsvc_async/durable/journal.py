@@ -120,7 +120,7 @@ class ClientJournal:
 
     @property
     def is_shared(self) -> bool:
-        """Whether processes share it: what a dead one left is then taken over by ``recover``."""
+        """Whether processes share the journal: ``recover`` then takes over what a dead process left."""
         return self._store.silence < inf
 
     def bind(self, core: ClientCore) -> None:
@@ -171,9 +171,10 @@ class ClientJournal:
 
     async def start(self) -> None:
         """
-        Open it as ``open`` does; if its database is away, and its address allows that, go on without it.
+        Open the journal as ``open`` does; go on without its database if the database is away and may be.
 
-        Each write then tries to open it, and is refused if that fails.  So does a task, until it succeeds.
+        The address says whether it may.  Each write then tries to open the journal, and is refused if that
+        fails.  A task tries, too, until it succeeds.
         """
         if self._arriving is not None and not self._arriving.done():
             return
@@ -230,7 +231,7 @@ class ClientJournal:
         self._leases = leases
 
     def _go_on_beating(self, leases: Leases) -> None:
-        """Start the task that gives signs of life, unless it runs: a signal handler may have ended it."""
+        """Start the task for the signs of life, unless it runs: a signal handler may have ended it."""
         if self.is_shared and not self._closed and (self._beating is None or self._beating.done()):
             self._beating = asyncio.create_task(leases.live(warning=_SILENT))
             weakref.finalize(self, _end_soon, self._beating).atexit = False
@@ -247,7 +248,7 @@ class ClientJournal:
         return leases.hold(await self._store.run(lambda: new_lane(token, self._credential)), token)
 
     async def own_lane(self) -> Lane:
-        """Return the lane of this process: a new one, if another process took it for dead."""
+        """Return the lane of this process; make a new lane if another process took this process for dead."""
         await self.open()
         assert self._leases is not None
         assert self._lane is not None
@@ -328,7 +329,7 @@ class ClientJournal:
             self._remove(intent.identity)
 
     async def settled(self, outcome: Outcome[object]) -> None:
-        """Store the verdict of a write; with UNKNOWN, or if that fails, which is logged, it stays open."""
+        """Store the verdict of a write; with UNKNOWN, or after a failure (logged), the write stays open."""
         started, commons = outcome.started_as, self._store.commons
         write = self._writes.get(started.identity)
         if write is None or started.identity in self._resolved:  # never sent under this journal, or resolved
@@ -421,9 +422,10 @@ class ClientJournal:
 
     async def take_over(self, *, same_mode: bool) -> None:
         """
-        Acquire what dead processes of this base URL and credential left, or what any credential left.
+        Acquire the entries that dead processes with this base URL and credential left.
 
-        What is in a file was acquired when it was opened.
+        With *same_mode*, the credential may be any.
+        The entries of a file were acquired when the file was opened.
 
         Raises:
             JournalError: The database stayed away.
@@ -511,12 +513,13 @@ class ClientJournal:
 
     async def aclose(self) -> None:
         """
-        Close it, with everything stored, even if it is cancelled. What is open is left to other processes.
+        Close the journal once everything is stored, even if the call is cancelled.
 
+        Open writes are left to other processes.
         A second call waits for the first one.
 
         Raises:
-            ConfigurationError: It belongs to another event loop, which is not closed.
+            ConfigurationError: The journal belongs to another event loop, which is not closed.
         """
         if self._loop is not None and self._loop.is_closed():
             # Connections cannot be used in another loop: others notice that this process is silent.
@@ -574,16 +577,16 @@ def _note_failure(opening: asyncio.Task[None]) -> None:
 
 
 def _end_soon(task: asyncio.Task[None]) -> None:
-    """Cancel *task* from any thread: what it does it for is gone."""
+    """Cancel *task* from any thread, because the journal that started it is gone."""
     with suppress(RuntimeError):  # its loop is closed
         task.get_loop().call_soon_threadsafe(task.cancel)
 
 
 def _move(taken: list[Lane], to: Lane) -> Script[tuple[list[str], set[str]]]:
     """
-    Move the entries of lanes that were *taken* to the lane *to*; return its keys, and which are done.
+    Move the entries of the *taken* lanes to the lane *to*; return the keys in *to*, and the done keys.
 
-    Nobody has those with a key of the user's own then.
+    Entries with a key of the user's own are moved to no process: any run may have them.
     """
     gone = {lane.number for lane in taken if lane.was_free}
     tokens = {lane.number: lane.token for lane in (*taken, to)}

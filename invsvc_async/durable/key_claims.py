@@ -173,9 +173,9 @@ class KeyTakenError(JournalError):
 @attrs.define(eq=False)
 class KeyedRun:
     """
-    One run; its key is claimed before the first send, or by the store before that.
+    A run of a write under a key, which is claimed before the first send.
 
-    It is ``over`` if its entry is another run's, or about to be released.
+    The run is ``over`` if its entry is another run's, or about to be released.
     """
 
     claims: Claims
@@ -225,7 +225,7 @@ class KeyedRun:
         return replace(self.options, journal=self)
 
     async def sending(self, intent: Intent) -> float:
-        """Store *intent*, which is about to be sent; claim its key, if that was not done before."""
+        """Store *intent*, which is about to be sent; claim the key if the run has not claimed it before."""
         await self.lane.hold()
         self.sent = pack(intent, self.claims.store.commons)
         entry = self.entry(State.SENDING, intent, self.sent)
@@ -242,14 +242,14 @@ class KeyedRun:
         return self.lane.until
 
     async def claim(self, entry: Entry) -> None:
-        """Claim its key, as ``Claims.claim``, and let the next run for its thing claim its own."""
+        """Claim the key as ``Claims.claim`` does, and let the next run for the same thing claim its own."""
         try:
             await self.claims.claim(self, entry)
         finally:
             self.has_started()
 
     def has_started(self) -> None:
-        """Allow the next run for the same thing to claim its key: this one has, or need not."""
+        """Allow the next run for the same thing to claim its key: this run has claimed, or need not."""
         if self.start is not None:
             self.start.leave()
 
@@ -283,12 +283,12 @@ class KeyedRun:
         self.claims.tell(self.lane.number)
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
-        """Store how far it got, and let any run have it; one that has to wait goes on once it need not."""
+        """Store how far the run got, and release the entry; a run that has to wait keeps its entry."""
         if not self.has_to_wait:
             self.let_go(self.entry(State.SENDING if sent else State.TO_DO, intent))
 
     def let_go(self, entry: Entry | None = None) -> None:
-        """Release its entry for any run, unless it has a verdict; store it first as *entry*."""
+        """Release the entry for any run, unless the run has a verdict; store it first as *entry*."""
         if self.seq and not self.over and self.outcome is None:
             self.over = True
             self.claims.leave(self.name, self.lane, entry)
@@ -314,7 +314,7 @@ class KeyedRun:
 
 
 class Claims:
-    """The entries of keys in *store*, which is that of *journal*, and who waits for them in this process."""
+    """The entries of keys in *store*, the store of *journal*, and the waits for entries in this process."""
 
     def __init__(self, journal: ClientJournal, store: Store) -> None:
         self._journal = journal
@@ -439,13 +439,13 @@ class Claims:
         return await (self._to_its_end(found.entry.key, taking) if to is None else taking)
 
     async def reopen(self, found: Found, state: State, lane: Lane) -> bool:
-        """Reopen an entry that is done, in *lane*, unless it is not as it was *found*; return whether."""
+        """Reopen the done entry of *found* in *lane*; return ``False`` if the entry has changed since."""
         entry = found.entry
         values = entry.seq, entry.verdict, entry.done_at, int(state), lane.number
         return bool(await self._to_its_end(entry.key, self.store.rows(_REOPEN, *values)))
 
     async def _to_its_end(self, name: str, moving: Coroutine[Any, Any, T]) -> T:
-        """Await *moving*; if that is cancelled, it goes on, and then what ends the run is done."""
+        """Await *moving*; if the wait is cancelled, *moving* goes on, and the end of the run waits for it."""
         task = self.start(moving)
         try:
             return await asyncio.shield(task)
@@ -459,7 +459,7 @@ class Claims:
             await self.store.rows(_TAKER, [(run.seq, run.taker)])
 
     async def note_heard(self, seq: int) -> None:
-        """Note that a secret was returned. If that cannot be stored, later runs call it lost."""
+        """Note that a secret was returned; if the note cannot be stored, later runs call the secret lost."""
         with suppress(JournalError):
             await self.store.rows(HEARD, [seq])
 
@@ -522,7 +522,7 @@ class Claims:
                 event.set()
 
     def tell(self, lane: int) -> None:
-        """Wake those that wait for something in *lane*: here, and with company in the other processes."""
+        """Wake all waits for something in *lane*: here and, if others use the journal, in other processes."""
         if self._waiting:
             self._woken(str(lane))
         if self._journal.has_company:
@@ -549,7 +549,7 @@ class Claims:
         return task
 
     def leave(self, name: str, lane: Lane, entry: Entry | None = None, left: Left | None = None) -> None:
-        """End a run of a key, before its next one in this process: store *entry*, and release an open one."""
+        """End a run of a key before the next run in this process: store *entry*, and release it if open."""
         earlier = self._leaving.get(name)
         self._leaving[name] = self.start(self._left(name, lane, entry, left, earlier))
 

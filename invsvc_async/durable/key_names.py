@@ -1,4 +1,4 @@
-"""What a key stands for: its namespace, the write under it, and whether the journal has all keys."""
+"""The meaning of a key: the namespace, the write under the key, and whether the journal has all keys."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Namespaces:
         return f"{place} {key}"
 
     async def _places(self, team: str | None, core: ClientCore) -> tuple[str, str | None]:
-        """Return the namespace of *team*, and another one that it may have had."""
+        """Return the namespace of *team*, and a second namespace in which the team may have keys."""
         own = core.credential.team
         if self._named is not None:
             return self._named, None
@@ -83,7 +83,7 @@ class Namespaces:
         return bool(await self._store.rows("SELECT 1 FROM {s}entries WHERE key = $1", name))
 
     def _warn_of_two_names(self, team: str | None, core: ClientCore) -> None:
-        """Warn if keys may be of one team under two names, because its token does not say which it is."""
+        """Warn if a team may have keys under two names, because the token does not name its team."""
         unnamed = [each is None for each in (team, *self._known)]
         is_certain = self._named is not None or core.credential.team is not None
         if any(unnamed) and not all(unnamed) and not is_certain:
@@ -167,7 +167,7 @@ def key_in(name: str) -> str:
 
 def digests_of(spec: WriteSpec) -> str:
     """
-    Return digests of the parts of what *spec* asks for, as JSON, so that words can say which differ.
+    Return digests of the parts of the write *spec*, as JSON, so that an error can name the parts that differ.
 
     Numbers of equal value are equal: 0.10 is 0.1, and 1.0 is 1.
     """

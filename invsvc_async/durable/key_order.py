@@ -75,11 +75,11 @@ MINE: Final = "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {share}"
 
 class Ahead(NamedTuple):
     """
-    The first write before another one to the same thing that is not done, by its ``key`` and ``place``.
+    The first unfinished write ahead of another write to the same thing, by ``key`` and ``place``.
 
-    ``key`` is ``None`` if there is none.  The rest is about the thing: whether a later write was sent,
-    whether other writes are UNKNOWN, the place of the last one that may have had an effect, and what that one
-    left.
+    ``key`` is ``None`` if no such write exists.  The rest is about the thing: whether a later write was sent,
+    whether other writes are UNKNOWN, the place of the last write that may have had an effect, and the state
+    that this write left.
     """
 
     key: str | None

@@ -15,7 +15,7 @@ import attrs
 
 @attrs.define(eq=False)
 class Start:
-    """The start of a run, from its first step until its key is claimed, or its entry found."""
+    """The start of a run, from the first step until the key is claimed, or its entry is found."""
 
     order: StartOrder
     thing: str

@@ -1,5 +1,5 @@
 """
-Keys of the user's own: a write under one has one effect, whichever process runs it, and however often.
+Keys of the user's own: a write under a key has one effect, whichever process runs it, and however often.
 
 The entry of a key stays in the journal once it is done.  A run of a write first claims its key, in one
 statement that inserts an entry, or returns the one that is there:
@@ -91,7 +91,7 @@ _NO_SECRETS = (
 
 @attrs.define(eq=False)
 class _Turn:
-    """The runs of one key in this process, one at a time."""
+    """The turns of the runs of a key in this process: runs of a key follow each other."""
 
     lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     users: int = 0
@@ -106,7 +106,7 @@ class _Turn:
 
 
 class Keys:
-    """The keys of one journal.  *named* is what its address says of them."""
+    """The keys of a journal.  *named* are the options about keys in the journal's address."""
 
     def __init__(self, journal: ClientJournal, store: Store, named: Mapping[str, str]) -> None:
         self.journal: ClientJournal = journal
@@ -128,7 +128,7 @@ class Keys:
 
     def run(self, spec: WriteSpec) -> Awaitable[AnyDriver]:
         """
-        Run a write under its key, and return the driver that has its verdict.
+        Run a write under its key, and return the driver with the verdict.
 
         Raises:
             KeyConflictError: The key has another write.
@@ -156,10 +156,10 @@ class Keys:
 
     async def forget(self, key: str, team: str | None) -> bool:
         """
-        Delete *key* and what is known of its write; return whether it was there.
+        Delete *key* and all that is stored of its write; return whether the key was there.
 
         Raises:
-            JournalError: It may have been sent, and has no verdict.
+            JournalError: The write may have been sent, and has no verdict.
         """
         name = await self._name(key, team)
         if await Entries(self.store).drop(name):
@@ -213,7 +213,7 @@ class Keys:
     # --- a run
 
     async def _started(self, spec: WriteSpec) -> Driver[Any]:
-        """Run the write; its key is claimed after those of earlier starts for its thing."""
+        """Run the write; its key is claimed after the keys of earlier starts for the same thing."""
         thing = changed_by(spec)
         if thing is None:
             return await self._in_turn(spec, None)
@@ -273,7 +273,7 @@ class Keys:
     async def _run(
         self, spec: WriteSpec, name: str, turn: _Turn, start: Start | None, called: float
     ) -> Driver[Any]:
-        """Claim the key, and do what its entry says; see the top of this file."""
+        """Claim the key, and do what its entry says; see the table at the top of the file."""
         if spec.lacks_tag:
             spec = replace(spec, tag=new_tag())
         digest = digests_of(spec)
@@ -312,7 +312,7 @@ class Keys:
             found = await self._look(spec, name)
 
     async def _look(self, spec: WriteSpec, name: str) -> Found | None:
-        """Return the entry of a key; raise ConfigurationError if it is not that of what *spec* resumes."""
+        """Return the entry of a key; raise ConfigurationError if it lacks the write that *spec* resumes."""
         found, resumes = await self.claims.look(name), spec.resumes
         if resumes is None:
             return found
@@ -368,7 +368,7 @@ class Keys:
         return await self._again(run, spec, entry, gone=gone)
 
     async def _again(self, run: KeyedRun, spec: WriteSpec, entry: Entry, *, gone: bool) -> Driver[Any]:
-        """Go on with an entry that this process has now; *gone* is whether its last one is done with it."""
+        """Go on with an acquired *entry*; *gone* is whether the process before has provably done with it."""
         await self.claims.note_taker(run)
         if entry.state is State.TO_DO:
             run.sent_before = without_effect(await self.intent_in(entry)).sent
@@ -385,7 +385,7 @@ class Keys:
     async def _left(
         self, run: KeyedRun, entry: Entry, *, gone: bool, spec: WriteSpec | None = None
     ) -> Driver[Any]:
-        """Return a run that goes on with what may have been sent; without *spec*, it only reads."""
+        """Return a run that goes on with *entry*, which may have been sent; without *spec*, only by reads."""
         intent = attrs.evolve(await self.intent_in(entry), newest=not run.overtaken)
         if await self.doubts.has(entry):
             intent = in_doubt(intent)

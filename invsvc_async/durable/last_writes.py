@@ -63,9 +63,9 @@ class Left(msgspec.Struct, frozen=True):
 
 def left_by(thing: str | None, outcome: AnyOutcome, writes: WriteRegister) -> Left | None:
     """
-    Return what the write with *outcome* left of its thing; ``None`` if it did nothing.
+    Return the state in which the write with *outcome* left *thing*; ``None`` after a create or no effect.
 
-    *writes* is what the client's answers showed.
+    *writes* has the states that the client's answers showed.
     """
     kind = kind_of_write(BY_NAME[outcome.started_as.operation])
     if thing is None or outcome.verdict in NO_EFFECT or kind.creates:
@@ -187,7 +187,7 @@ async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:
 
 
 async def take_claims(writes: WriteRegister, store: Store, things: Sequence[str]) -> None:
-    """Note which webhooks the untagged creates of *things*, which are URLs, made, and how certain that is."""
+    """Note the webhooks that untagged creates of the URLs *things* made, and how certain each claim is."""
     text = "SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq"
     for claim, key in await store.rows(text, list(things)):
         writes.claim(claim.removeprefix(ANSWERED), key, is_certain=claim.startswith(ANSWERED))

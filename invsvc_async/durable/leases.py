@@ -1,5 +1,5 @@
 """
-Which process owns which lanes of a store, and until when it may rely on that.
+The owners of the lanes of a store, and until when an owner may rely on its lanes.
 
 - A process that takes a lane sets its own token on it, under a lock on the lane's row.
 - Each store of an entry checks the token under that lock.  After a take-over, those of the previous owner are
@@ -142,10 +142,11 @@ def living(silence: float, tokens: Iterable[str | None]) -> Script[set[str]]:
 
 class _Others(NamedTuple):
     """
-    What a process that shows that it lives finds.
+    The facts about the processes of a store that a process finds when it gives a sign of life.
 
-    Which of its tokens still own lanes, how many processes ``send``, how many others are ``hungry``, and
-    which signs of life are in the future: the process, the time of its sign, and its silence.
+    ``mine`` are the tokens of the process that still own lanes.  ``send`` is how many processes send,
+    ``hungry`` how many others are hungry.  ``ahead`` are signs of life in the future: the process, the time
+    of its sign, and its silence.
     """
 
     mine: set[str]
@@ -191,7 +192,7 @@ def new_lane(token: str, credential: str) -> Script[int]:
 
 
 def end_lane(lane: Lane) -> Script[None]:
-    """Delete the lane of a process that ends; if it has entries, release it."""
+    """Delete the lane of a process that ends, or release the lane if it has open entries."""
     owner = (lane.number, lane.token)
     if not (yield "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {update}", owner):
         return
@@ -203,7 +204,7 @@ def end_lane(lane: Lane) -> Script[None]:
 
 @attrs.frozen
 class Sign:
-    """What a process says of itself: whether it sends, whether it has nothing to send, and its status."""
+    """A sign of life of a process: whether it sends, whether it has nothing to send, and the status."""
 
     sends: bool = True
     hungry: bool = False
@@ -221,7 +222,7 @@ class _Ahead(NamedTuple):
 @attrs.define(eq=False)
 class Lane:
     """
-    A lane that a process owns, by its *leases*, while its *token* is on it.
+    A lane that the process of *leases* owns while *token* is on the lane.
 
     ``was_free`` is whether its last owner has provably done with it.
     """
@@ -260,7 +261,7 @@ class Lane:
             await self.leases.clock.sleep(_PAUSE)
 
     def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
-        """Store *entry* and the state in which it *left* its thing, if the lane is still owned."""
+        """Store *entry*, and the state in which the write *left* its thing, if the lane is still owned."""
         return self.leases.store.put(entry, self, left)
 
     def doubt(self) -> None:
@@ -271,7 +272,7 @@ class Lane:
 
 
 class Leases:
-    """The signs of life of this process, and the lanes that it owns, by their numbers."""
+    """The signs of life of this process, and its lanes by their numbers."""
 
     def __init__(self, store: Store, clock: Clock, *, gives: bool = False, patience: float = inf) -> None:
         self.name: str = uuid4().hex
@@ -296,7 +297,7 @@ class Leases:
         return Sign(status=status_of(self.done, rate, len(self.lanes)))
 
     async def beat(self, sign: Sign | None = None) -> int:
-        """Show that this process lives, and check which lanes it still has; return how many send."""
+        """Give a sign of life, and check which lanes are still owned; return how many processes send."""
         held, sign = dict(self.lanes), sign or self._sign()
         now, silence = self.clock.now(), self.store.silence
         await self._age_signs(now)
@@ -365,7 +366,7 @@ class Leases:
         return f"{self.name}.{next(self._numbers)}"
 
     def hold(self, number: int, token: str) -> Lane:
-        """Note that this process has the lane *number*, which it has made."""
+        """Note that this process owns the new lane *number*, and return the lane."""
         lane = self.lanes[number] = Lane(self, number, token)
         return lane
 
@@ -387,7 +388,11 @@ class Leases:
         self.lanes.clear()
 
     async def end(self, status: str | None = None) -> None:
-        """Note that this process is gone, and its last *status*, so that others need not wait to know it."""
+        """
+        Note in the store the end of this process, and its last *status*.
+
+        Other processes then need not wait for its silence to know that it is gone.
+        """
         with suppress(JournalError):
             async with self.store.hurried():
                 await self.store.rows("DELETE FROM {s}members WHERE name = $1 AND status IS NULL", self.name)

@@ -227,9 +227,9 @@ class PostgresStore(Pool):
 
     def _adopt(self, base_url: str) -> Script[str | None]:
         """
-        Return the schema that was created for nobody in particular, which is that of *base_url* from now on.
+        Return the schema that was created without an owner, and note *base_url* as the owner.
 
-        ``None`` if there is none, or somebody has it.  The caller holds the lock of this name.
+        ``None`` if there is no such schema, or somebody has it.  The caller holds the lock of this name.
         """
         schema = f"invoicing_{self.how.kind}_{self._called}_{_OF_NOBODY}"
         if self.how.it is None or not (yield _IS_THERE, (f"{schema}.facts",))[0][0]:
@@ -239,9 +239,9 @@ class PostgresStore(Pool):
 
     def definition(self, core: ClientCore | None) -> Iterator[str]:
         """
-        Yield the statements that create the store of *core*, the first of which creates its schema.
+        Yield the statements that create the store of *core*; the first statement creates the schema.
 
-        Without a core, it is that of the first one that opens it.
+        Without *core*, the store belongs to the first client that opens it.
         """
         facts = dict[str, str]()
         if core is None:
@@ -261,10 +261,13 @@ class PostgresStore(Pool):
 
     def find(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str | None]:
         """
-        Return the schema of this base URL and credential, or of the one other credential; ``None``: make one.
+        Return the schema of *base_url* and the credential *mine*; ``None`` if the caller has to create it.
+
+        With *same_mode*, the schema of another credential is returned if there is only one.
 
         Raises:
-            JournalError: There is none, and none is to be made; or several others.
+            JournalError: There is no such schema, and none is to be created; or *same_mode* leaves a choice
+            of several.
         """
         own = self._own_schema(base_url, mine)
         if (yield _IS_THERE, (f"{own}.facts",))[0][0]:
@@ -391,7 +394,7 @@ class PostgresStore(Pool):
         return await self.ask(lambda connection: self._dialect.run(connection, script()))
 
     async def rows(self, text: str, *values: Cell) -> Sequence[Cell]:
-        """Run one statement, which is its own transaction, and return its rows."""
+        """Run a statement as a transaction of its own, and return the rows."""
         return await self.fetch(*self._dialect.translated(text, values))
 
     async def entries(self, where: str, *values: Cell) -> list[Entry]:
@@ -415,7 +418,7 @@ class PostgresStore(Pool):
         return await self.entries("e.seq {any 1 bigint} AND e.done_at IS NULL ORDER BY e.place", seqs)
 
     def is_away(self, error: JournalError) -> bool:
-        """Return whether *error* says that the database is away, and not that it refused a statement."""
+        """Return whether *error* says that the database is away; a refused statement is another error."""
         return isinstance(error.__cause__, AWAY)
 
     async def tell(self, *what: str) -> None:
@@ -447,7 +450,7 @@ class PostgresStore(Pool):
     # --- storing
 
     def put(self, entry: Entry, lane: Lane, left: Left | None = None) -> asyncio.Future[None]:
-        """Store *entry* and the state in which it *left* its thing, if *lane* is still owned."""
+        """Store *entry*, and the state in which the write *left* its thing, if *lane* is still owned."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pending.append(((entry, lane, left), done))
         if self._flushing is None or self._flushing.done():
@@ -461,7 +464,7 @@ class PostgresStore(Pool):
             await asyncio.wait([self._flushing])
 
     async def _flush(self) -> None:
-        """Store what is pending in one statement, and what was added meanwhile in the next."""
+        """Store all pending entries in one statement, and entries that were added meanwhile in the next."""
         while self._pending:
             pending = self._pending_now = self._pending
             self._pending = []

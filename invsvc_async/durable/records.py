@@ -79,7 +79,7 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     @property
     def secret(self) -> Secret | None:
-        """What a result or an outcome that is made of it says of the secret."""
+        """The ``secret`` of a result or an outcome that is made of the record."""
         return read_back(self.had)
 
 
@@ -145,9 +145,9 @@ def is_answered(outcome: Outcome[object]) -> bool:
 
 def verdict_record(outcome: Outcome[object], record: Record | None = None) -> str:
     """
-    Return the record of *outcome*, with its value and its error, as the text that is stored.
+    Return the record of *outcome*, with the value and the error, as the text that is stored.
 
-    These are added to *record*, that of a batch, if it is made already.
+    Both are added to *record*, the record of a batch, if it is made already.
     A value that has no JSON form, such as an object of a user-supplied reader, is left out.
     """
     record, error = record or record_of(outcome), outcome.error
@@ -179,9 +179,9 @@ def entry_of(
 
 def done_entry(outcome: AnyOutcome, sent: Packed | None, commons: Commons, **known: Any) -> Entry:
     """
-    Return the entry of a write that has its verdict; *known* are other fields of it.
+    Return the entry of a write that has a verdict; *known* are further fields of the entry.
 
-    *sent* is its intent as it was stored before the last send.
+    *sent* is the intent of the write as it was stored before the last send.
     """
     known |= {"verdict": outcome.verdict.value, "outcome": verdict_record(outcome)}
     if sent is not None and is_answered(outcome):
@@ -251,7 +251,11 @@ def _answered(intent: Intent) -> Intent:
 
 
 def may_be_sent(entry: Entry) -> bool:
-    """Return whether *entry* may have been sent; one that is done again after UNKNOWN keeps its sends."""
+    """
+    Return whether the write of *entry* may have been sent.
+
+    An entry that is done again after UNKNOWN keeps its sends.
+    """
     if entry.state is not State.TO_DO:
         return True
     try:

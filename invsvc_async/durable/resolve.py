@@ -203,7 +203,7 @@ async def resolve(
 
 
 def note(core: ClientCore, resolved: Resolved) -> None:
-    """Note in the client of *core* that a write has its verdict, and what is not known any more."""
+    """Note in the client of *core* that a write has a verdict, and forget the state of a thing it changed."""
     core.writes.take(resolved.outcome.started_as.identity)
     if resolved.outcome.applied and resolved.entry.thing is not None:
         core.writes.forget_state(resolved.entry.thing)
@@ -334,7 +334,7 @@ def _outcome(intent: Intent, finding: Resolution, value: Any, before: Record, at
 
 
 def _entry(kind: str, seen: Entry, outcome: AnyOutcome, at: int) -> Entry:
-    """Return the entry of the write *seen* with its outcome, as a store of this *kind* has it."""
+    """Return the entry *seen* with *outcome*, in the form of a store of this *kind*."""
     record = record_of(outcome)
     # The database's clock may be behind what the service's answers have shown of the write.
     done_at = max(at, seen.done_at or 0)
@@ -362,7 +362,7 @@ def _entry(kind: str, seen: Entry, outcome: AnyOutcome, at: int) -> Entry:
 
 
 def _store(change: Script[Entry], *, has_results: bool) -> Script[str]:
-    """Run *change*, and store what follows from it; return the outcome as it is stored."""
+    """Run *change*, and store all that follows from the changed entry; return its stored outcome."""
     yield "SELECT {durably}", ()
     entry = yield from change
     if has_results:  # of a journal, the application asks for it by its key

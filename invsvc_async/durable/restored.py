@@ -1,5 +1,5 @@
 """
-How a store that went back in time, or was copied, is recognised, and what is noted of it.
+How a store that went back in time, or was copied, is recognised, and the notes about such a store.
 
 What that means for the writes that it has is in ``intents``; for keys that it may lack, in ``key_names``.
 
@@ -156,9 +156,9 @@ _DAMAGED = Standing("", -1)  # what a file says that cannot be read
 
 def wrong_with(journal: Standing | None, beside: Standing | None) -> str | None:
     """
-    Return what is wrong with a journal that has counted *journal*, if the file beside it says *beside*.
+    Return what is wrong with a journal that has the count *journal* beside a file with the count *beside*.
 
-    ``None`` stands for a journal that is new, or a file that has no count yet.
+    A count of ``None`` stands for a journal that is new, or a file that has no count yet.
     """
     if beside == _DAMAGED:
         return "the file {beside} is damaged, so whether this is an older copy is not known"
@@ -200,10 +200,10 @@ def fact(connection: sqlite3.Connection, name: str) -> str | None:
 @attrs.define(eq=False)
 class Epoch:
     """
-    The count of sends of the journal that errors call *name*, in it and in the file at *path* beside it.
+    The count of sends of a journal, stored in the journal and in the file at *path* beside it.
 
-    One that may lack sends is treated as *how* says, and if it is accepted, that is noted in the same
-    transaction.  ``moved`` is about one whose file is missing.
+    Errors call the journal *name*.  A journal that may lack sends is treated as *how* says, and if it is
+    accepted, that is noted in the same transaction.  ``moved`` is about a journal whose file is missing.
     """
 
     _path: Path

@@ -25,11 +25,11 @@ _HEARD = "DELETE FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2"
 
 class Consumer:
     """
-    Gives verdicts by the process of *leases*: those of its own writes, and what nobody has acknowledged.
+    Gives verdicts in the process of *leases*: of its own writes, and verdicts that nobody has acknowledged.
 
-    While the process shows that it lives, nobody else gets those that it has taken. If it was silent for too
-    long, others may have them: it asks before it gives one. What it has not acknowledged in the end is free
-    again. A kill may undo what it acknowledged within the last 0.2 seconds.
+    While the process shows that it lives, nobody else gets the verdicts that it has taken. If the process was
+    silent for too long, other processes may have them: it asks before it gives one. Verdicts that it has not
+    acknowledged in the end are free again. A kill may undo what it acknowledged within the last 0.2 seconds.
     """
 
     def __init__(self, leases: Leases) -> None:
@@ -72,7 +72,11 @@ class Consumer:
                 return entry
 
     async def has(self, entry: Entry) -> bool:
-        """Return whether *entry*, which this process has taken or finished, is still its to give."""
+        """
+        Return whether this process may still give the verdict of *entry*.
+
+        The process has taken the verdict, or finished the write.
+        """
         leases, taker = self._leases, entry.taker or ""
         since = self._page[1] if taker == self._page[0] else taker
         if since == leases.taker and leases.clock.now() <= leases.until:

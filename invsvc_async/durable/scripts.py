@@ -110,7 +110,7 @@ def take_verdicts(taker: str, silence: float, limit: int) -> Script[list[int]]:
 
 
 def keep_verdicts(taker: str, silence: float, seqs: Sequence[int]) -> Script[set[int]]:
-    """Note that the process of *taker* lives; return which of its verdicts nobody else has taken."""
+    """Note that the process of *taker* lives; return the verdicts among *seqs* that nobody else has taken."""
     yield SEEN, (member_of(taker), silence)
     # The lock waits for those who are about to take them.
     kept = yield "SELECT seq FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2 {share}", (seqs, taker)
@@ -171,7 +171,11 @@ def reopen(
 
 
 def may_drop(key: str, *, done: bool = True) -> Script[int | None]:
-    """Return the number of the entry of *key*, if nothing of it was sent, or it is *done*; and lock it."""
+    """
+    Lock the entry of *key*, and return its number; return ``None`` if the entry must not be deleted.
+
+    An entry may be deleted if nothing of it was sent.  *done* is whether an entry that is done may be, too.
+    """
     found = yield f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE e.key = $1 {{update}}", (key,)
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""A store of writes in one SQLite file, which one process uses at a time."""
+"""A store of writes in an SQLite file, which one process uses at a time."""
 
 from __future__ import annotations
 
@@ -105,11 +105,13 @@ class SqliteStore:
 
     async def open_for(self, core: ClientCore | None, *, same_mode: bool) -> None:
         """
-        Acquire the file; create it with mode 0600 if it does not exist. If cancelled, it has to be closed.
+        Acquire the file; create it with mode 0600 if it does not exist.
+
+        If the call is cancelled, the store has to be closed.
 
         Raises:
-            JournalError: Another process owns it; it is damaged, not of this kind, or of another version; the
-                folder is not writable.
+            JournalError: Another process owns the file; the file is damaged, not of this kind, or of another
+                version; the folder is not writable.
         """
         del core, same_mode  # of each entry that is settled
         if self._writer is None:
@@ -184,7 +186,11 @@ class SqliteStore:
         """Do nothing: what is pending is stored before what is requested next."""
 
     async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
-        """Return entries that are not done, in their order; not those of *held*. There is one lane."""
+        """
+        Return up to *each* entries that are not done, in their order, without the entries *held*.
+
+        A file has one lane.
+        """
         [after] = places.values()
         where = "e.lane = 1 AND e.place > $1 AND e.done_at IS NULL ORDER BY e.place LIMIT $2"
         found = await self.entries(where, after, each + len(held))
@@ -237,9 +243,9 @@ class SqliteStore:
 
     def _check_program(self) -> None:
         """
-        Check that the file is no other program's, before anything but SQLite opens it.
+        Check that the file belongs to no foreign program, before anything but SQLite opens it.
 
-        To close it, as the lock then does, would end the locks that SQLite has on it in this process.
+        To close the file, as the lock then does, would end the locks that SQLite has on it in this process.
         """
         with suppress(OSError, sqlite3.Error):  # the next opening says what is wrong
             if not self.path.is_file():
@@ -291,7 +297,7 @@ class SqliteStore:
         return connection
 
     def _acquire(self, lock: FileLock) -> None:
-        """Acquire the file; wait for one that this process is about to release, or has dropped unclosed."""
+        """Acquire the file; wait if a store of this process is releasing it, or was dropped unclosed."""
         try:
             lock.acquire()
         except JournalError:

@@ -194,7 +194,7 @@ _FACTS: Final = "INSERT INTO {s}facts (name, value) SELECT * FROM {rows 1 name:t
 
 
 def create(how: Opening, **facts: str) -> Script[None]:
-    """Create the tables of a new store, with lanes that nobody owns, and its other *facts*."""
+    """Create the tables of a new store, with lanes that nobody owns, and further *facts*."""
     told, counted = [_TELLS] if how.lanes else [], [_COUNTS, *_COUNTING] if how.counted else []
     texts = [*_TABLES, *_SENDS, *told, *counted]
     for text in texts:
@@ -220,7 +220,7 @@ def check(name: str, how: Opening) -> Script[None]:
 
 
 def latest(given: Iterable[Put]) -> tuple[list[Put], list[Put], list[tuple[Cell, ...]]]:
-    """Return of each entry what is *given* last: new ones, those with numbers, and rows of what they left."""
+    """Return the last put *given* for each entry: new entries, numbered entries, and rows of states left."""
     new: dict[str, Put] = {}
     sent: dict[int, Put] = {}
     lefts: dict[int, tuple[Cell, ...]] = {}

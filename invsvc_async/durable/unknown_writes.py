@@ -31,7 +31,7 @@ _MOST: Final = 10_000  # verdicts that are remembered
 
 
 class UnknownVerdict(NamedTuple):
-    """One verdict of an entry; ``done_at`` tells it from the next one, and is compared with nothing."""
+    """A verdict of an entry; ``done_at`` only tells it from the next verdict of the entry."""
 
     seq: int
     done_at: int | None
@@ -98,7 +98,7 @@ class UnknownWrites:
 
 
 async def _shown_clock(intent: Intent, options: ClientOptions) -> tuple[Reading, ...]:
-    """Return a reading that shows the service's clock, if it is known, or a read shows it."""
+    """Return a reading that shows the service's clock, if the clock is known, or a read shows it."""
     core, slack = options.core, options.reconcile.clock_slack
     bounds = core.server_clock.bounds(core.clock.now(), slack)
     reader = BY_NAME[intent.operation].reader

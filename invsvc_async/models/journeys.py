@@ -95,7 +95,7 @@ class JourneyGraph(Model):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class ClonedFrom(Model):
-    """The journey from which this one was copied; its ids are optional.  Spec: Journey."""
+    """The journey from which a journey was copied; the ids are optional.  Spec: Journey."""
 
     journey_id: str | None = attrs.field(default=ABSENT, metadata=wire("journeyId"))
     group_id: str | None = attrs.field(default=ABSENT, metadata=wire("groupId"))

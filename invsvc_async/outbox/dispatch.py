@@ -1,4 +1,4 @@
-"""The dispatching of an outbox: one process that sends what transactions have committed."""
+"""The dispatching of an outbox: a process that sends the writes that transactions have committed."""
 
 from __future__ import annotations
 

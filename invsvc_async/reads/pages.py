@@ -45,7 +45,7 @@ T = TypeVar("T", bound=Model)
 @attrs.frozen(eq=False, repr=False)
 class Pages(Generic[T]):
     """
-    A list that is read while it is iterated over. Await it for the first page only.
+    A list that is read during iteration. Await it for the first page only.
 
     Each page is a read of its own, with its own ``Timeouts.call``. Every error that is raised while iterating
     has a ``resume_token``, with which :meth:`resume` continues at the page that failed.

@@ -19,7 +19,7 @@ _PageNumber = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 
 @attrs.frozen(kw_only=True)
 class PagePosition:
-    """A page of a list, by its cursor or its number. With neither, it is the first."""
+    """A page of a list, by cursor or number. With neither, it is the first page."""
 
     cursor: str | None = None
     page: int | None = None
@@ -29,7 +29,7 @@ FIRST = PagePosition()
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
-    """A position, and the list that it belongs to. A token is the JSON of it."""
+    """A position, and the list to which it belongs. A token is the JSON of a place."""
 
     version: Literal[1] = 1
     operation: str

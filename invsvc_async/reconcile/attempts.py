@@ -1,7 +1,7 @@
 """
-What one attempt proves, and what to do about the most common writes: sent at once, answered with a success.
+What an attempt proves, and what to do about the most common writes: sent at once, answered with a success.
 
-No facts are gathered for those.  What is returned for them is what ``decide`` would return.
+No facts are gathered for such writes.  The decisions about them are the same as ``decide`` would return.
 """
 
 from __future__ import annotations

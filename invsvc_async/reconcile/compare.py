@@ -82,7 +82,7 @@ def rounded(value: Wire) -> Wire:
 
 def tidied(value: Wire) -> Wire:
     """
-    Return *value* as a service may store it that trims texts, and stores what is empty as null or not at all.
+    Return *value* as stored by a service that trims texts, and stores empty values as null or not at all.
 
     Numbers are rounded, too.
     """

@@ -1,5 +1,5 @@
 """
-The decision what to do next about a write, based on everything that has happened to it.
+The decision what to do next about a write, based on all events of the write.
 
 ``decide`` is a pure function from the facts to a decision: ``Send``, ``Read``, ``Wait`` or ``Done``. It
 has no clock: "now" is the time of the last event. Live writes, ``settle``, ``resume``, batches, outboxes
@@ -109,7 +109,7 @@ def decide(known: Known) -> Decision:
 
 
 def _basis_without_doubt(known: Known) -> Basis:
-    """Return why it is certain that nothing of a write happened, of which no attempt is in doubt."""
+    """Return why a write without an attempt in doubt certainly had no effect."""
     if not known.never_left:
         return "answered"  # with a definite no
     # How a send of another process ended without an effect is not stored.
@@ -450,7 +450,7 @@ def _reader(known: Known) -> str | None:
 
 
 def _reader_in_spec(known: Known) -> str | None:
-    """Return the name of the read that settles the operation.  One that may be lacking is configurable."""
+    """Return the name of the read that settles the operation.  A read that may be lacking is configurable."""
     if known.kind.may_lack_read:
         reader = known.policy.journey_reader
         return reader if reader is None or isinstance(reader, str) else JOURNEY_READER
@@ -497,7 +497,7 @@ def shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:
 
 
 def refused(known: Known, refusal: Attempt | ErrorFacts, reading: Reading | None = None) -> Done:
-    """Return REFUSED.  *reading* is the one that showed, in doubt, that no send had an effect."""
+    """Return REFUSED.  In doubt, *reading* is the read that showed that no send had an effect."""
     reason = f"the service answered HTTP {refusal.status}"
     if reading is not None:
         reason = f"the answer was HTTP {refusal.status}, and a read shows that no send had an effect"

@@ -29,7 +29,7 @@ Shows: TypeAlias = Literal["as sent", "as before", "foreign", "other words", "ei
 
 
 class Field(NamedTuple):
-    """One field that was sent.  ``before`` is its value before the write, if ``was_known``."""
+    """A field that was sent.  ``before`` is its value before the write, if ``was_known``."""
 
     name: str
     sent: Wire
@@ -86,9 +86,9 @@ def _is_not_of(kind: Kind, name: str, before: Wire, shown: Wire) -> bool:
 
 def is_part(fields: Iterable[Field]) -> bool:
     """
-    Return whether some fields show the write, in whatever words, and others what was there before it.
+    Return whether some fields show the write, in any words, and other fields the state before the write.
 
-    What may be either is neither.
+    A field that may show either counts for neither.
     """
     changed = [field for field in fields if field.was_changed]
     shows_write = any(field.shows in ("as sent", "other words") for field in changed)
@@ -106,7 +106,7 @@ def _json(value: Wire) -> str:
 
 
 def told(fields: Iterable[Field]) -> str:
-    """Format each field that does not show what was sent: what was sent, what was there, what is there."""
+    """Format each field that does not show the value sent, with the values sent, before and now."""
     differing = [field for field in fields if field.shows != "as sent"]
     texts = [_told(field) for field in differing[:_MOST_FIELDS]]
     if len(differing) > _MOST_FIELDS:

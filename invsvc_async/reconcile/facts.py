@@ -102,7 +102,7 @@ class Known:
 
     @cached_property
     def method(self) -> str:
-        """The HTTP method of the write.  Only those with POST do not replace what another one wrote."""
+        """The HTTP method of the write.  Only a write with POST does not replace what another write wrote."""
         return self.intent.path.get("method", self.operation.method)
 
     @cached_property
@@ -112,7 +112,7 @@ class Known:
 
     @cached_property
     def resumed(self) -> Resumed | None:
-        """The event with which another process took over this write, if one did."""
+        """The event with which another process took over this write, if any process did."""
         return next((event for event in self.history if isinstance(event, Resumed)), None)
 
     @cached_property
@@ -202,7 +202,7 @@ class Known:
 
     @cached_property
     def strangers(self) -> frozenset[str]:
-        """Ids of what may be mistaken for it, known before a send, so not the effect of this create."""
+        """Ids of look-alikes that were known before a send, so none is the effect of this create."""
         shown = set(self.intent.strangers)
         for before, after in pairwise(self.history):
             if isinstance(before, Reading) and isinstance(after, Attempt):
@@ -395,7 +395,7 @@ class Known:
 
     @property
     def mixture(self) -> str | None:
-        """A digest of what the last event showed, if it was a read of an update that is stored in part."""
+        """A digest of the state in the last event, if that is a read of an update that is stored in part."""
         last = self.history[-1] if self.history else None
         if not isinstance(last, Reading) or not self.in_doubt or last.started < self.over:
             return None

@@ -190,9 +190,9 @@ def _differing(
     known: Known, reading: Reading, fields: tuple[Field, ...], *, changed_since: bool
 ) -> Superseded | CannotTell | Partly:
     """
-    Return what an update means whose thing shows neither all that was sent nor all that was there before.
+    Return the finding about an update whose thing shows neither all values sent nor all values before.
 
-    *changed_since*: it was certainly changed after the write could have arrived, by whomever.
+    *changed_since*: the thing was certainly changed after the write could have arrived, by whomever.
     """
     thing = known.kind.thing
     differing = [field for field in fields if field.shows != "as sent"]
@@ -222,7 +222,7 @@ def _differing(
 
 
 def _is_all_as_before(fields: list[Field]) -> bool:
-    """Return whether all *fields* show what was there before, and one of them certainly not the write."""
+    """Return whether all *fields* show the state before, and at least one certainly not the write."""
     shown = {field.shows for field in fields}
     return "as before" in shown and shown <= {"as before", "either"}
 
@@ -308,7 +308,7 @@ def _by_list(known: Known, reading: Reading) -> Finding:
 
 
 def _not_listed(known: Known, reading: Reading, items: list[Wire]) -> Finding:
-    """Return what a list of *items* says of a create that none of them can be the effect of."""
+    """Return the finding about a create if none of the listed *items* can be its effect."""
     if reading.full or reading.raw_count >= 100:
         reason = "the list is full and has no cursor, so it may be incomplete"
         return CannotTell(reason, cause="list full")
@@ -355,7 +355,7 @@ def _made_in_time(known: Known, reading: Reading, equal: list[dict[str, Wire]]) 
 
 
 def _may_be_hidden(known: Known, items: list[Wire]) -> bool:
-    """Return whether the list may leave out what this create made, because it shows nothing of its status."""
+    """Return whether the list may leave out the created thing, because no item has the same status."""
     hidden_by = known.kind.hidden_by
     if hidden_by is None:
         return False

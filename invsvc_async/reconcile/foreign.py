@@ -1,5 +1,5 @@
 """
-Values that no service can have made of what was sent: only those show that somebody else wrote.
+Foreign values, which no service can have made of the value sent: somebody else wrote.
 
 A service stores a write in its own words.  It trims texts, composes accents, escapes ``&``, leaves out emoji
 and tags, masks tokens in URLs, orders nodes, rounds positions, names things by an alias.  A value that
@@ -64,7 +64,7 @@ def text(sent: Wire, shown: Wire) -> bool:
 
 
 def _contains(whole: str, part: str) -> bool:
-    """Return whether *whole* has *part* in it, other than by chance: one letter is in most texts."""
+    """Return whether *whole* contains *part*, and not by chance: a single letter is in most texts."""
     is_long_enough = len(part) >= _LEAST_IN_COMMON or len(whole) <= _LEAST_IN_COMMON * len(part)
     return part in whole and (not part or is_long_enough)
 
@@ -120,7 +120,7 @@ def url(sent: Wire, shown: Wire) -> bool:
 
 
 def host_of(value: Wire) -> str | None:
-    """Return the host of a URL in a normal form; ``None`` if it has none, or one that may be masked."""
+    """Return the host of a URL in a normal form; ``None`` if there is no host, or it may be masked."""
     if not isinstance(value, str):
         return None
     try:
@@ -134,7 +134,7 @@ def host_of(value: Wire) -> str | None:
 
 
 def status(sent: Wire, shown: Wire) -> bool:
-    """Return whether the status of a webhook is the other one of the two that the specification has."""
+    """Return whether the status of a webhook is the opposite of the status sent; there are only two."""
     return _is_other_of(_STATUSES, sent, shown)
 
 

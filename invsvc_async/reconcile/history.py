@@ -1,5 +1,5 @@
 """
-The events of a write, what reads show about it, and the decisions that follow.
+The events of a write, the findings of reads, and the decisions that follow.
 
 All values are plain, so a history can be stored and replayed: wire data (dicts, lists, strings, exact
 numbers), seconds of this machine's monotonic clock, and whole milliseconds of the service's clock.

@@ -99,7 +99,7 @@ def unstructured(value: object) -> Wire:
 
 
 def structured(plain: Wire, cls: type[T], what: str) -> T:
-    """Convert plain data to *cls*.  Raise ``InvalidRequestError``, which names *what*, if it is not valid."""
+    """Convert plain data to *cls*; raise ``InvalidRequestError``, which names *what*, for invalid data."""
     from cattrs.errors import BaseValidationError, ForbiddenExtraKeysError
     from cattrs.v import transform_error
 
@@ -169,7 +169,7 @@ def plain_error(error: InvsvcError) -> dict[str, Wire]:
 
 
 def error_of(plain: Wire) -> InvsvcError | None:
-    """Return the error with this plain form; ``None`` if it is not one."""
+    """Return the error with the plain form *plain*; ``None`` if *plain* is no error."""
     if not isinstance(plain, dict):
         return None
     status = plain.get("status")

@@ -132,7 +132,11 @@ class Kind:
         return all(self.same_field(name, one.get(name), other.get(name)) for name in self.fields or one)
 
     def alike(self, fields: Wire) -> str | None:
-        """Return what is equal in all things that could be mistaken for one with *fields*, if it is known."""
+        """
+        Return the text that is equal in all things like a thing with *fields*, if the text is known.
+
+        Things that are alike could be mistaken for each other.
+        """
         text = fields.get(self.found_by) if isinstance(fields, dict) else None
         return f"{self.found_by} {self.normal(text)}" if isinstance(text, str) else None
 
@@ -151,7 +155,7 @@ class Kind:
         return {name: max((made_of.kept_of(each.get(name)) for each in things), default=0) for name in names}
 
     def place_of(self, fields: Wire) -> str | None:
-        """Return the part of ``found_by`` in *fields* that a service leaves as it is, if it is known."""
+        """Return the part of ``found_by`` in *fields* that a service leaves unchanged, if it is known."""
         return self.place(fields.get(self.found_by)) if isinstance(fields, dict) else None
 
     def ids_near(self, items: Iterable[Wire]) -> dict[str | None, set[str]]:

@@ -83,7 +83,7 @@ def text(sent: Wire, shown: Wire) -> bool:
 
 
 def _without_signs(shown: str) -> Iterator[str]:
-    """Yield *shown* without what the service may have put for the parts that it left out."""
+    """Yield *shown* as it is, and without the signs that a service may put in place of parts left out."""
     yield shown
     yield _CUT_SIGN.sub("", html.unescape(_CUT_SIGN.sub("", shown)))
     yield _MASK.sub(" ", shown)
@@ -118,7 +118,7 @@ def _longest_start(whole: str, parts: str) -> int:
 
 def kept_of(shown: Wire) -> int:
     """
-    Return how many characters of a text the service certainly keeps, as it *shows* one of that length.
+    Return how many characters of a text the service certainly keeps, judged by the text *shown*.
 
     Only plain texts count: escapes and masks may be longer than what they stand for.
     """

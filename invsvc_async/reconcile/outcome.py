@@ -1,4 +1,4 @@
-"""The outcome of a write, with its evidence, and the errors about writes, which carry it."""
+"""The outcome of a write, with its evidence, and the errors about writes, which carry the outcome."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ class OutcomeBase(Portable, Generic[T_co]):
 
     def _to_public(self, convert: Callable[[object], Wire], *, full: bool = False) -> dict[str, Wire]:
         """
-        Return what an endpoint shows of it, or with *full* what an application stores.
+        Return the outcome as an endpoint shows it, or with *full* as an application stores it.
 
         Neither has the history, because reads show things that the write is not about, such as other
         webhooks. The intent has all sends instead, so that it can still be settled. It is text, because what
@@ -378,7 +378,7 @@ else:
 
 
 def read_back(secret: Secret | None) -> Secret | None:
-    """Return what an outcome that is read back says of a secret, which no stored form contains."""
+    """Return the ``secret`` of an outcome that is read back: no stored form contains a secret."""
     return "not stored" if secret == "returned" else secret
 
 

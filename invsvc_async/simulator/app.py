@@ -47,7 +47,7 @@ CODES = {
 
 @dataclass(slots=True)
 class ReceivedRequest:
-    """A request that has arrived completely, with its entry, and the reason if its caller was refused."""
+    """A request that has arrived completely, with its entry, and the reason if the caller was refused."""
 
     route: Route
     call: Call

@@ -57,7 +57,7 @@ class Refusal(Exception):  # noqa: N818 - an answer of the service, not a failur
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The credential of one request, with the team and data mode that it acts in."""
+    """The credential of a request, with the team and data mode in which it acts."""
 
     credential: IssuedToken
     team: str

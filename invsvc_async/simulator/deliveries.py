@@ -46,7 +46,7 @@ class DeliveryAttempt:
 
 @dataclass(slots=True)
 class EventDelivery:
-    """The delivery of one event to one receiver, with its attempts."""
+    """The delivery of an event to a receiver, with its attempts."""
 
     event: str
     url: str

@@ -1,5 +1,5 @@
 """
-A page that shows live what arrives, which fault met it, what it did, and which deliveries went out.
+A page that shows live each request, with its fault and effect, and the deliveries sent.
 
 The page only reads; scripts and fault plans go through the admin API, if that is enabled, as do tests in
 another process.  Only this machine may use them, and pages of other sites may not.

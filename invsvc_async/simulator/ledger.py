@@ -25,7 +25,7 @@ SENDER = "X-Write-Id"  # a header by which tests attribute requests; the service
 @dataclass(slots=True, kw_only=True)
 class Entry:
     """
-    One request that reached the service completely, or one change by somebody else.
+    A request that reached the service completely, or a change by somebody else.
 
     Times are in seconds of the monotonic clock.  The fields are updated as things happen: a late effect sets
     `applied_at` when it happens.

@@ -1,5 +1,5 @@
 """
-A page of HTML, and the data that it reads, for people at this machine.
+A page of HTML, and the data that the page reads, for people at this machine.
 
 The page is one file that loads nothing from elsewhere.  Only this machine may open it, and pages of other
 sites may not: neither by a request of their own nor through a host name that they point here.

@@ -1,5 +1,5 @@
 """
-Other words in which a service may store what it is sent: one function for each way and kind of value.
+Words of its own in which a service may store a value: a function for each way and kind of value.
 
 All are what services do: they normalise, clean, mask and complete.  None changes what the value means to its
 service.

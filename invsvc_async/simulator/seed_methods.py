@@ -1,5 +1,5 @@
 """
-The methods of `Simulator` that add records, and that change them as somebody else would.
+The methods of `Simulator` that add records, or change records as somebody else would.
 
 They do not use the socket, so they do not count as arrivals.
 """

@@ -107,7 +107,7 @@ class Shelf:
 
 @dataclass(slots=True)
 class Subscription:
-    """What deliveries to one webhook have.  The `Webhook` resource does not show it."""
+    """What deliveries to a webhook have.  The `Webhook` resource does not show these values."""
 
     secret: str
     headers: dict[str, str] = field(default_factory=dict[str, str])
@@ -115,7 +115,7 @@ class Subscription:
 
 
 class Book:
-    """Everything that one team has in one data mode."""
+    """Everything that a team has in one data mode."""
 
     def __init__(self, team: str, steady: Callable[[], float], *, livemode: bool) -> None:
         self.team: str = team

@@ -1,5 +1,5 @@
 """
-How the service stores what it is sent: letter by letter, or in its own way.
+How the service stores the values sent: letter by letter, or in its own way.
 
 Many services normalise texts, complete graphs, mask secrets, store a part of an update before they fail, or
 cut their times.  `Stores` says which of that this service does.
@@ -136,7 +136,7 @@ def _chance_of(word: str, name: str, value: Json) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What became of the fields of one write: *sent*, and as they are *stored*."""
+    """The fields of a write as they were *sent*, and as they are *stored*."""
 
     sent: dict[str, Json]
     stored: dict[str, Json] = field(default_factory=dict[str, "Json"])

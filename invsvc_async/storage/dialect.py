@@ -53,7 +53,7 @@ _ONLY: Final = {"postgres", "sqlite", "counted"}
 
 
 class _Word(NamedTuple):
-    """A word of a statement; ``number`` is that of the value that it stands for, from 1, or 0."""
+    """A word of a statement; ``number`` is the number of the value for which it stands, from 1, or 0."""
 
     word: str
     number: int = 0

@@ -74,11 +74,11 @@ def _is_shared_elsewhere(number: int, name: bytes) -> bool:
 
 class _LockFile:
     """
-    An open file, which a forked process closes: with it, a lock would outlast its owner.
+    An open file, which a forked process closes: with the file, a lock would outlast its owner.
 
-    A file of SQLite has one in a process, which is closed once no lock uses it.  To close any ends the locks
-    that SQLite has on the file in this process.  Other processes then delete its log under its connections,
-    and it is damaged.
+    A process has one for each file of SQLite, and closes it once no lock uses it.  To close any ends the
+    locks that SQLite has on the file in this process.  Other processes then delete its log under its
+    connections, and the file is damaged.
     """
 
     def __init__(self, number: int) -> None:
@@ -148,7 +148,7 @@ class FileLock:
             raise
 
     def share(self) -> None:
-        """Note, before SQLite opens the file, that this process reads it. Another process may own it."""
+        """Note this process as a reader, before SQLite opens the file. Another process may own the file."""
         with suppress(OSError):  # opening it says what is wrong
             self._use(self._path)
 
@@ -253,7 +253,7 @@ def owner_of(path: Path) -> tuple[str, int] | None:
 
 
 class LockedConnection(sqlite3.Connection):
-    """A connection that releases the lock of its file once it is closed."""
+    """A connection that releases the lock of its file once the connection is closed."""
 
     release: Callable[[], None] | None = None
 

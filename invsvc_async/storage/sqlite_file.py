@@ -1,4 +1,4 @@
-"""Files of SQLite: what is wrong with them, in words for people, and whether they are still the same."""
+"""Files of SQLite: what is wrong with a file, in words for people, and whether it is still the same."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def transaction(
 
 
 class _Job(msgspec.Struct, eq=False, gc=False):  # gc=False: a quarter of the collections (measured)
-    """One request: *act* runs in the transaction, *value* is stored with the others of its group."""
+    """A request: *act* runs in the transaction, *value* is stored with the other values of its group."""
 
     done: asyncio.Future[Any] | None  # Any: the result of *act*, or of storing *value*; None: it was told
     value: Any = None  # Any: as the writer's owner has it

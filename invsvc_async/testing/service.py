@@ -1,4 +1,4 @@
-"""The embedded service in tests: a client with settle windows that fit it, and a thread that runs it."""
+"""The embedded service in tests: a client with settle windows that fit it, and a thread for the service."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-One request of a client: building it, sending it once, and reading its answer.
+A request of a client: how to build the request, send it once, and read the answer.
 
 ``ClientCore`` is what all views of a client share. ``ClientOptions`` adds the options of one view.
 """
@@ -302,7 +302,7 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
 
 
 class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
-    """The options of one view of a client, and what it shares with the other views."""
+    """The options of a view of a client, and the core that all views share."""
 
     core: ClientCore
     timeouts: Timeouts

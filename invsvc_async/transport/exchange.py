@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 class Exchange(msgspec.Struct, eq=False):  # made for every call
     """
-    One request, and its answer once that has arrived.
+    A request, and its answer once the answer has arrived.
 
     ``end`` is set even if ``Transport.send`` is cancelled. ``deadline`` is a time of the event loop's clock;
     ``not_after``, ``started`` and ``ended`` are times of the transport's. All are in seconds. The transport

@@ -17,7 +17,7 @@ AUTHORIZATION: Final = "Proxy-Authorization"
 
 @attrs.frozen
 class Proxy:
-    """The address of a proxy, without its credentials, and the header that has them."""
+    """The address of a proxy, without credentials, and the header that has the credentials."""
 
     url: URL
     headers: dict[str, str] | None = attrs.field(default=None, repr=False)

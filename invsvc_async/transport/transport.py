@@ -57,7 +57,7 @@ _NEVER_BY_DEFAULT = (hdrs.EXPECT, hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, h
 
 class Transport:
     """
-    Sends requests, each at most once. It belongs to the event loop that uses it first.
+    Sends requests, each at most once. A transport belongs to the event loop that uses it first.
 
     ``max_concurrency`` limits the requests in flight; ``"adaptive"`` finds the limit by watching the service.
     ``max_response_bytes`` limits a body, both as received and decompressed. A user-supplied *session* is

@@ -94,7 +94,7 @@ class _Leaving(NamedTuple):
 
 class Driver(Generic[T]):
     """
-    One run of one write, from its first send (or from where another run left it) to its outcome.
+    A run of a write, from the first send, or from where another run left the write, to the outcome.
 
     *begin* is called with *intent* once the run has its turn, because only then it is known what the write
     before it left. By default it is a first run. *takes_up* is whether another run may have sent it.
@@ -183,7 +183,7 @@ class Driver(Generic[T]):
             raise
 
     def _find_thing(self) -> Thing:
-        """Find the record of the line of the write, and keep it as that of this run."""
+        """Find the record of the line of the write, keep it as ``thing`` of the run, and return it."""
         thing = self.thing = thing_of(self.spec)
         if thing.line is None and (self._takes_up or self.spec.reader is not None):
             key = f"key {self.intent.identity}"
@@ -307,7 +307,11 @@ class Driver(Generic[T]):
                     raise
 
     def _decide(self, at_once: Send | Done | None) -> Decision:
-        """Return what to do next, which is *at_once* if that is known. If the client was closed, end."""
+        """
+        Return what to do next: *at_once* if it is given, else as ``decide`` says.
+
+        If the client was closed, the run ends.
+        """
         core = self.core
         decision: Decision = at_once or decide(self._known())
         if core.closed and not isinstance(decision, Done):
@@ -386,7 +390,7 @@ class Driver(Generic[T]):
             await self._renew_token(exchange, send)
 
     def _take_last_place(self) -> None:
-        """Stand as the write to the thing that was sent last, which overtakes those that are open."""
+        """Record this write as the last sent to the thing, which overtakes the open writes to the thing."""
         thing = self.thing
         if not self.spec.kind.creates:
             if self._users_before is None:
@@ -428,7 +432,7 @@ class Driver(Generic[T]):
         return bool(known.sends) or not known.never_left
 
     def _take_place_back(self) -> None:
-        """Restore the record of which write was sent to the thing last, because this one was not sent."""
+        """Restore the record of the last write sent to the thing, because this write was not sent."""
         if self._users_before is not None:
             # Without anybody, this write would stand as the one that was sent.
             self.thing.did_nothing(self.intent.identity, self._users_before or (NOBODY,))
@@ -557,7 +561,7 @@ class Driver(Generic[T]):
             self.core.writes.ended.keep(own, self.outcome())
 
     def _note_end(self) -> str:
-        """Note for the next write that this one was last, and until when it may land."""
+        """Note for the next write that this write was last, and until when an effect may come."""
         own = self.intent.identity
         writes = self.core.writes
         if self.thing.users == (ONLY_HERE,):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 class WriteJournal(Protocol):
     """
-    What stores the intent of a single write, and its verdict until the application has it.
+    A store for the intent of a single write, and for its verdict until the application has it.
 
     ``sending`` is called before every send, then ``settled``, then ``heard``; or ``shelved`` if the write was
     cancelled.
@@ -80,6 +80,6 @@ class Journal(WriteJournal, Protocol):
 
 
 def keys_of(journal: object) -> Any:  # Any: Keys, which is above this folder, or None
-    """Return the keys of *journal* if this package made it: keys of other journals mean something else."""
+    """Return the keys of *journal* if it is of this package: elsewhere, ``keys`` means something else."""
     keys = getattr(journal, "keys", None)
     return keys if hasattr(keys, "settle_left") else None

@@ -1,5 +1,5 @@
 """
-The modules that settle a write, which a client that only reads does not need.
+The modules for settling a write, which a client that only reads does not need.
 
 They are imported before the first send. An import opens files: in a process that has no descriptors left, it
 fails, and then a write that was sent could not be settled.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Lines:
-    """Whose turn it is in each line, and until when a write that may still land keeps it closed."""
+    """The turns of writes in each line, and until when a write that may still land keeps the line closed."""
 
     def __init__(self, records: Records, clock: Clock) -> None:
         self._records = records
@@ -47,7 +47,7 @@ class Lines:
             raise
 
     async def _until_handed_over(self, thing: Thing) -> None:
-        """Wait until the run that has *thing*, and all that have waited longer, hand it over."""
+        """Wait until the run that has *thing*, and all runs that have waited longer, hand over."""
         waiter = asyncio.get_running_loop().create_future()
         try:
             if thing.waiters is None:

@@ -1,4 +1,4 @@
-"""The writes that were left open, by this client or by an earlier process with its journal."""
+"""The writes that were left open, by the client or by an earlier process with the same journal."""
 
 from __future__ import annotations
 

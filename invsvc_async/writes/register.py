@@ -1,5 +1,5 @@
 """
-What one client knows of its writes, shared by all its views.
+The register of a client's writes, which all views of the client share.
 
 Each part has its own class: the records of things (``things``), the queues of writes to the same thing
 (``lines``), what answers showed (``shown``), the writes that were left open (``open_writes``), and, here,
@@ -37,7 +37,7 @@ ENDED_KEPT = 1000
 
 class ClaimedThings(OrderedDict[str, tuple[str, bool]]):
     """
-    Which write made each new thing, by the id of the thing, so that no other write takes it for its own.
+    The write that made each new thing, by the id of the thing, so that no write claims a foreign thing.
 
     A value is the identity of the write, and whether that is certain: an answer or a unique tag said so. It
     is a guess if the thing was found by a match.
@@ -72,7 +72,7 @@ class EndedWrites(OrderedDict[str, "Outcome[Any]"]):
 
 class WriteRegister:
     """
-    What one client knows of its writes.
+    All that a client knows of its writes.
 
     ``is_of_one_mode`` is whether all answers are of one data mode; see ``Shown``.
     """
@@ -178,7 +178,7 @@ class WriteRegister:
     def claim(
         self, webhook_id: str, identity: str, *, is_certain: bool, has_unique_tag: bool = False
     ) -> None:
-        """Note which write made a webhook: no other write may take it for its own effect."""
+        """Note the write that made a webhook, so that no later write claims the webhook."""
         self.claims.claim(webhook_id, identity, is_certain=is_certain, has_unique_tag=has_unique_tag)
 
     def keep_ended(self, identity: str, outcome: Outcome[Any]) -> None:

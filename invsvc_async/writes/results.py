@@ -1,5 +1,5 @@
 """
-What the answers to a write say, and what comes out of it: how each attempt ended, value, verdict, outcome.
+The results of a write: how each attempt ended, the value, the verdict, and the outcome.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 class Result(msgspec.Struct, Generic[T], eq=False):
     """
-    What the requests of one write were answered, and its end.
+    The answers to the requests of a write, and the end of the write.
 
     ``value`` is that of a readable answer, ``accepted`` that of a 202, which only says that the write will be
     done, and ``error`` the one of the last attempt that failed. ``read`` is what the last read of the state

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # made for every write
     """
-    What one write asks for, and how it is settled. A run of it is a ``Driver``.
+    A write that the user asks for, and how it is settled. A run of a write is a ``Driver``.
 
     ``key`` is the user's own; ``match`` is what must be equal in another write under it. ``baseline`` is the
     last state of the thing that the user has seen. ``may_tag`` is whether a create without a tag may get one:

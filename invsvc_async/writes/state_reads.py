@@ -159,7 +159,7 @@ class StateReader:
         return attrs.evolve(reading, claimed_by_others=frozenset(certain), guessed=frozenset(guessed))
 
     def _may_be_made_now(self, item: Wire, own_line: str | None) -> bool:
-        """Return whether *item* may be what another write, which is under way in its line, has made."""
+        """Return whether *item* may have been made by another write, which is under way in its own line."""
         line = line_of_alike(self._kind, item)
         return line is not None and line != own_line and self._writes.lines.is_busy(line)
 

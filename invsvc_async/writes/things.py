@@ -74,7 +74,7 @@ def sound(state: Wire) -> Wire:
 
 class LastState(Struct, frozen=True, gc=False):
     """
-    The state of a thing in the last answer that showed it, which arrived at *ended* (local s).
+    The state of a thing in the last answer that showed it; *ended* is when the answer arrived (local s).
 
     ``shown`` is its JSON, or wire data; an empty dict if the thing was gone. ``stamp`` is the time in the
     answer (server ms), ``weight`` the length of the answer in bytes, ``team`` the one that the request named.

@@ -86,7 +86,7 @@ _OTHERWISE = {
 @attrs.define(kw_only=True)
 class Group:
     """
-    The writes with one verdict for one cause; ``results`` has the first of them.
+    The writes that have the same verdict for the same cause; ``results`` has the first few.
 
     ``command`` does what the advice says; ``None`` if there is none.
     """

@@ -82,7 +82,7 @@ _SINCE = "Received at this time (UTC) or later; 1d means a day ago."
 
 @attrs.frozen
 class Filter:
-    """The options of commands that select events by what is known of them."""
+    """The options of commands that select events by type, handler and time of arrival."""
 
     type_: Type = None
     handler: Annotated[str | None, option("Only what is for the handler with this name.", "NAME")] = None
@@ -111,7 +111,7 @@ class Filter:
 
 @attrs.frozen
 class Choice(Filter):
-    """The options of commands that change events, which are named, or all that the filter selects."""
+    """The options of commands that change events: named events, or all events that the filter selects."""
 
     ids: Annotated[list[int] | None, argument("Ids, as `list` shows them.", "[ID]...", max=_LARGEST)] = None
     all_: Annotated[bool, option("All that the other options select.")] = False

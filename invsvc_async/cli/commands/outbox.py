@@ -1,4 +1,4 @@
-"""``invsvc outbox``: send what applications have committed.  The views of it are those of all ``stores``."""
+"""``invsvc outbox``: send the writes that applications have committed.  The views are in ``stores``."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ Place = Annotated[str, argument("A file, or postgresql://…", "PLACE", show_def
 
 @attrs.frozen
 class StoreKind:
-    """One kind, and the commands and options that it does not have."""
+    """A kind of store, with the words, and the missing commands and options, in which it differs."""
 
     name: str
     example: str  # of a place, in the help

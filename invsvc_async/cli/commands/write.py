@@ -1,4 +1,4 @@
-"""``invsvc write``, ``settle``, ``resume`` and ``explain``: one write, its outcome and its story."""
+"""``invsvc write``, ``settle``, ``resume`` and ``explain``: a write, its outcome and its story."""
 
 from __future__ import annotations
 

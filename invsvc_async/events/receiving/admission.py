@@ -1,5 +1,5 @@
 """
-Whether a delivery is admitted, by what authenticates it now, and the answer to it.
+The admission of a delivery by the secrets and headers that are valid now, and the answer.
 
 A forged event, an authentic one that cannot be parsed, and a well-formed one of an unknown type get three
 different answers.

@@ -36,7 +36,7 @@ class Gone:
 
 class Current:
     """
-    Reads of *client*, or of one that a function makes: it is opened and closed with the receiver.
+    Reads of *client*, or of a client made by a function, which is opened and closed with the receiver.
 
     Events that name the same invoice share a read that begins after they came.
     """
@@ -85,7 +85,7 @@ class Current:
 
 
 async def _read(client: Client, uuid: str, filters: dict[str, Any], kind: object) -> Invoice | Gone:
-    """Look the invoice up in the lists for its *kind*: type P is in one list, type E in the other."""
+    """Look the invoice up in the list for its *kind*, P or E; for any other kind in both lists."""
     lists = [client.invoices.egress(**filters)] if kind != "P" else []
     if kind != "E":
         lists.append(client.invoices.payment_complements(**filters))

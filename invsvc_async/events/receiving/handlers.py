@@ -1,5 +1,5 @@
 """
-The handlers of a receiver: how they are registered, which events each gets, and what a store has to know.
+The handlers of a receiver: their registration, the events of each, and what a store has to know.
 
 In a store, a handler is known by its name.  Each event is stored once for each handler that it is for.
 """
@@ -278,7 +278,7 @@ class Group:
 
 
 class Handlers:
-    """The handlers of one receiver, by name; *policy* is for those that say nothing else."""
+    """The handlers of a receiver, by name; *policy* is for handlers without options of their own."""
 
     def __init__(self, policy: InboxPolicy, store: Store, *, stored_first: bool) -> None:
         self.policy: Final = policy

@@ -1,4 +1,4 @@
-"""What a receiver counts of its own work, since it was created."""
+"""The counts of a receiver's work since the receiver was created."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CredentialStats:
 @attrs.frozen(kw_only=True)
 class ReceiverStats:
     """
-    What a receiver has done since it was created, in this process.
+    The work of a receiver since it was created, in this process.
 
     ``answers`` counts by HTTP status and outcome.  ``answer_seconds`` is the sum of the times from a
     delivery's headers to its answer, and ``slowest_answer`` the longest, in seconds.  ``calls`` and
@@ -85,7 +85,7 @@ class Health:
 
 class Observer(Protocol):
     """
-    What is told of a receiver's work, for metrics.  What it raises is logged, and changes no result.
+    An observer of a receiver's work, for metrics.  Errors that it raises are logged, and change no result.
 
     Under a server that is not async, its threads call ``answered`` for what they refuse themselves.
     """

@@ -289,8 +289,9 @@ class Worker:
 
 class Inline:
     """
-    Claim events in the store of *worker*, each for its *deadline*, and handle them before they are answered.
+    Claim events in the store of *worker*, and handle each event before it is answered.
 
+    A claim lasts for the *deadline* (s) of an answer, and a margin.
     Each handler of an event claims it for itself, and all run at the same time.  An event that is sent only
     once is stored with its body, so that the worker can retry it.
     """

@@ -218,7 +218,7 @@ class Store(Protocol):
 @runtime_checkable
 class HandlerStore(Store, Protocol):
     """
-    A store that knows handlers.  A receiver needs one for several handlers of one event, and for ``key=``.
+    A store that knows handlers.  A receiver with several handlers of an event, or ``key=``, needs it.
 
     An event that several handlers get is stored once for each, under the same key, so that each copy has its
     own lease, attempts and end.  A claim is for its handler alone, unless the event is stored for no handler

@@ -65,7 +65,7 @@ _OTHERWISE: Final = "Handle what is open in it with that version, or choose anot
 
 @attrs.define(eq=False)
 class _Connected:
-    """The connections of one event loop; no other one can use them."""
+    """The connections of an event loop; no other loop can use them."""
 
     opening: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     puts: GroupedPuts | None = None

@@ -170,7 +170,7 @@ class SqliteStore(ScriptedStore):
 
 class _File:
     """
-    The file at *path*, as one event loop uses it; the arguments are those of the store.
+    The file at *path*, as used by an event loop; the store has the same arguments.
 
     Leases are timed by the *steady* clock, but a restart of the machine, where it begins anew, ends those of
     before.
