@@ -1,4 +1,4 @@
-"""What a store has not of the writes of an input, and the entries that wait for it."""
+"""The parts of an input that no store keeps, and entries waiting for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AwaitedInput:
 
     def __init__(self, *, is_open: bool) -> None:
         self.is_open: bool = is_open
-        self._asked: OrderedDict[str, Asked] = OrderedDict()  # by key
+        self._asked: OrderedDict[str, Asked] = OrderedDict()  # by key; the oldest go
         self._waiting: dict[str, str] = {}  # by thing, or key without one: the key that may not begin yet
 
     def get(self, key: str) -> Asked | None:
@@ -33,9 +33,9 @@ class AwaitedInput:
 
     def keep(self, asked: Asked, *, is_new_here: bool) -> bool:
         """
-        Keep *asked* if it is of use: it was waited for, has readers, or *is_new_here*, in an own lane.
+        Keep *asked* if an entry waited for *asked*, or it has readers, or it *is_new_here* (in an own lane).
 
-        Return whether an entry waited for it, which is then to be read again.
+        Return whether an entry waited for *asked*. The lanes are then to be read again.
         """
         has_waited = self._release(asked.key)
         has_reader = asked.spec.reader is not None or callable(asked.spec.policy.journey_reader)
@@ -46,15 +46,19 @@ class AwaitedInput:
         return has_waited
 
     def close(self) -> bool:
-        """Wait for no readers any more; return whether an entry waited, and is to be read again."""
+        """
+        Wait for no readers any more.
+
+        Return whether an entry waited. The lanes are then to be read again.
+        """
         self.is_open = False
         return self._release(None)
 
     def hold_back(self, item: Item) -> bool:
         """
-        Note *item* as waiting, if it has to wait for the input; return whether it has.
+        Return whether *item* has to wait for the input, and note that.
 
-        If not, it gets its readers from what is kept of the input.
+        An item that need not wait gets its readers from what is kept of the input.
         """
         name = item.entry.thing or item.entry.key
         if name not in self._waiting and self._is_complete(item):

@@ -1,4 +1,4 @@
-"""Makes what can be sent of what is stored."""
+"""The way from a stored entry to an item that can be sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lanes a process acquires, which it releases, and of which it may begin writes."""
+"""The division of lanes among processes: acquiring, releasing, and reading only those owned for certain."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class LaneShare:
         }
 
     def may_begin(self, lane: Lane) -> bool:
-        """Return whether a write of *lane* may begin: otherwise the next owner of the lane sends it."""
+        """Return whether a write of *lane* may begin. If not, the next owner of the lane sends the write."""
         return not lane.leaving and self._leases.lanes.get(lane.number) is lane
 
     # --- division among processes

@@ -1,4 +1,4 @@
-"""Up to which place the entries of each lane were read, and what was passed over meanwhile."""
+"""The place up to which the entries of each lane were read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ReadPlaces:
 
     def have_more(self, lanes: Iterable[int]) -> bool:
         """
-        Return whether one of *lanes*, which were fetched, has entries behind those.
+        Return whether any of *lanes* has entries behind those that were fetched.
 
         A lane that was released during the fetch does not count: what was fetched of it is not sent.
         """
@@ -46,7 +46,7 @@ class ReadPlaces:
 
     def begin_fetch(self, lanes: Iterable[int]) -> dict[int, int]:
         """
-        Return after which place to read each of *lanes* that is not at its end.
+        Return the place after which to read, for each of *lanes* that is not at its end.
 
         They count as read to their ends from now on, so that what is heard during the fetch is not lost.
         """

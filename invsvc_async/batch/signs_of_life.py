@@ -1,4 +1,4 @@
-"""What a process that sends the writes of a store tells the others, and when."""
+"""The signs of life of a process that sends the writes of a store, for the others."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class SignsOfLife:
         self.sends = False
 
     def grow_hungry(self) -> None:
-        """Tell the others, once, that this process has nothing to send."""
+        """Tell other processes, once, that there is nothing to send here."""
         if not self.is_hungry:
             self.is_hungry = True
             self.show_soon()
 
     def be_fed(self) -> None:
-        """Note that there is something to send; the others learn of it with the next sign."""
+        """Note that there is something to send, which the next sign tells."""
         self.is_hungry = False
 
     # --- showing it
@@ -98,7 +98,7 @@ class SignsOfLife:
             await set_within(self._due, pause_of(self._leases.store.silence))
 
     async def end(self) -> None:
-        """Store that this process is gone, and its last status."""
+        """Store the end of this process, and its last status."""
         await self._leases.end(self._sign().status)
 
     def _sign(self) -> Sign:
