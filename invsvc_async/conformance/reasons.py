@@ -248,7 +248,7 @@ def _changed(told: Told, happened: Happened) -> str | None:
     if told.verdict is Verdict.SUPERSEDED:
         return "told as changed by somebody else, and nobody else changed it"
     may_have = MAY_HAVE in told.words or any(at <= told.at + TICK for at in happened.newer)
-    if may_have or _acted(happened.siblings, told, happened):
+    if may_have or _acted_by_then(happened.siblings, told, happened):
         return None
     return "told as changed by another write, and there was none"
 
@@ -260,15 +260,20 @@ def _gone(told: Told, happened: Happened) -> str | None:
 
 
 def _others_acted(told: Told, happened: Happened) -> bool:
+    """Return whether somebody else changed the thing when it is told that somebody did."""
+    return _acted_by_then(happened.others, told, happened)
+
+
+def _acted_by_then(moments: Sequence[float], told: Told, happened: Happened) -> bool:
     """
-    Return whether somebody else changed the thing when it is told that somebody did.
+    Return whether one of the *moments* is when the thing is told to have been changed.
 
     An unknown write is told that the thing was changed since its state before the write was seen, which may
     be long before the send.
     """
     if told.verdict is Verdict.UNKNOWN:
-        return any(at <= told.at + TICK for at in happened.others)
-    return _acted(happened.others, told, happened)
+        return any(at <= told.at + TICK for at in moments)
+    return _acted(moments, told, happened)
 
 
 def _acted(moments: Sequence[float], told: Told, happened: Happened) -> bool:

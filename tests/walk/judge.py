@@ -179,7 +179,7 @@ def _is_of_a_refusal_before(stage: WalkStage, told: Heard, at: float) -> bool:
 def _waiting(stage: WalkStage) -> Iterator[str]:
     if stage.program.lives[-1].how != "at once":
         return
-    seen: set[str] = set()
+    seen = set(stage.had_verdict)
     for told in sorted(stage.told, key=lambda told: told.at):
         is_first = told.writer not in seen  # what is done anew has waited for nothing
         seen.add(told.writer)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 QUICK = (0.0005, 0.004)  # s that a transaction takes at least and at most, before and after its commit
 USUAL = 0.002  # s
 SLOW = 1.2  # s
-SENDING = 1  # of an entry's states
+SENDING, DONE = 1, 2  # of an entry's states
 
 
 @attrs.define(eq=False)
@@ -56,6 +56,7 @@ class WalkStage(BatchStage):
     may_have_sent: dict[str, float] = attrs.field(
         factory=dict
     )  # what was being sent when its process was hit: when
+    had_verdict: set[str] = attrs.field(factory=set)  # when a process was hit, whoever was told
     _chance: Random = attrs.field(factory=Random)
     _limited: set[asyncio.Task[Any] | None] = attrs.field(factory=set)
 
@@ -243,6 +244,8 @@ class WalkStage(BatchStage):
         for name, state in rows:
             if state == SENDING:
                 self.may_have_sent.setdefault(self._key_of(name), self.loop.now)
+            elif state == DONE:
+                self.had_verdict.add(self._key_of(name))
 
     async def _close(self, process: Process) -> None:
         with suppress(*SILENT_ERRORS):
