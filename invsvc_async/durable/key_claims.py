@@ -137,10 +137,12 @@ _REOPEN: Final = f"""
 UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL
     WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
 """
-_FREE: Final = f"""
-UPDATE {{s}}entries SET lane = {FREED} WHERE key = $1 AND lane = $2 AND done_at IS NULL
+_OWN: Final = f"""
+WHERE key = $1 AND lane = $2 AND done_at IS NULL
     AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)
 """
+_FREE: Final = f"UPDATE {{s}}entries SET lane = {FREED} {_OWN}"
+_FREE_UNSENT: Final = f"UPDATE {{s}}entries SET lane = {FREED}, state = {State.TO_DO:d} {_OWN}"
 
 
 class Found(NamedTuple):
@@ -378,16 +380,17 @@ class Claims:
                 for _, _, future in asked.values():
                     settle(future, None, error)
             for name, (run, _, future) in asked.items():
+                result = None if made is None else made.get(name)
+                inserted = None if isinstance(result, Found) else result
                 if made is not None and not future.done():
-                    result = made.get(name)
-                    if isinstance(result, tuple) and not isinstance(result, Found):
+                    if inserted is not None:
                         # Now: its run may be cancelled before it goes on.
                         run.lane = lane
-                        run.seq = run.place = result[0]
-                        run.is_next = result[1]
+                        run.seq = run.place = inserted[0]
+                        run.is_next = inserted[1]
                     future.set_result(result)
                 elif name not in self._asked:  # it may have been inserted, and its run goes no further
-                    self.leave(name, lane)
+                    self.leave(name, lane, is_unsent=inserted is not None)
             self._asked_now = {}
 
     def _fail_claims(self, claiming: asyncio.Task[None]) -> None:
@@ -548,10 +551,23 @@ class Claims:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def leave(self, name: str, lane: Lane, entry: Entry | None = None, left: Left | None = None) -> None:
-        """End a run of a key before the next run in this process: store *entry*, and release it if open."""
+    def leave(
+        self,
+        name: str,
+        lane: Lane,
+        entry: Entry | None = None,
+        left: Left | None = None,
+        *,
+        is_unsent: bool = False,
+    ) -> None:
+        """
+        End a run of a key before the next run in this process: store *entry*, and release it if open.
+
+        One that *is_unsent*, although it was inserted as one that is being sent, is released as TO DO.
+        """
         earlier = self._leaving.get(name)
-        self._leaving[name] = self.start(self._left(name, lane, entry, left, earlier))
+        free = _FREE_UNSENT if is_unsent else _FREE
+        self._leaving[name] = self.start(self._left(name, lane, entry, left, earlier, free))
 
     async def _left(
         self,
@@ -560,6 +576,7 @@ class Claims:
         entry: Entry | None,
         left: Left | None,
         earlier: asyncio.Task[object] | None,
+        free: str,
     ) -> bool:
         """Do what :meth:`leave` says, until it is done; return whether there was a verdict."""
         has_verdict = entry is not None and entry.state is State.DONE
@@ -571,7 +588,7 @@ class Claims:
                     if entry is not None:
                         await lane.put(entry, left)
                     if not has_verdict:
-                        await self.store.rows(_FREE, name, lane.number, lane.token)
+                        await self.store.rows(free, name, lane.number, lane.token)
                 break
             if self.ended:
                 break
@@ -603,6 +620,8 @@ class Claims:
         self.ended = True
         if self._hearing is not None:
             self._hearing.cancel()
+        if self._claiming is not None:  # what it inserts for runs that were cancelled is to be released
+            await asyncio.wait([self._claiming], timeout=_TO_END)
         if self._tasks:
             await asyncio.wait([*self._tasks], timeout=_TO_END)
 
