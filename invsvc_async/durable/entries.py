@@ -257,7 +257,9 @@ class Entries:
         It takes many short transactions. If it is stopped, what they did stays, and another call does the
         rest.
         """
-        count, after, chosen = 0, 0, [*map(str, verdicts)]
+        count = 0
+        after = 0
+        chosen = [*map(str, verdicts)]
         last = (await self.store.rows("SELECT coalesce(max(seq), 0) FROM {s}entries"))[0][0]
         while True:
             found = [
@@ -308,7 +310,8 @@ class Entries:
         Of those of a batch, key, digest and verdict stay. UNKNOWN ones stay as they are, and so do those
         whose verdict nobody has acknowledged, unless *unacknowledged*.
         """
-        count, empties = 0, self.store.how.counted
+        count = 0
+        empties = self.store.how.counted
         async for after, last in self.parts(_LOOKED_AT if empties else _AT_ONCE):
             gone: set[int] = set()
             change = partial(prune, before, unacknowledged=unacknowledged, gone=gone, empties=empties)

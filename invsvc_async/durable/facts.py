@@ -48,7 +48,7 @@ class Facts:
 
         Raises:
             InvalidRequestError: The store was begun with another base URL, or with another credential, and
-            *same_mode* does not assert that both credentials have the same team and mode.
+                *same_mode* does not assert that both credentials have the same team and mode.
         """
         base_url = await self.get("base_url", None if reading else core.base_url)
         if base_url not in (None, core.base_url):

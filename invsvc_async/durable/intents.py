@@ -221,6 +221,6 @@ def _is_seen(sent: Sent) -> bool:
     """
     Return whether *sent* is a lost send after which a read was made.
 
-    No other send has a ``latest`` of its end, but none of its own.
+    Only such a send has ``end.latest`` without a ``latest`` of its own.
     """
     return sent.latest is None and sent.end is not None and sent.end.latest is not None

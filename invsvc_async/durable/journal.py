@@ -59,7 +59,8 @@ _KEYED: Final = (
 )
 _REMOVE: Final = "DELETE FROM {s}entries WHERE key {any 1 text} AND lane {any 2 bigint}"
 _SILENT: Final = "Writes wait until this process has given a sign of life again."
-_OPEN, _DONE = f"e.state < {State.DONE:d}", f"e.state = {State.DONE:d}"
+_OPEN = f"e.state < {State.DONE:d}"
+_DONE = f"e.state = {State.DONE:d}"
 
 
 @attrs.define
@@ -171,10 +172,10 @@ class ClientJournal:
 
     async def start(self) -> None:
         """
-        Open the journal as ``open`` does; go on without its database if the database is away and may be.
+        Open the journal as ``open`` does; go on without its database if the database is away.
 
-        The address says whether it may.  Each write then tries to open the journal, and is refused if that
-        fails.  A task tries, too, until it succeeds.
+        The address must allow that, or else the error is raised.  Each write then tries to open the journal,
+        and is refused if that fails.  A task tries, too, until it succeeds.
         """
         if self._arriving is not None and not self._arriving.done():
             return
@@ -295,7 +296,8 @@ class ClientJournal:
             write = self._writes[identity] = _Write(await self.own_lane())
         elif self._closed:
             await self.open()  # says so
-        write.gone, write.done = None, False
+        write.gone = None
+        write.done = False
         self._heard.discard(identity)
         while True:
             try:
@@ -330,7 +332,8 @@ class ClientJournal:
 
     async def settled(self, outcome: Outcome[object]) -> None:
         """Store the verdict of a write; with UNKNOWN, or after a failure (logged), the write stays open."""
-        started, commons = outcome.started_as, self._store.commons
+        started = outcome.started_as
+        commons = self._store.commons
         write = self._writes.get(started.identity)
         if write is None or started.identity in self._resolved:  # never sent under this journal, or resolved
             return
@@ -358,7 +361,8 @@ class ClientJournal:
             JournalError: A run of it lives, or as :func:`invsvc_async.durable.resolve.resolve`.
         """
         await self.open()
-        identity, core = intent.identity, self.core
+        identity = intent.identity
+        core = self.core
         assert core is not None
         if core.is_running(identity):
             raise is_being_done(intent.key)
@@ -406,7 +410,8 @@ class ClientJournal:
                     self._heard -= self._removed
                     writes = [self._writes[key] for key in self._removed]
                     for write in writes:
-                        write.gone, write.done = None, False
+                        write.gone = None
+                        write.done = False
                     await self._store.idle()  # what is pending for them is stored
                     lanes = list({write.lane.number for write in writes})
                     with suppress(JournalError):  # then they are given, or settled, once more
@@ -416,7 +421,8 @@ class ClientJournal:
                             del self._writes[key]
                     self._removed = frozenset()
         finally:
-            self._removed, self._remover = frozenset(), None
+            self._removed = frozenset()
+            self._remover = None
 
     # --- what others have left
 
@@ -469,7 +475,8 @@ class ClientJournal:
             for key in keys:
                 write = self._writes.setdefault(key, _Write(lane, gone, key in done))
                 if write.gone is not None:
-                    write.lane, write.done = lane, write.done or key in done
+                    write.lane = lane
+                    write.done = write.done or key in done
 
     def sender_is_gone(self, identity: str) -> bool:
         """Return whether the process that may have sent *identity* is provably done with it."""
@@ -558,7 +565,8 @@ class ClientJournal:
 
     async def _leave(self) -> None:
         """Store what is pending, and release the lane, if the database answers."""
-        leases, lane = self._leases, self._lane
+        leases = self._leases
+        lane = self._lane
         if leases is None or lane is None:
             return
         with suppress(JournalError):

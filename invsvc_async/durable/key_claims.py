@@ -61,7 +61,8 @@ FREED: Final = 0  # the lane of entries that nobody has: their process lives, or
 ENDED: Final = -1  # the same; their process is provably done with them
 _AT_ONCE = 256  # entries claimed in one statement
 # s between looks at what is waited for, in case no notification comes: the owner of a lane may fall silent.
-_FIRST, _LONGEST = 0.2, 2.0
+_FIRST = 0.2
+_LONGEST = 2.0
 _AGAIN: Final = 1.0  # s between tries to store how a run ended
 _TO_LEAVE: Final = 10.0  # s for which the next run waits for that
 _TO_END: Final = 1.0  # s that the journal has to store what runs have left
@@ -266,7 +267,8 @@ class KeyedRun:
         if not self.seq:  # it ended before its first send
             await self.claim(self.entry(State.TO_DO, outcome.intent))
         left = left_by(self.thing, outcome, self.options.core.writes)
-        store, claim = self.claims.store, claim_by(outcome)
+        store = self.claims.store
+        claim = claim_by(outcome)
         ended = done_at(self.options.core, store)
         entry = done_entry(outcome, self.sent, store.commons, done_at=ended, claim=claim, **self._known())
         try:
@@ -373,7 +375,8 @@ class Claims:
                 self._asked_now[name] = self._asked[name]
                 del self._asked[name]
             asked = self._asked_now
-            made, lane = None, next(iter(asked.values()))[0].lane
+            made = None
+            lane = next(iter(asked.values()))[0].lane
             try:
                 made = await self._inserted(lane, [*asked.values()])
             except Exception as error:  # noqa: BLE001 - raised where it is awaited
@@ -434,7 +437,8 @@ class Claims:
         Raises:
             LostLaneError: The lane belongs to another process.
         """
-        seq, before = found.entry.seq, found.entry.lane
+        seq = found.entry.seq
+        before = found.entry.lane
         if before == lane.number and to is None:  # only the reply to an earlier try was lost
             return False
         target = lane.number if to is None else to
@@ -504,7 +508,9 @@ class Claims:
             woken = weakref.WeakMethod(self._woken)
             hearing = self.store.hear(lambda what: (wake := woken()) and wake(what))
             self._hearing = asyncio.get_running_loop().create_task(hearing)
-        lane, pause, event = found.entry.lane, _FIRST, asyncio.Event()
+        lane = found.entry.lane
+        pause = _FIRST
+        event = asyncio.Event()
         self._waiting[event] = lane
         try:
             while (

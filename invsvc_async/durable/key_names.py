@@ -45,7 +45,9 @@ class Namespaces:
     """
 
     def __init__(self, store: Store, *, named: str | None, same_mode: bool) -> None:
-        self._facts, self._named, self._same_mode = Facts(store), named, same_mode
+        self._facts = Facts(store)
+        self._named = named
+        self._same_mode = same_mode
         self._store = store
         # By team: its namespace, and another one in which an older version may have stored a key of it.
         self._known: dict[str | None, tuple[str, str | None]] = {}
@@ -92,7 +94,9 @@ class Namespaces:
     async def has(self, name: str, core: ClientCore) -> bool:
         """Return whether the key of an entry is in a namespace that this client may use."""
         place, _, _ = name.partition(" ")
-        begun, noted, mine = f"keys {place}", f"keys {place} {_mine(core)}", _mine(core)
+        begun = f"keys {place}"
+        noted = f"keys {place} {_mine(core)}"
+        mine = _mine(core)
         facts = await self._facts.of([begun, noted])
         is_ours = mine is not None and (self._same_mode or facts.get(begun) == mine or noted in facts)
         return place == self._named or (is_ours and begun in facts)
@@ -133,7 +137,8 @@ class Doubts:
     """
 
     def __init__(self, store: Store, *, complete: bool) -> None:
-        self._store, self._complete = store, complete
+        self._store = store
+        self._complete = complete
         self._read_at = -1  # marks of the store when this was read
         self._mark = NOT_RESTORED
 
@@ -171,7 +176,8 @@ def digests_of(spec: WriteSpec) -> str:
 
     Numbers of equal value are equal: 0.10 is 0.1, and 1.0 is 1.
     """
-    request, body = spec.request, spec.request.body
+    request = spec.request
+    body = spec.request.body
     thing = [request.method, request.raw_path, dict(request.path), dict(request.query)]
     parts = {"operation": request.operation.name, "thing": _digest(thing)}
     if isinstance(body, dict):
@@ -206,7 +212,8 @@ def check_same(spec: WriteSpec, stored: str, mine: str) -> None:
     """Raise KeyConflictError unless *spec*, with the digests *mine*, has those *stored* under its key."""
     if stored == mine:
         return
-    theirs, ours = _decode(stored), _decode(mine)
+    theirs = _decode(stored)
+    ours = _decode(mine)
     differing = sorted(name for name in {*theirs, *ours} if theirs.get(name) != ours.get(name))
     if spec.match == "operation":
         differing = [name for name in differing if not name.startswith(("body", "tag"))]

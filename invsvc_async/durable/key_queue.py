@@ -81,7 +81,8 @@ class Queue:
         assert run.thing is not None
         clock = run.options.core.clock
         begun = clock.now()
-        after, until = 0, asyncio.get_running_loop().time() + _MOMENT
+        after = 0
+        until = asyncio.get_running_loop().time() + _MOMENT
         while True:
             ahead = await ahead_of(self._store, run.thing, run.place, after, run.seq, creates=run.creates)
             if ahead.key is None:

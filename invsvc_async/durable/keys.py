@@ -80,7 +80,8 @@ _FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
 # Settings of the run that goes on with a write: what was sent is settled within the windows of its own.
 _OF_A_RUN: Final = ("deadline", "resend", "max_resends", "journey_reader")
 _OLDEST: Final = 1e11  # s; the store counts in 64 bits
-_TO_RETURN, _LOOK = 5.0, 0.02  # s that a run has to note that it returned a secret; s between looks
+_TO_RETURN = 5.0  # s that a run has to note that it returned a secret
+_LOOK = 0.02  # s between looks
 _DIGEST: Final = "UPDATE {s}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
 _LEFT_OPEN: Final = f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
 _NO_SECRETS = (
@@ -91,7 +92,7 @@ _NO_SECRETS = (
 
 @attrs.define(eq=False)
 class _Turn:
-    """The turns of the runs of a key in this process: runs of a key follow each other."""
+    """The turns of the runs of a key in this process: the runs take place one at a time."""
 
     lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     users: int = 0
@@ -313,7 +314,8 @@ class Keys:
 
     async def _look(self, spec: WriteSpec, name: str) -> Found | None:
         """Return the entry of a key; raise ConfigurationError if it lacks the write that *spec* resumes."""
-        found, resumes = await self.claims.look(name), spec.resumes
+        found = await self.claims.look(name)
+        resumes = spec.resumes
         if resumes is None:
             return found
         if found is None or (await self.intent_in(found.entry)).identity != resumes.identity:
@@ -348,14 +350,17 @@ class Keys:
 
     async def _met(self, run: KeyedRun, spec: WriteSpec, found: Found, *, waited: bool) -> Driver[Any] | None:
         """Do what follows from an entry; return ``None`` if it has to be looked at again."""
-        entry, verdict = found.entry, found.entry.verdict
+        entry = found.entry
+        verdict = found.entry.verdict
         is_done = entry.state is State.DONE
         if is_done and (waited or verdict in _FINAL):
             return _replayed(spec, await self._outcome(found))
         if not is_done and found.lives and found.owner != run.lane.token:
             await self.claims.wait(found)
             return None
-        run.seq, run.place = entry.seq, entry.place  # if its move fails, it may be in this lane all the same
+        # If the move of the entry fails, it may be in this lane all the same.
+        run.seq = entry.seq
+        run.place = entry.place
         if is_done:
             state = State.SENDING if verdict == Verdict.UNKNOWN else State.TO_DO
             gone = False if await self.claims.reopen(found, state, run.lane) else None
@@ -385,7 +390,7 @@ class Keys:
     async def _left(
         self, run: KeyedRun, entry: Entry, *, gone: bool, spec: WriteSpec | None = None
     ) -> Driver[Any]:
-        """Return a run that goes on with *entry*, which may have been sent; without *spec*, only by reads."""
+        """Return a run that goes on with *entry*, which may have been sent, without *spec* only by reads."""
         intent = attrs.evolve(await self.intent_in(entry), newest=not run.overtaken)
         if await self.doubts.has(entry):
             intent = in_doubt(intent)
@@ -394,7 +399,8 @@ class Keys:
             intent = with_reader(attrs.evolve(intent, policy=policy), spec.reader)
         # What is in a file was left before it was opened.
         since = self.core.clock.now() if self.journal.is_shared else self.journal.opened
-        reader, gone_since = None if spec is None else spec.reader, since if gone else None
+        reader = None if spec is None else spec.reader
+        gone_since = since if gone else None
         return run_of(
             run.bound(), intent, reader=reader, journaled=True, gone_since=gone_since, reads_only=spec is None
         )
@@ -485,7 +491,8 @@ class Keys:
         with self._turn_of(name) as turn:
             async with turn.lock:
                 await self.claims.until_left(name)
-                found, lane = await self.claims.look(name), await self.journal.own_lane()
+                found = await self.claims.look(name)
+                lane = await self.journal.own_lane()
                 if found is None or (entry := found.entry).state is not State.SENDING:
                     return None
                 options = options.without_team()
@@ -552,7 +559,8 @@ def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
     if outcome.secret == "returned":
         value = attrs.evolve(cast("Webhook", outcome.value), secret=None)
         changes |= {"value": value, "secret": "not stored"}
-    driver, core = new_run(spec), spec.options.core
+    driver = new_run(spec)
+    core = spec.options.core
     driver.journal = None
     outcome = attrs.evolve(outcome, **changes)
     if outcome.verdict is not Verdict.UNKNOWN:

@@ -85,7 +85,8 @@ def left_by(thing: str | None, outcome: AnyOutcome, writes: WriteRegister) -> Le
 
 def claim_by(outcome: AnyOutcome) -> str | None:
     """Return which webhook the untagged create with *outcome* made, as stores note it; ``None``: none."""
-    intent, thing = outcome.started_as, outcome.value
+    intent = outcome.started_as
+    thing = outcome.value
     made = thing.get("id") if isinstance(thing, dict) else getattr(thing, "id", None)
     creates = kind_of_write(BY_NAME[intent.operation]).creates
     if outcome.verdict is not Verdict.APPLIED or not creates or is_unique(intent.tag):
@@ -126,7 +127,8 @@ def learn(options: ClientOptions, rows: Iterable[Left]) -> None:
         known = writes.last_state(row.team, row.thing)
         if known is not None and (row.stamp or 0) <= (inf if known.stamp is None else known.stamp):
             continue
-        state, weight = _state_of(row), len(row.state)
+        state = _state_of(row)
+        weight = len(row.state)
         lasts = not state or version_of(state) is not None  # what was deleted stays so
         is_recent = (
             row.stamp is not None and bounds is not None and now + bounds.high - row.stamp / 1000 < _RECENT

@@ -298,13 +298,16 @@ class Leases:
 
     async def beat(self, sign: Sign | None = None) -> int:
         """Give a sign of life, and check which lanes are still owned; return how many processes send."""
-        held, sign = dict(self.lanes), sign or self._sign()
-        now, silence = self.clock.now(), self.store.silence
+        held = dict(self.lanes)
+        sign = sign or self._sign()
+        now = self.clock.now()
+        silence = self.store.silence
         await self._age_signs(now)
         tokens = [lane.token for lane in held.values()]
         script = partial(_beat, self.name, silence, tokens, sign)
         found = await self.store.run(script)
-        self.living, self.hungry = found.send, found.hungry
+        self.living = found.send
+        self.hungry = found.hungry
         self._note_ahead(found.ahead)
         if self._gives and now > self.until:  # others may have taken the verdicts of now
             self.taker = self.token()
@@ -318,7 +321,8 @@ class Leases:
 
     def _note_ahead(self, found: Sequence[tuple[str, float, float]]) -> None:
         """Note since when signs of life in the future are as they were *found* now."""
-        before, now = self._ahead, self.clock.now()
+        before = self._ahead
+        now = self.clock.now()
         self._ahead = {}
         for name, seen, silence in found:
             known = before.get(name)
@@ -352,7 +356,8 @@ class Leases:
 
         With *credential*, take only those of a client that had it.
         """
-        tokens, chosen = f"{self.token()}-", "%" if credential is None else credential
+        tokens = f"{self.token()}-"
+        chosen = "%" if credential is None else credential
         self._unanswered.append(tokens)
         script = partial(_take, tokens, self.store.silence, most, chosen, [*self._unanswered], self.taker)
         found = await self.store.run(script)

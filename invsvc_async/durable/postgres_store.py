@@ -165,7 +165,9 @@ class PostgresStore(Pool):
         self._create = how.create and not how.reading
         if not self._create or self.starts_away:  # it is looked at, or tried again later
             self.to_open = AT_ONCE
-        self._restored, self._moved = how.restored, how.moved  # until the place is checked
+        # Both count until the place is checked.
+        self._restored = how.restored
+        self._moved = how.moved
         self._place: dict[str, str] | None = None  # once it is checked
         self.schema: str = ""  # once it is open
         self._dialect = _dialect_in(self.schema, self.how)
@@ -195,7 +197,8 @@ class PostgresStore(Pool):
         if self._create and await connection.fetchval("SHOW transaction_read_only") == "on":
             is_standby = await connection.fetchval("SELECT pg_is_in_recovery()")
             raise JournalError(f"{self._name}: {STANDBY if is_standby else READ_ONLY}")
-        facts, mine = dict[str, str](), None
+        facts = dict[str, str]()
+        mine = None
         if core is None:
             self.schema = prefix
         else:
@@ -267,7 +270,7 @@ class PostgresStore(Pool):
 
         Raises:
             JournalError: There is no such schema, and none is to be created; or *same_mode* leaves a choice
-            of several.
+                of several.
         """
         own = self._own_schema(base_url, mine)
         if (yield _IS_THERE, (f"{own}.facts",))[0][0]:

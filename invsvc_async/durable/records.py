@@ -89,7 +89,9 @@ _decode = msgspec.json.Decoder(Record, float_hook=exact).decode
 
 def record_of(outcome: AnyOutcome) -> Record:
     """Return the record of *outcome* that a batch stores."""
-    history, evidence, error = outcome.history, outcome.evidence, outcome.error
+    history = outcome.history
+    evidence = outcome.evidence
+    error = outcome.error
     took = outcome.took
     if not took and history:  # of a run of which nobody noted the call
         took = time_of(history[-1]) - start_of(history[0])
@@ -150,8 +152,10 @@ def verdict_record(outcome: Outcome[object], record: Record | None = None) -> st
     Both are added to *record*, the record of a batch, if it is made already.
     A value that has no JSON form, such as an object of a user-supplied reader, is left out.
     """
-    record, error = record or record_of(outcome), outcome.error
-    record.why, record.livemode = outcome.message, outcome.livemode
+    record = record or record_of(outcome)
+    error = outcome.error
+    record.why = outcome.message
+    record.livemode = outcome.livemode
     record.value = without_secrets(_plain(outcome.value))
     if outcome.evidence.duplicates is None:
         record.duplicates = None
@@ -165,7 +169,9 @@ def verdict_record(outcome: Outcome[object], record: Record | None = None) -> st
     except (ValueError, TypeError, RecursionError):  # text that UTF-8 cannot encode, or nested too deeply
         plain = (record.error or {}).items()
         texts = {name: _text(each) for name, each in plain if isinstance(each, (str, int, float))}
-        record.value, record.why, record.error = None, _text(record.why), texts or None
+        record.value = None
+        record.why = _text(record.why)
+        record.error = texts or None
         return encoded(record)
 
 

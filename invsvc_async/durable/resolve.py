@@ -272,7 +272,8 @@ def _value_of(intent: Intent, finding: Resolution) -> Any:  # Any: as the operat
     """
     if not finding.applied:
         return None
-    operation, of = BY_NAME[intent.operation], finding.of
+    operation = BY_NAME[intent.operation]
+    of = finding.of
     if of is None or isinstance(of, str):
         is_new = kind_of_write(operation).creates
         known = of or (None if is_new else intent.path.get("id"))
@@ -313,7 +314,8 @@ def _outcome(intent: Intent, finding: Resolution, value: Any, before: Record, at
     if finding.applied and kind_of_write(BY_NAME[intent.operation]).has_secret:
         secret = "lost"
         if getattr(value, "secret", None) is not None:  # the person has it
-            value, secret = attrs.evolve(value, secret=None), "not stored"
+            value = attrs.evolve(value, secret=None)
+            secret = "not stored"
     outcome: OutcomeBase[Any] = OutcomeBase(
         verdict=Verdict.APPLIED if finding.applied else Verdict.NOT_APPLIED,
         message=f"{finding.by} found that {words}: {finding.because}",

@@ -45,7 +45,8 @@ class Consumer:
     async def take(self, limit: int) -> list[Entry]:
         """Return up to *limit* verdicts that nobody has acknowledged, and no living process has."""
         await self.save()
-        leases, due = self._leases, list[int]()
+        leases = self._leases
+        due = list[int]()
         while self._later and self._later[0][0] <= leases.clock.now():
             due.append(heappop(self._later)[1])
         for some in slices(due, _AT_ONCE):
@@ -77,7 +78,8 @@ class Consumer:
 
         The process has taken the verdict, or finished the write.
         """
-        leases, taker = self._leases, entry.taker or ""
+        leases = self._leases
+        taker = entry.taker or ""
         since = self._page[1] if taker == self._page[0] else taker
         if since == leases.taker and leases.clock.now() <= leases.until:
             return True

@@ -348,7 +348,8 @@ class SqliteStore:
     def _store_group(self, connection: sqlite3.Connection, values: list[Put]) -> list[JournalError | None]:
         new, sent, lefts = latest(values)
         self._sends += [entry.state for entry, _, _ in (*new, *sent)].count(State.SENDING)
-        fresh, lost = self.commons.fresh(), set[int | str]()
+        fresh = self.commons.fresh()
+        lost = set[int | str]()
         # Usually it is one statement, which is its own transaction.
         with transaction(connection) if new or lefts or fresh or len(sent) > MOST else nullcontext():
             if fresh:
@@ -368,7 +369,8 @@ class SqliteStore:
 
     def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
         """Repeat beside the file how many sends a group has stored."""
-        sends, self._sends = self._sends if is_clean and not self._recount else None, 0
+        sends = self._sends if is_clean and not self._recount else None
+        self._sends = 0
         self._recount = False
         stored, self._storing = self._storing, []
         if is_clean:

@@ -195,7 +195,8 @@ _FACTS: Final = "INSERT INTO {s}facts (name, value) SELECT * FROM {rows 1 name:t
 
 def create(how: Opening, **facts: str) -> Script[None]:
     """Create the tables of a new store, with lanes that nobody owns, and further *facts*."""
-    told, counted = [_TELLS] if how.lanes else [], [_COUNTS, *_COUNTING] if how.counted else []
+    told = [_TELLS] if how.lanes else []
+    counted = [_COUNTS, *_COUNTING] if how.counted else []
     texts = [*_TABLES, *_SENDS, *told, *counted]
     for text in texts:
         yield text, ()

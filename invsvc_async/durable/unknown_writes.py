@@ -41,7 +41,8 @@ class UnknownWrites:
     """Those of *store*; *intent_in* returns the intent of an entry, or raises JournalError."""
 
     def __init__(self, store: Store, intent_in: Callable[[Entry], Awaitable[Intent]]) -> None:
-        self._store, self._intent_in = store, intent_in
+        self._store = store
+        self._intent_in = intent_in
         self._closed: OrderedDict[UnknownVerdict, None] = OrderedDict()  # whose lines were closed once
 
     def fresh(self, verdicts: Iterable[UnknownVerdict]) -> list[int]:
@@ -99,7 +100,8 @@ class UnknownWrites:
 
 async def _shown_clock(intent: Intent, options: ClientOptions) -> tuple[Reading, ...]:
     """Return a reading that shows the service's clock, if the clock is known, or a read shows it."""
-    core, slack = options.core, options.reconcile.clock_slack
+    core = options.core
+    slack = options.reconcile.clock_slack
     bounds = core.server_clock.bounds(core.clock.now(), slack)
     reader = BY_NAME[intent.operation].reader
     if bounds is None and reader is not None:
