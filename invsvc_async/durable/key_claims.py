@@ -138,9 +138,9 @@ _REOPEN: Final = f"""
 UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL
     WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
 """
-_OWN: Final = f"""
+_OWN: Final = """
 WHERE key = $1 AND lane = $2 AND done_at IS NULL
-    AND EXISTS (SELECT 1 FROM {{s}}lanes WHERE id = $2 AND owner = $3)
+    AND EXISTS (SELECT 1 FROM {s}lanes WHERE id = $2 AND owner = $3)
 """
 _FREE: Final = f"UPDATE {{s}}entries SET lane = {FREED} {_OWN}"
 _FREE_UNSENT: Final = f"UPDATE {{s}}entries SET lane = {FREED}, state = {State.TO_DO:d} {_OWN}"
