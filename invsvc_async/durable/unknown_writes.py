@@ -68,11 +68,20 @@ class UnknownWrites:
             try:
                 await self._close_line(entry, options, first_seen)
             except JournalError:
-                left = _longest(options) - await self._age(entry)
-                until = max(until, first_seen + left)
+                until = max(until, await self._over(entry, options, first_seen))
             self._note(verdict)
         if until > clock.now():
             await clock.sleep(until - clock.now())
+
+    async def _over(self, entry: Entry, options: ClientOptions, first_seen: float) -> float:
+        """
+        Return the local time from which a send of *entry* can have no effect any more, at the latest.
+
+        Nothing of it was sent after the local time *first_seen*, nor after its verdict was stored.
+        """
+        longest = _longest(options)
+        age = await self._age(entry)
+        return min(first_seen, options.core.clock.now() - age) + longest
 
     async def _age(self, entry: Entry) -> float:
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from math import inf
 from types import SimpleNamespace
 
 import pytest
@@ -173,7 +174,7 @@ async def test_secret_that_another_run_of_the_client_returned(client, takes, sai
         sending=SimpleNamespace(on_secret=hook, core=options_of(client).core),
         breaker=SimpleNamespace(holds_back=lambda *_: False),
     )
-    store = SimpleNamespace(commons=Commons())
+    store = SimpleNamespace(commons=Commons(), silence=inf)
     lane = SimpleNamespace(leases=SimpleNamespace(store=store, taker=None), put=lambda *_: None)
     entry = Entry(key="k", state=State.SENDING, operation="webhooks.create")
     item = OutboxItem(entry=entry, intent=write.intent, lane=lane, engine=engine)

@@ -194,10 +194,12 @@ async def test_pages_that_postgres_reads_do_not_grow_with_the_rows(large, monkey
         operation = name
 
     async def analysed(connection: Any, text: str, *values: object) -> Any:
-        transaction = connection.transaction()
-        await transaction.start()
+        begin, undo = "BEGIN", "ROLLBACK"
+        if connection.is_in_transaction():
+            begin, undo = "SAVEPOINT before", "ROLLBACK TO SAVEPOINT before"
+        await connection.execute(begin)
         explained = await fetch(connection, f"EXPLAIN (ANALYZE, BUFFERS) {text}", *values)
-        await transaction.rollback()
+        await connection.execute(undo)
         plan = "\n".join(row[0] for row in explained)
         # The first line is of the whole statement.
         shown = SHOWN.search(plan)  # locking reads none
