@@ -217,6 +217,43 @@ async def test_write_in_doubt_that_cannot_be_read_on_a_machine_that_is_ahead(
     assert waited > options_of(client).timeouts.attempt
 
 
+async def test_write_in_doubt_that_cannot_be_read_and_a_slow_database(client, monkeypatch):
+    """The time that the question for the verdict's age takes counts once."""
+    until = []
+
+    async def unreadable(_entry):
+        raise JournalError("of another version")
+
+    class Clock:
+        time = 1000.0
+
+        def now(self):
+            return self.time
+
+        async def sleep(self, seconds):
+            until.append(self.time + seconds)
+
+    class Slow:
+        silence = 15.0
+
+        async def rows(self, _text):
+            slow.time += 5.0
+            return [[505.0]]
+
+    slow = Clock()
+    monkeypatch.setattr(options_of(client).core, "clock", slow)
+    unknown = Entry(
+        key="k", thing="webhook wh_1", state=State.DONE, done_at=500_000, verdict="unknown",
+        operation="webhooks.update", common=1, intent="{}",
+    )  # fmt: skip
+    for since in (float("inf"), 990.0):
+        await UnknownWrites(Slow(), unreadable).close_lines([unknown], options_of(client), since=since)
+    first, second = until
+    assert first - second == 10.0
+    policy = options_of(client).reconcile
+    assert first >= 1000.0 + options_of(client).timeouts.attempt + policy.settle_after_loss
+
+
 async def test_restored_journal_on_a_machine_that_is_behind(service, client, batch_place, clock):
     """What may have been sent since the copy was made was not sent later than now."""
     async with Batch.open(batch_place, client) as batch:
