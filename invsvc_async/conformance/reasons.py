@@ -248,7 +248,7 @@ def _changed(told: Told, happened: Happened) -> str | None:
     if told.verdict is Verdict.SUPERSEDED:
         return "told as changed by somebody else, and nobody else changed it"
     may_have = MAY_HAVE in told.words or any(at <= told.at + TICK for at in happened.newer)
-    if may_have or _acted_by_then(happened.siblings, told, happened):
+    if may_have or _acted(happened.siblings, told, happened):
         return None
     return "told as changed by another write, and there was none"
 
