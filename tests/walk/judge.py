@@ -27,6 +27,7 @@ from tests.exhaustive.batches.judge import ended
 from tests.interleavings.judge import entry_of
 from tests.interleavings.service import SHORT
 from tests.walk.signals import SoftLimitError
+from tests.walk.stage import DONE
 from tests.walk.wire import thing_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED)
 FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
-DONE = 2  # of an entry's states
 HTTP_CLIENT, HTTP_SERVER = 400, 500
 
 

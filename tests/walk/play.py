@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 from tests.interleavings.loop import RUN, START, Stuck
 from tests.walk.journals import WalkConnection, WalkWriter
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from tests.walk.program import Program
 
 _STORAGE = "invsvc_async.storage"
+# A killed process runs none. Here, each would keep a store, and with it the loop of all processes, which has tasks
+# of the process that the finalizer waits for: none of them would ever be collected.
+_NO_FINALIZERS = SimpleNamespace(finalize=lambda *_: Mock())
 
 
 @contextmanager
@@ -32,6 +36,8 @@ def _world(stage: WalkStage) -> Iterator[None]:
             ("invsvc_async.durable.sqlite_store.Writer", WalkWriter),
             ("invsvc_async.outbox.sqlite.Writer", WalkWriter),
             ("invsvc_async.durable.sqlite_store.LockedConnection", WalkConnection),
+            ("invsvc_async.durable.entries.weakref", _NO_FINALIZERS),
+            ("invsvc_async.durable.journal.weakref", _NO_FINALIZERS),
             (f"{_STORAGE}.postgres_pool._PAUSE", 0.0),
         ):
             stack.enter_context(patch(name, value))

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 QUICK = (0.0005, 0.004)  # s that a transaction takes at least and at most, before and after its commit
 USUAL = 0.002  # s
 SLOW = 1.2  # s
-SENDING, DONE = 1, 2  # of an entry's states
+# Of an entry's states.
+SENDING = 1
+DONE = 2
 
 
 @attrs.define(eq=False)
