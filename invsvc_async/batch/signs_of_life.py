@@ -53,7 +53,7 @@ class SignsOfLife:
         self.sends = False
 
     def grow_hungry(self) -> None:
-        """Tell other processes, once, that there is nothing to send here."""
+        """Show other processes, once, that there is nothing to send here."""
         if not self.is_hungry:
             self.is_hungry = True
             self.show_soon()
@@ -65,7 +65,7 @@ class SignsOfLife:
     # --- showing it
 
     def show_soon(self) -> None:
-        """Let ``repeat`` not wait for its next sign."""
+        """Make ``repeat`` show the next sign at once."""
         self._due.set()
 
     async def show(self) -> None:

@@ -260,20 +260,15 @@ def _gone(told: Told, happened: Happened) -> str | None:
 
 
 def _others_acted(told: Told, happened: Happened) -> bool:
-    """Return whether somebody else changed the thing when it is told that somebody did."""
-    return _acted_by_then(happened.others, told, happened)
-
-
-def _acted_by_then(moments: Sequence[float], told: Told, happened: Happened) -> bool:
     """
-    Return whether one of the *moments* is when the thing is told to have been changed.
+    Return whether somebody else changed the thing when it is told that somebody did.
 
     An unknown write is told that the thing was changed since its state before the write was seen, which may
     be long before the send.
     """
     if told.verdict is Verdict.UNKNOWN:
-        return any(at <= told.at + TICK for at in moments)
-    return _acted(moments, told, happened)
+        return any(at <= told.at + TICK for at in happened.others)
+    return _acted(happened.others, told, happened)
 
 
 def _acted(moments: Sequence[float], told: Told, happened: Happened) -> bool:

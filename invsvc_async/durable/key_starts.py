@@ -22,7 +22,7 @@ class Start:
     first: asyncio.Future[None] | None = None  # done once no earlier one is waiting; None: nobody asked
 
     def leave(self) -> None:
-        """Let the next start go on. It may be called again."""
+        """Allow the next start to go on. It may be called again."""
         self.order.leave(self)
 
 

@@ -297,7 +297,7 @@ class Leases:
         return Sign(status=status_of(self.done, rate, len(self.lanes)))
 
     async def beat(self, sign: Sign | None = None) -> int:
-        """Give a sign of life, and check which lanes are still owned; return how many processes send."""
+        """Store a sign of life, and check which lanes are still owned; return how many processes send."""
         held = dict(self.lanes)
         sign = sign or self._sign()
         now = self.clock.now()
