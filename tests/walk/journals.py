@@ -18,7 +18,7 @@ from invsvc_async.durable.sqlite_store import DIALECT
 from invsvc_async.durable.store import file_at
 from invsvc_async.durable.tables import Opening, create
 from invsvc_async.storage.file_lock import LockedConnection
-from tests.exhaustive.batches.journals import ScriptedFile, ScriptedPostgres, ScriptedWriter, Server
+from tests.exhaustive.batches.journals import ScriptedFile, ScriptedPostgres, ScriptedWriter, server
 from tests.walk.signals import no_signal
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tests.walk.stage import WalkStage
 
 T = TypeVar("T")
-server = cache(partial(Server))  # by kind
 
 
 class WalkWriter(ScriptedWriter):

@@ -194,7 +194,7 @@ class Server:
         return [*self.bridge.run(self._first.rows(text))]
 
 
-server = cache(partial(Server, "batch"))
+server = cache(Server)  # by kind: one database has one of each
 
 
 class ScriptedPostgres(PostgresStore):
@@ -256,14 +256,14 @@ class SharedJournal:
     def __init__(self, stage: BatchStage) -> None:
         self._stage = stage
         self._ears: list[Callable[[str], None]] = []  # of those that listen
-        server().empty()
+        server("batch").empty()
 
     def entries(self, run: str, *, restored: bool) -> BatchEntries:
         """Return what a process opens."""
-        return BatchEntries(ScriptedPostgres(self._stage, self._ears, run, server()))
+        return BatchEntries(ScriptedPostgres(self._stage, self._ears, run, server("batch")))
 
     def fetch(self, text: str) -> list[Any]:
-        return server().fetch(text)
+        return server("batch").fetch(text)
 
     def close(self) -> None:
         """Do nothing."""

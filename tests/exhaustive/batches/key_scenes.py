@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ import attrs
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.reconcile.history import Verdict
-from tests.exhaustive.batches.journals import ScriptedPostgres, Server
+from tests.exhaustive.batches.journals import ScriptedPostgres, server
 from tests.exhaustive.batches.judge import ended, in_order, reasoned
 from tests.exhaustive.batches.stage import FROZEN, KINDS, BatchStage, BatchWire, Process, Told, keys_of, seed
 from tests.interleavings.scene import Scene
@@ -46,15 +46,13 @@ if TYPE_CHECKING:
 FINAL = (Verdict.APPLIED, Verdict.SUPERSEDED)
 NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED)
 
-server = cache(partial(Server, "journal"))
-
 
 class KeyJournal:
     """The schema of a journal, which any number of clients open."""
 
     def __init__(self) -> None:
         self.ears: list[Any] = []
-        server().empty()
+        server("journal").empty()
 
     def close(self) -> None:
         """Do nothing."""
@@ -73,7 +71,7 @@ class KeyStage(BatchStage):
 
     def process(self, name: str, **policy: Any) -> Process:  # type: ignore[override]
         """Make a process with a client whose journal is not open."""
-        store = ScriptedPostgres(self, self.journal.ears, f"{name}/run", server())
+        store = ScriptedPostgres(self, self.journal.ears, f"{name}/run", server("journal"))
         with patch("invsvc_async.durable.journal.store_at", lambda *_: store):
             journal = ClientJournal("postgresql://walk?namespace=walk")
         member = self.client(name, program="keys", journal=journal, **policy)  # type: ignore[arg-type]
@@ -138,7 +136,7 @@ class KeyStage(BatchStage):
         self.offer(f"cancel {process.name}", cancel, frozenset((f"{process.name}/run",)))
 
     def _read(self) -> dict[str, tuple[str, str | None]]:
-        rows = server().fetch("SELECT key, state, verdict, place FROM {s}entries")
+        rows = server("journal").fetch("SELECT key, state, verdict, place FROM {s}entries")
         self.places = {key_in(key): place for key, _, _, place in rows}
         return {key_in(key): (state, verdict) for key, state, verdict, _ in rows}
 
