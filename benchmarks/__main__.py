@@ -23,14 +23,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.page import write_page
-from benchmarks.runs import ROOT, as_plain, combined, commit_here, compile_package, measured_once
+from benchmarks.runs import (
+    ROOT,
+    as_plain,
+    combined,
+    commit_here,
+    compile_package,
+    measured_once,
+)
 
 if TYPE_CHECKING:
     from benchmarks.against import Change
     from benchmarks.harness import Row
 
 _PLACE = ROOT / "docs" / "_generated"
-FILES = ("call", "page", "peers", "flight", "walk", "import", "events", "journal", "doubt")
+FILES = (
+    "call",
+    "page",
+    "peers",
+    "flight",
+    "walk",
+    "import",
+    "events",
+    "journal",
+    "doubt",
+)
 
 
 def main() -> int:
@@ -38,16 +55,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Measure what the package costs."
     )
-    parser.add_argument("files", nargs="*", choices=[[], *FILES], help="which rows (default: all)")
-    parser.add_argument("--runs", type=int, default=3, help="processes that measure each file (default: 3)")
-    parser.add_argument("--against", metavar="COMMIT", help="compare this tree with another commit")
+    parser.add_argument(
+        "files", nargs="*", choices=[[], *FILES], help="which rows (default: all)"
+    )
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=3,
+        help="processes that measure each file (default: 3)",
+    )
+    parser.add_argument(
+        "--against", metavar="COMMIT", help="compare this tree with another commit"
+    )
     parser.add_argument("--json", type=Path, help="store the rows in this file")
-    parser.add_argument("--page", action="store_true", help="write the table and its chart for the docs")
+    parser.add_argument(
+        "--page", action="store_true", help="write the table and its chart for the docs"
+    )
     arguments = parser.parse_args()
     files = arguments.files or FILES
     about = _about()
     if arguments.against:
-        return _compared(arguments.against, files, arguments.runs, about if arguments.page else None)
+        return _compared(
+            arguments.against, files, arguments.runs, about if arguments.page else None
+        )
     found = _rows(files, arguments.runs)
     for row in found:
         print(_line(row), flush=True)
@@ -58,7 +88,9 @@ def main() -> int:
         write_page(found, about, _PLACE)
     missed = [row for row in found if row.holds is False]
     if len(found) > 1:
-        print(f"{sum(row.holds is True for row in found)} of {len(found)} targets hold, {len(missed)} missed")
+        print(
+            f"{sum(row.holds is True for row in found)} of {len(found)} targets hold, {len(missed)} missed"
+        )
     return 1 if missed else 0
 
 
@@ -81,15 +113,24 @@ def _rows(files: list[str] | tuple[str, ...], runs: int) -> list[Row]:
     return combined(rows)
 
 
-def _compared(commit: str, files: list[str] | tuple[str, ...], runs: int, page: dict[str, str] | None) -> int:
+def _compared(
+    commit: str,
+    files: list[str] | tuple[str, ...],
+    runs: int,
+    page: dict[str, str] | None,
+) -> int:
     """Print what changed between *commit* and this tree; write the table of *page*, which is about them."""
     from benchmarks.against import changes, compare
 
     before, after = compare(commit, files, runs=runs)
     if page is not None:
-        write_page(combined(after), page | {"before": commit}, _PLACE, before=combined(before))
+        write_page(
+            combined(after), page | {"before": commit}, _PLACE, before=combined(before)
+        )
     found = changes(before, after)
-    print(f"{commit} against {commit_here()}, {runs} runs; the change has its 95 % interval")
+    print(
+        f"{commit} against {commit_here()}, {runs} runs; the change has its 95 % interval"
+    )
     for change in found:
         print(_change(change))
     return 1 if any(change.verdict == "worse" for change in found) else 0
@@ -97,12 +138,18 @@ def _compared(commit: str, files: list[str] | tuple[str, ...], runs: int, page: 
 
 def _change(change: Change) -> str:
     words = f"{change.row.what} / {change.row.against}"
-    ratio = f"{change.ratio.median:.3f} [{change.ratio.low:.3f}, {change.ratio.high:.3f}]"
+    ratio = (
+        f"{change.ratio.median:.3f} [{change.ratio.low:.3f}, {change.ratio.high:.3f}]"
+    )
     return f"{words:<66} {change.before:6.3f} -> {change.after:6.3f}  {ratio}  {change.verdict}"
 
 
 def _line(row: Row) -> str:
-    found = f"{row.ratio.median:6.3f} [{row.ratio.low:.3f}, {row.ratio.high:.3f}]" if row.ratio else row.note
+    found = (
+        f"{row.ratio.median:6.3f} [{row.ratio.low:.3f}, {row.ratio.high:.3f}]"
+        if row.ratio
+        else row.note
+    )
     sign = "<=" if row.sense == "most" else ">="
     return f"{row.what:<32} {row.against:<34} {found:<23} {sign} {row.limit:<5g} {row.verdict}"
 

@@ -46,10 +46,14 @@ class Change:
         """``better`` or ``worse`` if the 95 % interval excludes 1, else ``same``."""
         if self.ratio.low <= 1 <= self.ratio.high:
             return "same"
-        return "better" if (self.ratio.high < 1) == (self.row.sense == "most") else "worse"
+        return (
+            "better" if (self.ratio.high < 1) == (self.row.sense == "most") else "worse"
+        )
 
 
-def compare(commit: str, files: Sequence[str], *, runs: int) -> tuple[list[Row], list[Row]]:
+def compare(
+    commit: str, files: Sequence[str], *, runs: int
+) -> tuple[list[Row], list[Row]]:
     """
     Measure *files* for *commit* and for this tree, *runs* times each; return the rows of both.
 
@@ -67,13 +71,23 @@ def compare(commit: str, files: Sequence[str], *, runs: int) -> tuple[list[Row],
         for run in range(runs):
             for name in files:
                 for side in order.sample(list(sides), 2):
-                    print(f"run {run + 1} of {runs}: {name}, {side}", file=sys.stderr, flush=True)
+                    print(
+                        f"run {run + 1} of {runs}: {name}, {side}",
+                        file=sys.stderr,
+                        flush=True,
+                    )
                     try:
-                        sides[side] += measured_once(name, cwd=folder, env=_first_on_path(paths[side]))
+                        sides[side] += measured_once(
+                            name, cwd=folder, env=_first_on_path(paths[side])
+                        )
                     except subprocess.CalledProcessError:
                         if side == "after":
                             raise
-                        print(f"{name} cannot be measured for {commit}", file=sys.stderr, flush=True)
+                        print(
+                            f"{name} cannot be measured for {commit}",
+                            file=sys.stderr,
+                            flush=True,
+                        )
     return sides["before"], sides["after"]
 
 
@@ -93,7 +107,9 @@ def _change(before: Sequence[Row], after: Sequence[Row]) -> Change | None:
     if not pairs:
         return None
     ratio = interval([two / one for one, two in pairs])
-    return Change(after[0], *(statistics.median(side) for side in zip(*pairs, strict=True)), ratio)
+    return Change(
+        after[0], *(statistics.median(side) for side in zip(*pairs, strict=True)), ratio
+    )
 
 
 @contextmanager
@@ -101,14 +117,22 @@ def _package_of(commit: str) -> Iterator[Path]:
     """Extract the package of *commit*, without its benchmarks and tests, to a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["git", "archive", "--format=tar", commit, "invsvc_async"]
-        packed = subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout
+        packed = subprocess.run(
+            command, check=True, capture_output=True, cwd=ROOT
+        ).stdout
         with tarfile.TarFile(fileobj=BytesIO(packed)) as archive:
             # Python 3.11 has filters only from 3.11.4 on.
-            archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
+            archive.extraction_filter = getattr(
+                tarfile, "data_filter", lambda member, _path: member
+            )
             archive.extractall(folder)  # noqa: S202 - what git has packed
         yield Path(folder)
 
 
 def _first_on_path(folders: Sequence[Path]) -> Mapping[str, str]:
     """Return an environment whose path begins with *folders*, and not with the working directory."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), "PYTHONSAFEPATH": "1"}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, folders)),
+        "PYTHONSAFEPATH": "1",
+    }

@@ -28,8 +28,12 @@ _HOOKS = 64  # that are changed in turn: changes of one webhook wait for each ot
 async def _own_ways(base: str, undo: AsyncExitStack) -> tuple[_Ways, _Ways]:
     """Return ways to make a call, and ways to make so many writes of one webhook."""
     client = await undo.enter_async_context(Client(base, ApiKey("key")))
-    raw = await undo.enter_async_context(aiohttp.ClientSession(headers={"Authorization": "Bearer key"}))
-    hooks = cycle([await client.webhooks.get(f"wh_{number}") for number in range(1, _HOOKS + 1)])
+    raw = await undo.enter_async_context(
+        aiohttp.ClientSession(headers={"Authorization": "Bearer key"})
+    )
+    hooks = cycle(
+        [await client.webhooks.get(f"wh_{number}") for number in range(1, _HOOKS + 1)]
+    )
     paths = cycle([f"/webhooks/wh_{number}" for number in range(1, _HOOKS + 1)])
 
     async def raw_get() -> object:
@@ -37,7 +41,9 @@ async def _own_ways(base: str, undo: AsyncExitStack) -> tuple[_Ways, _Ways]:
             return json.loads(await response.read())
 
     async def raw_put() -> object:
-        async with raw.put(base + next(paths), json={"description": "changed"}) as response:
+        async with raw.put(
+            base + next(paths), json={"description": "changed"}
+        ) as response:
             return json.loads(await response.read())
 
     async def get() -> object:
@@ -48,11 +54,16 @@ async def _own_ways(base: str, undo: AsyncExitStack) -> tuple[_Ways, _Ways]:
 
     async def raw_in_turn() -> None:
         for _ in range(_TOGETHER):
-            async with raw.put(base + _PATH, json={"description": "changed"}) as response:
+            async with raw.put(
+                base + _PATH, json={"description": "changed"}
+            ) as response:
                 json.loads(await response.read())
 
     async def of_one_thing() -> None:
-        changes = [client.webhooks.update("wh_1", description="changed") for _ in range(_TOGETHER)]
+        changes = [
+            client.webhooks.update("wh_1", description="changed")
+            for _ in range(_TOGETHER)
+        ]
         await asyncio.gather(*changes)
 
     ways = {"raw GET": raw_get, "raw PUT": raw_put, "GET": get, "PUT": put}
@@ -64,7 +75,9 @@ async def _measure(rounds: int) -> list[Row]:
         async with AsyncExitStack() as undo:
             ways, of_one_thing = await _own_ways(base, undo)
             found = await at_once(ways, rounds=rounds, calls=_CALLS, together=_TOGETHER)
-            found |= await at_once(of_one_thing, rounds=rounds, calls=_CALLS // _TOGETHER, together=1)
+            found |= await at_once(
+                of_one_thing, rounds=rounds, calls=_CALLS // _TOGETHER, together=1
+            )
     return [
         _against_raw("GET", found, limit=1.20, reach=1.12),
         _against_raw("PUT", found, limit=1.45, reach=1.20),  # see benchmarks/profile.md
@@ -87,7 +100,11 @@ async def _measure(rounds: int) -> list[Row]:
 def _against_raw(method: str, found: Samples, *, limit: float, reach: float) -> Row:
     ratio = ratio_of(found, method, f"raw {method}")
     return Row(
-        what=f"small {method}", against="raw aiohttp + json.loads", limit=limit, reach=reach, ratio=ratio
+        what=f"small {method}",
+        against="raw aiohttp + json.loads",
+        limit=limit,
+        reach=reach,
+        ratio=ratio,
     )
 
 

@@ -35,8 +35,16 @@ if TYPE_CHECKING:
     from invsvc_async import Outcome, Write
 
 _WRITES = 20  # of each operation with each loss
-_LOSSES = {"applied": "apply, then reset", "absent": "reset", "late": "late 0.5, then reset"}
-_LIMITS = {"applied": 1.5, "absent": 5.0, "late": 1.5}  # for absent: see benchmarks/profile.md
+_LOSSES = {
+    "applied": "apply, then reset",
+    "absent": "reset",
+    "late": "late 0.5, then reset",
+}
+_LIMITS = {
+    "applied": 1.5,
+    "absent": 5.0,
+    "late": 1.5,
+}  # for absent: see benchmarks/profile.md
 _ORACLE = 2  # requests: the write, and a read or the write again
 _EVENTS = ["invoice.created"]
 _AGO = 10.0  # s before the write, its thing was read: longer than reads may lag
@@ -58,7 +66,9 @@ class Doubt:
     seconds: float
 
 
-async def _write(client: Client, service: Simulator, operation: str, at: int) -> Write[Any]:
+async def _write(
+    client: Client, service: Simulator, operation: str, at: int
+) -> Write[Any]:
     """Make write number *at*; what it changes is known, as after a get."""
     if operation == "webhooks.create":
         return client.webhooks.create(url=f"https://me.example/{at}", events=_EVENTS)
@@ -68,7 +78,11 @@ async def _write(client: Client, service: Simulator, operation: str, at: int) ->
         )
     if operation in ("journeys.update", "journey, no time"):
         undated = operation == "journey, no time"
-        seeded = service.seed_journey(last_updated=None) if undated else service.seed_journey()
+        seeded = (
+            service.seed_journey(last_updated=None)
+            if undated
+            else service.seed_journey()
+        )
         journey = await client.journeys.get(str(seeded["id"]))
         return client.journeys.update(journey, name=f"new {at}")
     hook = await client.webhooks.get(str(service.seed_webhook()["id"]))
@@ -87,7 +101,12 @@ async def _doubts(operation: str, loss: str) -> list[Doubt]:
         )  # and opens the connection
         if operation in _LAGGING:
             return [
-                await _one(service, operation, loss, await _write(client, service, operation, at))
+                await _one(
+                    service,
+                    operation,
+                    loss,
+                    await _write(client, service, operation, at),
+                )
                 for at in range(_WRITES)
             ]
         writes = [await _write(client, service, operation, at) for at in range(_WRITES)]
@@ -95,17 +114,27 @@ async def _doubts(operation: str, loss: str) -> list[Doubt]:
         return [await _one(service, operation, loss, write) for write in writes]
 
 
-async def _one(service: Simulator, operation: str, loss: str, write: Write[Any]) -> Doubt:
+async def _one(
+    service: Simulator, operation: str, loss: str, write: Write[Any]
+) -> Doubt:
     service.script(_LAGGING.get(operation, operation), _LOSSES[loss])
     before, started = service.arrivals(), asyncio.get_running_loop().time()
     outcome: Outcome[Any] = await write.outcome()
     assert outcome.applied, outcome.message
-    return Doubt(service.arrivals() - before, asyncio.get_running_loop().time() - started)
+    return Doubt(
+        service.arrivals() - before, asyncio.get_running_loop().time() - started
+    )
 
 
 def measured() -> dict[tuple[str, str], list[Doubt]]:
     """Return the doubts of each operation, and of some where reads that lag matter, and each kind of loss."""
-    operations = ("webhooks.create", "webhooks.update", "webhooks.delete", "journeys.update", *_LAGGING)
+    operations = (
+        "webhooks.create",
+        "webhooks.update",
+        "webhooks.delete",
+        "journeys.update",
+        *_LAGGING,
+    )
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return {
             (operation, loss): runner.run(_doubts(operation, loss))
@@ -127,13 +156,30 @@ class Spent:
 
 def rows(*, rounds: int = 1) -> list[Row]:  # noqa: ARG001 - counts do not vary
     """Measure this file's rows."""
-    found = {(write, loss): each for (write, loss), each in measured().items() if write not in _LAGGING}
-    reads = [each.requests - 1 for (_, loss), doubts in found.items() if loss == "applied" for each in doubts]
+    found = {
+        (write, loss): each
+        for (write, loss), each in measured().items()
+        if write not in _LAGGING
+    }
+    reads = [
+        each.requests - 1
+        for (_, loss), doubts in found.items()
+        if loss == "applied"
+        for each in doubts
+    ]
     return [
-        _counted("reads after a lost answer, applied", "one read", 1.0, statistics.median(reads)),
+        _counted(
+            "reads after a lost answer, applied",
+            "one read",
+            1.0,
+            statistics.median(reads),
+        ),
         *(
             _counted(
-                f"requests of a write in doubt, {loss}", "an oracle", limit, _against_oracle(found, loss)
+                f"requests of a write in doubt, {loss}",
+                "an oracle",
+                limit,
+                _against_oracle(found, loss),
             )
             for loss, limit in _LIMITS.items()
         ),
@@ -149,27 +195,52 @@ def _batch_rows() -> list[Row]:
     """
     clean, faulty = (asyncio.run(_batch(_BATCH, faults)) for faults in ("", _FAULTS))
     assert clean.applied == _BATCH, clean
-    ratios = {"requests": faulty.requests / clean.requests, "CPU": faulty.cpu / clean.cpu}
+    ratios = {
+        "requests": faulty.requests / clean.requests,
+        "CPU": faulty.cpu / clean.cpu,
+    }
     what, against = f"a batch of {_BATCH:,} writes, 5 % faults", "the same without"
-    return [_counted(f"{what}, {name}", against, _BATCH_LIMITS[name], its) for name, its in ratios.items()]
+    return [
+        _counted(f"{what}, {name}", against, _BATCH_LIMITS[name], its)
+        for name, its in ratios.items()
+    ]
 
 
 def _against_oracle(found: dict[tuple[str, str], list[Doubt]], loss: str) -> float:
-    every = [each.requests for (_, its), doubts in found.items() if its == loss for each in doubts]
+    every = [
+        each.requests
+        for (_, its), doubts in found.items()
+        if its == loss
+        for each in doubts
+    ]
     return statistics.fmean(every) / _ORACLE
 
 
 def _counted(what: str, against: str, limit: float, ratio: float) -> Row:
-    return Row(what=what, against=against, limit=limit, ratio=Ratio(ratio, ratio, ratio))
+    return Row(
+        what=what, against=against, limit=limit, ratio=Ratio(ratio, ratio, ratio)
+    )
 
 
 def main() -> None:
     """Print each operation and each kind of loss."""
     started = time.monotonic()
-    heads = ("requests, median", 18), ("p99", 6), ("of the oracle", 16), ("s, median", 12), ("p99", 9)
-    print(f"{'write':<20}{'loss':<9}" + "".join(f"{head:>{width}}" for head, width in heads))
+    heads = (
+        ("requests, median", 18),
+        ("p99", 6),
+        ("of the oracle", 16),
+        ("s, median", 12),
+        ("p99", 9),
+    )
+    print(
+        f"{'write':<20}{'loss':<9}"
+        + "".join(f"{head:>{width}}" for head, width in heads)
+    )
     for (operation, loss), doubts in measured().items():
-        requests, seconds = [each.requests for each in doubts], [each.seconds for each in doubts]
+        requests, seconds = (
+            [each.requests for each in doubts],
+            [each.seconds for each in doubts],
+        )
         against = statistics.fmean(requests) / _ORACLE
         print(
             f"{operation:<20}{loss:<9}{statistics.median(requests):>18.0f}{_p99(requests):>6.0f}{against:>16.2f}"
@@ -185,17 +256,29 @@ def _p99(values: list[Any]) -> float:
 async def batch(writes: int = _BATCH) -> None:
     """Print the wall time, CPU time and requests of a batch without faults and with them."""
     clean, faulty = [await _batch(writes, faults) for faults in ("", _FAULTS)]
-    print(f"{'faults':<32}{'wall, s':>9}{'CPU, s':>9}{'requests a write':>19}{'applied':>10}")
+    print(
+        f"{'faults':<32}{'wall, s':>9}{'CPU, s':>9}{'requests a write':>19}{'applied':>10}"
+    )
     for faults, its in (("none", clean), (_FAULTS, faulty)):
-        print(f"{faults:<32}{its.wall:>9.1f}{its.cpu:>9.1f}{its.requests / writes:>19.3f}{its.applied:>10,}")
-    wall, cpu, requests = faulty.wall / clean.wall, faulty.cpu / clean.cpu, faulty.requests / clean.requests
+        print(
+            f"{faults:<32}{its.wall:>9.1f}{its.cpu:>9.1f}{its.requests / writes:>19.3f}{its.applied:>10,}"
+        )
+    wall, cpu, requests = (
+        faulty.wall / clean.wall,
+        faulty.cpu / clean.cpu,
+        faulty.requests / clean.requests,
+    )
     print(f"{'with, of without':<32}{wall:>9.2f}{cpu:>9.2f}{requests:>19.2f}")
     print(f"{writes:,} journeys changed, 200 at once")
 
 
 async def _batch(writes: int, faults: str) -> Spent:
     ids = [f"jrn_{at}" for at in range(writes)]
-    plan = Plan(seed=7, faults=faults or "rate=0", journeys=tuple((each, "team_1") for each in ids))
+    plan = Plan(
+        seed=7,
+        faults=faults or "rate=0",
+        journeys=tuple((each, "team_1") for each in ids),
+    )
     async with embedded(plan) as service:
         with tempfile.TemporaryDirectory() as folder:
             started, cpu = time.perf_counter(), time.process_time()
@@ -207,7 +290,9 @@ async def _batch(writes: int, faults: str) -> Spent:
 
 async def _changed(service: Embedded, ids: list[str], journal: Path) -> int:
     async with (
-        Client(service.base_url, ApiKey(service.api_key), max_concurrency=250) as client,
+        Client(
+            service.base_url, ApiKey(service.api_key), max_concurrency=250
+        ) as client,
         Batch.open(journal, client, concurrency=200) as run,
     ):
         writes = (client.journeys.update(each, name="new") for each in ids)

@@ -42,7 +42,12 @@ LOSSES: Final = ("apply, then reset", "reset", "late 0.5, then reset")
 EVENTS: Final = ["invoice.failed", "invoice.created"]
 AGO: Final = 10.0  # s before the write, its thing was read: longer than reads may lag
 LETTER_BY_LETTER: Final = Stores()
-OPERATIONS: Final = ("webhooks.create", "webhooks.update", "journeys.update", "webhooks.delete")
+OPERATIONS: Final = (
+    "webhooks.create",
+    "webhooks.update",
+    "journeys.update",
+    "webhooks.delete",
+)
 HEAD: Final = (
     "world",
     "write",
@@ -75,7 +80,12 @@ OLD: Final = (
     World(name="alone", plain=True),
     World(name="alone, awkward values"),
     World(name="tagged creates", tagged=True, operations=("webhooks.create",)),
-    World(name="three in a row", plain=True, in_a_row=3, operations=("webhooks.update", "journeys.update")),
+    World(
+        name="three in a row",
+        plain=True,
+        in_a_row=3,
+        operations=("webhooks.update", "journeys.update"),
+    ),
     World(name="strangers", plain=True, strangers=1.0),
     World(
         name="strangers on the host",
@@ -108,25 +118,67 @@ def _that_meet(word: str) -> tuple[str, ...]:
 
 
 NEW: Final = (
-    *(World(name=word, stores=Stores(words=(word,)), operations=_that_meet(word)) for word in WORDS),
+    *(
+        World(name=word, stores=Stores(words=(word,)), operations=_that_meet(word))
+        for word in WORDS
+    ),
     World(name="all words", stores=Stores(words=WORDS), operations=_CHANGES),
-    World(name="all words, tagged", stores=Stores(words=WORDS), tagged=True, operations=("webhooks.create",)),
-    World(name="half of the words", stores=Stores(words=WORDS, rate=0.5), operations=_CHANGES),
-    World(name="in part", stores=Stores(partly=1.0), operations=("webhooks.update", "journeys.update")),
+    World(
+        name="all words, tagged",
+        stores=Stores(words=WORDS),
+        tagged=True,
+        operations=("webhooks.create",),
+    ),
+    World(
+        name="half of the words",
+        stores=Stores(words=WORDS, rate=0.5),
+        operations=_CHANGES,
+    ),
+    World(
+        name="in part",
+        stores=Stores(partly=1.0),
+        operations=("webhooks.update", "journeys.update"),
+    ),
     World(
         name="one in ten in part",
         stores=Stores(partly=0.1),
         operations=("webhooks.update", "journeys.update"),
     ),
-    World(name="answers echo", stores=Stores(words=WORDS, echoes=True), operations=_CHANGES),
-    World(name="lists show ids twice", stores=Stores(twice=0.5), operations=("webhooks.create",)),
-    World(name="lists hide inactive", stores=Stores(hides_inactive=True), operations=("webhooks.create",)),
-    World(name="created_at zero", stores=Stores(created_at="zero"), operations=("webhooks.create",)),
-    World(name="created_at in seconds", stores=Stores(created_at="seconds"), operations=("webhooks.create",)),
     World(
-        name="created_at of the minute", stores=Stores(created_at="minute"), operations=("webhooks.create",)
+        name="answers echo",
+        stores=Stores(words=WORDS, echoes=True),
+        operations=_CHANGES,
     ),
-    World(name="created_at of the day", stores=Stores(created_at="day"), operations=("webhooks.create",)),
+    World(
+        name="lists show ids twice",
+        stores=Stores(twice=0.5),
+        operations=("webhooks.create",),
+    ),
+    World(
+        name="lists hide inactive",
+        stores=Stores(hides_inactive=True),
+        operations=("webhooks.create",),
+    ),
+    World(
+        name="created_at zero",
+        stores=Stores(created_at="zero"),
+        operations=("webhooks.create",),
+    ),
+    World(
+        name="created_at in seconds",
+        stores=Stores(created_at="seconds"),
+        operations=("webhooks.create",),
+    ),
+    World(
+        name="created_at of the minute",
+        stores=Stores(created_at="minute"),
+        operations=("webhooks.create",),
+    ),
+    World(
+        name="created_at of the day",
+        stores=Stores(created_at="day"),
+        operations=("webhooks.create",),
+    ),
 )
 
 
@@ -142,7 +194,14 @@ class Doubt:
 class Scene:
     """The writes of one world."""
 
-    def __init__(self, world: World, operation: str, seed: int, service: Simulator, client: Client) -> None:
+    def __init__(
+        self,
+        world: World,
+        operation: str,
+        seed: int,
+        service: Simulator,
+        client: Client,
+    ) -> None:
         self.world = world
         self.operation = operation
         self.service = service
@@ -155,17 +214,28 @@ class Scene:
             return [None] * WRITES
         if self.operation == "journeys.update":
             journeys = [self.service.seed_journey() for _ in range(WRITES)]
-            return [await self.client.journeys.get(str(each["id"])) for each in journeys]
-        hooks = [self.service.seed_webhook(url=f"https://old.example/{at}") for at in range(WRITES)]
+            return [
+                await self.client.journeys.get(str(each["id"])) for each in journeys
+            ]
+        hooks = [
+            self.service.seed_webhook(url=f"https://old.example/{at}")
+            for at in range(WRITES)
+        ]
         return [await self.client.webhooks.get(str(each["id"])) for each in hooks]
 
     def write(self, thing: Any, at: int) -> Write[Any]:  # Any: of the operation
         """Make write number *at*."""
         text = f"new {at}" if self.world.plain else awkward.text(at)
         if self.operation == "webhooks.create":
-            url = f"https://{awkward.HOST}/{at}" if self.world.plain else awkward.url(at)
+            url = (
+                f"https://{awkward.HOST}/{at}" if self.world.plain else awkward.url(at)
+            )
             write = self.client.webhooks.create(
-                url=url, events=EVENTS, description=text, on_lost_secret="keep", status=self._status(at)
+                url=url,
+                events=EVENTS,
+                description=text,
+                on_lost_secret="keep",
+                status=self._status(at),
             )
             return write.tagged() if self.world.tagged else write
         if self.operation == "webhooks.update":
@@ -175,7 +245,11 @@ class Scene:
         if self.world.plain:
             return self.client.journeys.update(thing, name=text, description=text)
         return self.client.journeys.update(
-            thing, name=text, description=text, trigger_type=awkward.trigger(at), graph=awkward.graph(at)
+            thing,
+            name=text,
+            description=text,
+            trigger_type=awkward.trigger(at),
+            graph=awkward.graph(at),
         )
 
     def _status(self, at: int) -> str:
@@ -185,7 +259,9 @@ class Scene:
         """Make all writes at once, and return what each took."""
         things = await self.things()
         await asyncio.sleep(AGO)
-        self.service.script(self.operation, *(self.chance.choice(LOSSES) for _ in things))
+        self.service.script(
+            self.operation, *(self.chance.choice(LOSSES) for _ in things)
+        )
         writes = [
             self.write(thing, at + WRITES * place)
             for at, thing in enumerate(things)
@@ -200,17 +276,25 @@ class Scene:
         loop = asyncio.get_running_loop()
         started = loop.time()
         outcome = await write.outcome()
-        requests = sum(isinstance(event, Attempt | Reading) for event in outcome.history)
-        return Doubt(verdict=outcome.verdict, requests=requests, seconds=loop.time() - started)
+        requests = sum(
+            isinstance(event, Attempt | Reading) for event in outcome.history
+        )
+        return Doubt(
+            verdict=outcome.verdict, requests=requests, seconds=loop.time() - started
+        )
 
     async def _strangers(self, things: list[Any]) -> None:  # Any: of the operation
         """Change some of the things, or create webhooks, as other programs do."""
         while self.world.strangers:
             await asyncio.sleep(self.chance.expovariate(1 / self.world.strangers))
             if self.operation == "journeys.update":
-                self.service.change_journey(self.chance.choice(things).id, name=self._word())
+                self.service.change_journey(
+                    self.chance.choice(things).id, name=self._word()
+                )
             elif self.operation == "webhooks.update":
-                self.service.change_webhook(self.chance.choice(things).id, description=self._word())
+                self.service.change_webhook(
+                    self.chance.choice(things).id, description=self._word()
+                )
             else:
                 self._foreign_create()
 
@@ -219,18 +303,27 @@ class Scene:
 
     def _foreign_create(self) -> None:
         url = f"https://{self.world.on_host}/{self._word()}"
-        self.service.seed_webhook(url=url, description=self._word(), created_at=self.service.clock.now_ms())
+        self.service.seed_webhook(
+            url=url, description=self._word(), created_at=self.service.clock.now_ms()
+        )
 
 
 async def doubts_of(world: World, operation: str, seed: int) -> tuple[list[Doubt], int]:
     """Return what each write of *operation* took in *world*, and how many webhooks were made twice."""
     async with (
         Simulator(seed=seed, clock=service_clock(), stores=world.stores) as service,
-        Client(service.base_url, ApiKey(service.api_key), clock=LoopClock(), max_concurrency=200) as client,
+        Client(
+            service.base_url,
+            ApiKey(service.api_key),
+            clock=LoopClock(),
+            max_concurrency=200,
+        ) as client,
     ):
         await client.webhooks.list(limit=1)
         doubts = await Scene(world, operation, seed, service, client).doubts()
-        made = Counter(str(each.body["url"]) for each in service.ledger.effects("webhooks.create"))
+        made = Counter(
+            str(each.body["url"]) for each in service.ledger.effects("webhooks.create")
+        )
         return doubts, sum(made.values()) - len(made)
 
 
@@ -241,10 +334,14 @@ class Figures:
     cells: tuple[str, ...]
 
     @classmethod
-    def of(cls, world: World, operation: str, own: Sequence[Doubt], twice: int) -> Figures:
+    def of(
+        cls, world: World, operation: str, own: Sequence[Doubt], twice: int
+    ) -> Figures:
         """Return the row of *operation* in *world*, of whose writes *own* tells."""
         unknown = [each.seconds for each in own if each.verdict is Verdict.UNKNOWN]
-        counts = {verdict: sum(each.verdict is verdict for each in own) for verdict in Verdict}
+        counts = {
+            verdict: sum(each.verdict is verdict for each in own) for verdict in Verdict
+        }
         seconds = [each.seconds for each in own]
         return cls(
             (
@@ -257,7 +354,9 @@ class Figures:
                 f"{statistics.fmean(seconds):.2f}",
                 f"{max(seconds):.1f}",
                 str(twice),
-                ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count),
+                ", ".join(
+                    f"{verdict} {count}" for verdict, count in counts.items() if count
+                ),
             )
         )
 
@@ -278,7 +377,10 @@ def main(worlds: Sequence[World]) -> None:
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         for world in worlds:
             for operation in world.operations:
-                rounds = [runner.run(doubts_of(world, operation, seed)) for seed in range(ROUNDS)]
+                rounds = [
+                    runner.run(doubts_of(world, operation, seed))
+                    for seed in range(ROUNDS)
+                ]
                 doubts = [each for found, _ in rounds for each in found]
                 twice = sum(each for _, each in rounds)
                 print_row(Figures.of(world, operation, doubts, twice).cells)
@@ -288,13 +390,19 @@ def compare(before: Path, after: Path) -> None:
     """Print what *after* has more than *before*: unknown, requests, seconds and effects."""
     old = rows_in(before.read_text())
     new = rows_in(after.read_text())
-    heads = [word for name in ("unknown", "requests", "s, mean", "twice") for word in (name, "after")]
+    heads = [
+        word
+        for name in ("unknown", "requests", "s, mean", "twice")
+        for word in (name, "after")
+    ]
     print_row(("world", "write", *heads))
     for key in old:
         if key not in new:
             continue
         pairs = [
-            row[name] for name in ("unknown", "requests", "s, mean", "twice") for row in (old[key], new[key])
+            row[name]
+            for name in ("unknown", "requests", "s, mean", "twice")
+            for row in (old[key], new[key])
         ]
         print_row((*key, *pairs))
 
@@ -302,8 +410,14 @@ def compare(before: Path, after: Path) -> None:
 def rows_in(printed: str) -> dict[tuple[str, str], dict[str, str]]:
     """Return the rows that `main` printed, by world and operation."""
     lines = [re.split(r"\s{2,}", line.strip()) for line in printed.splitlines()]
-    found = [dict(zip(HEAD, cells, strict=True)) for cells in lines if len(cells) == len(HEAD)]
-    return {(row["world"], row["write"]): row for row in found if row["world"] != HEAD[0]}
+    found = [
+        dict(zip(HEAD, cells, strict=True))
+        for cells in lines
+        if len(cells) == len(HEAD)
+    ]
+    return {
+        (row["world"], row["write"]): row for row in found if row["world"] != HEAD[0]
+    }
 
 
 if __name__ == "__main__":

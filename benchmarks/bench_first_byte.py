@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 _TARGET = 20.0  # ms
 
 
-async def measured(place: str, connected: AbstractAsyncContextManager[Any], writes: int) -> list[float]:
+async def measured(
+    place: str, connected: AbstractAsyncContextManager[Any], writes: int
+) -> list[float]:
     """Return the times of *writes* writes, in ms."""
     async with AsyncExitStack() as stack:
         service = await stack.enter_async_context(Simulator(seed=1))
@@ -44,7 +46,9 @@ async def measured(place: str, connected: AbstractAsyncContextManager[Any], writ
         door = Door(service, note)
         await door.open()
         stack.push_async_callback(door.shut)
-        client = await stack.enter_async_context(Client(door.base_url, ApiKey(service.api_key)))
+        client = await stack.enter_async_context(
+            Client(door.base_url, ApiKey(service.api_key))
+        )
         outbox = await stack.enter_async_context(Outbox.open(place, client))
         connection, transaction = await stack.enter_async_context(connected)
         await stack.enter_async_context(outbox.dispatching())
@@ -52,7 +56,9 @@ async def measured(place: str, connected: AbstractAsyncContextManager[Any], writ
         for number in range(writes + 10):
             hook = service.seed_webhook().id
             async with transaction():
-                await outbox.enqueue(connection, client.webhooks.update(hook, description=str(number)))
+                await outbox.enqueue(
+                    connection, client.webhooks.update(hook, description=str(number))
+                )
             committed = time.perf_counter()
             times.append(1000 * (await begun.get() - committed))
             await asyncio.sleep(0.01)  # each write alone
@@ -64,12 +70,22 @@ async def main(writes: int) -> int:
     kept = []
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, connect) in enumerate(CONNECTIONS.items()):
-            file = str(Path(folder) / f"app{number}.db") if "aiosqlite" in name else None
-            times = await measured(file or outbox_at(f"first{number}"), connect(file), writes)
+            file = (
+                str(Path(folder) / f"app{number}.db") if "aiosqlite" in name else None
+            )
+            times = await measured(
+                file or outbox_at(f"first{number}"), connect(file), writes
+            )
             database = "SQLite" if file else "PostgreSQL"
-            median, p90 = statistics.median(times), statistics.quantiles(times, n=10)[-1]
+            median, p90 = (
+                statistics.median(times),
+                statistics.quantiles(times, n=10)[-1],
+            )
             kept.append(median < _TARGET)
-            print(f"{database:10}  {name:26}  median {median:6.1f} ms  p90 {p90:6.1f} ms", flush=True)
+            print(
+                f"{database:10}  {name:26}  median {median:6.1f} ms  p90 {p90:6.1f} ms",
+                flush=True,
+            )
     print(f"{sum(kept)} of {len(kept)} medians are below {_TARGET:g} ms")
     return 0 if all(kept) else 1
 

@@ -25,6 +25,16 @@ def rows(*, rounds: int = 2) -> list[Row]:
             memory[way].append(each)
     what, against = "10,000 calls in flight", "raw aiohttp without limit"
     return [
-        Row(what=f"{what}, wall", against=against, limit=1.3, ratio=ratio_of(walls, "ours", "raw")),
-        Row(what=f"{what}, memory", against=against, limit=1.4, ratio=ratio_of(memory, "ours", "raw")),
+        Row(
+            what=f"{what}, wall",
+            against=against,
+            limit=1.3,
+            ratio=ratio_of(walls, "ours", "raw"),
+        ),
+        Row(
+            what=f"{what}, memory",
+            against=against,
+            limit=1.4,
+            ratio=ratio_of(memory, "ours", "raw"),
+        ),
     ]

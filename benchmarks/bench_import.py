@@ -60,14 +60,24 @@ def rows(*, rounds: int = 11) -> list[Row]:
             for name in order.sample(list(samples), len(samples)):
                 samples[name].append(_spent(name, settings))
     return [
-        Row(what=what, against=against, limit=limit, reach=reach, ratio=ratio_of(samples, way, base))
+        Row(
+            what=what,
+            against=against,
+            limit=limit,
+            reach=reach,
+            ratio=ratio_of(samples, way, base),
+        )
         for what, way, against, base, limit, reach in _ROWS
     ]
 
 
 def _settings(base: str) -> dict[str, str]:
     """Return the environment of a process that stores and uses compiled code, as any does."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "PYTHONDONTWRITEBYTECODE"
+    }
     return kept | {"INVSVC_BASE_URL": base, "INVSVC_API_KEY": "key"}
 
 
@@ -75,7 +85,9 @@ def _spent(name: str, settings: Mapping[str, str]) -> float:
     """Return the CPU seconds of an import, or of a whole process from its start to its end."""
     command = [sys.executable, *_COMMANDS[name]]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    printed = subprocess.run(command, check=True, capture_output=True, text=True, env=settings).stdout
+    printed = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=settings
+    ).stdout
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if _COMMANDS[name][1].startswith("import time"):
         return float(printed)

@@ -17,7 +17,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+}
 USES = {  # what the environment of an extra is then used for
     "": "python -c 'from invsvc_async import *'",
     "[cli]": "invsvc demo --writes 200",
@@ -28,7 +30,9 @@ USES = {  # what the environment of an extra is then used for
 def run(*command: str | Path, cwd: Path) -> tuple[float, str]:
     """Run *command* in *cwd*; return the seconds that it took, and what it printed."""
     begun = time.perf_counter()
-    ran = subprocess.run(command, cwd=cwd, check=True, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    ran = subprocess.run(
+        command, cwd=cwd, check=True, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
     return time.perf_counter() - begun, ran.stdout
 
 
@@ -46,21 +50,33 @@ def main() -> None:
             python = home / "bin/python"
             before = _megabytes(home)
             took, _ = run(
-                python, "-m", "pip", "install", "--quiet", "--no-cache-dir", f"{wheel}{extra}", cwd=folder
+                python,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-cache-dir",
+                f"{wheel}{extra}",
+                cwd=folder,
             )
             _, listed = run(python, "-m", "pip", "list", "--format", "json", cwd=folder)
             packages = [
-                each["name"] for each in json.loads(listed) if each["name"] not in ("pip", "setuptools")
+                each["name"]
+                for each in json.loads(listed)
+                if each["name"] not in ("pip", "setuptools")
             ]
             used, _ = run("sh", "-c", f"PATH={home}/bin:$PATH {use}", cwd=folder)
             size = _megabytes(home) - before
             print(
-                f"invsvc-async{extra}  {len(packages)}  {size:.0f}  {took:.1f}  {use}  {used:.1f}", flush=True
+                f"invsvc-async{extra}  {len(packages)}  {size:.0f}  {took:.1f}  {use}  {used:.1f}",
+                flush=True,
             )
 
 
 def _megabytes(folder: Path) -> float:
-    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file()) / 1e6
+    return (
+        sum(each.stat().st_size for each in folder.rglob("*") if each.is_file()) / 1e6
+    )
 
 
 if __name__ == "__main__":

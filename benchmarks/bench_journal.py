@@ -31,12 +31,18 @@ _WORKER = "benchmarks.bench_journal", "worker"
 
 
 def client_for(url, at_once):
-    return Client(url, ApiKey("eyJhbGciOiJIUzI1NiJ9.eyJ0IjoxfQ.x"), max_concurrency=at_once * 5 // 4)
+    return Client(
+        url,
+        ApiKey("eyJhbGciOiJIUzI1NiJ9.eyJ0IjoxfQ.x"),
+        max_concurrency=at_once * 5 // 4,
+    )
 
 
 def writes(client, n, *, tag=False):
     for i in range(n):
-        yield client.webhooks.create(url=f"https://me.example/{i}", events=["invoice.created"], tag=tag)
+        yield client.webhooks.create(
+            url=f"https://me.example/{i}", events=["invoice.created"], tag=tag
+        )
 
 
 class Rate:
@@ -72,7 +78,9 @@ async def journaled(url, n, at_once, path):
     """Write the same through a batch."""
     async with client_for(url, at_once) as client:
         rate = Rate(n)
-        async with Batch.open(path, client, concurrency=at_once, on_secret=lambda _key, _hook: None) as batch:
+        async with Batch.open(
+            path, client, concurrency=at_once, on_secret=lambda _key, _hook: None
+        ) as batch:
             async for result in batch.run(writes(client, n)):
                 rate.count(result.applied)
             return rate.end()
@@ -124,7 +132,9 @@ async def rates_of_processes(name, n, *, delay):
             address = database().journal(f"{name}{many}")
             async with AsyncExitStack() as stack:
                 children = [
-                    await stack.enter_async_context(gone_after(await started(*_WORKER, url, address, share)))
+                    await stack.enter_async_context(
+                        gone_after(await started(*_WORKER, url, address, share))
+                    )
                     for share in (n, *[0] * (many - 1))
                 ]
                 [line] = await first_lines(children[0], 1)
@@ -135,7 +145,9 @@ async def work(url, address, n):
     """Hand *n* writes out and work on them, 10 at once, or (none) only work."""
     async with (
         client_for(url, 40) as client,
-        Batch.open(address, client, concurrency=10, on_secret=lambda _key, _hook: None) as batch,
+        Batch.open(
+            address, client, concurrency=10, on_secret=lambda _key, _hook: None
+        ) as batch,
     ):
         started = time.perf_counter()
         async for _ in batch.run(writes(client, n)) if n else batch.work():
@@ -147,7 +159,16 @@ def rows(*, rounds=2, n=10_000):
     """Measure the row of the table: the rate with a journal against that without."""
     ratio = ratio_of(asyncio.run(rates(n, rounds)), "journaled", "plain")
     what = "writes with a journal, rate"  # in a process that is there for a batch
-    return [Row(what=what, against="the same without", limit=0.75, reach=0.85, sense="least", ratio=ratio)]
+    return [
+        Row(
+            what=what,
+            against="the same without",
+            limit=0.75,
+            reach=0.85,
+            sense="least",
+            ratio=ratio,
+        )
+    ]
 
 
 if __name__ == "__main__":

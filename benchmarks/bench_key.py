@@ -34,23 +34,34 @@ async def _measure(place: str, address: object, rounds: int) -> None:
 
             def create(number: int) -> Write[object]:
                 url = f"https://me.example/{number}"
-                return client.webhooks.create(url=url, events=["invoice.created"], tag=True)
+                return client.webhooks.create(
+                    url=url, events=["invoice.created"], tag=True
+                )
 
             await _compare((place, "create"), create, rounds)
         async with _client(base, f"{address}_updates") as client:
-            hooks = [await client.webhooks.get(f"wh_{number}") for number in range(1, _HOOKS + 1)]
+            hooks = [
+                await client.webhooks.get(f"wh_{number}")
+                for number in range(1, _HOOKS + 1)
+            ]
 
             def update(number: int) -> Write[object]:
-                return client.webhooks.update(hooks[number % _HOOKS], description="changed")
+                return client.webhooks.update(
+                    hooks[number % _HOOKS], description="changed"
+                )
 
             await _compare((place, "update"), update, rounds)
 
 
 def _client(base: str, journal: str) -> Client:
-    return Client(base, ApiKey("key"), journal=journal, on_secret=lambda _key, _hook: None)
+    return Client(
+        base, ApiKey("key"), journal=journal, on_secret=lambda _key, _hook: None
+    )
 
 
-async def _compare(what: tuple[str, str], write: Callable[[int], Write[object]], rounds: int) -> None:
+async def _compare(
+    what: tuple[str, str], write: Callable[[int], Write[object]], rounds: int
+) -> None:
     """Print a row of many writes at once, and one of single ones."""
     numbers = count()
 
@@ -76,7 +87,16 @@ async def _compare(what: tuple[str, str], write: Callable[[int], Write[object]],
 def main(rounds: int = 30) -> None:
     from tests.support.database import database
 
-    print("journal", "write", "at once", "without a key", "with a key", "replay", "ratio", sep="  ")
+    print(
+        "journal",
+        "write",
+        "at once",
+        "without a key",
+        "with a key",
+        "replay",
+        "ratio",
+        sep="  ",
+    )
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(_measure("SQLite", Path(folder) / "journal.db", rounds))
     asyncio.run(_measure("PostgreSQL", database().at(journal="keys"), rounds))

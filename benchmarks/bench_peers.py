@@ -37,10 +37,20 @@ async def _calls(rounds: int) -> list[Row]:
                 ratio = None
                 if theirs is not None:
                     ways = {"GET": lambda: client.webhooks.get("wh_1"), name: theirs}
-                    found = await at_once(ways, rounds=rounds, calls=_CALLS, together=_TOGETHER)
+                    found = await at_once(
+                        ways, rounds=rounds, calls=_CALLS, together=_TOGETHER
+                    )
                     ratio = ratio_of(found, "GET", name)
                 note = "" if ratio else peers.MISSING
-                rows.append(Row(what="small GET", against=name, limit=limit, ratio=ratio, note=note))
+                rows.append(
+                    Row(
+                        what="small GET",
+                        against=name,
+                        limit=limit,
+                        ratio=ratio,
+                        note=note,
+                    )
+                )
     return rows
 
 
@@ -55,8 +65,18 @@ def _pages(rounds: int) -> list[Row]:
         theirs = make(body)
         ratio = None
         if theirs is not None:
-            found = alternate({"ours": lambda: decode(body), name: theirs}, rounds=rounds, calls=2)
+            found = alternate(
+                {"ours": lambda: decode(body), name: theirs}, rounds=rounds, calls=2
+            )
             ratio = ratio_of(found, "ours", name)
         note = "" if ratio else peers.MISSING
-        rows.append(Row(what="a page of 100 invoices", against=name, limit=limit, ratio=ratio, note=note))
+        rows.append(
+            Row(
+                what="a page of 100 invoices",
+                against=name,
+                limit=limit,
+                ratio=ratio,
+                note=note,
+            )
+        )
     return rows

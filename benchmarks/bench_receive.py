@@ -48,7 +48,12 @@ _CALLS = 1500
 _BASE = "handler that does nothing"
 _LEAST = "least, by hand, on SQLite"
 _SQLITE = "inbox on SQLite"
-_WAYS = {_BASE: "/raw", _LEAST: "/least", "inbox in memory": "/memory", _SQLITE: "/sqlite"}
+_WAYS = {
+    _BASE: "/raw",
+    _LEAST: "/least",
+    "inbox in memory": "/memory",
+    _SQLITE: "/sqlite",
+}
 _POSTGRES = {"inbox on PostgreSQL": "/postgres"}
 
 
@@ -77,7 +82,9 @@ async def serve(folder: str, dsn: str) -> None:
     for path, store in stores.items():
         receiver = events.Receiver(secrets=SECRET, mode="inbox", store=store)
         receiver.on("sat.invoice.synced")(handle)
-        await receiver.store.open()  # without a worker: what is measured is the acknowledgement
+        await (
+            receiver.store.open()
+        )  # without a worker: what is measured is the acknowledgement
         app.router.add_post(path, receiver.aiohttp_handler)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
@@ -92,7 +99,9 @@ class Least:
     def __init__(self, path: str) -> None:
         self._path = path
         self._waiting: list[tuple[tuple[str, bytes], asyncio.Future[None]]] = []
-        self._groups: SimpleQueue[list[tuple[tuple[str, bytes], asyncio.Future[None]]]] = SimpleQueue()
+        self._groups: SimpleQueue[
+            list[tuple[tuple[str, bytes], asyncio.Future[None]]]
+        ] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._is_busy = False
         threading.Thread(target=self._write, daemon=True).start()
@@ -117,7 +126,9 @@ class Least:
             self._groups.put(self._waiting)
             self._waiting = []
 
-    def _stored(self, group: list[tuple[tuple[str, bytes], asyncio.Future[None]]]) -> None:
+    def _stored(
+        self, group: list[tuple[tuple[str, bytes], asyncio.Future[None]]]
+    ) -> None:
         self._next()
         for _, done in group:
             done.set_result(None)
@@ -126,11 +137,16 @@ class Least:
         db = sqlite3.connect(self._path, isolation_level=None)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
-        db.execute("CREATE TABLE delivery (id INTEGER PRIMARY KEY, key TEXT UNIQUE, body BLOB)")
+        db.execute(
+            "CREATE TABLE delivery (id INTEGER PRIMARY KEY, key TEXT UNIQUE, body BLOB)"
+        )
         while True:
             group = self._groups.get()
             db.execute("BEGIN IMMEDIATE")
-            db.executemany("INSERT INTO delivery (key, body) VALUES (?, ?)", [row for row, _ in group])
+            db.executemany(
+                "INSERT INTO delivery (key, body) VALUES (?, ?)",
+                [row for row, _ in group],
+            )
             db.execute("COMMIT")
             self._loop.call_soon_threadsafe(self._stored, group)
 
@@ -152,7 +168,11 @@ class Sender(asyncio.Protocol):
         """Check the answer, and send the next request."""
         self._received += data
         head, gap, body = bytes(self._received).partition(b"\r\n\r\n")
-        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0] or 0) if gap else 0
+        length = (
+            int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
+            if gap
+            else 0
+        )
         if not gap or len(body) < length:
             return
         self._received.clear()
@@ -177,10 +197,15 @@ class Sender(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def connected(port: int, requests: list[bytes], connections: int) -> AsyncGenerator[list[Sender]]:
+async def connected(
+    port: int, requests: list[bytes], connections: int
+) -> AsyncGenerator[list[Sender]]:
     """Open the connections that share *requests*, none of which is sent yet."""
     loop, left = asyncio.get_running_loop(), iter(requests)
-    made = [await loop.create_connection(lambda: Sender(left), "127.0.0.1", port) for _ in range(connections)]
+    made = [
+        await loop.create_connection(lambda: Sender(left), "127.0.0.1", port)
+        for _ in range(connections)
+    ]
     yield [sender for _, sender in made]
     for transport, _ in made:
         transport.close()
@@ -195,11 +220,15 @@ async def send(senders: list[Sender]) -> None:
 
 async def send_with_aiohttp(url: str, deliveries: Iterator[bytes]) -> None:
     """Send all deliveries as an ordinary program would, over as many connections."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=_CONNECTIONS)) as session:
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=_CONNECTIONS)
+    ) as session:
 
         async def send_next() -> None:
             for body in deliveries:
-                async with session.post(url, data=body, headers=headers_with(body)) as response:
+                async with session.post(
+                    url, data=body, headers=headers_with(body)
+                ) as response:
                     await response.read()
                     response.raise_for_status()
 
@@ -223,11 +252,15 @@ def request_to(path: str, number: int) -> bytes:
     return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
-async def measure(port: int, ways: dict[str, str], rounds: int) -> dict[str, dict[str, list[float]]]:
+async def measure(
+    port: int, ways: dict[str, str], rounds: int
+) -> dict[str, dict[str, list[float]]]:
     """Return the CPU seconds of the server, and the wall times, of a delivery in each round."""
     numbers = itertools.count()
     kinds = ("CPU", "wall", "client", "with aiohttp")
-    found: dict[str, dict[str, list[float]]] = {kind: {way: [] for way in ways} for kind in kinds}
+    found: dict[str, dict[str, list[float]]] = {
+        kind: {way: [] for way in ways} for kind in kinds
+    }
     chance = random.Random(rounds)
 
     async def spent() -> int:
@@ -240,7 +273,11 @@ async def measure(port: int, ways: dict[str, str], rounds: int) -> dict[str, dic
         for way in chance.sample(list(ways), len(ways)):
             requests = [request_to(ways[way], next(numbers)) for _ in range(_CALLS)]
             async with connected(port, requests, _CONNECTIONS) as senders:
-                before, started, own = await spent(), time.perf_counter(), time.process_time()
+                before, started, own = (
+                    await spent(),
+                    time.perf_counter(),
+                    time.process_time(),
+                )
                 await send(senders)
                 took, own = time.perf_counter() - started, time.process_time() - own
                 after = await spent()
@@ -261,11 +298,17 @@ async def main(rounds: int) -> None:
     dsn = _dsn()
     ways = _WAYS | (_POSTGRES if dsn else {})
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        async with gone_after(await started("benchmarks.bench_receive", "serve", folder, dsn)) as child:
+        async with gone_after(
+            await started("benchmarks.bench_receive", "serve", folder, dsn)
+        ) as child:
             [port] = await first_lines(child, 1)
             found = await measure(int(port), ways, rounds)
     kinds = ("CPU", "wall", "with aiohttp")
-    print("  ".join([f"{'way':<28}", *(f"{kind}, µs  ratio  95 % of ratios" for kind in kinds)]))
+    print(
+        "  ".join(
+            [f"{'way':<28}", *(f"{kind}, µs  ratio  95 % of ratios" for kind in kinds)]
+        )
+    )
     for way in ways:
         cells = [f"{way:<28}"]
         for kind in kinds:

@@ -87,7 +87,9 @@ async def resume(journal, file):
                 first.set_result(time.perf_counter())
             super().answer(line, body)
 
-    server = await asyncio.get_running_loop().create_server(lambda: Noting(Work(0.0, 0)), "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Noting(Work(0.0, 0)), "127.0.0.1", 0
+    )
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v2"
     command = (
         "import resource, sys; from invsvc_async.cli import main\ntry: main()\n"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _FLIGHTS = (1_000, 10_000, 20_000, 50_000)
 _MOST_CONNECTIONS = (
-    20_000  # a client has 28,000 ports on the loopback interface; other calls wait for a place
+    20_000  # a client has 28,000 ports on loopback; other calls wait for a place
 )
 _OTHER_FILES = 1_000  # that a process may have open beside its connections
 _PATIENCE = Timeouts(attempt=300.0, connect=300.0, call=600.0)
@@ -76,14 +76,26 @@ def flight(sizes: tuple[int, ...]) -> None:
         with service(1.0) as base:
             raw, raw_memory, _ = in_a_process("raw", base, calls)
             cpu, memory, _ = in_a_process("ours", base, calls)
-        figures = f"{cpu * 1e6:>16.0f}{raw * 1e6:>18.0f}{memory:>12.1f}{raw_memory:>18.1f}"
+        figures = (
+            f"{cpu * 1e6:>16.0f}{raw * 1e6:>18.0f}{memory:>12.1f}{raw_memory:>18.1f}"
+        )
         print(f"{calls:>16,}{figures}", flush=True)
 
 
 def in_a_process(whose: str, base: str, calls: int) -> tuple[float, float, float]:
     """Start *calls* at once in a new process; return the CPU seconds and KB of each, and the wall seconds."""
-    command = [sys.executable, "-m", "benchmarks.bench_scale", "wave", whose, base, str(calls)]
-    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.bench_scale",
+        "wave",
+        whose,
+        base,
+        str(calls),
+    ]
+    found = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
     cpu, memory, wall = json.loads(found)
     return cpu, memory, wall
 
@@ -92,12 +104,18 @@ async def wave(whose: str, base: str, calls: int) -> tuple[float, float, float]:
     """Start *calls* at once in this process; return what they cost in raw aiohttp or in a client."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    places = min(calls, _MOST_CONNECTIONS, hard - _OTHER_FILES if hard > 0 else calls)  # -1: no limit
+    places = min(
+        calls, _MOST_CONNECTIONS, hard - _OTHER_FILES if hard > 0 else calls
+    )  # -1: no limit
     if whose == "raw":
         connector = aiohttp.TCPConnector(limit=places)
-        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout()) as session:
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=aiohttp.ClientTimeout()
+        ) as session:
             return await _spent(lambda: _raw(session, f"{base}/webhooks/wh_1"), calls)
-    async with Client(base, ApiKey("key"), max_concurrency=places * 9 // 8, timeout=_PATIENCE) as client:
+    async with Client(
+        base, ApiKey("key"), max_concurrency=places * 9 // 8, timeout=_PATIENCE
+    ) as client:
         return await _spent(lambda: client.webhooks.get("wh_1"), calls)
 
 
@@ -106,14 +124,20 @@ async def _raw(session: aiohttp.ClientSession, url: str) -> object:
         return json.loads(await answer.read())
 
 
-async def _spent(call: Callable[[], Awaitable[object]], calls: int) -> tuple[float, float, float]:
+async def _spent(
+    call: Callable[[], Awaitable[object]], calls: int
+) -> tuple[float, float, float]:
     await call()
     before, cpu, began = resident() // 1024, time.process_time(), time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for _ in range(calls):
             group.create_task(_ended(call()))
     cpu, wall = time.process_time() - cpu, time.perf_counter() - began
-    return cpu / calls, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / calls, wall
+    return (
+        cpu / calls,
+        (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / calls,
+        wall,
+    )
 
 
 async def _ended(call: Awaitable[object]) -> None:
@@ -138,11 +162,16 @@ async def day(loop: _JumpingLoop, calls: int) -> None:
     rounds = calls // _TOGETHER
     with service() as base:
         async with Client(base, ApiKey("key"), clock=LoopClock()) as client:
-            hooks = [await client.webhooks.get(f"wh_{at}") for at in range(_TOGETHER // 2)]
+            hooks = [
+                await client.webhooks.get(f"wh_{at}") for at in range(_TOGETHER // 2)
+            ]
             cpu = time.process_time()
             for done in range(1, rounds + 1):
                 reads = [client.webhooks.get("wh_1") for _ in hooks]
-                writes = [client.webhooks.update(hook, description="changed") for hook in hooks]
+                writes = [
+                    client.webhooks.update(hook, description="changed")
+                    for hook in hooks
+                ]
                 await asyncio.gather(*reads, *writes)
                 loop.ahead += _DAY / rounds
                 if done % max(rounds // 10, 1) == 0:
@@ -150,7 +179,10 @@ async def day(loop: _JumpingLoop, calls: int) -> None:
                     spent, cpu = time.process_time() - cpu, time.process_time()
                     each = spent / max(rounds // 10, 1) / _TOGETHER * 1e6
                     hours, megabytes = 24 * done / rounds, resident() / 2**20
-                    print(f"{hours:>6.1f}{done * _TOGETHER:>16,}{megabytes:>12.1f}{each:>17.0f}", flush=True)
+                    print(
+                        f"{hours:>6.1f}{done * _TOGETHER:>16,}{megabytes:>12.1f}{each:>17.0f}",
+                        flush=True,
+                    )
 
 
 # --- processes
@@ -159,7 +191,9 @@ async def day(loop: _JumpingLoop, calls: int) -> None:
 async def processes(writes: int) -> None:
     """Print the rate of a batch on 1, 2 and 4 processes, each with at most 10 requests of 20 ms in flight."""
     print(f"{'processes':>9}{'writes a second':>18}", flush=True)
-    async for many, rate in bench_journal.rates_of_processes("scale", writes, delay=0.02):
+    async for many, rate in bench_journal.rates_of_processes(
+        "scale", writes, delay=0.02
+    ):
         print(f"{many:>9}{rate:>18,.0f}", flush=True)
 
 
@@ -190,16 +224,24 @@ async def journal_in_postgres(sizes: tuple[int, ...]) -> None:
         await connection.execute("SET search_path TO invoicing_batch_grown")
         last = await connection.fetchval("SELECT max(seq) FROM entries")
         if last < size:
-            await connection.execute(_GENERATED_IN_POSTGRES, last + 1, size, timeout=None)
-            await connection.execute("SELECT setval('entries_seq_seq', (SELECT max(seq) FROM entries))")
+            await connection.execute(
+                _GENERATED_IN_POSTGRES, last + 1, size, timeout=None
+            )
+            await connection.execute(
+                "SELECT setval('entries_seq_seq', (SELECT max(seq) FROM entries))"
+            )
             await connection.execute("ANALYZE entries")
         await connection.close()
 
     await _after(address, sizes, generate)
 
 
-async def _after(place: Path | str, sizes: tuple[int, ...], grow: Callable[[int], Awaitable[None]]) -> None:
-    print(f"{'finished before':>16}{'open, s':>10}{'µs CPU a write':>16}{'writes a second':>18}{'MB':>8}")
+async def _after(
+    place: Path | str, sizes: tuple[int, ...], grow: Callable[[int], Awaitable[None]]
+) -> None:
+    print(
+        f"{'finished before':>16}{'open, s':>10}{'µs CPU a write':>16}{'writes a second':>18}{'MB':>8}"
+    )
     with service() as url:
         await _written(url, place, "first", _FIRST)
         for size in sizes:
@@ -219,17 +261,23 @@ def _generate(path: Path, size: int) -> None:
             connection.execute(_GENERATED, (last + 1, size))
 
 
-async def _written(url: str, place: Path | str, name: str, number: int) -> tuple[float, float]:
+async def _written(
+    url: str, place: Path | str, name: str, number: int
+) -> tuple[float, float]:
     """Run *number* new writes; return the seconds until the batch was open, and the run's CPU seconds."""
     started = time.perf_counter()
     async with (
         bench_journal.client_for(url, 200) as client,
-        Batch.open(place, client, concurrency=200, on_secret=lambda _key, _hook: None) as batch,
+        Batch.open(
+            place, client, concurrency=200, on_secret=lambda _key, _hook: None
+        ) as batch,
     ):
         opened, cpu, applied = time.perf_counter() - started, time.process_time(), 0
         make = client.webhooks.create
         writes = (
-            make(url=f"https://me.example/{name}/{at}", events=["invoice.created"]).keyed(f"{name} {at}")
+            make(
+                url=f"https://me.example/{name}/{at}", events=["invoice.created"]
+            ).keyed(f"{name} {at}")
             for at in range(number)
         )
         async for result in batch.run(writes):

@@ -45,11 +45,15 @@ async def _measure(rounds: int) -> Samples:
 
 async def _plain(base: str) -> float:
     """Return the CPU seconds of reading and decoding the same pages with plain aiohttp."""
-    async with aiohttp.ClientSession(headers={"Authorization": "Bearer key"}) as session:
+    async with aiohttp.ClientSession(
+        headers={"Authorization": "Bearer key"}
+    ) as session:
         gc.collect()
         started = time.process_time()
         for number in range(_PAGES):
-            async with session.get(f"{base}/invoices/egress?next=c{number}") as response:
+            async with session.get(
+                f"{base}/invoices/egress?next=c{number}"
+            ) as response:
                 decode(await response.read())
         return time.process_time() - started
 
@@ -59,7 +63,12 @@ def rows(*, rounds: int = 7) -> list[Row]:
     found = asyncio.run(_measure(rounds))
     what = "walking 10,000 invoices"
     return [
-        Row(what=what, against="the decoding alone", limit=1.3, ratio=ratio_of(found, "walk", "decode")),
+        Row(
+            what=what,
+            against="the decoding alone",
+            limit=1.3,
+            ratio=ratio_of(found, "walk", "decode"),
+        ),
         Row(
             what=what,
             against="plain aiohttp and the same decoding",

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["NONE", "USER", "all_bad", "created", "invoice", "one_bad", "page", "webhook"]
+__all__ = [
+    "NONE",
+    "USER",
+    "all_bad",
+    "created",
+    "invoice",
+    "one_bad",
+    "page",
+    "webhook",
+]
 
 _WEBHOOK = (
     b'{"success":true,"data":{"id":"%b","url":"https://receiver.example/in","events":["invoice.created",'
@@ -79,7 +88,11 @@ def invoice(at: int) -> dict[str, Any]:
 
 # Unknown fields, each with the field that it follows.  A text between # becomes a number with these digits.
 _UNKNOWN: Sequence[tuple[str, str, Any]] = (
-    ("currency", "provider", {"name": "pac-1", "attempt": 2, "reference": "#900719925474099312#"}),
+    (
+        "currency",
+        "provider",
+        {"name": "pac-1", "attempt": 2, "reference": "#900719925474099312#"},
+    ),
     ("uuid", "cfdi_version", "4.0"),
     ("series", "reported_total", "#12345678.9012345678#"),
     ("items", "sequence_number", "#123456789012345678#"),

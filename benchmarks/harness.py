@@ -24,9 +24,21 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-__all__ = ["Ratio", "Row", "Samples", "alternate", "at_once", "interval", "ratio_of", "resident", "spend"]
+__all__ = [
+    "Ratio",
+    "Row",
+    "Samples",
+    "alternate",
+    "at_once",
+    "interval",
+    "ratio_of",
+    "resident",
+    "spend",
+]
 
-Samples = dict[str, list[float]]  # cost of a call in seconds, one for each round, by way
+Samples = dict[
+    str, list[float]
+]  # cost of a call in seconds, one for each round, by way
 
 _RESAMPLED = 2000
 # Student's t at 97.5 %, by degrees of freedom from 1; beyond 10, its value at 10 is a safe bound.
@@ -65,7 +77,11 @@ class Row:
         """Whether the median keeps the target; ``None`` where nothing was measured."""
         if self.ratio is None:
             return None
-        return self.ratio.median <= self.limit if self.sense == "most" else self.ratio.median >= self.limit
+        return (
+            self.ratio.median <= self.limit
+            if self.sense == "most"
+            else self.ratio.median >= self.limit
+        )
 
     @property
     def verdict(self) -> str:
@@ -75,9 +91,14 @@ class Row:
 
 def ratio_of(samples: Samples, way: str, base: str) -> Ratio:
     """Compare two ways of one run, round by round."""
-    ratios = [one / other for one, other in zip(samples[way], samples[base], strict=True)]
+    ratios = [
+        one / other for one, other in zip(samples[way], samples[base], strict=True)
+    ]
     chance = random.Random(len(ratios))
-    medians = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(_RESAMPLED))
+    medians = sorted(
+        statistics.median(chance.choices(ratios, k=len(ratios)))
+        for _ in range(_RESAMPLED)
+    )
     cut = _RESAMPLED // 40
     return Ratio(statistics.median(ratios), medians[cut], medians[-cut - 1])
 
@@ -88,11 +109,17 @@ def interval(runs: Sequence[float]) -> Ratio:
     if len(logs) < 2:
         return Ratio(runs[0], 0.0, math.inf)
     mean, degrees = statistics.fmean(logs), len(logs) - 1
-    wide = _STUDENT[min(degrees, len(_STUDENT)) - 1] * statistics.stdev(logs) / math.sqrt(len(logs))
+    wide = (
+        _STUDENT[min(degrees, len(_STUDENT)) - 1]
+        * statistics.stdev(logs)
+        / math.sqrt(len(logs))
+    )
     return Ratio(statistics.median(runs), math.exp(mean - wide), math.exp(mean + wide))
 
 
-def alternate(ways: Mapping[str, Callable[[], object]], *, rounds: int, calls: int) -> Samples:
+def alternate(
+    ways: Mapping[str, Callable[[], object]], *, rounds: int, calls: int
+) -> Samples:
     """Run *rounds* blocks of *calls* calls of each way; the cost is CPU time."""
     samples: Samples = {name: [] for name in ways}
     for way in ways.values():
@@ -109,7 +136,11 @@ def alternate(ways: Mapping[str, Callable[[], object]], *, rounds: int, calls: i
 
 
 async def at_once(
-    ways: Mapping[str, Callable[[], Awaitable[object]]], *, rounds: int, calls: int, together: int
+    ways: Mapping[str, Callable[[], Awaitable[object]]],
+    *,
+    rounds: int,
+    calls: int,
+    together: int,
 ) -> Samples:
     """Run *rounds* blocks of *calls* calls of each way, *together* at once; the cost is CPU time."""
     samples: Samples = {name: [] for name in ways}
@@ -117,11 +148,15 @@ async def at_once(
         await spend(way, calls=calls // 2, together=together)
     for order in _orders(ways, rounds):
         for name in order:
-            samples[name].append(await spend(ways[name], calls=calls, together=together))
+            samples[name].append(
+                await spend(ways[name], calls=calls, together=together)
+            )
     return samples
 
 
-async def spend(way: Callable[[], Awaitable[object]], *, calls: int, together: int) -> float:
+async def spend(
+    way: Callable[[], Awaitable[object]], *, calls: int, together: int
+) -> float:
     """Return the CPU seconds of a call of *way* in one block."""
     left = iter(range(calls))
 

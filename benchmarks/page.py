@@ -14,16 +14,26 @@ __all__ = ["table", "write_page"]
 
 
 def write_page(
-    rows: Sequence[Row], about: Mapping[str, str], folder: Path, *, before: Sequence[Row] = ()
+    rows: Sequence[Row],
+    about: Mapping[str, str],
+    folder: Path,
+    *,
+    before: Sequence[Row] = (),
 ) -> None:
     """Write ``bench.md`` into *folder*."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "bench.md").write_text(table(rows, about, before), encoding="utf-8")
 
 
-def table(rows: Sequence[Row], about: Mapping[str, str], before: Sequence[Row] = ()) -> str:
+def table(
+    rows: Sequence[Row], about: Mapping[str, str], before: Sequence[Row] = ()
+) -> str:
     """Return the table as Markdown, with a column for the ratios *before*, if there are any."""
-    earlier = {(row.what, row.against): f"{row.ratio.median:.2f} | " for row in before if row.ratio}
+    earlier = {
+        (row.what, row.against): f"{row.ratio.median:.2f} | "
+        for row in before
+        if row.ratio
+    }
     head = "Before | " if earlier else ""
     lines = [
         f"| What | Against | {head}Ratio | 95 % interval | Target | |",
@@ -33,7 +43,9 @@ def table(rows: Sequence[Row], about: Mapping[str, str], before: Sequence[Row] =
         known = earlier.get((row.what, row.against), "none | ") if earlier else ""
         target = f"{'≤' if row.sense == 'most' else '≥'} {row.limit:g}"
         ratio = f"{row.ratio.median:.2f}" if row.ratio else "none"
-        interval = f"{row.ratio.low:.2f} to {row.ratio.high:.2f}" if row.ratio else row.note
+        interval = (
+            f"{row.ratio.low:.2f} to {row.ratio.high:.2f}" if row.ratio else row.note
+        )
         lines.append(
             f"| {row.what} | {row.against} | {known}{ratio} | {interval} | {target} | {row.verdict} |"
         )

@@ -35,7 +35,9 @@ __all__ = [
 MISSING = "not installed: extra `bench`"
 
 
-async def stripe_get(base: str, undo: AsyncExitStack) -> Callable[[], Awaitable[object]] | None:
+async def stripe_get(
+    base: str, undo: AsyncExitStack
+) -> Callable[[], Awaitable[object]] | None:
     """Return a small GET by stripe's async client on aiohttp, its fastest transport, as an object."""
     try:
         import stripe
@@ -45,7 +47,9 @@ async def stripe_get(base: str, undo: AsyncExitStack) -> Callable[[], Awaitable[
     transport = stripe.AIOHTTPClient()
     undo.push_async_callback(transport.close_async)
     client = stripe.StripeClient(
-        "sk_test_key", http_client=transport, base_addresses={"api": base.removesuffix("/v2")}
+        "sk_test_key",
+        http_client=transport,
+        base_addresses={"api": base.removesuffix("/v2")},
     )
 
     async def get() -> object:
@@ -54,7 +58,9 @@ async def stripe_get(base: str, undo: AsyncExitStack) -> Callable[[], Awaitable[
     return get
 
 
-async def openai_get(base: str, undo: AsyncExitStack) -> Callable[[], Awaitable[object]] | None:
+async def openai_get(
+    base: str, undo: AsyncExitStack
+) -> Callable[[], Awaitable[object]] | None:
     """Return a small GET by openai's async client on aiohttp, its fastest transport, as a model."""
     try:
         import openai
@@ -83,7 +89,9 @@ def pydantic_page(body: bytes) -> Callable[[], object] | None:
         return None
 
     class Open(pydantic.BaseModel):
-        model_config = pydantic.ConfigDict(extra="allow")  # openai's and stripe's objects keep unknown fields
+        model_config = pydantic.ConfigDict(
+            extra="allow"
+        )  # openai's and stripe's objects keep unknown fields
 
     page = _page_of(Open)
     return lambda: page.model_validate_json(body)
@@ -111,24 +119,35 @@ def stripe_page(body: bytes) -> Callable[[], object] | None:
     return lambda: stripe.StripeObject.construct_from(json.loads(body), "sk_test_key")
 
 
-def _page_of(base: type[Any]) -> type[Any]:  # Any: a model class of a peer that may not be installed
+def _page_of(
+    base: type[Any],
+) -> type[Any]:  # Any: a model class of a peer that may not be installed
     """Make the page's model on *base* from our own, so that no second list of fields is kept."""
     import pydantic
 
     @cache
     def like(model: type[Any]) -> type[Any]:
         fields = {
-            field.name: (_like(field.type, like), pydantic.Field(default=None, alias=field.wire))
+            field.name: (
+                _like(field.type, like),
+                pydantic.Field(default=None, alias=field.wire),
+            )
             for field in fields_of(model)
         }
         return pydantic.create_model(model.__name__, __base__=base, **fields)
 
     return pydantic.create_model(
-        "Page", __base__=base, success=(bool, ...), data=(list[like(Invoice)], ...), next=(str | None, None)
+        "Page",
+        __base__=base,
+        success=(bool, ...),
+        data=(list[like(Invoice)], ...),
+        next=(str | None, None),
     )
 
 
-def _like(hint: Any, like: Callable[[type[Any]], type[Any]]) -> Any:  # Any: types as values
+def _like(
+    hint: Any, like: Callable[[type[Any]], type[Any]]
+) -> Any:  # Any: types as values
     """Return the type that a peer's model has for *hint* of ours; null is allowed everywhere."""
     arguments = get_args(hint)
     if isinstance(hint, type) and issubclass(hint, Model):

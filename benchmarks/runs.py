@@ -17,7 +17,15 @@ from benchmarks.harness import Ratio, Row, interval
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["ROOT", "as_plain", "combined", "commit_here", "compile_package", "measured_once", "named"]
+__all__ = [
+    "ROOT",
+    "as_plain",
+    "combined",
+    "commit_here",
+    "compile_package",
+    "measured_once",
+    "named",
+]
 
 ROOT = Path(__file__).parent.parent
 
@@ -27,14 +35,29 @@ def compile_package(folder: Path) -> None:
     compileall.compile_dir(folder / "invsvc_async", quiet=2)
 
 
-def measured_once(name: str, *, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> list[Row]:
+def measured_once(
+    name: str, *, cwd: Path = ROOT, env: Mapping[str, str] | None = None
+) -> list[Row]:
     """Measure one file once, in a new process, so that no file starts with the memory of another."""
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / "rows.json"
-        command = [sys.executable, "-m", "benchmarks", name, "--runs", "1", "--json", str(kept)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, env=env)
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks",
+            name,
+            "--runs",
+            "1",
+            "--json",
+            str(kept),
+        ]
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, cwd=cwd, env=env
+        )
         if not kept.exists():
-            raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
+            raise subprocess.CalledProcessError(
+                done.returncode, command, done.stdout, done.stderr
+            )
         return [_row(plain) for plain in json.loads(kept.read_text())["rows"]]
 
 
@@ -44,9 +67,15 @@ def as_plain(row: Row) -> dict[str, Any]:
 
 
 def _row(plain: dict[str, Any]) -> Row:
-    fields = {name: value for name, value in plain.items() if name not in {"verdict", "ratio", "runs"}}
+    fields = {
+        name: value
+        for name, value in plain.items()
+        if name not in {"verdict", "ratio", "runs"}
+    }
     ratio = plain["ratio"]
-    return Row(**fields, ratio=Ratio(**ratio) if ratio else None, runs=tuple(plain["runs"]))
+    return Row(
+        **fields, ratio=Ratio(**ratio) if ratio else None, runs=tuple(plain["runs"])
+    )
 
 
 def named(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
@@ -72,5 +101,7 @@ def _one_of(rows: Sequence[Row]) -> Row:
 def commit_here() -> str:
     """Return the commit that is measured, with a ``+`` if files have changed since."""
     command = ["git", "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=ROOT
+    )
     return done.stdout.strip() or "unknown"

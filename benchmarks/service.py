@@ -94,7 +94,9 @@ class Connection(asyncio.Protocol):
         while (end := self._waiting.find(b"\r\n\r\n")) >= 0:
             head = self._waiting[:end]
             at = head.lower().find(b"content-length:")
-            whole = end + 4 + (int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0)
+            whole = (
+                end + 4 + (int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0)
+            )
             if len(self._waiting) < whole:
                 return
             body, self._waiting = self._waiting[end + 4 : whole], self._waiting[whole:]
@@ -108,11 +110,15 @@ class Connection(asyncio.Protocol):
             url = body[body.index(b'"url":"') + 7 :].split(b'"', 1)[0]
             status, text = b"201 Created", bodies.created(now, next(_MADE), url)
         elif b"/invoices/" in line:
-            number = int(line.partition(b"next=c")[2].split(b" ")[0].split(b"&")[0] or b"0")
+            number = int(
+                line.partition(b"next=c")[2].split(b" ")[0].split(b"&")[0] or b"0"
+            )
             following = f"c{number + 1}" if number + 1 < _PAGES else None
             text = bodies.page(following=following, unknown=UNKNOWN)
         elif b"/webhooks/" in line:
-            text = bodies.webhook(now, line.partition(b"/webhooks/")[2].split(b" ")[0].split(b"?")[0])
+            text = bodies.webhook(
+                now, line.partition(b"/webhooks/")[2].split(b" ")[0].split(b"?")[0]
+            )
         else:
             text = (bodies.USER if b"/users/" in line else bodies.NONE) % now
         self._transport.write(_HEAD % (status, len(text), text))
@@ -120,7 +126,9 @@ class Connection(asyncio.Protocol):
 
 async def _serve(delay: float, places: int) -> None:
     loop, work = asyncio.get_running_loop(), Work(delay, places)
-    server = await loop.create_server(lambda: Connection(work), "127.0.0.1", 0, backlog=16_384)
+    server = await loop.create_server(
+        lambda: Connection(work), "127.0.0.1", 0, backlog=16_384
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
 

@@ -35,4 +35,9 @@ def blocks_of(page: Path, kind: str) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
     for found in _FENCE.finditer(text):
         if found["kind"] == kind:
-            yield Block(kind, found["code"], text.count("\n", 0, found.start()) + 1, found["output"])
+            yield Block(
+                kind,
+                found["code"],
+                text.count("\n", 0, found.start()) + 1,
+                found["output"],
+            )

@@ -53,8 +53,12 @@ INNER = (
     r"(\w*Event|AsgiApp|Book|Bounds|ByName|_?Body|Clock|D|Credential|Delivering|End|H|Items|M|Observer|Record|Request|Resource|Scope|ScriptedStore|Seeding|Sent|T|T_co"
     r"|ClientOptions|HandlerOptions)"
 )
-DESCRIBED_BY_PAGES = {f"invsvc_async.{name}" for name in ("errors", "models", "settings")}
-NOT_CONSTRUCTED = {f"invsvc_async.{name}" for name in ("Batch", "Outbox", "Pages", "Write")}
+DESCRIBED_BY_PAGES = {
+    f"invsvc_async.{name}" for name in ("errors", "models", "settings")
+}
+NOT_CONSTRUCTED = {
+    f"invsvc_async.{name}" for name in ("Batch", "Outbox", "Pages", "Write")
+}
 nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [
     ("py:exc", "says."),
     ("py:class", "Client | Callable[[]"),  # both wrapped
@@ -71,7 +75,12 @@ html_css_files = ["pages.css"]
 
 
 def keep_colons(
-    _app: object, what: str, _name: str, _thing: object, _options: object, lines: list[str]
+    _app: object,
+    what: str,
+    _name: str,
+    _thing: object,
+    _options: object,
+    lines: list[str],
 ) -> None:
     """Prevent napoleon from reading the words before an attribute's first colon as its type."""
     if what in {"attribute", "data", "property"} and lines:
@@ -79,7 +88,12 @@ def keep_colons(
 
 
 def drop_module_docstrings(
-    _app: object, what: str, name: str, _thing: object, _options: object, lines: list[str]
+    _app: object,
+    what: str,
+    name: str,
+    _thing: object,
+    _options: object,
+    lines: list[str],
 ) -> None:
     """Remove the docstrings of modules whose pages have their own introduction."""
     if what == "module" and name in DESCRIBED_BY_PAGES:
@@ -96,12 +110,16 @@ def adjust_signature(
     result: str | None,
 ) -> tuple[str | None, str | None]:
     """Hide constructors that users do not call, and what a table tells; distinguish `date` from a field."""
-    if what == "class" and (name in NOT_CONSTRUCTED or name.startswith("invsvc_async.resources.")):
+    if what == "class" and (
+        name in NOT_CONSTRUCTED or name.startswith("invsvc_async.resources.")
+    ):
         return "", None
     if name == "invsvc_async.Client":
         return "(base_url: str, credential: Credential, **settings)", None
     if arguments is not None:
-        arguments = arguments.replace("datetime | date ", "datetime.datetime | datetime.date ")
+        arguments = arguments.replace(
+            "datetime | date ", "datetime.datetime | datetime.date "
+        )
     return arguments, result
 
 
@@ -112,10 +130,16 @@ def add_navigation(_app: Sphinx, name: str, source: list[str]) -> None:
     trees = [("", ["tutorial"])]
     for caption, listed in groups_of(source[0]):
         # Others are below a page of their own.
-        pages = [re.sub(r"^reference/.+", "reference/index", page) for page in listed if page.count("/") < 2]
+        pages = [
+            re.sub(r"^reference/.+", "reference/index", page)
+            for page in listed
+            if page.count("/") < 2
+        ]
         trees.append((f":caption: {caption}\n", list(dict.fromkeys(pages))))
     for options, pages in trees:
-        source[0] += "\n```{toctree}\n:hidden:\n" + options + "\n" + "\n".join(pages) + "\n```\n"
+        source[0] += (
+            "\n```{toctree}\n:hidden:\n" + options + "\n" + "\n".join(pages) + "\n```\n"
+        )
 
 
 def write_llms_txt(app: Sphinx, error: Exception | None) -> None:

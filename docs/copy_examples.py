@@ -18,7 +18,10 @@ _BLOCK = re.compile(r"^(```\w+ (examples/\S+)\n).*?^(```)$", re.MULTILINE | re.D
 def with_examples(text: str) -> str:
     """Return the text of a page with the present content of each example file that it shows."""
     return _BLOCK.sub(
-        lambda found: f"{found[1]}{(ROOT / found[2]).read_text(encoding='utf-8')}{found[3]}", text
+        lambda found: (
+            f"{found[1]}{(ROOT / found[2]).read_text(encoding='utf-8')}{found[3]}"
+        ),
+        text,
     )
 
 

@@ -46,9 +46,15 @@ class Row(NamedTuple):
 
 
 def _attempt(
-    end: End = End.ANSWERED, status: int | None = None, *, own: bool = True, readable: bool = False
+    end: End = End.ANSWERED,
+    status: int | None = None,
+    *,
+    own: bool = True,
+    readable: bool = False,
 ) -> Attempt:
-    error = None if readable else ErrorFacts(kind="ServiceError", message="", status=status)
+    error = (
+        None if readable else ErrorFacts(kind="ServiceError", message="", status=status)
+    )
     return Attempt(
         started=0.0,
         ended=0.1,
@@ -113,13 +119,22 @@ def ends() -> list[Row]:
     for words, attempt in ENDS:
         decision = _decided((attempt,))
         doubt = isinstance(decision, Read)
-        rows.append(Row(words, f"in doubt for {_window(attempt):g} s" if doubt else _next(attempt)))
+        rows.append(
+            Row(
+                words,
+                f"in doubt for {_window(attempt):g} s" if doubt else _next(attempt),
+            )
+        )
     return rows
 
 
 def _window(attempt: Attempt) -> float:
     """Return when a read without the write begins to count."""
-    for seconds in (POLICY.settle_after_error, POLICY.reads_lag, POLICY.settle_after_loss):
+    for seconds in (
+        POLICY.settle_after_error,
+        POLICY.reads_lag,
+        POLICY.settle_after_loss,
+    ):
         reading = _reading(attempt.ended + seconds + 0.001, Absent())
         if isinstance(_decided((attempt, reading)), (Send, Done)):
             return seconds
@@ -128,7 +143,13 @@ def _window(attempt: Attempt) -> float:
 
 def _reading(at: float, finding: object) -> Reading:
     status = None if finding is None else 200
-    return Reading(started=at, ended=at + 0.1, status=status, own_envelope=status == 200, finding=finding)  # type: ignore[arg-type]
+    return Reading(
+        started=at,
+        ended=at + 0.1,
+        status=status,
+        own_envelope=status == 200,
+        finding=finding,
+    )  # type: ignore[arg-type]
 
 
 def findings() -> list[Row]:
@@ -136,7 +157,9 @@ def findings() -> list[Row]:
     lost, rows = _attempt(End.LOST), []
     for words, finding in FINDINGS:
         after = lost.ended + POLICY.settle_after_loss + 0.001
-        rows.append(Row(words, *(_next(lost, _reading(at, finding)) for at in (0.2, after))))
+        rows.append(
+            Row(words, *(_next(lost, _reading(at, finding)) for at in (0.2, after)))
+        )
     return rows
 
 
@@ -160,21 +183,30 @@ def _box(x: int, y: int, width: int, words: str) -> str:
 
 
 def _arrow(x: int, y: int, width: int) -> str:
+    line = f"M{x} {y + 13} h{width - 6}"
     return (
-        f'<path d="M{x} {y + 13} h{width - 6}" stroke="#8893a5" stroke-width="1.5" marker-end="url(#tip)"/>'
+        f'<path d="{line}" stroke="#8893a5" stroke-width="1.5" marker-end="url(#tip)"/>'
     )
 
 
-def _panel(y: int, title: str, heads: tuple[str, ...], rows: list[Row]) -> tuple[str, int]:
+def _panel(
+    y: int, title: str, heads: tuple[str, ...], rows: list[Row]
+) -> tuple[str, int]:
     second = 10 + WIDE + GAP
     third = second + NARROW + 14
-    parts = [f'<text x="10" y="{y + 18}" font-weight="bold" fill="currentColor">{escape(title)}</text>']
+    parts = [
+        f'<text x="10" y="{y + 18}" font-weight="bold" fill="currentColor">{escape(title)}</text>'
+    ]
     for x, head in zip((second, third), heads, strict=False):
         at = f'x="{x + NARROW // 2}" y="{y + 44}" text-anchor="middle"'
         parts.append(f'<text {at} fill="currentColor">{escape(head)}</text>')
     y += TOP
     for row in rows:
-        parts += [_box(10, y, WIDE, row.seen), _arrow(10 + WIDE, y, GAP), _box(second, y, NARROW, row.first)]
+        parts += [
+            _box(10, y, WIDE, row.seen),
+            _arrow(10 + WIDE, y, GAP),
+            _box(second, y, NARROW, row.first),
+        ]
         parts += [_box(third, y, NARROW, row.later)] if row.later else []
         y += LINE
     return "".join(parts), y

@@ -12,8 +12,12 @@ SENTENCE = re.compile(r".*?[.?:](?=\s|$)(?<!:)|.*:$")
 
 def groups_of(index: str) -> list[tuple[str, list[str]]]:
     """Return the groups of pages that the first page lists: the caption, and the pages without ``.md``."""
-    groups = re.findall(r"^\*\*(.+?)\*\*: (.+?)\n\n", index + "\n", re.MULTILINE | re.DOTALL)
-    return [(caption, re.findall(r"\]\(([^)]+)\.md\)", text)) for caption, text in groups]
+    groups = re.findall(
+        r"^\*\*(.+?)\*\*: (.+?)\n\n", index + "\n", re.MULTILINE | re.DOTALL
+    )
+    return [
+        (caption, re.findall(r"\]\(([^)]+)\.md\)", text)) for caption, text in groups
+    ]
 
 
 def llms_txt() -> str:
@@ -25,7 +29,9 @@ def llms_txt() -> str:
         lines += ["", f"## {caption}", ""]
         for page in pages:
             title, sentence = opening((HERE / f"{page}.md").read_text(encoding="utf-8"))
-            lines.append(f"- [{title}]({page}.html)" + (f": {sentence}" if sentence else ""))
+            lines.append(
+                f"- [{title}]({page}.html)" + (f": {sentence}" if sentence else "")
+            )
     return "\n".join(lines) + "\n"
 
 

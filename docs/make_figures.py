@@ -72,9 +72,13 @@ def fragment(printed: str) -> str:
     """Return *printed* as a table or a list; figures are not changed."""
     if printed.startswith("{"):
         figures, end = json.JSONDecoder().raw_decode(printed)
-        return _table(["What", "Count"], _rows(figures)) + _list(printed[end:].splitlines())
+        return _table(["What", "Count"], _rows(figures)) + _list(
+            printed[end:].splitlines()
+        )
     lines = printed.splitlines()
-    head, *rows = [cells for line in lines if len(cells := re.split(r"\s{2,}", line.strip())) > 1] or [[]]
+    head, *rows = [
+        cells for line in lines if len(cells := re.split(r"\s{2,}", line.strip())) > 1
+    ] or [[]]
     filled = [[row[0], *[""] * (len(head) - len(row)), *row[1:]] for row in rows]
     rest = [line for line in lines if len(re.split(r"\s{2,}", line.strip())) == 1]
     return (_table(head, filled) if head else "") + _list(rest)
@@ -91,7 +95,10 @@ def _rows(figures: dict[str, Any]) -> list[list[str]]:
 def _shown(value: Any) -> str:
     match value:
         case dict():
-            return "; ".join(f"{name}: {_shown(each)}" for name, each in value.items()) or "none"
+            return (
+                "; ".join(f"{name}: {_shown(each)}" for name, each in value.items())
+                or "none"
+            )
         case list():
             return "; ".join(map(str, value)) or "none"
         case float():
@@ -120,9 +127,13 @@ def main() -> None:
     """Run the requested command with the remaining arguments."""
     name, *arguments = sys.argv[1:]
     command = [sys.executable, "-m", *COMMANDS[name].split(), *arguments]
-    ran = subprocess.run(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603
+    ran = subprocess.run(  # noqa: S603
+        command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, check=False
+    )
     if ran.returncode:
-        sys.exit(f"{ran.stdout}nothing stored: {' '.join(command[1:])} exited with {ran.returncode}")
+        sys.exit(
+            f"{ran.stdout}nothing stored: {' '.join(command[1:])} exited with {ran.returncode}"
+        )
     kept = fragment(ran.stdout) + _where(arguments)
     (HERE / "_generated" / f"{name}.md").write_text(kept, encoding="utf-8")
 

@@ -42,16 +42,36 @@ MOVES = re.compile(r"\x1b\[(?:\?25[lh]|[0-9]*[ABCDGJK])")
 def line_of(number: int) -> str:
     """Return one line of a batch's file."""
     team = f"team_{number % 3 + 1}"
-    arguments = {"url": f"https://me.example/{number}", "events": ["invoice.created"], "team": team}
-    return json.dumps({"operation": "webhooks.create", "arguments": arguments, "key": f"row-{number}"}) + "\n"
+    arguments = {
+        "url": f"https://me.example/{number}",
+        "events": ["invoice.created"],
+        "team": team,
+    }
+    return (
+        json.dumps(
+            {
+                "operation": "webhooks.create",
+                "arguments": arguments,
+                "key": f"row-{number}",
+            }
+        )
+        + "\n"
+    )
 
 
 def shown(*arguments: str, width: int) -> str:
     """Run one command in a terminal and give what stands there at its end, colours and all."""
     main, side = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(width), "LINES": "50", "TERM": "xterm-256color"}
+    environment = {
+        **os.environ,
+        "COLUMNS": str(width),
+        "LINES": "50",
+        "TERM": "xterm-256color",
+    }
     command, nothing = [*INVSVC, *arguments], subprocess.DEVNULL
-    child = subprocess.Popen(command, stdin=nothing, stdout=side, stderr=nothing, env=environment)  # noqa: S603
+    child = subprocess.Popen(  # noqa: S603
+        command, stdin=nothing, stdout=side, stderr=nothing, env=environment
+    )
     os.close(side)
     parts = []
     with suppress(OSError):  # Linux: the other end is closed
@@ -65,7 +85,11 @@ def shown(*arguments: str, width: int) -> str:
 def picture(name: str, *commands: tuple[str, ...], width: int = WIDTH) -> list[str]:
     """Keep one terminal with the *commands* and what they printed; give that, too."""
     console = Console(
-        record=True, width=width, file=StringIO(), force_terminal=True, color_system="truecolor"
+        record=True,
+        width=width,
+        file=StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
     )
     printed = []
     for command in commands:
@@ -82,8 +106,13 @@ def picture(name: str, *commands: tuple[str, ...], width: int = WIDTH) -> list[s
 def somewhere(*, losing: bool) -> Iterator[None]:
     """Run a service for the commands, in an empty folder; if *losing*, the first create loses its answer."""
     before = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder, serving(admin=True, inspect=True) as service:
-        os.environ.update(INVSVC_BASE_URL=service.base_url, INVSVC_API_KEY=service.api_key)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(admin=True, inspect=True) as service,
+    ):
+        os.environ.update(
+            INVSVC_BASE_URL=service.base_url, INVSVC_API_KEY=service.api_key
+        )
         if losing:
             service.script("webhooks.create", "apply, then reset")
         os.chdir(folder)
@@ -98,8 +127,14 @@ def demo() -> None:
     [printed] = picture("demo", ("demo",))
     counted = counts(Text.from_ansi(printed).plain)
     (HERE / "_static" / "demo.svg").write_text(chart(counted))
-    rows = [f"| {words} | {ordinary:,} | {ours:,} |" for words, ordinary, ours in counted]
-    table = ["| Seed 1, the default faults | An ordinary client | This one |", "|---|--:|--:|", *rows]
+    rows = [
+        f"| {words} | {ordinary:,} | {ours:,} |" for words, ordinary, ours in counted
+    ]
+    table = [
+        "| Seed 1, the default faults | An ordinary client | This one |",
+        "|---|--:|--:|",
+        *rows,
+    ]
     head = "![Duplicates, wrong verdicts, lost writes and unknowns of both clients](/_static/demo.svg)"
     (HERE / "_generated" / "demo.md").write_text("\n".join([head, "", *table, ""]))
 
@@ -117,7 +152,9 @@ def counts(printed: str) -> list[tuple[str, int, int]]:
     }
     found = []
     for name, words in wanted.items():
-        row = re.search(rf"^\s*{re.escape(name)}\s+([\d,]+)\s+([\d,]+)\s*$", printed, re.MULTILINE)
+        row = re.search(
+            rf"^\s*{re.escape(name)}\s+([\d,]+)\s+([\d,]+)\s*$", printed, re.MULTILINE
+        )
         if row is None:
             raise LookupError(f"the demo printed no row {name!r}")
         found.append((words, *(int(count.replace(",", "")) for count in row.groups())))
@@ -132,9 +169,13 @@ def chart(counted: list[tuple[str, int, int]]) -> str:
     parts, y = [], 26
     for words, *both in wanted:
         parts.append(f'<text x="112" y="{y + 16}" text-anchor="end">{words}</text>')
-        for number, (count, colour) in enumerate(zip(both, ("#c96f5e", "#3f8f5b"), strict=True)):
+        for number, (count, colour) in enumerate(
+            zip(both, ("#c96f5e", "#3f8f5b"), strict=True)
+        ):
             wide, top = round(250 * count / most), y + 13 * number
-            parts.append(f'<rect x="120" y="{top}" width="{max(wide, 1)}" height="10" fill="{colour}"/>')
+            parts.append(
+                f'<rect x="120" y="{top}" width="{max(wide, 1)}" height="10" fill="{colour}"/>'
+            )
             parts.append(f'<text x="{128 + wide}" y="{top + 10}">{count}</text>')
         y += 29
     key = '<rect x="120" y="6" width="12" height="12" fill="#c96f5e"/>'
@@ -152,13 +193,28 @@ def list_() -> None:
 
 def write() -> None:
     """Picture a write whose answer is lost."""
-    picture("write", ("write", "webhooks.create", "url=https://me.example/lost", "events=invoice.created"))
+    picture(
+        "write",
+        (
+            "write",
+            "webhooks.create",
+            "url=https://me.example/lost",
+            "events=invoice.created",
+        ),
+    )
 
 
 def batch() -> None:
     """Picture a batch, and a second run of it."""
     Path("writes.jsonl").write_text("".join(map(line_of, range(200))))
-    command = ("batch", "writes.jsonl", "--journal", "run.db", "--secrets-to", "secrets.jsonl")
+    command = (
+        "batch",
+        "writes.jsonl",
+        "--journal",
+        "run.db",
+        "--secrets-to",
+        "secrets.jsonl",
+    )
     picture("batch", command, command)
 
 
@@ -172,7 +228,14 @@ def inspector() -> None:
     from invsvc_async.cli.app import run
 
     run(["write", "journeys.update", "jrn_1", "name=Reminders"])
-    run(["write", "webhooks.create", "url=https://me.example/in", "events=invoice.created"])
+    run(
+        [
+            "write",
+            "webhooks.create",
+            "url=https://me.example/in",
+            "events=invoice.created",
+        ]
+    )
     run(["list", "webhooks"])
     asyncio.run(_inspected())
 
@@ -194,7 +257,11 @@ def batch_watch() -> None:
     """Picture the page of a batch during an outage; needs Chromium."""
     lines = [line_of(number) for number in range(6000)]
     for number in range(0, 6000, 50):
-        fields = {"operation": "webhooks.delete", "arguments": {"webhook": "wh_none"}, "key": f"row-{number}"}
+        fields = {
+            "operation": "webhooks.delete",
+            "arguments": {"webhook": "wh_none"},
+            "key": f"row-{number}",
+        }
         lines[number] = json.dumps(fields) + "\n"
     Path("writes.jsonl").write_text("".join(lines))
     asyncio.run(_watched())
@@ -224,7 +291,9 @@ async def _watched() -> None:
             await page.open(address, 1280, 760)
             await page.until("document.querySelectorAll('#chart rect').length > 7")
             service.faults = Faults(rate=1.0, reads=1.0, kinds=("503",))
-            await page.until("document.querySelector('.pause')?.textContent.includes('Next probe')")
+            await page.until(
+                "document.querySelector('.pause')?.textContent.includes('Next probe')"
+            )
             await page.run("document.querySelector('summary').click()")
             (HERE / "_static" / "batch-watch.png").write_bytes(await page.picture())
         running.cancel()

@@ -56,21 +56,32 @@ def script_of(page: Path, only: str | None) -> str:
 
 def run(page: Path, only: str | None) -> int:
     """Run the blocks of one page and return the shell's exit code."""
-    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as checkout:
-        environment = {name: os.environ[name] for name in KEPT if name in os.environ} | {"HOME": home}
+    with (
+        tempfile.TemporaryDirectory() as home,
+        tempfile.TemporaryDirectory() as checkout,
+    ):
+        environment = {
+            name: os.environ[name] for name in KEPT if name in os.environ
+        } | {"HOME": home}
         command = ["bash", "-c", script_of(page, only)]
         save_files(page, copied(Path(checkout)))
-        return subprocess.run(command, cwd=checkout, env=environment, check=False).returncode  # noqa: S603
+        return subprocess.run(  # noqa: S603
+            command, cwd=checkout, env=environment, check=False
+        ).returncode
 
 
 def main() -> int:
     """Run the requested pages."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("pages", nargs="*", type=Path, default=[ROOT / page for page in TO_THE_LETTER])
+    arguments.add_argument(
+        "pages", nargs="*", type=Path, default=[ROOT / page for page in TO_THE_LETTER]
+    )
     arguments.add_argument("--only")
     asked = arguments.parse_args()
     failed = [str(page) for page in asked.pages if run(page.resolve(), asked.only)]
-    sys.stdout.write(f"failed: {', '.join(failed)}\n" if failed else "every block passed\n")
+    sys.stdout.write(
+        f"failed: {', '.join(failed)}\n" if failed else "every block passed\n"
+    )
     return bool(failed)
 
 

@@ -90,9 +90,15 @@ else:
         from invsvc_async import errors, models
 
         return {
-            **dict.fromkeys(models.__all__, "models"),  # whose EventType is an enumeration
+            **dict.fromkeys(
+                models.__all__, "models"
+            ),  # whose EventType is an enumeration
             **dict.fromkeys(errors.__all__, "errors"),
-            **{name: module for module, names in _NAMES.items() for name in names.split()},
+            **{
+                name: module
+                for module, names in _NAMES.items()
+                for name in names.split()
+            },
         }
 
     def __getattr__(name: str) -> object:
@@ -104,7 +110,9 @@ else:
         elif not name.startswith("_") and name in _modules():
             found = getattr(import_module(f"{__name__}.{_modules()[name]}"), name)
         else:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}", name=name
+            )
         globals()[name] = found
         return found
 

@@ -34,7 +34,12 @@ from invsvc_async.settings import (
     checked_headers,
     warn_if_never_sent_again,
 )
-from invsvc_async.transport.client_core import AttemptReport, ClientCore, ClientOptions, DecisionReport
+from invsvc_async.transport.client_core import (
+    AttemptReport,
+    ClientCore,
+    ClientOptions,
+    DecisionReport,
+)
 from invsvc_async.transport.credentials import Credential, credential_from
 from invsvc_async.transport.transport import BUILT_ON, MAX_RESPONSE_BYTES, Transport
 from invsvc_async.writes.register import WriteRegister
@@ -156,8 +161,12 @@ class Client:
         clock: Clock | None = None,
     ) -> None:
         if not isinstance(credential, Credential):
-            raise ConfigurationError("credential: must be ApiKey, OAuthToken, PersonToken or TokenProvider")
-        check_hooks(on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled)
+            raise ConfigurationError(
+                "credential: must be ApiKey, OAuthToken, PersonToken or TokenProvider"
+            )
+        check_hooks(
+            on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled
+        )
         check_on_secret(on_secret)
         if "INVSVC_LOG" in os.environ:
             from invsvc_async.transport.debug_log import log_to_stderr, logged
@@ -169,13 +178,22 @@ class Client:
         name = f"Client({url!r})"
         most = max_response_bytes
         transport = Transport(
-            name, max_concurrency, session, proxy, most, clock, ssl=ssl, trust_env=trust_env
+            name,
+            max_concurrency,
+            session,
+            proxy,
+            most,
+            clock,
+            ssl=ssl,
+            trust_env=trust_env,
         )
         named = user_agent or f"invsvc-async/{__version__} {BUILT_ON}"
         ours = {"Accept": "application/json", "User-Agent": named}
         sent = checked_headers({**ours, **(headers or {})}, of_client=True)
         is_of_one_mode = credential.kind != "person_token"
-        writes = WriteRegister(is_of_one_mode=is_of_one_mode, journal=_journal(journal), clock=clock)
+        writes = WriteRegister(
+            is_of_one_mode=is_of_one_mode, journal=_journal(journal), clock=clock
+        )
         core = ClientCore(
             transport=transport,
             clock=clock,
@@ -189,10 +207,17 @@ class Client:
             on_unsettled=on_unsettled,
             on_secret=on_secret,
         )
-        if (bind := getattr(writes.journal, "bind", None)) is not None:  # programs share it
+        if (
+            bind := getattr(writes.journal, "bind", None)
+        ) is not None:  # programs share it
             bind(core)
         view = ClientOptions(
-            core=core, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=team
+            core=core,
+            timeouts=timeout,
+            reads=reads,
+            reconcile=reconcile,
+            names=names,
+            team=team,
         )
         self._view = _checked(view)
         warn_if_never_sent_again(reconcile, timeout)
@@ -206,7 +231,9 @@ class Client:
 
     @classmethod
     @takes_secrets
-    def from_env(cls, *, profile: str | None = None, **settings: Any) -> Self:  # Any: those of Client
+    def from_env(
+        cls, *, profile: str | None = None, **settings: Any
+    ) -> Self:  # Any: those of Client
         """
         Make a client from environment variables and a profile in ``invsvc.toml``.
 
@@ -251,8 +278,16 @@ class Client:
         Raises:
             ConfigurationError: An option has the wrong type.
         """
-        asked = {"timeouts": timeout, "reads": reads, "reconcile": reconcile, "names": names, "team": team}
-        changed: dict[str, Any] = {name: value for name, value in asked.items() if value is not UNSET}
+        asked = {
+            "timeouts": timeout,
+            "reads": reads,
+            "reconcile": reconcile,
+            "names": names,
+            "team": team,
+        }
+        changed: dict[str, Any] = {
+            name: value for name, value in asked.items() if value is not UNSET
+        }
         view = _checked(msgspec.structs.replace(self._view, **changed))
         if not {"timeouts", "reconcile"}.isdisjoint(changed):
             warn_if_never_sent_again(view.reconcile, view.timeouts)
@@ -271,7 +306,9 @@ class Client:
     # --- resources
 
     journeys: Journeys = _resource("Workflow graphs.")
-    invoices: Invoices = _resource("Invoice lists, and downloads from the tax authority.")
+    invoices: Invoices = _resource(
+        "Invoice lists, and downloads from the tax authority."
+    )
     retentions: Retentions = _resource("Files of stamped retentions.")
     teams: Teams = _resource("Teams and their table-database integration.")
     users: Users = _resource("Users and the caller's preferences.")
@@ -303,7 +340,9 @@ class Client:
 
         Spec: Endpoints.
         """
-        return await self._unlisted.read(method, path, params=params, json=json, team=team, options=options)
+        return await self._unlisted.read(
+            method, path, params=params, json=json, team=team, options=options
+        )
 
     def write(
         self,
@@ -332,10 +371,18 @@ class Client:
         Spec: Endpoints.
         """
         return self._unlisted.write(
-            method, path, reader=reader, params=params, json=json, team=team, options=options
+            method,
+            path,
+            reader=reader,
+            params=params,
+            json=json,
+            team=team,
+            options=options,
         )
 
-    def write_from(self, line: Mapping[str, Any] | str | bytes) -> Write[Any]:  # Any: JSON, and as in `write`
+    def write_from(
+        self, line: Mapping[str, Any] | str | bytes
+    ) -> Write[Any]:  # Any: JSON, and as in `write`
         """
         Make the write that *line* describes, which is a mapping or JSON text. Nothing is sent yet.
 
@@ -388,7 +435,10 @@ class Client:
 
         The oldest is first. At most 10,000 are kept.
         """
-        return tuple(each.intent for each in self._view.core.writes.open_writes.unsettled.values())
+        return tuple(
+            each.intent
+            for each in self._view.core.writes.open_writes.unsettled.values()
+        )
 
     async def settle(
         self, intent: Intent, *, reader: Reader | None = None, same_mode: bool = False
@@ -426,7 +476,9 @@ class Client:
 
     # --- keys
 
-    async def outcome_of(self, key: str) -> Outcome[Any] | None:  # Any: the operation says what its value is
+    async def outcome_of(
+        self, key: str
+    ) -> Outcome[Any] | None:  # Any: the operation says what its value is
         """
         Return the outcome of the write under *key* in the journal; ``None`` if it has none, or there is none.
 
@@ -505,9 +557,14 @@ class Client:
     async def _show_clock(self) -> None:
         """Read something if no answer has shown the service's clock yet."""
         core = self._view.core
-        if core.server_clock.bounds(core.clock.now(), self._view.reconcile.clock_slack) is None:
+        if (
+            core.server_clock.bounds(core.clock.now(), self._view.reconcile.clock_slack)
+            is None
+        ):
             with suppress(TransportError, ServiceError, DeadlineExceededError):
-                await self.with_options(reads=ReadRetries(attempts=1)).webhooks.list(limit=1)
+                await self.with_options(reads=ReadRetries(attempts=1)).webhooks.list(
+                    limit=1
+                )
 
     def _keys(self, what: str) -> Keys:
         from invsvc_async.writes.journal import keys_of
@@ -548,7 +605,8 @@ class Client:
         self,
         *,
         every: float = 10.0,
-        on_outcome: Callable[[Outcome[Any]], Awaitable[None] | None] | None = None,  # Any: as in recover
+        on_outcome: Callable[[Outcome[Any]], Awaitable[None] | None]
+        | None = None,  # Any: as in recover
         same_mode: bool = False,
     ) -> AsyncGenerator[None]:
         """
@@ -567,7 +625,13 @@ class Client:
         from invsvc_async.writes.recovery import recover_on
 
         task = asyncio.create_task(
-            recover_on(self._view, journal, every=every, same_mode=same_mode, on_outcome=on_outcome)
+            recover_on(
+                self._view,
+                journal,
+                every=every,
+                same_mode=same_mode,
+                on_outcome=on_outcome,
+            )
         )
         try:
             yield
@@ -599,12 +663,17 @@ class Client:
             try:
                 await _start(self._view.core.writes.journal)
             except asyncio.CancelledError:
-                await self.aclose()  # nobody else will: the journal's thread would keep the file
+                await (
+                    self.aclose()
+                )  # nobody else will: the journal's thread would keep the file
                 raise
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.aclose()
 
@@ -640,7 +709,10 @@ def arguments_with(
     from invsvc_async.profiles import FILE, settings_of
 
     has_credential = settings.get("credential") is not None or "base_url" in settings
-    found = {**settings_of(os.environ, taken, has_credential=has_credential), **settings}
+    found = {
+        **settings_of(os.environ, taken, has_credential=has_credential),
+        **settings,
+    }
     if "base_url" not in found:
         raise ConfigurationError(
             f"base_url: is not set. Set INVSVC_BASE_URL, or base_url in a profile of {FILE}."
@@ -657,20 +729,29 @@ def options_of(client: Client) -> ClientOptions:
 
 def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
     if not isinstance(text, str):
-        raise ConfigurationError(f"base_url: must be a string, not {type(text).__name__}")
+        raise ConfigurationError(
+            f"base_url: must be a string, not {type(text).__name__}"
+        )
     try:
         parts = urlsplit(text)
         port = parts.port
         host = parts.hostname
-    except ValueError:  # whose text may be a part of a password that should not be there
-        raise ConfigurationError("base_url: is not a URL. Check its host and port.") from None
+    except (
+        ValueError
+    ):  # whose text may be a part of a password that should not be there
+        raise ConfigurationError(
+            "base_url: is not a URL. Check its host and port."
+        ) from None
     path = parts.path.rstrip("/")
     is_local = re.fullmatch(LOOPBACK, host or "") is not None
     has_path_of_version = re.search(_VERSION, path) is not None
     is_exposed = parts.scheme == "http" and not (allow_insecure_http or is_local)
     problems: dict[str, object] = {
-        "must start with https:// (or http://) and name a host": parts.scheme not in _SCHEMES or not host,
-        "must not contain credentials (pass ApiKey(…) instead)": parts.username or parts.password,
+        "must start with https:// (or http://) and name a host": parts.scheme
+        not in _SCHEMES
+        or not host,
+        "must not contain credentials (pass ApiKey(…) instead)": parts.username
+        or parts.password,
         "must not have a query or fragment": not {"?", "#"}.isdisjoint(text),
         "must end in the version segment, such as https://host.example/v2": not has_path_of_version,
         "is plain http to another machine (use https, or allow_insecure_http=True)": is_exposed,
@@ -688,7 +769,9 @@ def _checked(view: ClientOptions) -> ClientOptions:
         given: object = getattr(view, name)
         if not isinstance(given, kind):
             called = "timeout" if kind is Timeouts else name
-            raise ConfigurationError(f"{called}: must be {kind.__name__}(…), not {type(given).__name__}")
+            raise ConfigurationError(
+                f"{called}: must be {kind.__name__}(…), not {type(given).__name__}"
+            )
     team: object = view.team
     if team is not None:
         from invsvc_async.api.parameters import is_segment
@@ -699,7 +782,9 @@ def _checked(view: ClientOptions) -> ClientOptions:
 
 
 def _journal(given: str | Path | Journal | None) -> Journal | None:
-    if given is None or (not isinstance(given, (str, PathLike)) and hasattr(given, "sending")):
+    if given is None or (
+        not isinstance(given, (str, PathLike)) and hasattr(given, "sending")
+    ):
         return given
     if not isinstance(given, (str, PathLike)):
         raise ConfigurationError(

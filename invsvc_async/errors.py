@@ -18,12 +18,45 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-__all__ = ["AuthenticationError", "BatchStoppedError", "ConfigurationError", "ConflictError"]
-__all__ += ["CursorStalledError", "DeadlineExceededError", "EventError", "FieldError", "FileEncodingError"]
-__all__ += ["FilterNotHonouredError", "InvalidRequestError", "InvsvcError", "JournalError"]
-__all__ += ["KeyConflictError", "MalformedEventError", "NotFoundError", "NotSentError", "PagingError"]
-__all__ += ["PermissionDeniedError", "RateLimitedError", "ResponseLostError", "ServerError", "ServiceError"]
-__all__ += ["SignatureMismatchError", "SignatureMissingError", "TransportError", "UnauthenticatedEventError"]
+__all__ = [
+    "AuthenticationError",
+    "BatchStoppedError",
+    "ConfigurationError",
+    "ConflictError",
+]
+__all__ += [
+    "CursorStalledError",
+    "DeadlineExceededError",
+    "EventError",
+    "FieldError",
+    "FileEncodingError",
+]
+__all__ += [
+    "FilterNotHonouredError",
+    "InvalidRequestError",
+    "InvsvcError",
+    "JournalError",
+]
+__all__ += [
+    "KeyConflictError",
+    "MalformedEventError",
+    "NotFoundError",
+    "NotSentError",
+    "PagingError",
+]
+__all__ += [
+    "PermissionDeniedError",
+    "RateLimitedError",
+    "ResponseLostError",
+    "ServerError",
+    "ServiceError",
+]
+__all__ += [
+    "SignatureMismatchError",
+    "SignatureMissingError",
+    "TransportError",
+    "UnauthenticatedEventError",
+]
 __all__ += ["UnreadableResponseError", "ValidationFailedError"]
 _OF_WRITES = "AmbiguousWriteError SecretLostError WriteError WriteNotAppliedError WriteSupersededError"
 if not TYPE_CHECKING:
@@ -33,7 +66,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 
-_MAX_TEXT = 300  # characters of each service text in a message; the attributes are not cut
+_MAX_TEXT = (
+    300  # characters of each service text in a message; the attributes are not cut
+)
 _SECRET = rb'("secret"\s*:\s*")(?:[^"\\]|\\.)*'
 
 
@@ -86,7 +121,10 @@ class InvsvcError(Exception):
         text = super().__str__()  # may quote text from the service or a caller
         if text.isprintable():
             return text
-        return "".join(char if char.isprintable() else "\ufffd" for char in re.sub(r"\s+", " ", text))
+        return "".join(
+            char if char.isprintable() else "\ufffd"
+            for char in re.sub(r"\s+", " ", text)
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         # Not by the arguments of its class, which are not in ``args``.
@@ -105,9 +143,15 @@ class InvalidRequestError(InvsvcError, ValueError):
     """
 
     def __init__(
-        self, problems: str | Sequence[str], *, operation: str | None = None, hint: str | None = None
+        self,
+        problems: str | Sequence[str],
+        *,
+        operation: str | None = None,
+        hint: str | None = None,
     ) -> None:
-        self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
+        self.problems: tuple[str, ...] = (
+            (problems,) if isinstance(problems, str) else tuple(problems)
+        )
         self.operation = operation
         lead = f"{operation}: " if operation else ""
         hint = hint or "Nothing was sent. Correct it and call again."
@@ -133,7 +177,9 @@ class FieldError(InvsvcError, AttributeError):
         self.raw = raw
         self.why = why
         where = "The value as received is in .raw and in the model's .problems."
-        super().__init__(f"{address}: {why}. {where if why != NONE_CAME else 'The answer does not have it.'}")
+        super().__init__(
+            f"{address}: {why}. {where if why != NONE_CAME else 'The answer does not have it.'}"
+        )
 
 
 class FileEncodingError(InvsvcError):
@@ -147,7 +193,9 @@ class DeadlineExceededError(InvsvcError, TimeoutError):
 class TransportError(InvsvcError):
     """No usable answer arrived.  The subclass says whether the service can have received the request."""
 
-    def __init__(self, message: str, *, operation: str | None = None, status: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, operation: str | None = None, status: int | None = None
+    ) -> None:
         self.operation = operation
         self.status = status
         super().__init__(message)
@@ -165,7 +213,12 @@ class UnreadableResponseError(TransportError):
     """A complete answer does not match the specification; ``raw`` has its first 64 KiB."""
 
     def __init__(
-        self, message: str, *, operation: str | None = None, status: int | None = None, raw: bytes = b""
+        self,
+        message: str,
+        *,
+        operation: str | None = None,
+        status: int | None = None,
+        raw: bytes = b"",
     ) -> None:
         super().__init__(message, operation=operation, status=status)
         self.raw: bytes = _redacted(raw)
@@ -185,7 +238,9 @@ class ServiceError(InvsvcError):
     """
 
     hint: ClassVar[str] = "Look at .details and .raw."
-    hint_of_envelope: ClassVar[str] = ""  # replaces `hint` if the body is the service's own envelope
+    hint_of_envelope: ClassVar[str] = (
+        ""  # replaces `hint` if the body is the service's own envelope
+    )
 
     def __init__(
         self,
@@ -215,7 +270,9 @@ class ServiceError(InvsvcError):
         self.of_authentication = of_authentication
         lead = f"{operation}: " if operation else ""
         hint = (self.hint_of_envelope if own_envelope else "") or self.hint
-        super().__init__(f"{lead}HTTP {status} {_reason(code, message)}{_shown(details)}. {hint}")
+        super().__init__(
+            f"{lead}HTTP {status} {_reason(code, message)}{_shown(details)}. {hint}"
+        )
 
 
 def _reason(code: str | None, message: str | None) -> str:
@@ -242,7 +299,9 @@ def without_secrets(plain: Any, mark: str | None = None) -> Any:  # Any: JSON
         }
     if isinstance(plain, (list, tuple)):
         return [without_secrets(each, mark) for each in plain]
-    return None if isinstance(plain, Raw) else plain  # what could not be decoded may contain one
+    return (
+        None if isinstance(plain, Raw) else plain
+    )  # what could not be decoded may contain one
 
 
 def _cut(text: str) -> str:
@@ -260,7 +319,8 @@ class AuthenticationError(ServiceError):
 
     hint = "Check that the credential is valid and of the kind that this operation accepts."
     hint_of_envelope = (
-        "The token was accepted: check that the team's plan has the feature. A new token does not help."
+        "The token was accepted: check that the team's plan has the feature."
+        " A new token does not help."
     )
 
 
@@ -273,7 +333,9 @@ class PermissionDeniedError(ServiceError):
 class NotFoundError(ServiceError):
     """HTTP 404: not found in the selected team and data mode."""
 
-    hint = "Check the id, the team, and whether the credential is for live or test data."
+    hint = (
+        "Check the id, the team, and whether the credential is for live or test data."
+    )
 
 
 class ConflictError(ServiceError):
@@ -365,7 +427,9 @@ class JournalError(InvsvcError):
         self.is_away: bool = is_away
 
 
-def __getattr__(name: str) -> Any:  # Any: the classes are above this module, which cannot name their types
+def __getattr__(
+    name: str,
+) -> Any:  # Any: the classes are above this module, which cannot name their types
     """Return the class of the errors about writes with that *name*."""
     if name in _OF_WRITES.split():
         return getattr(import_module("invsvc_async.reconcile.outcome"), name)

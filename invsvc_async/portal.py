@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 from invsvc_async.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import (
+        AsyncIterable,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterator,
+    )
 
     from invsvc_async.client import Client
 
@@ -42,13 +48,17 @@ class Portal:
 
     def __init__(self, make: Callable[[], Client]) -> None:
         if not callable(make):
-            raise _refusal("it takes a function that makes the client. Pass Client.from_env, for example.")
+            raise _refusal(
+                "it takes a function that makes the client. Pass Client.from_env, for example."
+            )
         self._make = make
         self._client: Client | None = None
         self._process: int | None = None  # that entered it
         self._is_open = False
         self._loop: asyncio.AbstractEventLoop
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)  # sets no loop of this thread
+        self._runner = asyncio.Runner(
+            loop_factory=asyncio.new_event_loop
+        )  # sets no loop of this thread
         self._thread: threading.Thread
         self._held = AsyncExitStack()
 
@@ -111,7 +121,9 @@ class Portal:
         self._process = os.getpid()
         self._loop = self._runner.get_loop()
         # Not earlier: a thread that was made before a fork counts as ended after it.
-        self._thread = threading.Thread(target=self._live, name="invsvc portal", daemon=True)
+        self._thread = threading.Thread(
+            target=self._live, name="invsvc portal", daemon=True
+        )
         self._thread.start()
         self._is_open = True
         try:
@@ -122,7 +134,9 @@ class Portal:
             raise
         return self
 
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool | None:
+    def __exit__(
+        self, _kind: object, error: BaseException | None, _trace: object
+    ) -> bool | None:
         return self._end(error)
 
     def _live(self) -> None:
@@ -131,13 +145,23 @@ class Portal:
 
     def _end(self, error: BaseException | None = None) -> bool:
         """Leave all that was entered, and end the thread. Return whether that has handled *error*."""
-        if not self._is_open or self._process != os.getpid():  # in a forked process there is nothing to end
+        if (
+            not self._is_open or self._process != os.getpid()
+        ):  # in a forked process there is nothing to end
             return False
         self._is_open = False
         atexit.unregister(self._end)
-        kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
+        kind, trace = (
+            (None, None) if error is None else (type(error), error.__traceback__)
+        )
         try:
-            return bool(self._waited(_ThreadCall(self._held.__aexit__(kind, error, trace), copy_context())))
+            return bool(
+                self._waited(
+                    _ThreadCall(
+                        self._held.__aexit__(kind, error, trace), copy_context()
+                    )
+                )
+            )
         finally:
             self._soon(self._loop.stop)
             self._thread.join()
@@ -146,7 +170,9 @@ class Portal:
 
     def _call(self, awaitable: Awaitable[T], context: Context) -> T:
         if not inspect.isawaitable(awaitable):
-            raise _refusal(f"{type(awaitable).__name__} is not awaitable. Pass what an async method returns.")
+            raise _refusal(
+                f"{type(awaitable).__name__} is not awaitable. Pass what an async method returns."
+            )
         call = _ThreadCall(awaitable, context)
         if self._process is None:
             raise call.refused(_NOT_ENTERED)
@@ -164,7 +190,9 @@ class Portal:
         try:
             self._soon(call.begin)
             call.wait(self._thread)
-        except BaseException:  # whatever interrupts the caller: nobody would get the result
+        except (
+            BaseException
+        ):  # whatever interrupts the caller: nobody would get the result
             self._soon(call.cancel)
             call.wait(self._thread)
             raise
@@ -191,7 +219,9 @@ class Portal:
                 return error
             return None
 
-        async def leave(_kind: object, error: BaseException | None, _trace: object) -> bool:
+        async def leave(
+            _kind: object, error: BaseException | None, _trace: object
+        ) -> bool:
             if not leaving.done():  # cancelled, if the loop ends
                 leaving.set_result(error)
             if (left := await task) is None or left is error:
@@ -256,7 +286,9 @@ class _ThreadCall(Generic[T]):
         if self._error is not None:
             raise self._error
         if not self._value:
-            raise self.refused("it ended during this call. What may have been sent is in client.unsettled.")
+            raise self.refused(
+                "it ended during this call. What may have been sent is in client.unsettled."
+            )
         return self._value[0]
 
     def refused(self, why: str) -> ConfigurationError:

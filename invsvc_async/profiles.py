@@ -36,7 +36,13 @@ _CLASSES: dict[str, type[Any]] = {"names": ParameterNames, "reconcile": Reconcil
 # Settings of a policy that promise less than the defaults if they are less, or if they are more.
 _LESS = ("settle_after_error", "settle_after_loss", "reads_lag", "clock_slack")
 _MORE = ("absence_within", "clock_band")
-_KEYS = {"base_url": str, "team": str, "allow_insecure_http": bool, "names": dict, "reconcile": dict}
+_KEYS = {
+    "base_url": str,
+    "team": str,
+    "allow_insecure_http": bool,
+    "names": dict,
+    "reconcile": dict,
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -59,7 +65,10 @@ class Profile:
 
 
 def settings_of(
-    environment: Mapping[str, str], taken: Profile | None, *, has_credential: bool = False
+    environment: Mapping[str, str],
+    taken: Profile | None,
+    *,
+    has_credential: bool = False,
 ) -> dict[str, Any]:  # Any: Client's settings
     """
     Return the arguments of ``Client``; the environment takes precedence over the profile that is *taken*.
@@ -75,7 +84,10 @@ def settings_of(
             found[name] = value
     if taken is None:
         return found
-    if not (taken.is_chosen or has_credential or environment.get("INVSVC_BASE_URL")) and "base_url" in found:
+    if (
+        not (taken.is_chosen or has_credential or environment.get("INVSVC_BASE_URL"))
+        and "base_url" in found
+    ):
         raise ConfigurationError(
             f"{taken}: the token of the environment would be sent to {found['base_url']}, which nothing but "
             f"this file has chosen. Set INVSVC_PROFILE={taken.name} or pass the profile (--profile "
@@ -143,17 +155,23 @@ def _from_file(environment: Mapping[str, str], profile: str | None) -> Profile |
     found = profiles.get(name) if isinstance(name, str) else None
     if not isinstance(name, str) or not isinstance(found, dict):
         known = ", ".join(profiles) or "none"
-        raise ConfigurationError(f"{path}: has no profile {name!r}. Known profiles: {known}.")
+        raise ConfigurationError(
+            f"{path}: has no profile {name!r}. Known profiles: {known}."
+        )
     settings = _checked(found, f"{path}, profile {name!r}")
     is_chosen = profile is not None or bool(elsewhere)
     weaker = weaker_settings(settings)
-    return Profile(path=path, name=name, is_chosen=is_chosen, settings=settings, weaker=weaker)
+    return Profile(
+        path=path, name=name, is_chosen=is_chosen, settings=settings, weaker=weaker
+    )
 
 
 def _check_none_wanted(path: Path, profile: str | None, *, is_named: bool) -> None:
     """Raise an error if the file at *path*, which does not exist, is needed."""
     if is_named:
-        raise ConfigurationError(f"INVSVC_CONFIG: {path} is not a file. Correct the path, or unset it.")
+        raise ConfigurationError(
+            f"INVSVC_CONFIG: {path} is not a file. Correct the path, or unset it."
+        )
     if profile:
         wrong = f"profile {profile!r} was requested, but {path} does not exist"
         raise ConfigurationError(f"{wrong}. Create it, or unset INVSVC_PROFILE.")
@@ -187,13 +205,18 @@ def _read(path: Path) -> str:
 def _parsed(text: str, place: str) -> dict[str, Any]:
     try:
         whole = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # huge numbers and deep nesting, among others
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # huge numbers and deep nesting, among others
         raise ConfigurationError(f"{place}: cannot be read: {error}") from None
     _check_keys(whole, ("default_profile", "profiles"), place)
     return whole
 
 
-def _check_keys(found: Iterable[str], known: Iterable[str], place: str, hint: str = "") -> None:
+def _check_keys(
+    found: Iterable[str], known: Iterable[str], place: str, hint: str = ""
+) -> None:
     if unknown := [key for key in found if key not in known]:
         wrong = f"{place}: {', '.join(unknown)} not allowed. Use only {', '.join(known)}{hint}."
         raise ConfigurationError(wrong)
@@ -204,7 +227,9 @@ def _checked(found: dict[str, Any], place: str) -> dict[str, Any]:
     _check_keys(found, _KEYS, place, "; tokens belong in the environment")
     for key, value in found.items():
         if not isinstance(value, _KEYS[key]):
-            raise ConfigurationError(f"{place}: {key} must be {_TYPE_NAMES[_KEYS[key]]}. Correct it.")
+            raise ConfigurationError(
+                f"{place}: {key} must be {_TYPE_NAMES[_KEYS[key]]}. Correct it."
+            )
     settings = dict(found)
     for key, cls in _CLASSES.items():
         if key in settings:
@@ -212,13 +237,20 @@ def _checked(found: dict[str, Any], place: str) -> dict[str, Any]:
             within = f"{place}, {key}"
             _check_keys(values, sorted(each.name for each in attrs.fields(cls)), within)
             try:  # TOML has no null, so an empty string disables a name
-                settings[key] = cls(**{name: each if each != "" else None for name, each in values.items()})
+                settings[key] = cls(
+                    **{
+                        name: each if each != "" else None
+                        for name, each in values.items()
+                    }
+                )
             except ConfigurationError as error:
                 raise ConfigurationError(f"{within}: {error}") from None
     return settings
 
 
-def write_profile(environment: Mapping[str, str], name: str, settings: dict[str, Any]) -> Path:
+def write_profile(
+    environment: Mapping[str, str], name: str, settings: dict[str, Any]
+) -> Path:
     """
     Store *settings* in profile *name* of the file, and return its path. The file is replaced at once.
 
@@ -226,7 +258,9 @@ def write_profile(environment: Mapping[str, str], name: str, settings: dict[str,
         ConfigurationError: As :func:`with_profile`.
         OSError: The file cannot be written.
     """
-    path = Path(environment.get("INVSVC_CONFIG") or FILE).resolve()  # of a link, what it points to
+    path = Path(
+        environment.get("INVSVC_CONFIG") or FILE
+    ).resolve()  # of a link, what it points to
     text = with_profile(_read(path) if path.exists() else "", name, settings, str(path))
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     with unfinished.open("w", encoding="utf-8", newline="") as file:
@@ -239,7 +273,9 @@ def write_profile(environment: Mapping[str, str], name: str, settings: dict[str,
     return path
 
 
-def with_profile(text: str, name: str, settings: dict[str, Any], place: str = FILE) -> str:
+def with_profile(
+    text: str, name: str, settings: dict[str, Any], place: str = FILE
+) -> str:
     """
     Return *text*, of a file at *place*, with *settings* in profile *name*. All else stays, comments too.
 
@@ -278,12 +314,17 @@ def with_profile(text: str, name: str, settings: dict[str, Any], place: str = FI
     )
 
 
-def _tables(settings: dict[str, Any], *, with_values: bool) -> dict[str, dict[str, Any]]:
+def _tables(
+    settings: dict[str, Any], *, with_values: bool
+) -> dict[str, dict[str, Any]]:
     """Return the tables in *settings* by name; *with_values*, the values beside them come first, under ""."""
     tables = {key: each for key, each in settings.items() if isinstance(each, dict)}
     if not with_values:
         return tables
-    return {"": {key: each for key, each in settings.items() if key not in tables}, **tables}
+    return {
+        "": {key: each for key, each in settings.items() if key not in tables},
+        **tables,
+    }
 
 
 def _with_values(text: str, path: list[str], values: dict[str, Any]) -> str:
@@ -294,7 +335,10 @@ def _with_values(text: str, path: list[str], values: dict[str, Any]) -> str:
     begin = next((at for at in heads if _loaded(lines[at]) == header), None)
     if begin is None:
         begin = len(lines) + 1
-        lines += ["", f"[{'.'.join(key if _BARE.fullmatch(key) else _quoted(key) for key in path)}]"]
+        lines += [
+            "",
+            f"[{'.'.join(key if _BARE.fullmatch(key) else _quoted(key) for key in path)}]",
+        ]
     end = next((at for at in heads if at > begin), len(lines))
     lines[begin:end] = _changed_table("\n".join(lines[begin:end]), values)
     return "\n".join(lines) + "\n"
@@ -305,7 +349,9 @@ def _changed_table(table: str, values: dict[str, Any]) -> list[str]:
     new = list[str]()
     for key, value in values.items():
         old = rf"""(?m)^([ \t]*{key}[ \t]*=[ \t]*)(?:"(?:[^"\\]|\\.)*"|'[^']*')"""
-        table, found = re.subn(old, r"\g<1>" + _quoted(value).replace("\\", r"\\"), table, count=1)
+        table, found = re.subn(
+            old, r"\g<1>" + _quoted(value).replace("\\", r"\\"), table, count=1
+        )
         if not found:
             new.append(f"{key} = {_quoted(value)}")
     head, *others = table.split("\n")
@@ -320,4 +366,6 @@ def _loaded(text: str) -> dict[str, Any] | None:
 
 
 def _quoted(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)  # TOML escapes like JSON, but has no surrogates
+    return json.dumps(
+        value, ensure_ascii=False
+    )  # TOML escapes like JSON, but has no surrogates

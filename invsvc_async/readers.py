@@ -29,7 +29,9 @@ _NO_REMINDER = "the service has no such reminder operation; sending it again nee
 _ANOTHER = "the answer does not name this reminder operation: it may be the current configuration"
 
 
-def invoice_by_idempotency_key(kind: Literal["egress", "payment_complements"], key: str) -> Reader:
+def invoice_by_idempotency_key(
+    kind: Literal["egress", "payment_complements"], key: str
+) -> Reader:
     """
     Find the invoice with this idempotency *key*; both lists filter exactly by it.
 
@@ -54,11 +56,17 @@ def invoice_by_idempotency_key(kind: Literal["egress", "payment_complements"], k
         except InvalidRequestError:  # ParameterNames.limit is None
             pages = listed(idempotency_key=key, team=team)
         async for page in pages.by_page():
-            if found := [each for each in page if getattr(each, "idempotency_key", None) == key]:
+            if found := [
+                each for each in page if getattr(each, "idempotency_key", None) == key
+            ]:
                 return Applied(found[0], duplicates=tuple(found[1:]))
             if page.items:
-                return CannotTell("an invoice was found whose idempotency_key cannot be read")
-        return Absent()  # not before the last page: a service that filters late returns empty ones
+                return CannotTell(
+                    "an invoice was found whose idempotency_key cannot be read"
+                )
+        return (
+            Absent()
+        )  # not before the last page: a service that filters late returns empty ones
 
     read.__qualname__ = "readers.invoice_by_idempotency_key"  # as an intent names it
     return read
@@ -76,10 +84,16 @@ def reminder_operation(payment_id: str, operation_id: str) -> Reader:
 
     async def read(client: Client, intent: Intent) -> Finding:
         try:
-            found = await client.payments.reminder_operation(payment_id, operation_id, team=intent.scope.team)
+            found = await client.payments.reminder_operation(
+                payment_id, operation_id, team=intent.scope.team
+            )
         except NotFoundError:
             return CannotTell(_NO_REMINDER)
-        return Applied(found) if _contains(found.content, operation_id) else CannotTell(_ANOTHER)
+        return (
+            Applied(found)
+            if _contains(found.content, operation_id)
+            else CannotTell(_ANOTHER)
+        )
 
     read.__qualname__ = "readers.reminder_operation"
     return read
@@ -105,14 +119,18 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
         try:
             envelope = await client.request("GET", path, team=intent.scope.team)
         except ServiceError as error:
-            if error.status not in (404, 410) or not error.own_envelope:  # a gateway's 404 proves nothing
+            if (
+                error.status not in (404, 410) or not error.own_envelope
+            ):  # a gateway's 404 proves nothing
                 raise
             return Absent()
         payload = envelope.data
         if is_true("matches", matches, payload):
             return Applied(payload)
         if not _is_complete(envelope):
-            return CannotTell(f"{path}: the list is not complete, so what it does not show may exist")
+            return CannotTell(
+                f"{path}: the list is not complete, so what it does not show may exist"
+            )
         return Absent()
 
     read.__qualname__ = "readers.get"
@@ -128,7 +146,10 @@ def _is_complete(envelope: Envelope) -> bool:
     if not isinstance(payload, dict) or not isinstance(payload.get("data"), list):
         return True
     goes_on = any(payload.get(name) for name in ("has_more", "next_cursor", "next"))
-    return not goes_on and payload.get("status") not in ("processing", "outcome_unknown")
+    return not goes_on and payload.get("status") not in (
+        "processing",
+        "outcome_unknown",
+    )
 
 
 def _contains(value: object, text: str) -> bool:

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
 
-__all__ = ["CallOptions", "ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts"]
+__all__ = [
+    "CallOptions",
+    "ParameterNames",
+    "ReadRetries",
+    "ReconcilePolicy",
+    "Timeouts",
+]
 
 READ_TIME = 5.0  # s: timeout of one settling read
 SHORTEST_RESEND = 5.0  # s: minimum timeout of a re-send, unless the configured attempt timeout is shorter
@@ -31,8 +37,12 @@ _MOST = sys.float_info.max  # an integer above it cannot be added to a time
 
 # The folders below `client` cannot import Client, so this is untyped; `readers.Reader` has the types.
 AnyReader: TypeAlias = "Callable[[Any, Any], Awaitable[Any]]"
-OnSecret: TypeAlias = "Callable[[str, Any], Awaitable[None] | None]"  # the same; of a key and a Webhook
-Check: TypeAlias = "Callable[[object, Any, object], None]"  # of a field; Any: an attribute of attrs
+OnSecret: TypeAlias = (
+    "Callable[[str, Any], Awaitable[None] | None]"  # the same; of a key and a Webhook
+)
+Check: TypeAlias = (
+    "Callable[[object, Any, object], None]"  # of a field; Any: an attribute of attrs
+)
 
 # Stands for a user-supplied journey reader in a stored intent.  Any: used in place of a reader
 JOURNEY_READER: Any = "journey_reader"
@@ -40,7 +50,11 @@ JOURNEY_READER: Any = "journey_reader"
 
 def is_number(value: object) -> TypeGuard[float]:
     """Return whether *value* is a number, and not so large that no time can be added to it."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MOST
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) <= _MOST
+    )
 
 
 def _must(be: str, fits: Callable[[Any], bool]) -> Check:
@@ -53,8 +67,12 @@ def _must(be: str, fits: Callable[[Any], bool]) -> Check:
     return check
 
 
-_positive = _must("a number of seconds above 0", lambda value: is_number(value) and value > 0)
-_not_negative = _must("a number, 0 or above", lambda value: is_number(value) and value >= 0)
+_positive = _must(
+    "a number of seconds above 0", lambda value: is_number(value) and value > 0
+)
+_not_negative = _must(
+    "a number, 0 or above", lambda value: is_number(value) and value >= 0
+)
 _flag = _must("true or false", lambda value: isinstance(value, bool))
 _resend = _must("'proven' or 'never'", ("proven", "never").__contains__)
 _journey_reader = _must(
@@ -62,7 +80,8 @@ _journey_reader = _must(
     lambda value: value in (None, "journeys.get", JOURNEY_READER) or callable(value),
 )
 _name = _must(
-    "a parameter name or None", lambda value: value is None or (isinstance(value, str) and value != "")
+    "a parameter name or None",
+    lambda value: value is None or (isinstance(value, str) and value != ""),
 )
 
 
@@ -78,7 +97,9 @@ def check_count(name: str, value: object, *, least: int) -> None:
         ConfigurationError: It is not an integer, or below *least*.
     """
     if not (is_number(value) and isinstance(value, int) and value >= least):
-        raise ConfigurationError(f"{name}: must be an integer, {least} or above, not {value!r}.")
+        raise ConfigurationError(
+            f"{name}: must be an integer, {least} or above, not {value!r}."
+        )
 
 
 def check_hooks(**hooks: object) -> None:
@@ -103,7 +124,9 @@ def check_on_secret(on_secret: object) -> None:
         ConfigurationError: It is not a function.
     """
     if on_secret is not None and not callable(on_secret):
-        raise ConfigurationError(f"on_secret: must be a function, not a {type(on_secret).__name__}.")
+        raise ConfigurationError(
+            f"on_secret: must be a function, not a {type(on_secret).__name__}."
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -138,13 +161,19 @@ def checked_headers(given: object, *, of_client: bool = False) -> dict[str, str]
         ConfigurationError: They are no mapping of texts, or the client sets one of them itself.
     """
     if not isinstance(given, Mapping):
-        raise ConfigurationError("headers: must be a mapping of names to values, both strings.")
+        raise ConfigurationError(
+            "headers: must be a mapping of names to values, both strings."
+        )
     headers: dict[str, str] = {}
     taken = f"{_SET_BY_CLIENT} {'' if of_client else _SET_FOR_CALLS}".split()
     for name, value in cast("Mapping[object, object]", given).items():
         if not (isinstance(name, str) and isinstance(value, str)):
-            raise ConfigurationError("headers and user_agent: names and values must be strings")
-        if not re.fullmatch(_HEADER_NAME, name):  # it may be a value, by mistake, and so a secret
+            raise ConfigurationError(
+                "headers and user_agent: names and values must be strings"
+            )
+        if not re.fullmatch(
+            _HEADER_NAME, name
+        ):  # it may be a value, by mistake, and so a secret
             raise ConfigurationError(
                 f"headers: the name of number {len(headers) + 1} is not valid. Pass {{name: value}}."
             )
@@ -155,7 +184,9 @@ def checked_headers(given: object, *, of_client: bool = False) -> dict[str, str]
     return headers
 
 
-def _header_problem(name: str, value: str, taken: Sequence[str], *, may_be_secret: bool) -> str | None:
+def _header_problem(
+    name: str, value: str, taken: Sequence[str], *, may_be_secret: bool
+) -> str | None:
     if name.lower() in taken:
         return f"{name} is set by the client itself"
     if not may_be_secret and re.search(_SECRET_NAME, name):
@@ -187,9 +218,13 @@ class CallOptions:
         ConfigurationError: The timeout is not positive, or a header is not allowed.
     """
 
-    timeout: Timeouts | float | None = attrs.field(default=None, validator=_call_timeout)
+    timeout: Timeouts | float | None = attrs.field(
+        default=None, validator=_call_timeout
+    )
     headers: Mapping[str, str] = attrs.field(
-        factory=dict, converter=checked_headers, repr=lambda given: f"<{', '.join(given)}>"
+        factory=dict,
+        converter=checked_headers,
+        repr=lambda given: f"<{', '.join(given)}>",
     )
 
 
@@ -243,7 +278,9 @@ class ReconcilePolicy:
     settle_after_error: float = attrs.field(default=2.0, validator=_not_negative)
     settle_after_loss: float = attrs.field(default=15.0, validator=_not_negative)
     deadline: float = attrs.field(default=90.0, validator=_not_negative)
-    resend: Literal["proven", "never"] = attrs.field(default="proven", validator=_resend)
+    resend: Literal["proven", "never"] = attrs.field(
+        default="proven", validator=_resend
+    )
     max_resends: int = attrs.field(default=1, validator=_count(0))
     wait_when_limited: bool = attrs.field(default=False, validator=_flag)
     clock_slack: float = attrs.field(default=0.25, validator=_not_negative)
@@ -261,7 +298,11 @@ def warn_if_never_sent_again(policy: ReconcilePolicy, timeouts: Timeouts) -> Non
     """Warn the caller's caller if *policy* allows re-sends, and its deadline leaves no time for them."""
     if policy.resend == "never" or not policy.max_resends:
         return
-    least = 2 * policy.settle_after_loss + min(SHORTEST_RESEND, timeouts.attempt) + 2 * READ_TIME
+    least = (
+        2 * policy.settle_after_loss
+        + min(SHORTEST_RESEND, timeouts.attempt)
+        + 2 * READ_TIME
+    )
     if policy.deadline <= least:
         warnings.warn(
             f"deadline: {policy.deadline:g} s leave no time to send a write again after a lost answer, so "

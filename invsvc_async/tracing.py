@@ -22,12 +22,19 @@ from invsvc_async._version import __version__
 from invsvc_async.client import Client, options_of
 from invsvc_async.durable.backlog import Backlogs
 from invsvc_async.durable.key_claims import KeyTakenError
-from invsvc_async.errors import ConfigurationError, NotSentError, ServiceError, TransportError
+from invsvc_async.errors import (
+    ConfigurationError,
+    NotSentError,
+    ServiceError,
+    TransportError,
+)
 
 try:
     from opentelemetry import metrics, trace
     from opentelemetry.metrics import Observation
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+    from opentelemetry.trace.propagation.tracecontext import (
+        TraceContextTextMapPropagator,
+    )
 except ModuleNotFoundError:
     raise ConfigurationError(
         "tracing: needs opentelemetry-api. Install the extra: pip install 'invsvc-async[otel]'."
@@ -45,7 +52,11 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.admission import Arrival
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.transport.client_core import AttemptReport, DecisionReport, Request
+    from invsvc_async.transport.client_core import (
+        AttemptReport,
+        DecisionReport,
+        Request,
+    )
     from invsvc_async.transport.transport import Download
 
     Opening = AbstractAsyncContextManager[Download]
@@ -59,7 +70,22 @@ _UNSETTLED: Final = "unsettled"  # verdict of a write cancelled in flight
 _SCOPE: Final = ("invsvc_async", __version__)
 _CONTEXT: Final = TraceContextTextMapPropagator()
 # seconds, from OpenTelemetry's semantic conventions
-_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+_BUCKETS: Final = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1,
+    2.5,
+    5,
+    7.5,
+    10,
+)
 
 
 def instrument(
@@ -95,15 +121,26 @@ def instrument(
     meter = metrics.get_meter(*_SCOPE, meter_provider)
     tracing = _Tracing(tracer_provider, meter, core.base_url)
     for name in ("on_attempt", "on_decision", "on_unsettled"):
-        hooks = [each for each in (getattr(tracing, name), getattr(core, name)) if each is not None]
+        hooks = [
+            each
+            for each in (getattr(tracing, name), getattr(core, name))
+            if each is not None
+        ]
         setattr(core, name, partial(_call_each, hooks))
     core.on_replay = tracing.on_replay
     core.on_call = tracing.on_call
     core.trace = tracing.headers
     core.on_stream = partial(tracing.stream, clock=core.clock)
     backlogs = Backlogs(core.stores)
-    for field, unit in (("open", "{write}"), ("oldest", "s"), ("untold", "{verdict}"), ("lanes", "{lane}")):
-        meter.create_observable_gauge(f"invsvc.store.{field}", [partial(_stored, backlogs, field)], unit)
+    for field, unit in (
+        ("open", "{write}"),
+        ("oldest", "s"),
+        ("untold", "{verdict}"),
+        ("lanes", "{lane}"),
+    ):
+        meter.create_observable_gauge(
+            f"invsvc.store.{field}", [partial(_stored, backlogs, field)], unit
+        )
 
 
 def _call_each(hooks: Iterable[Callable[[Any], None]], report: object) -> None:
@@ -115,7 +152,10 @@ def _stored(backlogs: Backlogs, field: str, _options: object) -> Iterable[Observ
     if field == "open":  # the first of them
         backlogs.ask()
     found = backlogs.found().items()
-    return [Observation(getattr(each, field), {"invsvc.store": kind}) for kind, each in found]
+    return [
+        Observation(getattr(each, field), {"invsvc.store": kind})
+        for kind, each in found
+    ]
 
 
 def instrument_receiver(
@@ -140,12 +180,20 @@ def instrument_receiver(
     Spec: Events.
     """
     if receiver.on_delivery is not None:
-        raise ConfigurationError("instrument_receiver: this receiver is already traced. Call it once.")
+        raise ConfigurationError(
+            "instrument_receiver: this receiver is already traced. Call it once."
+        )
     meter = metrics.get_meter(*_SCOPE, meter_provider)
     tracing = _Receiving(tracer_provider, meter)
-    gauges = (("due", "{event}", "due"), ("late", "s", "late"), ("dead_letters", "{event}", "dead"))
+    gauges = (
+        ("due", "{event}", "due"),
+        ("late", "s", "late"),
+        ("dead_letters", "{event}", "dead"),
+    )
     for name, unit, field in gauges:
-        meter.create_observable_gauge(f"invsvc.events.{name}", [partial(_waiting, receiver, field)], unit)
+        meter.create_observable_gauge(
+            f"invsvc.events.{name}", [partial(_waiting, receiver, field)], unit
+        )
     receiver.on_delivery = tracing.on_delivery
     receiver.on_handling = tracing.on_handling
     receiver.observe(tracing)
@@ -157,7 +205,9 @@ def _waiting(receiver: Receiver, field: str, _options: object) -> Iterable[Obser
 
 
 def _histogram(meter: Meter, name: str, words: str) -> Histogram:
-    return meter.create_histogram(name, "s", words, explicit_bucket_boundaries_advisory=_BUCKETS)
+    return meter.create_histogram(
+        name, "s", words, explicit_bucket_boundaries_advisory=_BUCKETS
+    )
 
 
 class _Receiving:
@@ -165,26 +215,47 @@ class _Receiving:
 
     def __init__(self, provider: TracerProvider | None, meter: Meter) -> None:
         self.tracer = trace.get_tracer(*_SCOPE, provider)
-        self.answers = meter.create_counter("invsvc.events.answers", "{answer}", "Answers to deliveries.")
-        self.answer_seconds = _histogram(
-            meter, "invsvc.events.answer.duration", "Time from a delivery's headers to its answer."
+        self.answers = meter.create_counter(
+            "invsvc.events.answers", "{answer}", "Answers to deliveries."
         )
-        self.call_seconds = _histogram(meter, "invsvc.events.call.duration", "Duration of calls of handlers.")
-        self.ends = meter.create_counter("invsvc.events.ended", "{event}", "Leases lost, and dead letters.")
+        self.answer_seconds = _histogram(
+            meter,
+            "invsvc.events.answer.duration",
+            "Time from a delivery's headers to its answer.",
+        )
+        self.call_seconds = _histogram(
+            meter, "invsvc.events.call.duration", "Duration of calls of handlers."
+        )
+        self.ends = meter.create_counter(
+            "invsvc.events.ended", "{event}", "Leases lost, and dead letters."
+        )
         self._contexts: OrderedDict[bytes, SpanContext] = OrderedDict()
 
-    async def on_delivery(self, arrival: Arrival, running: Awaitable[Receipt]) -> Receipt:
-        with self.tracer.start_as_current_span("receive", kind=trace.SpanKind.CONSUMER) as span:
+    async def on_delivery(
+        self, arrival: Arrival, running: Awaitable[Receipt]
+    ) -> Receipt:
+        with self.tracer.start_as_current_span(
+            "receive", kind=trace.SpanKind.CONSUMER
+        ) as span:
             digest = sha256(arrival.body).digest()
-            first = self._contexts.setdefault(digest, context := span.get_span_context()) is context
+            first = (
+                self._contexts.setdefault(digest, context := span.get_span_context())
+                is context
+            )
             while len(self._contexts) > _REMEMBERED:
                 self._contexts.popitem(last=False)
             receipt = await running
-            if first and receipt.outcome not in {"stored", "failed"}:  # nobody handles it later
+            if first and receipt.outcome not in {
+                "stored",
+                "failed",
+            }:  # nobody handles it later
                 self._contexts.pop(digest, None)
             kind = _type_of(receipt.event)
             span.update_name(f"receive {kind}")
-            facts = {"invsvc.outcome": receipt.outcome, "http.response.status_code": receipt.status}
+            facts = {
+                "invsvc.outcome": receipt.outcome,
+                "http.response.status_code": receipt.status,
+            }
             span.set_attributes({"invsvc.event.type": kind, **facts})
             if receipt.status >= 400:
                 span.set_status(trace.StatusCode.ERROR, receipt.outcome)
@@ -194,26 +265,44 @@ class _Receiving:
         event = handling.event
         here = trace.get_current_span().get_span_context()
         context = self._contexts.get(sha256(event.raw).digest())
-        links = [] if context is None or context.trace_id == here.trace_id else [trace.Link(context)]
+        links = (
+            []
+            if context is None or context.trace_id == here.trace_id
+            else [trace.Link(context)]
+        )
         kind = _type_of(event)
         facts = {"invsvc.event.type": kind, "invsvc.handler": handling.handler}
-        settings: dict[str, Any] = {"kind": trace.SpanKind.CONSUMER, "attributes": facts, "links": links}
+        settings: dict[str, Any] = {
+            "kind": trace.SpanKind.CONSUMER,
+            "attributes": facts,
+            "links": links,
+        }
         settings |= {"record_exception": False, "set_status_on_exception": False}
         with self.tracer.start_as_current_span(f"handle {kind}", **settings) as span:
             try:
                 await running
             except BaseException as error:
                 span.set_attribute("error.type", type(error).__name__)
-                span.set_status(trace.StatusCode.ERROR, type(error).__name__)  # the message may contain data
+                span.set_status(
+                    trace.StatusCode.ERROR, type(error).__name__
+                )  # the message may contain data
                 raise
 
     def answered(self, receipt: Receipt, seconds: float) -> None:
-        facts = {"http.response.status_code": receipt.status, "invsvc.outcome": receipt.outcome}
+        facts = {
+            "http.response.status_code": receipt.status,
+            "invsvc.outcome": receipt.outcome,
+        }
         self.answers.add(1, facts)
         self.answer_seconds.record(seconds, facts)
 
-    def called(self, handling: Handling, seconds: float, error: BaseException | None) -> None:
-        facts = {"invsvc.event.type": _type_of(handling.event), "invsvc.handler": handling.handler}
+    def called(
+        self, handling: Handling, seconds: float, error: BaseException | None
+    ) -> None:
+        facts = {
+            "invsvc.event.type": _type_of(handling.event),
+            "invsvc.handler": handling.handler,
+        }
         if error is not None:
             facts["error.type"] = type(error).__name__
         self.call_seconds.record(seconds, facts)
@@ -234,7 +323,9 @@ class _TracedCall:
     span: Span
     own: str
     requests: int = 0
-    last: dict[str, str | int] = attrs.field(factory=dict[str, "str | int"])  # of the last request
+    last: dict[str, str | int] = attrs.field(
+        factory=dict[str, "str | int"]
+    )  # of the last request
     verdict: str | None = None
 
 
@@ -249,14 +340,25 @@ def _within() -> Context | None:
 class _Tracing:
     """Hooks of one client."""
 
-    def __init__(self, provider: TracerProvider | None, meter: Meter, base_url: str) -> None:
+    def __init__(
+        self, provider: TracerProvider | None, meter: Meter, base_url: str
+    ) -> None:
         self.tracer = trace.get_tracer(*_SCOPE, provider)
-        self.seconds = _histogram(meter, "http.client.request.duration", "Duration of HTTP client requests.")
-        self.writes = meter.create_counter("invsvc.writes", "{write}", "Writes by verdict.")
-        self.replays = meter.create_counter("invsvc.replays", "{write}", "Keyed writes that had an outcome.")
+        self.seconds = _histogram(
+            meter, "http.client.request.duration", "Duration of HTTP client requests."
+        )
+        self.writes = meter.create_counter(
+            "invsvc.writes", "{write}", "Writes by verdict."
+        )
+        self.replays = meter.create_counter(
+            "invsvc.replays", "{write}", "Keyed writes that had an outcome."
+        )
         parts = urlsplit(base_url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        self.server: dict[str, str | int] = {"server.address": parts.hostname or "", "server.port": port}
+        self.server: dict[str, str | int] = {
+            "server.address": parts.hostname or "",
+            "server.port": port,
+        }
 
     def headers(self) -> dict[str, str]:
         """Return the headers that link a request to the call of the current task."""
@@ -265,7 +367,9 @@ class _Tracing:
         return carrier
 
     @contextmanager
-    def _span(self, request: Request, begun: str | None = None) -> Generator[_TracedCall]:
+    def _span(
+        self, request: Request, begun: str | None = None
+    ) -> Generator[_TracedCall]:
         """
         Start the span of a call, and end it with the block.  Closing a generator early is not an error.
 
@@ -273,18 +377,27 @@ class _Tracing:
         """
         operation = request.operation
         method = request.method or operation.method
-        attributes = {"http.request.method": method, "invsvc.operation": operation.name, **self.server}
+        attributes = {
+            "http.request.method": method,
+            "invsvc.operation": operation.name,
+            **self.server,
+        }
         attributes |= {"url.template": operation.path} if operation.path else {}
         name = f"{method} {operation.path}".rstrip()
         links: list[trace.Link] = []
         if begun is not None:
             first = trace.get_current_span(_CONTEXT.extract({"traceparent": begun}))
             links.append(trace.Link(first.get_span_context()))
-        span = self.tracer.start_span(name, _within(), trace.SpanKind.CLIENT, attributes, links)
+        span = self.tracer.start_span(
+            name, _within(), trace.SpanKind.CLIENT, attributes, links
+        )
         call = _TracedCall(span, operation.name)
         try:
             yield call
-        except (GeneratorExit, KeyTakenError):  # the latter: another run has the outcome of its key
+        except (
+            GeneratorExit,
+            KeyTakenError,
+        ):  # the latter: another run has the outcome of its key
             raise
         except BaseException as error:
             kind = type(error).__name__
@@ -292,7 +405,9 @@ class _Tracing:
                 kind = str(error.status)
                 call.last["http.response.status_code"] = error.status
             call.last["error.type"] = kind
-            span.set_status(trace.StatusCode.ERROR, call.verdict or kind)  # the message may contain an id
+            span.set_status(
+                trace.StatusCode.ERROR, call.verdict or kind
+            )  # the message may contain an id
             raise
         finally:
             span.set_attributes(call.last)
@@ -314,7 +429,11 @@ class _Tracing:
         if call is None:
             return
         what = "attempt" if report.operation == call.own else "read"
-        attributes = {**facts, "invsvc.end": report.end.value, "invsvc.seconds": report.seconds}
+        attributes = {
+            **facts,
+            "invsvc.end": report.end.value,
+            "invsvc.seconds": report.seconds,
+        }
         call.span.add_event(what, {**attributes, "invsvc.operation": report.operation})
         if what == "attempt":
             call.requests += 1
@@ -325,7 +444,10 @@ class _Tracing:
             self._judge(report.operation, report.verdict)
 
     def on_replay(self, outcome: Outcome[Any]) -> None:
-        facts = {"invsvc.operation": outcome.started_as.operation, "invsvc.verdict": str(outcome.verdict)}
+        facts = {
+            "invsvc.operation": outcome.started_as.operation,
+            "invsvc.verdict": str(outcome.verdict),
+        }
         self.replays.add(1, facts)
 
     def on_unsettled(self, intent: Intent) -> None:
@@ -344,7 +466,9 @@ class _Tracing:
             else:
                 call.span.set_status(trace.StatusCode.ERROR, verdict)
 
-    async def on_call(self, request: Request, running: Awaitable[R], begun: str | None) -> R:
+    async def on_call(
+        self, request: Request, running: Awaitable[R], begun: str | None
+    ) -> R:
         with self._span(request, begun) as call:
             outer = _CALL.set(call)
             try:
@@ -353,7 +477,9 @@ class _Tracing:
                 _CALL.reset(outer)
 
     @asynccontextmanager
-    async def stream(self, request: Request, opening: Opening, clock: Clock) -> AsyncGenerator[Download]:
+    async def stream(
+        self, request: Request, opening: Opening, clock: Clock
+    ) -> AsyncGenerator[Download]:
         """Trace a download up to its last byte.  Without attempts, the duration is measured here."""
         facts: dict[str, str | int] = {"http.request.method": "GET"}
         begun = clock.now()
@@ -364,10 +490,15 @@ class _Tracing:
                     call.span.set_attributes(facts)
                     yield body
         except ServiceError as error:
-            facts |= {"http.response.status_code": error.status, "error.type": str(error.status)}
+            facts |= {
+                "http.response.status_code": error.status,
+                "error.type": str(error.status),
+            }
             raise
         except TransportError as error:
-            facts["error.type"] = "not_sent" if isinstance(error, NotSentError) else "lost"
+            facts["error.type"] = (
+                "not_sent" if isinstance(error, NotSentError) else "lost"
+            )
             raise
         finally:
             self.seconds.record(clock.now() - begun, {**facts, **self.server})

@@ -34,14 +34,26 @@ HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
         ({"team": "a/b"}, "team: must be the id of a team"),
         ({"team": "t" * 2000}, "team: must be the id of a team"),
         ({"headers": {"X-One": 1}}, "names and values must be strings"),
-        ({"headers": {"authorization": "x"}}, "authorization is set by the client itself"),
-        ({"headers": {"X-One": "a\r\nX-Two: b"}}, "value of X-One contains a line break"),
+        (
+            {"headers": {"authorization": "x"}},
+            "authorization is set by the client itself",
+        ),
+        (
+            {"headers": {"X-One": "a\r\nX-Two: b"}},
+            "value of X-One contains a line break",
+        ),
         ({"user_agent": "a\nb"}, "value of User-Agent contains a line break"),
-        ({"session": "https://h.example"}, r"session: must be an aiohttp\.ClientSession, not a str"),
+        (
+            {"session": "https://h.example"},
+            r"session: must be an aiohttp\.ClientSession, not a str",
+        ),
         ({"ssl": "ca.pem"}, "ssl: must be an SSLContext"),
         ({"journal": 3}, "journal: must be a path"),
         ({"on_attempt": "print"}, "on_attempt: must be a function"),
-        ({"on_unsettled": asyncio.sleep}, "on_unsettled: must be a function that is not async"),
+        (
+            {"on_unsettled": asyncio.sleep},
+            "on_unsettled: must be a function that is not async",
+        ),
     ],
 )
 def test_settings_that_cannot_work(settings, reason):
@@ -53,7 +65,9 @@ def test_settings_that_cannot_work(settings, reason):
 async def test_recovery_without_a_journal():
     """There is nothing to recover from, and the error says how there would be."""
     async with Client(BASE, ApiKey("abc")) as client:
-        with pytest.raises(ConfigurationError, match=r"Make it with journal='journal\.db'"):
+        with pytest.raises(
+            ConfigurationError, match=r"Make it with journal='journal\.db'"
+        ):
             await client.recover()
 
 
@@ -78,7 +92,9 @@ async def test_write_that_was_closed():
     async with Client(BASE, ApiKey("abc")) as client:
         write = client.webhooks.create(**HOOK)
         write.close()
-        with pytest.raises(ConfigurationError, match=r"webhooks.create: .*it was closed"):
+        with pytest.raises(
+            ConfigurationError, match=r"webhooks.create: .*it was closed"
+        ):
             await write
 
 
@@ -103,7 +119,9 @@ async def test_claims_of_tagged_creates_that_are_forgotten(monkeypatch):
         kept = client._view.core.writes
         kept.claim("wh_other", "k", is_certain=True)
         for number in (0, 1, 1, 2):
-            kept.claim(f"wh_{number}", f"k{number}", is_certain=True, has_unique_tag=True)
+            kept.claim(
+                f"wh_{number}", f"k{number}", is_certain=True, has_unique_tag=True
+            )
         assert list(kept.claims) == ["wh_other", "wh_1", "wh_2"]
 
 
@@ -111,13 +129,17 @@ async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
     """The oldest is no longer kept, which is logged with its key; nothing else of it is kept either."""
     monkeypatch.setattr(open_writes, "UNSETTLED_KEPT", 1)
     async with Client(BASE, ApiKey("abc")) as client:
-        writes = [client.webhooks.delete("wh_1").keyed(f"row-{number}") for number in range(2)]
+        writes = [
+            client.webhooks.delete("wh_1").keyed(f"row-{number}") for number in range(2)
+        ]
         known = client._view.core.writes
         for write in writes:
             client._view.core.leave_unsettled(write.intent, "the line")
             write.close()
         assert [intent.key for intent in client.unsettled] == ["row-1"]
-        known.open_writes.overtake(*known.open_writes.doubt_newest(known.records.of("the line"), "newer"))
+        known.open_writes.overtake(
+            *known.open_writes.doubt_newest(known.records.of("the line"), "newer")
+        )
         assert [intent.newest for intent in client.unsettled] == [False]
         known.take(client.unsettled[0].identity)
         assert client.unsettled == ()
@@ -138,7 +160,10 @@ async def test_virtual_sleeper_that_is_cancelled():
     """It holds up nobody, and the time that it alone waited for does not come."""
     clock = VirtualClock()
     begun = clock.now()
-    gone, stays = asyncio.create_task(clock.sleep(5)), asyncio.create_task(clock.sleep(2))
+    gone, stays = (
+        asyncio.create_task(clock.sleep(5)),
+        asyncio.create_task(clock.sleep(2)),
+    )
     await asyncio.sleep(0)
     gone.cancel()
     await stays
@@ -147,7 +172,9 @@ async def test_virtual_sleeper_that_is_cancelled():
 
 
 @pytest.mark.no_secret_scan  # which keeps the client
-@pytest.mark.parametrize("collected", [False, True])  # which changes the order in which all are finalized
+@pytest.mark.parametrize(
+    "collected", [False, True]
+)  # which changes the order in which all are finalized
 def test_client_that_was_not_closed(collected):
     """A warning names the client, without its credential, also if its connections are finalized first."""
 
@@ -165,7 +192,9 @@ def test_client_that_was_not_closed(collected):
 
     words = [str(each.message) for each in warned]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of aiohttp's session, which the first one kept
+        warnings.simplefilter(
+            "ignore"
+        )  # of aiohttp's session, which the first one kept
         warned.clear()
         gc.collect()
     assert any(each.startswith(f"unclosed Client('{base_url}')") for each in words)
@@ -177,7 +206,9 @@ async def test_base_url_with_a_path_before_the_version():
     async with Simulator() as service:
         wrong = service.base_url.replace("/v2", "/api/v2")
         async with Client(wrong, ApiKey(service.api_key)) as client:
-            with pytest.raises(NotFoundError, match="has /api before the version") as caught:
+            with pytest.raises(
+                NotFoundError, match="has /api before the version"
+            ) as caught:
                 await client.webhooks.list()
             with pytest.raises(NotFoundError) as of_a_thing:
                 await client.webhooks.get("wh_1")

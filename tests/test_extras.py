@@ -11,12 +11,23 @@ import pytest
 
 pytestmark = pytest.mark.one_python
 
-LATE = {"aiohttp.web", "asyncpg", "opentelemetry", "pyarrow", "rich", "sqlite3", "typer"}
+LATE = {
+    "aiohttp.web",
+    "asyncpg",
+    "opentelemetry",
+    "pyarrow",
+    "rich",
+    "sqlite3",
+    "typer",
+}
 
 
 @pytest.mark.parametrize(
     "code",
-    ["import invsvc_async", "from invsvc_async import ApiKey, Client, ReconcilePolicy, events, models"],
+    [
+        "import invsvc_async",
+        "from invsvc_async import ApiKey, Client, ReconcilePolicy, events, models",
+    ],
 )
 def test_import_of_the_package(code):
     """Importing it, or what each user imports of it, loads no extra, no database and no web framework."""
@@ -28,7 +39,9 @@ def test_import_of_the_package(code):
     loaded = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
 
     assert "invsvc_async" in loaded
-    assert not {name for name in loaded if name in LATE or name.partition(".")[0] in LATE}
+    assert not {
+        name for name in loaded if name in LATE or name.partition(".")[0] in LATE
+    }
 
 
 MISSING = """
@@ -55,17 +68,43 @@ except ConfigurationError as error:
 @pytest.mark.parametrize(
     ("use", "module", "extra"),
     [
-        ("await Batch.open('postgresql://nowhere.example/x', client).__aenter__()", "asyncpg", "postgres"),
-        ("await Outbox.open('postgresql://nowhere.example/x', client).__aenter__()", "asyncpg", "postgres"),
-        ("Client('https://h/v2', OAuthToken('x'), journal='postgresql://n/x')", "asyncpg", "postgres"),
-        ("await open_store('postgresql://nowhere.example/x').open()", "asyncpg", "postgres"),
-        ("await export.invoices(client.invoices.egress(), 'never.parquet')", "pyarrow", "parquet"),
-        ("from invsvc_async.tracing import instrument; instrument(client)", "opentelemetry", "otel"),
+        (
+            "await Batch.open('postgresql://nowhere.example/x', client).__aenter__()",
+            "asyncpg",
+            "postgres",
+        ),
+        (
+            "await Outbox.open('postgresql://nowhere.example/x', client).__aenter__()",
+            "asyncpg",
+            "postgres",
+        ),
+        (
+            "Client('https://h/v2', OAuthToken('x'), journal='postgresql://n/x')",
+            "asyncpg",
+            "postgres",
+        ),
+        (
+            "await open_store('postgresql://nowhere.example/x').open()",
+            "asyncpg",
+            "postgres",
+        ),
+        (
+            "await export.invoices(client.invoices.egress(), 'never.parquet')",
+            "pyarrow",
+            "parquet",
+        ),
+        (
+            "from invsvc_async.tracing import instrument; instrument(client)",
+            "opentelemetry",
+            "otel",
+        ),
     ],
 )
 def test_extra_that_is_missing(use, module, extra):
     """What needs an extra that is not installed names the extra and how to get it."""
     command = [sys.executable, "-c", MISSING.format(use=use, module=module)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603
+    ran = subprocess.run(  # noqa: S603
+        command, capture_output=True, text=True, check=True, timeout=60
+    )
 
     assert re.search(rf"(?i)install .*invsvc-async\[{extra}\]", ran.stdout), ran.stdout

@@ -18,12 +18,16 @@ from invsvc_async.testing import serving
 
 def test_name_that_testing_does_not_have():
     """It is an attribute that is not there, as in any module."""
-    with pytest.raises(AttributeError, match=r"module 'invsvc_async\.testing' has no attribute 'Mock'"):
+    with pytest.raises(
+        AttributeError, match=r"module 'invsvc_async\.testing' has no attribute 'Mock'"
+    ):
         _ = invsvc_async.testing.Mock
 
 
 @pytest.mark.parametrize(
-    "options", [{"latency": -1}, {"port": 1, "host": "192.0.2.1"}], ids=["setting", "address"]
+    "options",
+    [{"latency": -1}, {"port": 1, "host": "192.0.2.1"}],
+    ids=["setting", "address"],
 )
 def test_service_on_a_thread_that_cannot_be(options):
     """Why is raised where it was asked for, and the thread has ended."""
@@ -34,7 +38,9 @@ def test_service_on_a_thread_that_cannot_be(options):
 
 def test_service_whose_loop_cannot_be_made(monkeypatch):
     """The block ends with the error, and does not wait for ever."""
-    monkeypatch.setattr("asyncio.new_event_loop", Mock(side_effect=OSError(24, "Too many open files")))
+    monkeypatch.setattr(
+        "asyncio.new_event_loop", Mock(side_effect=OSError(24, "Too many open files"))
+    )
     with pytest.raises(OSError, match="Too many open files"), serving():
         pass
 
@@ -53,7 +59,19 @@ def test_batch_report_as_lines_and_as_json(capsys, tmp_path, monkeypatch):
     with serving() as service:
         monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
         monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
-        assert run(["batch", "one.jsonl", "--journal", "run.db", "--secrets-to", "secrets.jsonl"]) == 0
+        assert (
+            run(
+                [
+                    "batch",
+                    "one.jsonl",
+                    "--journal",
+                    "run.db",
+                    "--secrets-to",
+                    "secrets.jsonl",
+                ]
+            )
+            == 0
+        )
     capsys.readouterr()
     assert run(["batch", "report", "run.db", "--jsonl", "done.jsonl", "--json"]) == 0
     (line,) = map(json.loads, (tmp_path / "done.jsonl").read_text().splitlines())
@@ -65,13 +83,18 @@ async def test_every_bad_argument_is_named_at_once():
     """What no row of the table has is named with what has one."""
     async with Client("http://127.0.0.1:1/v2", ApiKey("key")) as client:
         with pytest.raises(InvalidRequestError) as create:
-            client.webhooks.create(url="x", events=["invoice.created"], tag=5, on_lost_secret="q")
+            client.webhooks.create(
+                url="x", events=["invoice.created"], tag=5, on_lost_secret="q"
+            )
         with pytest.raises(InvalidRequestError) as wait:
             await client.invoices.wait_for_download("a/b", timeout=-1, poll=0)
         with pytest.raises(InvalidRequestError) as settle:
             await client.payments.settle_reminder("a/b", "c", until=bool, timeout=0)
 
-    names = [[each.partition(":")[0] for each in found.value.problems] for found in (create, wait, settle)]
+    names = [
+        [each.partition(":")[0] for each in found.value.problems]
+        for found in (create, wait, settle)
+    ]
     assert [sorted(each) for each in names] == [
         ["on_lost_secret", "tag", "url"],
         ["poll", "request_id", "timeout"],

@@ -22,7 +22,9 @@ def shown(package):
         name: each.module
         for each in block.body
         for alias in each.names
-        for name in (import_module(each.module).__all__ if alias.name == "*" else [alias.name])
+        for name in (
+            import_module(each.module).__all__ if alias.name == "*" else [alias.name]
+        )
     }
 
 
@@ -36,7 +38,11 @@ def test_names_shown_to_type_checkers_are_those_that_are_exported(package):
 def test_name_is_what_type_checkers_take_it_for(name, module):
     """It is the same thing as in the module that they are shown."""
     is_module = module == "invsvc_async"
-    meant = import_module(f"{module}.{name}") if is_module else getattr(import_module(module), name)
+    meant = (
+        import_module(f"{module}.{name}")
+        if is_module
+        else getattr(import_module(module), name)
+    )
 
     assert getattr(invsvc_async, name) is meant
 

@@ -34,7 +34,9 @@ from invsvc_async.testing import serving
 pytestmark = pytest.mark.filterwarnings("error")
 
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
-signals = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="Windows has no such signals")
+signals = pytest.mark.skipif(
+    not hasattr(signal, "SIGUSR1"), reason="Windows has no such signals"
+)
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows cannot fork")
 
 
@@ -52,8 +54,12 @@ def service(running):
 
 
 def made(service, **settings):
-    policy = ReconcilePolicy(settle_after_error=0.05, settle_after_loss=0.2, deadline=30.0, reads_lag=0.05)
-    return lambda: Client(service.base_url, ApiKey(service.api_key), reconcile=policy, **settings)
+    policy = ReconcilePolicy(
+        settle_after_error=0.05, settle_after_loss=0.2, deadline=30.0, reads_lag=0.05
+    )
+    return lambda: Client(
+        service.base_url, ApiKey(service.api_key), reconcile=policy, **settings
+    )
 
 
 @pytest.fixture
@@ -67,7 +73,9 @@ def effects(service):
 
 
 def threads_of_portals():
-    found = [thread for thread in threading.enumerate() if thread.name == "invsvc portal"]
+    found = [
+        thread for thread in threading.enumerate() if thread.name == "invsvc portal"
+    ]
     return found[1:]  # the first one runs the service
 
 
@@ -81,18 +89,30 @@ def test_read_write_and_list(portal, service):
     renamed = portal.call(client.journeys.update(journey, name="May"))
     outcome = portal.call(client.webhooks.create(**HOOK).outcome())
     page = portal.call(client.invoices.egress(limit=2))
-    listed = [invoice.uuid for invoice in portal.iterate(client.invoices.egress(limit=2))]
+    listed = [
+        invoice.uuid for invoice in portal.iterate(client.invoices.egress(limit=2))
+    ]
 
-    assert (journey.id, renamed.name, outcome.verdict, len(page)) == ("jrn_1", "May", Verdict.APPLIED, 2)
+    assert (journey.id, renamed.name, outcome.verdict, len(page)) == (
+        "jrn_1",
+        "May",
+        Verdict.APPLIED,
+        2,
+    )
     assert len(listed) == len(set(listed)) > 2
-    assert [entry.operation for entry in effects(service)] == ["journeys.update", "webhooks.create"]
+    assert [entry.operation for entry in effects(service)] == [
+        "journeys.update",
+        "webhooks.create",
+    ]
 
 
 def test_error_of_a_call(portal):
     """It is raised in the calling thread, with the line that called."""
     with pytest.raises(NotFoundError) as caught:
         portal.call(portal.client.journeys.get("nowhere"))
-    assert "portal.call(portal.client.journeys.get" in "".join(traceback.format_exception(caught.value))
+    assert "portal.call(portal.client.journeys.get" in "".join(
+        traceback.format_exception(caught.value)
+    )
 
 
 def test_many_threads(portal, service):
@@ -101,7 +121,9 @@ def test_many_threads(portal, service):
 
     def rename(number):
         return portal.call(
-            portal.client.journeys.update(journeys[number % 5], name=f"Name {number}").outcome()
+            portal.client.journeys.update(
+                journeys[number % 5], name=f"Name {number}"
+            ).outcome()
         )
 
     with ThreadPoolExecutor(20) as pool:
@@ -110,7 +132,9 @@ def test_many_threads(portal, service):
     assert {outcome.verdict for outcome in outcomes} == {Verdict.APPLIED}
     assert len(effects(service)) == 40
     last = {entry.target: entry.body["name"] for entry in effects(service)}
-    assert {each: portal.call(portal.client.journeys.get(each)).name for each in journeys} == last
+    assert {
+        each: portal.call(portal.client.journeys.get(each)).name for each in journeys
+    } == last
     assert len(threads_of_portals()) == 1
 
 
@@ -124,9 +148,14 @@ def test_lost_answer(portal, service):
 def test_results_of_a_batch(portal, service, tmp_path):
     """A batch is entered beside the client, and its results are iterated over."""
     batch = portal.enter(Batch.open(tmp_path / "run.db", portal.client))
-    writes = [portal.client.journeys.update("jrn_1", name=f"N {n}").keyed(f"row-{n}") for n in range(5)]
+    writes = [
+        portal.client.journeys.update("jrn_1", name=f"N {n}").keyed(f"row-{n}")
+        for n in range(5)
+    ]
     results = list(portal.iterate(batch.run(writes)))
-    assert sorted(result.key for result in results if result.applied) == [f"row-{n}" for n in range(5)]
+    assert sorted(result.key for result in results if result.applied) == [
+        f"row-{n}" for n in range(5)
+    ]
     assert len(effects(service)) == 5
 
 
@@ -208,7 +237,9 @@ def noting(notes, name, *, failing=None):
             raise
         finally:
             await asyncio.sleep(0)
-            assert asyncio.current_task() is task, "task groups and time limits need that"
+            assert asyncio.current_task() is task, (
+                "task groups and time limits need that"
+            )
             notes.append(f"{name} out")
             if failing is not None:
                 raise failing
@@ -261,10 +292,16 @@ def test_error_of_what_is_entered(portal):
 
 def test_client_that_cannot_be_made_or_opened(service, tmp_path):
     """The error is that of the client, and no thread stays."""
-    with pytest.raises(ConfigurationError, match="base_url"), Portal(lambda: Client("nonsense", ApiKey("k"))):
+    with (
+        pytest.raises(ConfigurationError, match="base_url"),
+        Portal(lambda: Client("nonsense", ApiKey("k"))),
+    ):
         pass
     (tmp_path / "calls.db").write_text("this is no journal" * 100)
-    with pytest.raises(Exception, match=r"calls\.db"), Portal(made(service, journal=tmp_path / "calls.db")):
+    with (
+        pytest.raises(Exception, match=r"calls\.db"),
+        Portal(made(service, journal=tmp_path / "calls.db")),
+    ):
         pass
     assert threads_of_portals() == []
 
@@ -275,12 +312,19 @@ def test_client_that_cannot_be_made_or_opened(service, tmp_path):
 def test_portal_before_and_after(service):
     """It is refused in words before it is entered, after its end, and when it is entered again."""
     portal = Portal(made(service))
-    with pytest.raises(ConfigurationError, match=r"portal: it was not entered\. Use it as `with Portal"):
+    with pytest.raises(
+        ConfigurationError, match=r"portal: it was not entered\. Use it as `with Portal"
+    ):
         portal.call(who())
     with pytest.raises(ConfigurationError, match="it was not entered"):
         _ = portal.client
     with portal:
-        with pytest.raises(ConfigurationError, match=r"it was entered before\. Share it"), portal:
+        with (
+            pytest.raises(
+                ConfigurationError, match=r"it was entered before\. Share it"
+            ),
+            portal,
+        ):
             pass
         assert portal.call(who()) == CALLER.get()  # it goes on
     with pytest.raises(ConfigurationError, match=r"it has ended\. Make another one"):
@@ -294,18 +338,25 @@ def test_portal_before_and_after(service):
 
 
 @pytest.mark.parametrize(
-    "make", [None, "https://host.example/v2", Client("http://127.0.0.1:1/v2", ApiKey("k"))]
+    "make",
+    [None, "https://host.example/v2", Client("http://127.0.0.1:1/v2", ApiKey("k"))],
 )
 def test_portal_of_no_function(make):
     """What is given instead of a function is refused at once."""
-    with pytest.raises(ConfigurationError, match=r"portal: it takes a function .* Pass Client\.from_env"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"portal: it takes a function .* Pass Client\.from_env",
+    ):
         Portal(make)
 
 
 @pytest.mark.parametrize("awaitable", [None, 7, who, "text"])
 def test_call_of_what_cannot_be_awaited(portal, awaitable):
     """It is refused in words, in the calling thread."""
-    with pytest.raises(ConfigurationError, match=r"is not awaitable\. Pass what an async method returns"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"is not awaitable\. Pass what an async method returns",
+    ):
         portal.call(awaitable)
 
 
@@ -315,7 +366,9 @@ def test_call_from_its_own_loop(portal):
     async def inside():
         return portal.call(who())
 
-    with pytest.raises(ConfigurationError, match=r"called from its own loop, .*\. Use await there"):
+    with pytest.raises(
+        ConfigurationError, match=r"called from its own loop, .*\. Use await there"
+    ):
         portal.call(inside())
 
 
@@ -394,7 +447,12 @@ class Interrupting:
     """Interrupts the main thread by signals, once the service has a request."""
 
     def __init__(self, service, number, error, times=1):
-        self.service, self.number, self.error, self.times = service, number, error, times
+        self.service, self.number, self.error, self.times = (
+            service,
+            number,
+            error,
+            times,
+        )
         self.before = None
 
     def __enter__(self):
@@ -418,7 +476,8 @@ class Interrupting:
 
 @signals
 @pytest.mark.parametrize(
-    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGUSR1, TimeLimitError)]
+    ("number", "error"),
+    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGUSR1, TimeLimitError)],
 )
 def test_interrupted_write(portal, service, number, error):
     """It is cancelled, and its intent is there when the interrupt is raised; the next write does not wait for it."""
@@ -432,7 +491,9 @@ def test_interrupted_write(portal, service, number, error):
 
     assert intent.body == {"name": "Interrupted"}
     assert portal.call(portal.client.settle(intent)).verdict is Verdict.NOT_APPLIED
-    assert portal.call(portal.client.journeys.update("jrn_1", name="Next")).name == "Next"
+    assert (
+        portal.call(portal.client.journeys.update("jrn_1", name="Next")).name == "Next"
+    )
     assert [entry.body["name"] for entry in effects(service)] == ["Next"]
 
 
@@ -451,7 +512,9 @@ def test_interrupt_that_another_thread_raises(portal, service):
     worker.start()
     while service.arrivals("journeys.update") == before:
         time.sleep(0.01)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(worker.ident), ctypes.py_object(TimeLimitError))
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(worker.ident), ctypes.py_object(TimeLimitError)
+    )
     worker.join(60)
     assert [intent.body for intent in ended] == [{"name": "Limited"}]
 
@@ -578,7 +641,10 @@ def test_interrupt_of_a_script(service):
     service.script("journeys.update", "hang")
     before = service.arrivals("journeys.update")
     with subprocess.Popen(  # noqa: S603 - our own code
-        [sys.executable, "-W", "error", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-W", "error", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as child:
         while service.arrivals("journeys.update") == before and child.poll() is None:
             time.sleep(0.01)
@@ -616,10 +682,13 @@ def test_calls_at_the_end(service):
         worker.join(60)
 
     assert isinstance(ends["write"], AmbiguousWriteError)
-    assert [intent.body for intent in portal.client.unsettled] == [{"name": "At the end"}]
+    assert [intent.body for intent in portal.client.unsettled] == [
+        {"name": "At the end"}
+    ]
     assert isinstance(ends["wait"], ConfigurationError)
-    assert "portal: it ended during this call. What may have been sent is in client.unsettled." in str(
-        ends["wait"]
+    assert (
+        "portal: it ended during this call. What may have been sent is in client.unsettled."
+        in str(ends["wait"])
     )
     assert threads_of_portals() == []
 
@@ -662,6 +731,10 @@ def test_process_that_does_not_leave_it(service, tmp_path):
         "print(portal.call(portal.client.journeys.update('jrn_1', name='Left')).name)\n"
     )
     ended = subprocess.run(  # noqa: S603 - our own code
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "Left\nTrue\n", "")

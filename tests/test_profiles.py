@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from invsvc_async import ApiKey, Client, ConfigurationError, ParameterNames, ReconcilePolicy
+from invsvc_async import (
+    ApiKey,
+    Client,
+    ConfigurationError,
+    ParameterNames,
+    ReconcilePolicy,
+)
 from invsvc_async.profiles import profile_of, settings_of, with_profile, write_profile
 
 FILE = """
@@ -54,19 +60,26 @@ def here(tmp_path, monkeypatch):
 
 def test_profile_by_default():
     """Without a word the file's own choice is taken."""
-    assert from_environment({}, None, has_credential=True) == {"base_url": "https://live.example/v2"}
+    assert from_environment({}, None, has_credential=True) == {
+        "base_url": "https://live.example/v2"
+    }
 
 
-@pytest.mark.parametrize(("asked", "profile"), [(None, "staging"), ("staging", None), ("nowhere", "staging")])
+@pytest.mark.parametrize(
+    ("asked", "profile"), [(None, "staging"), ("staging", None), ("nowhere", "staging")]
+)
 def test_profile_that_is_asked_for(asked, profile):
     """A profile is chosen by argument or else by environment; an empty text in it switches a name off."""
-    assert from_environment({"INVSVC_PROFILE": asked} if asked else {}, profile) == STAGING
+    assert (
+        from_environment({"INVSVC_PROFILE": asked} if asked else {}, profile) == STAGING
+    )
 
 
 def test_environment_and_file():
     """The environment goes before the file, value by value."""
     found = from_environment(
-        {"INVSVC_BASE_URL": "https://other.example/v2", "INVSVC_TEAM": "team_1"}, "staging"
+        {"INVSVC_BASE_URL": "https://other.example/v2", "INVSVC_TEAM": "team_1"},
+        "staging",
     )
 
     assert found == STAGING | {"base_url": "https://other.example/v2", "team": "team_1"}
@@ -83,12 +96,16 @@ def test_file_elsewhere(here):
 def test_file_elsewhere_that_is_not_there(path):
     """A file that is named must exist: without its team, a write would go to another one."""
     with pytest.raises(ConfigurationError, match=r"INVSVC_CONFIG: .* is not a file"):
-        from_environment({"INVSVC_CONFIG": path, "INVSVC_BASE_URL": "https://x.example/v2"}, None)
+        from_environment(
+            {"INVSVC_CONFIG": path, "INVSVC_BASE_URL": "https://x.example/v2"}, None
+        )
 
 
 def test_file_with_a_misspelt_key(here):
     """It is refused, because the profile would be passed over."""
-    (here / "invsvc.toml").write_text('defualt_profile = "live"\n[profiles.live]\nteam = "team_7"\n')
+    (here / "invsvc.toml").write_text(
+        'defualt_profile = "live"\n[profiles.live]\nteam = "team_7"\n'
+    )
 
     with pytest.raises(ConfigurationError, match="defualt_profile not allowed"):
         from_environment({"INVSVC_BASE_URL": "https://x.example/v2"}, None)
@@ -101,7 +118,9 @@ def test_no_file(here, monkeypatch):
     assert from_environment({"INVSVC_BASE_URL": "https://x.example/v2"}, None) == {
         "base_url": "https://x.example/v2"
     }
-    with pytest.raises(ConfigurationError, match=r"'live' was requested, but .* does not exist"):
+    with pytest.raises(
+        ConfigurationError, match=r"'live' was requested, but .* does not exist"
+    ):
         from_environment({}, "live")
     monkeypatch.delenv("INVSVC_BASE_URL", raising=False)
     with pytest.raises(ConfigurationError, match="Set INVSVC_BASE_URL"):
@@ -114,9 +133,15 @@ def test_no_file(here, monkeypatch):
         ("[profiles", "cannot be read"),
         ("[profiles.other]", "has no profile 'live'.*: other"),
         ("profiles = 3", "has no profile 'live'.*: none"),
-        ('[profiles.live]\napi_key = "x"', "api_key not allowed.*tokens belong in the environment"),
+        (
+            '[profiles.live]\napi_key = "x"',
+            "api_key not allowed.*tokens belong in the environment",
+        ),
         ("[profiles.live]\nbase_url = 3", "base_url must be a string"),
-        ('[profiles.live]\nallow_insecure_http = "yes"', "allow_insecure_http must be true or false"),
+        (
+            '[profiles.live]\nallow_insecure_http = "yes"',
+            "allow_insecure_http must be true or false",
+        ),
         ('[profiles.live]\nnames = "x"', "names must be a table"),
         ('[profiles.live.names]\nlimitt = "x"', "names: limitt not allowed"),
         ("[profiles.live.reconcile]\ndeadline = -1", "reconcile: .*deadline"),
@@ -136,21 +161,39 @@ async def test_client_from_the_environment(monkeypatch):
         monkeypatch.delenv(f"INVSVC_{name}", raising=False)
     monkeypatch.setenv("INVSVC_API_KEY", "a-key")
     async with Client.from_env(profile="staging", max_concurrency=7) as client:
-        assert repr(client) == "Client('http://staging.example/v2', ApiKey(***), team='team_7')"
+        assert (
+            repr(client)
+            == "Client('http://staging.example/v2', ApiKey(***), team='team_7')"
+        )
 
 
 async def test_settings_go_before_the_environment(here, monkeypatch):
     """Where address and credential are given, neither environment nor file has to have them."""
     (here / "invsvc.toml").unlink()
-    for name in ("BASE_URL", "API_KEY", "OAUTH_TOKEN", "PERSON_TOKEN", "TEAM", "PROFILE"):
+    for name in (
+        "BASE_URL",
+        "API_KEY",
+        "OAUTH_TOKEN",
+        "PERSON_TOKEN",
+        "TEAM",
+        "PROFILE",
+    ):
         monkeypatch.delenv(f"INVSVC_{name}", raising=False)
 
-    async with Client.from_env(base_url="https://own.example/v2", credential=ApiKey("key")) as client:
-        assert repr(client) == "Client('https://own.example/v2', ApiKey(***), team=None)"
+    async with Client.from_env(
+        base_url="https://own.example/v2", credential=ApiKey("key")
+    ) as client:
+        assert (
+            repr(client) == "Client('https://own.example/v2', ApiKey(***), team=None)"
+        )
 
 
 @pytest.mark.parametrize(
-    ("tokens", "said"), [({}, "no token is set"), ({"API_KEY": "a", "OAUTH_TOKEN": "b"}, "2 tokens are set")]
+    ("tokens", "said"),
+    [
+        ({}, "no token is set"),
+        ({"API_KEY": "a", "OAUTH_TOKEN": "b"}, "2 tokens are set"),
+    ],
 )
 def test_credential_of_the_environment(monkeypatch, tokens, said):
     """One credential must be set, and not two."""
@@ -177,7 +220,9 @@ def test_profile_that_is_written(here):
     (here / "link.toml").symlink_to(path)
 
     assert write_profile({"INVSVC_CONFIG": "link.toml"}, "staging", FOUND) == path
-    assert path.read_text() == FILE.replace('"page_size"', '"size" # as of May').replace(
+    assert path.read_text() == FILE.replace(
+        '"page_size"', '"size" # as of May'
+    ).replace(
         "[profiles.staging.names]\n", '[profiles.staging.names]\norder = "direction"\n'
     )
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
@@ -197,7 +242,9 @@ def test_profile_that_is_new(here):
         "names": ParameterNames(limit="size", order="direction"),
         "reconcile": ReconcilePolicy(journey_reader=None),
     }  # fmt: skip
-    assert from_environment({}, None, has_credential=True) == {"base_url": "https://live.example/v2"}
+    assert from_environment({}, None, has_credential=True) == {
+        "base_url": "https://live.example/v2"
+    }
 
 
 def test_file_that_is_new(here):
@@ -222,16 +269,31 @@ def test_profile_of_any_name(name):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[profiles]\nlive = { names = { limit = "a" } }', "'live': has a form that is not changed here"),
-        ('[profiles.live]\nnames.limit = "a"', "'live': has a form that is not changed here"),
-        ('[profiles.live.names]\nlimit = """a"""', "'live': has a form that is not changed here"),
-        ('[profiles.live.names]\n"limit" = "a"', "'live': has a form that is not changed here"),
+        (
+            '[profiles]\nlive = { names = { limit = "a" } }',
+            "'live': has a form that is not changed here",
+        ),
+        (
+            '[profiles.live]\nnames.limit = "a"',
+            "'live': has a form that is not changed here",
+        ),
+        (
+            '[profiles.live.names]\nlimit = """a"""',
+            "'live': has a form that is not changed here",
+        ),
+        (
+            '[profiles.live.names]\n"limit" = "a"',
+            "'live': has a form that is not changed here",
+        ),
         ("[profiles", "cannot be read"),
         ("profiles = 3", "'live': must be a table"),
         ("[profiles]\nlive = 3", "'live': must be a table"),
         ('[profiles.live]\napi_key = "x"', "tokens belong in the environment"),
         ('token = "x"', "token not allowed"),
-        ('[profiles.live]\nbase_url = "https://other.example"', "'live': is of https://other.example"),
+        (
+            '[profiles.live]\nbase_url = "https://other.example"',
+            "'live': is of https://other.example",
+        ),
     ],
 )
 def test_file_that_is_not_changed(here, text, said):
@@ -248,8 +310,13 @@ def test_file_that_is_not_changed(here, text, said):
 def test_file_that_others_can_write(here, mode):
     """They could send the token elsewhere, so it is refused, also where somebody has named it."""
     (here / "invsvc.toml").chmod(mode)
-    for environment in ({"INVSVC_PROFILE": "live"}, {"INVSVC_CONFIG": str(here / "invsvc.toml")}):
-        with pytest.raises(ConfigurationError, match=r"others can write it.*chmod go-w"):
+    for environment in (
+        {"INVSVC_PROFILE": "live"},
+        {"INVSVC_CONFIG": str(here / "invsvc.toml")},
+    ):
+        with pytest.raises(
+            ConfigurationError, match=r"others can write it.*chmod go-w"
+        ):
             from_environment(environment, "live")
 
 
@@ -281,7 +348,9 @@ def test_default_profile_and_a_token_of_the_environment(here, monkeypatch):
     monkeypatch.setenv("INVSVC_API_KEY", "a.b.c")
     for name in ("INVSVC_BASE_URL", "INVSVC_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ConfigurationError, match=r"INVSVC_PROFILE=live.*--profile live"):
+    with pytest.raises(
+        ConfigurationError, match=r"INVSVC_PROFILE=live.*--profile live"
+    ):
         Client.from_env()
 
     assert "live.example" in repr(Client.from_env(profile="live"))
@@ -292,7 +361,9 @@ def test_default_profile_and_a_token_of_the_environment(here, monkeypatch):
 
 def test_default_profile_of_another_address(here):
     """Its settings are those of another deployment, and do not count."""
-    (here / "invsvc.toml").write_text(FILE.replace('default_profile = "live"', 'default_profile = "staging"'))
+    (here / "invsvc.toml").write_text(
+        FILE.replace('default_profile = "live"', 'default_profile = "staging"')
+    )
 
     assert from_environment({"INVSVC_BASE_URL": "https://x.example/v2"}, None) == {
         "base_url": "https://x.example/v2"
@@ -314,7 +385,10 @@ def test_settings_that_promise_less(here, caplog):
     [warned, told] = caplog.records
     assert warned.levelname == "WARNING"
     assert "settle_after_loss = 0.1, absence_within = 1e+06 may" in warned.getMessage()
-    assert (told.levelname, "profile 'live', for https://live.example/v2" in told.getMessage()) == (
+    assert (
+        told.levelname,
+        "profile 'live', for https://live.example/v2" in told.getMessage(),
+    ) == (
         "INFO",
         True,
     )

@@ -12,7 +12,12 @@ from aiohttp.test_utils import TestServer
 
 from invsvc_async import readers
 from invsvc_async.client import Client
-from invsvc_async.errors import FilterNotHonouredError, InvalidRequestError, NotFoundError, ServerError
+from invsvc_async.errors import (
+    FilterNotHonouredError,
+    InvalidRequestError,
+    NotFoundError,
+    ServerError,
+)
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell
 from invsvc_async.settings import ParameterNames, ReadRetries
 from invsvc_async.transport.credentials import ApiKey
@@ -63,13 +68,17 @@ async def test_invoice_of_a_deployment_without_a_page_size(service, intent):
     made = service.seed_invoice(idempotency_key="row-17")
     names = ParameterNames(limit=None)
     async with Client(service.base_url, ApiKey(service.api_key), names=names) as client:
-        found = await readers.invoice_by_idempotency_key("egress", "row-17")(client, intent)
+        found = await readers.invoice_by_idempotency_key("egress", "row-17")(
+            client, intent
+        )
 
     assert isinstance(found, Applied)
     assert found.value.uuid == made["uuid"]
 
 
-@pytest.mark.parametrize(("kind", "letter"), [("egress", "E"), ("payment_complements", "P")])
+@pytest.mark.parametrize(
+    ("kind", "letter"), [("egress", "E"), ("payment_complements", "P")]
+)
 async def test_invoice_found_by_its_key(service, client, intent, kind, letter):
     """An invoice with the key is applied, a second one is a duplicate, and none is absent."""
     reader = readers.invoice_by_idempotency_key(kind, "row-17")
@@ -95,7 +104,9 @@ async def test_invoice_after_empty_pages(intent):
 
     async with client_of_answers("/invoices/egress", *pages, found) as client:
         assert (await reader(client, intent)).value.uuid == "U1"
-    async with client_of_answers("/invoices/egress", *pages, {"data": [], "has_more": False}) as client:
+    async with client_of_answers(
+        "/invoices/egress", *pages, {"data": [], "has_more": False}
+    ) as client:
         assert await reader(client, intent) == Absent()
 
 
@@ -105,26 +116,34 @@ async def test_invoice_whose_key_cannot_be_read(intent, broken):
     reader = readers.invoice_by_idempotency_key("egress", "17")
     sound = {"uuid": "U2", "idempotency_key": "17"}
 
-    async with client_of_answers("/invoices/egress", {"data": [broken]}, {"data": [broken, sound]}) as client:
+    async with client_of_answers(
+        "/invoices/egress", {"data": [broken]}, {"data": [broken, sound]}
+    ) as client:
         assert isinstance(await reader(client, intent), CannotTell)
         found = await reader(client, intent)
 
     assert (found.value.uuid, found.duplicates) == ("U2", ())
 
 
-async def test_invoice_reader_of_a_list_that_is_not_filtered(client, intent, monkeypatch):
+async def test_invoice_reader_of_a_list_that_is_not_filtered(
+    client, intent, monkeypatch
+):
     """A service that ignores the filter proves nothing: the reader fails."""
     from invsvc_async.api import operations
 
     rows = [
-        msgspec.structs.replace(row, wire="ignored") if row.name == "idempotency_key" else row
+        msgspec.structs.replace(row, wire="ignored")
+        if row.name == "idempotency_key"
+        else row
         for row in operations.INVOICES_EGRESS.parameters
     ]
     row = msgspec.structs.replace(operations.INVOICES_EGRESS, parameters=tuple(rows))
     monkeypatch.setattr(operations, "INVOICES_EGRESS", row)
 
     with pytest.raises(FilterNotHonouredError):
-        await readers.invoice_by_idempotency_key("egress", "no such key")(client, intent)
+        await readers.invoice_by_idempotency_key("egress", "no such key")(
+            client, intent
+        )
 
 
 @pytest.mark.parametrize(("kind", "key"), [("income", "k"), ("egress", "")])
@@ -148,7 +167,9 @@ async def test_reminder_found_by_its_uuid(service, client, intent):
 
 async def test_reminder_whose_answer_is_something_else(service, client, intent):
     """An answer that does not name the operation, as the current configuration, does not prove that it was applied."""
-    record = service.seed_reminder("pay_1", UUID4, receipt=[{"operation": UUID4.upper()}])
+    record = service.seed_reminder(
+        "pay_1", UUID4, receipt=[{"operation": UUID4.upper()}]
+    )
     reader = readers.reminder_operation("pay_1", UUID4)
     del record["operation_id"]
     assert isinstance(await reader(client, intent), Applied)
@@ -162,7 +183,10 @@ async def test_get_reader(service, client, intent):
     user = service.seed_user()
     path = f"/users/{user['id']}"
     assert isinstance(
-        await readers.get(path, matches=lambda seen: seen["id"] == user["id"])(client, intent), Applied
+        await readers.get(path, matches=lambda seen: seen["id"] == user["id"])(
+            client, intent
+        ),
+        Applied,
     )
     assert await readers.get(path, matches=lambda _: False)(client, intent) == Absent()
     assert await readers.get("/users/none", matches=bool)(client, intent) == Absent()
@@ -174,12 +198,16 @@ async def test_get_reader(service, client, intent):
         await readers.get(path, matches=bool)(client, intent)
 
 
-@pytest.mark.parametrize("more", [{"has_more": True}, {"next": "a"}, {"total_results": 2}])
+@pytest.mark.parametrize(
+    "more", [{"has_more": True}, {"next": "a"}, {"total_results": 2}]
+)
 async def test_get_reader_of_a_list_that_goes_on(intent, more):
     """What is not on the first page may be on another one, so nobody can tell."""
     reader = readers.get("/receipts", matches=lambda seen: "mine" in seen)
 
-    async with client_of_answers("/receipts", {"data": [], **more}, {"data": ["mine"], **more}) as client:
+    async with client_of_answers(
+        "/receipts", {"data": [], **more}, {"data": ["mine"], **more}
+    ) as client:
         assert isinstance(await reader(client, intent), CannotTell)
         assert isinstance(await reader(client, intent), Applied)
 
@@ -199,16 +227,22 @@ async def test_get_reader_of_a_listing_that_is_not_complete(intent, more):
     reader = readers.get("/mappings", matches=lambda seen: "mine" in seen["data"])
     first, second = ({"data": {"data": found, **more}} for found in ([], ["mine"]))
 
-    async with client_of_answers("/mappings", first, second, {"data": {"data": []}}) as client:
+    async with client_of_answers(
+        "/mappings", first, second, {"data": {"data": []}}
+    ) as client:
         assert isinstance(await reader(client, intent), CannotTell)
         assert isinstance(await reader(client, intent), Applied)
         assert await reader(client, intent) == Absent()
 
 
-@pytest.mark.parametrize("more", [{"has_more": True}, {"next": "a"}, {"total_results": 2}])
+@pytest.mark.parametrize(
+    "more", [{"has_more": True}, {"next": "a"}, {"total_results": 2}]
+)
 async def test_webhooks_that_are_not_all(more):
     """A list that says that there are more is full, whatever its length."""
-    async with client_of_answers("/webhooks", {"data": [], **more}, {"data": []}) as client:
+    async with client_of_answers(
+        "/webhooks", {"data": [], **more}, {"data": []}
+    ) as client:
         assert (await client.webhooks.list()).is_full
         assert not (await client.webhooks.list()).is_full
 
@@ -220,15 +254,23 @@ async def matching_in_a_coroutine(_payload):
 @pytest.mark.parametrize("matches", [matching_in_a_coroutine, "id"])
 def test_matches_that_cannot_be_asked(matches):
     """An async function would always be true, so each write would count as applied."""
-    with pytest.raises(InvalidRequestError, match="matches: must be a function that is not async"):
+    with pytest.raises(
+        InvalidRequestError, match="matches: must be a function that is not async"
+    ):
         readers.get("/x", matches=matches)
 
 
-@pytest.mark.filterwarnings("ignore:coroutine 'matching_in_a_coroutine' was never awaited")
+@pytest.mark.filterwarnings(
+    "ignore:coroutine 'matching_in_a_coroutine' was never awaited"
+)
 async def test_matches_that_returns_a_coroutine(client, intent):
     """The read has failed, so it proves nothing."""
-    reader = readers.get("/webhooks", matches=lambda payload: matching_in_a_coroutine([payload]))
-    with pytest.raises(InvalidRequestError, match="matches: must be a function that is not async"):
+    reader = readers.get(
+        "/webhooks", matches=lambda payload: matching_in_a_coroutine([payload])
+    )
+    with pytest.raises(
+        InvalidRequestError, match="matches: must be a function that is not async"
+    ):
         await reader(client, intent)
 
 
@@ -240,4 +282,6 @@ def test_readers_have_names():
         "get": readers.get("/x", matches=bool),
     }
 
-    assert [each.__qualname__ for each in made.values()] == [f"readers.{name}" for name in made]
+    assert [each.__qualname__ for each in made.values()] == [
+        f"readers.{name}" for name in made
+    ]

@@ -27,20 +27,29 @@ BASE = "http://127.0.0.1:1/v2"
         (ReadRetries, "attempts", 0, "integer, 1 or above"),
         (ReadRetries, "quota", -1, "0 or above"),
         (ReconcilePolicy, "deadline", float("inf"), "0 or above"),
-        pytest.param(ReconcilePolicy, "deadline", 10**400, "0 or above", id="huge deadline"),
+        pytest.param(
+            ReconcilePolicy, "deadline", 10**400, "0 or above", id="huge deadline"
+        ),
         pytest.param(Timeouts, "call", 10**400, "seconds above 0", id="huge timeout"),
         (ReconcilePolicy, "max_resends", 1.5, "integer, 0 or above"),
         (ReconcilePolicy, "resend", "maybe", "'proven' or 'never'"),
         (ReconcilePolicy, "wait_when_limited", "false", "true or false"),
         (ReconcilePolicy, "journey_reads_show_drafts", 1, "true or false"),
-        (ReconcilePolicy, "journey_reader", "GET", "'journeys.get', None or an async callable"),
+        (
+            ReconcilePolicy,
+            "journey_reader",
+            "GET",
+            "'journeys.get', None or an async callable",
+        ),
         (ParameterNames, "limit", 3, "a parameter name or None"),
         (ParameterNames, "cursor", "", "a parameter name or None"),
     ],
 )
 def test_setting_that_makes_no_sense(cls, name, value, said):
     """The setting is named, with what it takes and what it got."""
-    with pytest.raises(ConfigurationError, match=f"^{name}: must be .*{said}") as raised:
+    with pytest.raises(
+        ConfigurationError, match=f"^{name}: must be .*{said}"
+    ) as raised:
         cls(**{name: value})
 
     assert repr(value) in str(raised.value)
@@ -74,11 +83,23 @@ async def test_client_with_an_option_of_another_kind(given, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"max_concurrency": 0}, "max_concurrency: must be an integer, 1 or above, not 0"),
-        ({"max_concurrency": "fast"}, "max_concurrency: must be an integer, 1 or above, not 'fast'"),
+        (
+            {"max_concurrency": 0},
+            "max_concurrency: must be an integer, 1 or above, not 0",
+        ),
+        (
+            {"max_concurrency": "fast"},
+            "max_concurrency: must be an integer, 1 or above, not 'fast'",
+        ),
         ({"max_concurrency": True}, "max_concurrency: must be an integer"),
-        ({"max_response_bytes": 0}, "max_response_bytes: must be an integer, 1 or above"),
-        ({"headers": {"X-Ours": 5}}, "headers and user_agent: names and values must be strings"),
+        (
+            {"max_response_bytes": 0},
+            "max_response_bytes: must be an integer, 1 or above",
+        ),
+        (
+            {"headers": {"X-Ours": 5}},
+            "headers and user_agent: names and values must be strings",
+        ),
         ({"user_agent": 5}, "headers and user_agent: names and values must be strings"),
     ],
 )
@@ -95,14 +116,25 @@ async def test_deadline_that_leaves_no_time_to_send_again():
     with pytest.warns(UserWarning, match=r"deadline: 45 s .* more than 45 s"):
         client = Client("https://host.example/v2", key, reconcile=short)
     async with client:
-        for timeout, least in ((Timeouts(attempt=2.0), 45.0), (Timeouts(attempt=60.0), 45.5)):
-            client.with_options(timeout=timeout, reconcile=ReconcilePolicy(deadline=least + 0.5))
+        for timeout, least in (
+            (Timeouts(attempt=2.0), 45.0),
+            (Timeouts(attempt=60.0), 45.5),
+        ):
+            client.with_options(
+                timeout=timeout, reconcile=ReconcilePolicy(deadline=least + 0.5)
+            )
         with pytest.warns(UserWarning, match="more than 70 s"):
-            client.with_options(reconcile=ReconcilePolicy(settle_after_loss=27.5, deadline=60.0))
+            client.with_options(
+                reconcile=ReconcilePolicy(settle_after_loss=27.5, deadline=60.0)
+            )
         with pytest.warns(UserWarning, match=r"deadline: 5 s .* more than 45 s"):
-            client.webhooks.create(**hook).with_policy(ReconcilePolicy(), deadline=5.0).close()
+            client.webhooks.create(**hook).with_policy(
+                ReconcilePolicy(), deadline=5.0
+            ).close()
         client.webhooks.create(**hook).with_policy(deadline=5.0, resend="never").close()
-        client.with_options(reconcile=ReconcilePolicy(deadline=5.0, max_resends=0)).for_team("team_1")
+        client.with_options(
+            reconcile=ReconcilePolicy(deadline=5.0, max_resends=0)
+        ).for_team("team_1")
 
 
 def test_equality_and_repr():
@@ -112,4 +144,7 @@ def test_equality_and_repr():
     assert Timeouts(call=5) != Timeouts()
     assert Timeouts() != "another class"
     assert repr(Timeouts()) == "Timeouts(attempt=30.0, connect=10.0, call=60.0)"
-    assert repr(CallOptions(headers={"X-Trace": "value"})) == "CallOptions(timeout=None, headers=<X-Trace>)"
+    assert (
+        repr(CallOptions(headers={"X-Trace": "value"}))
+        == "CallOptions(timeout=None, headers=<X-Trace>)"
+    )

@@ -37,14 +37,18 @@ class Seen:
         self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.meters = MeterProvider([self.reader])
-        tracing.instrument(client, tracer_provider=self.provider, meter_provider=self.meters)
+        tracing.instrument(
+            client, tracer_provider=self.provider, meter_provider=self.meters
+        )
 
     @property
     def spans(self):
         return self.exporter.get_finished_spans()
 
     def metric(self, name):
-        found = self.reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+        found = (
+            self.reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+        )
         return next(each for each in found if each.name == name).data.data_points
 
 
@@ -54,7 +58,10 @@ def seen(client):
 
 
 def events_of(span):
-    return [(event.name, event.attributes.get("http.response.status_code")) for event in span.events]
+    return [
+        (event.name, event.attributes.get("http.response.status_code"))
+        for event in span.events
+    ]
 
 
 async def test_write_that_is_answered(client, seen):
@@ -72,7 +79,9 @@ async def test_write_that_is_answered(client, seen):
     assert span.status.is_ok
 
 
-async def test_trace_context_of_requests_and_of_later_runs(client, seen, service, monkeypatch):
+async def test_trace_context_of_requests_and_of_later_runs(
+    client, seen, service, monkeypatch
+):
     """Each request has the context of its call; a later run of a write links to the trace in which it was made."""
     sent = []
     send = Transport.send
@@ -110,7 +119,12 @@ async def test_write_whose_answer_is_lost(client, seen, service):
     (span,) = seen.spans
 
     # The first 404 may show a state from before the webhook was made: it is read again once none can.
-    assert events_of(span) == [("read", 200), ("attempt", None), ("read", 404), ("read", 404)]
+    assert events_of(span) == [
+        ("read", 200),
+        ("attempt", None),
+        ("read", 404),
+        ("read", 404),
+    ]
     assert span.events[1].attributes["error.type"] == "lost"
     assert span.attributes["invsvc.verdict"] == "applied"
     assert "error.type" not in span.attributes
@@ -154,13 +168,21 @@ async def test_read_that_is_refused(client, seen):
 
 async def test_write_whose_key_has_an_outcome(service, tmp_path):
     """Its run that found the outcome is no error, at once or after it waited for the one that was under way."""
-    async with quick_client(service, journal=tmp_path / "calls.db", on_secret=lambda *_: None) as client:
+    async with quick_client(
+        service, journal=tmp_path / "calls.db", on_secret=lambda *_: None
+    ) as client:
         seen = Seen(client)
         for _ in range(2):
             await client.webhooks.create(**HOOK).keyed("one")
-        await asyncio.gather(*(client.webhooks.create(**HOOK).keyed("two") for _ in range(3)))
+        await asyncio.gather(
+            *(client.webhooks.create(**HOOK).keyed("two") for _ in range(3))
+        )
 
-    assert [span.attributes.get("error.type") for span in seen.spans if not span.status.is_ok] == []
+    assert [
+        span.attributes.get("error.type")
+        for span in seen.spans
+        if not span.status.is_ok
+    ] == []
     verdicts = [span.attributes.get("invsvc.verdict") for span in seen.spans]
     assert verdicts.count("applied") == 2
 
@@ -184,7 +206,9 @@ async def test_write_that_is_cancelled_before_it_is_sent(service):
         await waits.wait()
         return service.api_key
 
-    async with quick_client(service, credential=TokenProvider(token, kind="api_key")) as client:
+    async with quick_client(
+        service, credential=TokenProvider(token, kind="api_key")
+    ) as client:
         seen = Seen(client)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
@@ -193,7 +217,10 @@ async def test_write_that_is_cancelled_before_it_is_sent(service):
         waits.set()
         await client.journeys.update("jrn_1", name="second")
 
-    assert [span.attributes.get("invsvc.verdict") for span in seen.spans] == [None, "applied"]
+    assert [span.attributes.get("invsvc.verdict") for span in seen.spans] == [
+        None,
+        "applied",
+    ]
     assert {span.parent for span in seen.spans} == {None}
 
 
@@ -208,7 +235,10 @@ async def test_read_behind_a_write(client, seen):
 
 async def test_many_writes_at_once(client, seen, service):
     """Spans of writes that run side by side keep their own events."""
-    hooks = [service.seed_webhook(url=f"https://me.example/{number}")["id"] for number in range(20)]
+    hooks = [
+        service.seed_webhook(url=f"https://me.example/{number}")["id"]
+        for number in range(20)
+    ]
     await asyncio.gather(*(client.webhooks.delete(hook).outcome() for hook in hooks))
 
     assert len(seen.spans) == 20
@@ -229,7 +259,9 @@ async def test_download(client, seen, service):
         await client.download("/invoices/download/package/none").read()
 
     assert [span.status.is_ok for span in seen.spans] == [True, True, False]
-    assert [span.attributes.get("http.response.status_code") for span in seen.spans] == [200, 200, 404]
+    assert [
+        span.attributes.get("http.response.status_code") for span in seen.spans
+    ] == [200, 200, 404]
     measured = seen.metric("http.client.request.duration")
     assert sum(point.count for point in measured) == 4
 
@@ -242,8 +274,13 @@ async def test_download_that_is_lost(client, seen, service):
         with pytest.raises(ResponseLostError):
             await client.download(f"/invoices/download/package/{package}").read()
 
-    measured = [point.attributes for point in seen.metric("http.client.request.duration")]
-    ends = [(each.get("http.response.status_code"), each.get("error.type")) for each in measured]
+    measured = [
+        point.attributes for point in seen.metric("http.client.request.duration")
+    ]
+    ends = [
+        (each.get("http.response.status_code"), each.get("error.type"))
+        for each in measured
+    ]
     assert ends == [(200, "lost"), (None, "lost")]
 
 
@@ -263,7 +300,9 @@ async def test_secrets_and_bodies(client, seen, service):
     await client.webhooks.get(hook.id)
     told = "".join(span.to_json() for span in seen.spans)
 
-    assert not any(each in told for each in (service.api_key, hook.secret, "me.example", hook.id))
+    assert not any(
+        each in told for each in (service.api_key, hook.secret, "me.example", hook.id)
+    )
 
 
 async def test_metrics(client, seen, service):
@@ -272,7 +311,10 @@ async def test_metrics(client, seen, service):
     await client.webhooks.create(**HOOK).outcome()
     await client.users.get("usr_1")
 
-    verdicts = {point.attributes["invsvc.verdict"]: point.value for point in seen.metric("invsvc.writes")}
+    verdicts = {
+        point.attributes["invsvc.verdict"]: point.value
+        for point in seen.metric("invsvc.writes")
+    }
     durations = {
         point.attributes["http.response.status_code"]: point
         for point in seen.metric("http.client.request.duration")

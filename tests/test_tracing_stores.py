@@ -33,7 +33,10 @@ class Collected:
         data = await asyncio.to_thread(self.reader.get_metrics_data)
         metrics = data.resource_metrics[0].scope_metrics[0].metrics if data else []
         return {
-            (metric.name.removeprefix("invsvc."), *_which(point.attributes)): point.value
+            (
+                metric.name.removeprefix("invsvc."),
+                *_which(point.attributes),
+            ): point.value
             for metric in metrics
             if metric.name.startswith("invsvc.")
             for point in metric.data.data_points
@@ -41,7 +44,9 @@ class Collected:
 
     async def until(self, **wanted):
         """Read until the gauges of stores have these values; return the last reading."""
-        wanted = {(f"store.{field}", store): value for field, (store, value) in wanted.items()}
+        wanted = {
+            (f"store.{field}", store): value for field, (store, value) in wanted.items()
+        }
         async with asyncio.timeout(300):
             while True:
                 found = await self.now()
@@ -51,25 +56,37 @@ class Collected:
 
 
 def _which(attributes):
-    return [attributes[name] for name in ("invsvc.store", "invsvc.verdict") if name in attributes]
+    return [
+        attributes[name]
+        for name in ("invsvc.store", "invsvc.verdict")
+        if name in attributes
+    ]
 
 
 def create(client, key):
-    return client.webhooks.create(**{**HOOK, "url": f"https://me.example/{key}"}).keyed(key)
+    return client.webhooks.create(**{**HOOK, "url": f"https://me.example/{key}"}).keyed(
+        key
+    )
 
 
 @pytest.mark.parametrize("kind", ["SQLite", "PostgreSQL"])
 async def test_what_waits_in_a_journal(service, tmp_path, request, kind):
     """An open write is counted, with its age, until it has its verdict; a reading has what the last one asked."""
     shared = kind == "PostgreSQL"
-    journal = database().at(journal=f"g{abs(hash(request.node.nodeid))}") if shared else tmp_path / "calls.db"
+    journal = (
+        database().at(journal=f"g{abs(hash(request.node.nodeid))}")
+        if shared
+        else tmp_path / "calls.db"
+    )
     service.script("webhooks.create", "hang")
     async with client_of(service, journal=journal, on_secret=lambda *_: None) as client:
         collected = Collected(client)
         assert not any(name.startswith("store.") for name, *_ in await collected.now())
         running = asyncio.create_task(create(client, "k").outcome())
         await service.arrived("webhooks.create")
-        found = await collected.until(open=("journal", 1), lanes=("journal", 1), untold=("journal", 0))
+        found = await collected.until(
+            open=("journal", 1), lanes=("journal", 1), untold=("journal", 0)
+        )
         async with asyncio.timeout(300):
             at_least = found["store.oldest", "journal"] + 0.1
             while (await collected.now())["store.oldest", "journal"] < at_least:  # noqa: ASYNC110 - nothing tells
@@ -82,7 +99,9 @@ async def test_what_waits_in_a_journal(service, tmp_path, request, kind):
 
 async def test_replays_are_counted(service, tmp_path):
     """By verdict; they are no further writes."""
-    async with client_of(service, journal=tmp_path / "calls.db", on_secret=lambda *_: None) as client:
+    async with client_of(
+        service, journal=tmp_path / "calls.db", on_secret=lambda *_: None
+    ) as client:
         collected = Collected(client)
         for _ in range(3):
             await create(client, "k")
@@ -101,7 +120,9 @@ async def test_what_waits_in_an_outbox_and_a_batch(service, tmp_path):
         async with aiosqlite.connect(app) as connection:
             for name in ("one", "two"):
                 await connection.execute("BEGIN")
-                await outbox.enqueue(connection, client.journeys.update("jrn_1", name=name))
+                await outbox.enqueue(
+                    connection, client.journeys.update("jrn_1", name=name)
+                )
                 await connection.commit()
         async with outbox.dispatching():
             await service.arrived("journeys.update")
@@ -110,7 +131,12 @@ async def test_what_waits_in_an_outbox_and_a_batch(service, tmp_path):
         batch_at = tmp_path / "batch.db"
         async with Batch.open(batch_at, client) as batch:
             service.script("journeys.update", "hang")
-            run = batch.run([client.journeys.update("jrn_1", name=f"n{i}").keyed(str(i)) for i in range(3)])
+            run = batch.run(
+                [
+                    client.journeys.update("jrn_1", name=f"n{i}").keyed(str(i))
+                    for i in range(3)
+                ]
+            )
             reading = asyncio.create_task(anext(run))
             await service.arrived("journeys.update")
             await collected.until(open=("batch", 3))
@@ -124,14 +150,18 @@ async def test_no_connection_and_no_value_while_the_database_is_away(service):
     async with database_proxy() as proxy:
         mark = "&" if "?" in proxy.address else "?"
         journal = f"{proxy.address}{mark}journal=gauges{id(service)}&silence=60"
-        async with client_of(service, journal=journal, on_secret=lambda *_: None) as client:
+        async with client_of(
+            service, journal=journal, on_secret=lambda *_: None
+        ) as client:
             collected = Collected(client)
             await create(client, "k")
             await collected.until(open=("journal", 0))
             client._view.core.writes.journal._store.patience = 0.3
             proxy.cut()
             async with asyncio.timeout(300):
-                while any(name.startswith("store.") for name, *_ in await collected.now()):  # noqa: ASYNC110
+                while any(  # noqa: ASYNC110
+                    name.startswith("store.") for name, *_ in await collected.now()
+                ):
                     await asyncio.sleep(0.02)
             await proxy.open()
             await collected.until(open=("journal", 0))

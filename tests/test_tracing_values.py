@@ -18,7 +18,9 @@ POLICY = ReconcilePolicy(settle_after_error=0.05, settle_after_loss=0.05, deadli
 async def test_verdicts_are_counted_once_each(service):
     """A write that ends unknown is counted as that, and not also as one that was left unsettled."""
     once = ReadRetries(attempts=1)
-    async with Client(service.base_url, ApiKey(service.api_key), reconcile=POLICY, reads=once) as client:
+    async with Client(
+        service.base_url, ApiKey(service.api_key), reconcile=POLICY, reads=once
+    ) as client:
         seen = Seen(client)
         service.script("webhooks.create", "reset")
         service.script("webhooks.list", *["503"] * 100)
@@ -35,7 +37,10 @@ async def test_verdicts_are_counted_once_each(service):
 
     assert outcome.verdict is Verdict.UNKNOWN
     counted = {
-        (point.attributes["invsvc.operation"], point.attributes["invsvc.verdict"]): point.value
+        (
+            point.attributes["invsvc.operation"],
+            point.attributes["invsvc.verdict"],
+        ): point.value
         for point in seen.metric("invsvc.writes")
     }
     assert counted == {

@@ -76,8 +76,14 @@ def test_story_of_every_kind_of_event():
     ("decision", "words"),
     [
         (Send(attempt_timeout=30.0), ("send", "", None)),
-        (Send(attempt_timeout=30.0, not_after=5.0), ("send", "again, on proof of absence", None)),
-        (Read(reader="journeys.get", why="its answer"), ("read", "journeys.get: its answer", None)),
+        (
+            Send(attempt_timeout=30.0, not_after=5.0),
+            ("send", "again, on proof of absence", None),
+        ),
+        (
+            Read(reader="journeys.get", why="its answer"),
+            ("read", "journeys.get: its answer", None),
+        ),
         (Wait(0.25), ("wait", "0.250 s", None)),
     ],
 )
@@ -107,7 +113,8 @@ def test_report_of_a_batch_that_has_not_begun(capsys):
 def test_report_of_more_unknown_writes_than_a_terminal_shows(capsys):
     """The first twenty are told with advice; how many more there are, and what to look at, is said."""
     unknown = [
-        Result(key=f"row-{n}", operation="webhooks.create", verdict=Verdict.UNKNOWN) for n in range(23)
+        Result(key=f"row-{n}", operation="webhooks.create", verdict=Verdict.UNKNOWN)
+        for n in range(23)
     ]
     groups = Groups()
     for each in unknown:
@@ -132,10 +139,17 @@ def test_report_of_more_unknown_writes_than_a_terminal_shows(capsys):
 def test_report_of_more_lost_secrets_than_a_terminal_shows(capsys):
     """The first twenty are named, and where the others are."""
     lost = [
-        Result(key=f"row-{n}", operation="webhooks.create", verdict=Verdict.APPLIED, thing=f"wh_{n}")
+        Result(
+            key=f"row-{n}",
+            operation="webhooks.create",
+            verdict=Verdict.APPLIED,
+            thing=f"wh_{n}",
+        )
         for n in range(22)
     ]
-    batch_report.show(Report(name="run.db", summary=Summary(secrets_lost=25), secrets_lost=lost))
+    batch_report.show(
+        Report(name="run.db", summary=Summary(secrets_lost=25), secrets_lost=lost)
+    )
     shown = " ".join(capsys.readouterr().out.split())
     assert "row-19 (webhooks.create): wh_19" in shown
     assert "row-20" not in shown
@@ -145,10 +159,17 @@ def test_report_of_more_lost_secrets_than_a_terminal_shows(capsys):
 def test_page_of_lost_secrets():
     """Each is named with its webhook, what to do is told, and where the others are."""
     lost = [
-        Result(key=f"row-{n}", operation="webhooks.create", verdict=Verdict.APPLIED, thing=f"wh_{n}")
+        Result(
+            key=f"row-{n}",
+            operation="webhooks.create",
+            verdict=Verdict.APPLIED,
+            thing=f"wh_{n}",
+        )
         for n in range(3)
     ]
-    page = page_of(Report(name="run.db", summary=Summary(secrets_lost=5), secrets_lost=lost))
+    page = page_of(
+        Report(name="run.db", summary=Summary(secrets_lost=5), secrets_lost=lost)
+    )
     assert "<h2>Secrets lost</h2>" in page
     for n in range(3):
         assert f"<td>row-{n}</td><td>wh_{n}</td>" in page
@@ -163,13 +184,17 @@ def test_report_of_duplicates(capsys):
         key="row-1", operation="webhooks.create", verdict=Verdict.APPLIED, thing="wh_1",
         duplicates=("wh_2", "wh_3"),
     )  # fmt: skip
-    report = Report(name="run.db", summary=Summary(), duplicates=3, second_effects=[twice])
+    report = Report(
+        name="run.db", summary=Summary(), duplicates=3, second_effects=[twice]
+    )
     page = page_of(report)
     assert "<td>row-1</td><td>wh_2, wh_3</td>" in page
     assert "And 1 more: invsvc batch report --jsonl FILE lists them all." in page
     batch_report.show(report)
     assert "  - row-1 (webhooks.create): wh_2, wh_3" in capsys.readouterr().out
-    assert batch_report.plain(report)["duplicates"] == [{"key": "row-1", "webhooks": ["wh_2", "wh_3"]}]
+    assert batch_report.plain(report)["duplicates"] == [
+        {"key": "row-1", "webhooks": ["wh_2", "wh_3"]}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +208,13 @@ def test_report_of_duplicates(capsys):
 )
 def test_failure_with_a_status_of_success(status, error, told):
     """A 200 is no failure: what failed is named."""
-    result = Result(key="k", operation="webhooks.create", verdict=Verdict.APPLIED, error=error, status=status)
+    result = Result(
+        key="k",
+        operation="webhooks.create",
+        verdict=Verdict.APPLIED,
+        error=error,
+        status=status,
+    )
     assert failure_of(result) == told
     assert failure_of(attrs.evolve(result, error=None, status=None)) is None
 
@@ -191,18 +222,30 @@ def test_failure_with_a_status_of_success(status, error, told):
 def test_bar_of_a_batch():
     """It tells what this run did from what was done before; the time left is that at the rate of this run."""
     progress = Progress(
-        done=30, skipped=900, under_way=4, settling=2, rate=7.0, seconds=1.0, verdicts={Verdict.APPLIED: 30}
+        done=30,
+        skipped=900,
+        under_way=4,
+        settling=2,
+        rate=7.0,
+        seconds=1.0,
+        verdicts={Verdict.APPLIED: 30},
     )
     words = "930 of 1,000, about 10 s left for what is sent, longer for what is settled"
     assert progress_bar._whole(progress, 1000) == words
     sending = attrs.evolve(progress, settling=0)
     assert progress_bar._whole(sending, 1000) == "930 of 1,000, about 10 s left"
     last = attrs.evolve(progress, done=98, skipped=900, settling=2)
-    assert progress_bar._whole(last, 1000) == "998 of 1,000, only those that are settled are left"
     assert (
-        progress_bar._this_run(progress) == "this run: 30, 7/s; 30 applied; 900 were done before; 2 settling"
+        progress_bar._whole(last, 1000)
+        == "998 of 1,000, only those that are settled are left"
     )
-    paused = attrs.evolve(progress, paused="it is away", next_probe=4.0, settling=0, skipped=0)
+    assert (
+        progress_bar._this_run(progress)
+        == "this run: 30, 7/s; 30 applied; 900 were done before; 2 settling"
+    )
+    paused = attrs.evolve(
+        progress, paused="it is away", next_probe=4.0, settling=0, skipped=0
+    )
     assert progress_bar._whole(paused, 20) == "30 of 30"
     assert (
         progress_bar._this_run(paused)
@@ -242,7 +285,9 @@ def _pickled(intent):
 
 def test_intent_too_long_to_be_read():
     """It is refused before it is parsed."""
-    with pytest.raises(InvalidRequestError, match="not an intent: the text is longer than"):
+    with pytest.raises(
+        InvalidRequestError, match="not an intent: the text is longer than"
+    ):
         json_form.parsed(" " * (json_form.LONGEST + 1), "an intent")
 
 

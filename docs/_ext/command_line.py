@@ -48,7 +48,9 @@ def options_of(command: Any) -> Iterator[tuple[str, str]]:
 def _description(each: Any) -> Iterator[str]:
     if getattr(each, "help", None):
         yield each.help
-    if isinstance(each.default, (int, float, str)) and not isinstance(each.default, bool):
+    if isinstance(each.default, (int, float, str)) and not isinstance(
+        each.default, bool
+    ):
         yield f"Default: {each.default}."
     if each.envvar:
         yield f"Or from `{each.envvar}`."
@@ -59,7 +61,13 @@ def paragraph_of(words: str) -> nodes.paragraph:
     parts = CODE.split(" ".join(words.split()))
     kinds = (nodes.Text if number % 2 == 0 else _code for number in range(len(parts)))
     return nodes.paragraph(
-        "", "", *(kind(part.strip("`")) for kind, part in zip(kinds, parts, strict=True) if part)
+        "",
+        "",
+        *(
+            kind(part.strip("`"))
+            for kind, part in zip(kinds, parts, strict=True)
+            if part
+        ),
     )
 
 
@@ -74,7 +82,9 @@ def _section(name: str, command: Any) -> nodes.section:
         section += paragraph_of(paragraph)
     listed = nodes.definition_list()
     for term, words in options_of(command):
-        item = nodes.definition_list_item("", nodes.term("", "", nodes.literal("", term)))
+        item = nodes.definition_list_item(
+            "", nodes.term("", "", nodes.literal("", term))
+        )
         item += nodes.definition("", paragraph_of(words))
         listed += item
     section += listed

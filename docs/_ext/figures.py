@@ -30,13 +30,19 @@ class Figures(SphinxDirective):
         self.env.note_dependency(str(made))
         if made.is_file():
             told = made.read_text(encoding="utf-8")
-            lines = told.splitlines() + ([] if "Made by " in told else ["", f"Made by `{command}`."])
+            lines = told.splitlines() + (
+                [] if "Made by " in told else ["", f"Made by `{command}`."]
+            )
         else:
-            lines = [f"No figures are kept here yet. `{command}` makes them, on your machine."]
+            lines = [
+                f"No figures are kept here yet. `{command}` makes them, on your machine."
+            ]
         place = nodes.Element()
         if ratios := ratios_in("\n".join(lines)):
             place += nodes.raw("", chart(ratios), format="html")
-        self.state.nested_parse(StringList(lines, source=str(made)), self.content_offset, place)
+        self.state.nested_parse(
+            StringList(lines, source=str(made)), self.content_offset, place
+        )
         return place.children
 
 

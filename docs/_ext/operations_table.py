@@ -27,11 +27,16 @@ class OperationsTable(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Parse the table as Markdown in place."""
-        rows = [[cell.replace("|", "\\|") for cell in cells] for cells in self.tables[self.arguments[0]]()]
+        rows = [
+            [cell.replace("|", "\\|") for cell in cells]
+            for cells in self.tables[self.arguments[0]]()
+        ]
         lines = [f"| {' | '.join(cells)} |" for cells in rows]
         lines.insert(1, "|" + "---|" * len(rows[0]))
         place = nodes.Element()
-        self.state.nested_parse(StringList(lines, source="operations"), self.content_offset, place)
+        self.state.nested_parse(
+            StringList(lines, source="operations"), self.content_offset, place
+        )
         for table in place.findall(nodes.table):
             table["classes"].append(f"operations-{self.arguments[0]}")
         return place.children

@@ -15,7 +15,10 @@ LONGEST = 110  # characters of a row that a phone shows as one
 def label_cells(_app: Sphinx, doctree: nodes.document) -> None:
     """Put the title of its column into each cell of a long table; ``pages.css`` hides it on wide screens."""
     for table in doctree.findall(nodes.table):
-        head, body = next(table.findall(nodes.thead), None), next(table.findall(nodes.tbody))
+        head, body = (
+            next(table.findall(nodes.thead), None),
+            next(table.findall(nodes.tbody)),
+        )
         if head is None or max(len(row.astext()) for row in body) < LONGEST:
             continue
         table["classes"].append("cards")
@@ -23,7 +26,9 @@ def label_cells(_app: Sphinx, doctree: nodes.document) -> None:
         for row in body:
             for title, entry in list(zip(titles, row, strict=True))[1:]:
                 if entry.astext():
-                    entry[0].insert(0, nodes.inline("", f"{title}: ", classes=["column"]))
+                    entry[0].insert(
+                        0, nodes.inline("", f"{title}: ", classes=["column"])
+                    )
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

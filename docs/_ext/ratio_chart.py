@@ -36,7 +36,14 @@ def ratios_in(table: str) -> list[Ratio]:
     """Return the rows of the table that were measured."""
     found = [ROW.match(line) for line in table.splitlines()]
     return [
-        Ratio(each[1], each[2], *map(float, each.group(3, 4, 5)), each[6], float(each[7]), each[8] == "holds")
+        Ratio(
+            each[1],
+            each[2],
+            *map(float, each.group(3, 4, 5)),
+            each[6],
+            float(each[7]),
+            each[8] == "holds",
+        )
         for each in found
         if each
     ]
@@ -45,10 +52,16 @@ def ratios_in(table: str) -> list[Ratio]:
 def chart(ratios: list[Ratio]) -> str:
     """Return the chart as HTML, which also fits a phone: the words of a bar then stand above it."""
     top = max(max(each.high, each.target) for each in ratios)
-    step = next(each for each in (0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, top) if top / each <= STEPS)
+    step = next(
+        each
+        for each in (0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, top)
+        if top / each <= STEPS
+    )
     end = ceil(top / step) * step
     ticks = [step * number for number in range(round(end / step) + 1)]
-    marks = "".join(f'<span style="left:{100 * tick / end:.4g}%">{tick:g}</span>' for tick in ticks)
+    marks = "".join(
+        f'<span style="left:{100 * tick / end:.4g}%">{tick:g}</span>' for tick in ticks
+    )
     grid = f"--grid:{100 * step / end:.4g}%"
     rows = "\n".join(_row(each, end) for each in ratios)
     words = "ratio, in CPU time unless marked “wall”"

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Literal
 
 from invsvc_async.api.json_values import Problems, is_object, kind_of, to_wire
 from invsvc_async.api.operations import Form, Operation, Parameter
-from invsvc_async.api.parameters import METADATA, Checked, is_segment, place, quoted, texts_of, wire_name
+from invsvc_async.api.parameters import (
+    METADATA,
+    Checked,
+    is_segment,
+    place,
+    quoted,
+    texts_of,
+    wire_name,
+)
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET
 
@@ -53,7 +61,9 @@ def check(
     if operation.shape == "list":
         _check_range(checked["query"], names, problems)
     if extra_query is not None:
-        checked["query"].update(_extra(operation, "query", extra_query, names, problems))
+        checked["query"].update(
+            _extra(operation, "query", extra_query, names, problems)
+        )
     if extra_body is not None:
         checked["body"].update(_extra(operation, "body", extra_body, names, problems))
     if operation.needs_field:
@@ -63,18 +73,25 @@ def check(
     return checked
 
 
-def _check_has_field(operation: Operation, checked: Checked, problems: Problems) -> None:
+def _check_has_field(
+    operation: Operation, checked: Checked, problems: Problems
+) -> None:
     if not checked["body"] and not problems:
-        fields = ", ".join(row.name for row in operation.parameters if row.where == "body")
+        fields = ", ".join(
+            row.name for row in operation.parameters if row.where == "body"
+        )
         problems.append(f"fields: none is given. Pass at least one of {fields}")
 
 
-def are_parameters(query: Mapping[str, str], operation: Operation, names: ParameterNames) -> bool:
+def are_parameters(
+    query: Mapping[str, str], operation: Operation, names: ParameterNames
+) -> bool:
     """Return whether *operation* has a parameter for each name in *query*: times and numbers are digits."""
     rows = _rows(operation, "query", names)
     filtered = any(row.form is Form.METADATA for row in operation.parameters)
     return all(
-        rows[name].form not in {Form.INTEGER, Form.TIME} or _DIGITS.fullmatch(value) is not None
+        rows[name].form not in {Form.INTEGER, Form.TIME}
+        or _DIGITS.fullmatch(value) is not None
         if name in rows
         else filtered and name.startswith(METADATA)
         for name, value in query.items()
@@ -88,25 +105,37 @@ def check_team(team: object, problems: Problems) -> None:
         problems.append(f"team: {shown} is not a valid team id")
 
 
-def _check_range(query: Mapping[str, str], names: ParameterNames, problems: Problems) -> None:
+def _check_range(
+    query: Mapping[str, str], names: ParameterNames, problems: Problems
+) -> None:
     if not problems:
         _check_order(query, names, problems)
     if names.page is None or names.page not in query:
         return
     if not any(name.startswith(METADATA) for name in query):
-        problems.append("page: is allowed only with metadata filters. Use `cursor` instead")
+        problems.append(
+            "page: is allowed only with metadata filters. Use `cursor` instead"
+        )
 
 
-def _check_order(query: Mapping[str, str], names: ParameterNames, problems: Problems) -> None:
+def _check_order(
+    query: Mapping[str, str], names: ParameterNames, problems: Problems
+) -> None:
     after = query.get(names.created_after or "")
     before = query.get(names.created_before or "")
     if after is not None and before is not None and int(after) > int(before):
-        problems.append("created_after: is later than created_before, so nothing can match")
+        problems.append(
+            "created_after: is later than created_before, so nothing can match"
+        )
 
 
-def _rows(operation: Operation, where: str, names: ParameterNames) -> dict[str | None, Parameter]:
+def _rows(
+    operation: Operation, where: str, names: ParameterNames
+) -> dict[str | None, Parameter]:
     """Return the parameters of *operation* in its query or body, by their names on the wire."""
-    return {wire_name(row, names): row for row in operation.parameters if row.where == where}
+    return {
+        wire_name(row, names): row for row in operation.parameters if row.where == where
+    }
 
 
 def _extra(
@@ -125,7 +154,11 @@ def _extra(
     elif not is_object(added := to_wire(given, address, problems)):
         problems.append(f"{address}: is {kind_of(given)}, not an object")
         return {}
-    problems.extend(f"{address}.{key}: use the argument {own[key]}" for key in added if key in own)
+    problems.extend(
+        f"{address}.{key}: use the argument {own[key]}" for key in added if key in own
+    )
     reserved = operation.reserved if where == "body" else ()
-    problems.extend(f"{address}.{key}: is set by the service" for key in added if key in reserved)
+    problems.extend(
+        f"{address}.{key}: is set by the service" for key in added if key in reserved
+    )
     return added

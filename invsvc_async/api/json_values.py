@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 Problems: TypeAlias = list[str]
 Given: TypeAlias = Any  # what a caller gave
 
-_DEEPEST = DEEPEST - 56  # levels: leaves room for what is written around an argument in intents and reports
+_DEEPEST = (
+    DEEPEST - 56
+)  # levels: leaves room for what is written around an argument in intents and reports
 _WIDEST = 8192  # bits of an integer: Python formats up to about 14,000
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
@@ -40,7 +42,10 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 def kind_of(value: object) -> str:
     """Return the JSON name of the type of *value*, for a message."""
-    return next((name for kind, name in _KINDS if isinstance(value, kind)), f"a {type(value).__name__}")
+    return next(
+        (name for kind, name in _KINDS if isinstance(value, kind)),
+        f"a {type(value).__name__}",
+    )
 
 
 def to_wire(value: Given, address: str, problems: Problems, depth: int = 0) -> Wire:
@@ -59,7 +64,10 @@ def to_wire(value: Given, address: str, problems: Problems, depth: int = 0) -> W
     if is_object(value):
         return _object_to_wire(value, address, problems, depth + 1)
     if is_list(value):
-        return [to_wire(item, f"{address}[{at}]", problems, depth + 1) for at, item in enumerate(value)]
+        return [
+            to_wire(item, f"{address}[{at}]", problems, depth + 1)
+            for at, item in enumerate(value)
+        ]
     problems.append(f"{address}: is {kind_of(value)}, which JSON cannot represent")
     return None
 
@@ -97,7 +105,9 @@ def text(value: str, address: str, problems: Problems) -> str:
     return str(value)
 
 
-def _number(value: float | Decimal, address: str, problems: Problems) -> int | float | Decimal:
+def _number(
+    value: float | Decimal, address: str, problems: Problems
+) -> int | float | Decimal:
     if isinstance(value, int):
         if value.bit_length() > _WIDEST:
             problems.append(f"{address}: has too many digits")
@@ -113,9 +123,23 @@ def _number(value: float | Decimal, address: str, problems: Problems) -> int | f
 Form: TypeAlias = "Mapping[str, Form] | list[Form] | str"
 
 _PLACE = {"x": "a number", "y": "a number"}
-_NODE: Form = {"id": "text", "type": "text", "position": _PLACE, "data": {"config?": "an object"}}
-_EDGE: Form = {"id": "text", "source": "text", "target": "text", "sourceHandle?": "text"}
-GRAPH: Form = {"nodes": [_NODE], "edges": [_EDGE], "viewport?": {**_PLACE, "zoom": "a number"}}
+_NODE: Form = {
+    "id": "text",
+    "type": "text",
+    "position": _PLACE,
+    "data": {"config?": "an object"},
+}
+_EDGE: Form = {
+    "id": "text",
+    "source": "text",
+    "target": "text",
+    "sourceHandle?": "text",
+}
+GRAPH: Form = {
+    "nodes": [_NODE],
+    "edges": [_EDGE],
+    "viewport?": {**_PLACE, "zoom": "a number"},
+}
 MEMBERS: Form = [{"id": "text", "role": "text"}]
 
 
@@ -140,11 +164,18 @@ def _has_problem(problems: Problems, address: str) -> bool:
 
 
 def _check_members(
-    form: Mapping[str, Form], value: Mapping[Given, Given], address: str, problems: Problems
+    form: Mapping[str, Form],
+    value: Mapping[Given, Given],
+    address: str,
+    problems: Problems,
 ) -> None:
     known = {name.removesuffix("?"): name for name in form}
-    problems.extend(f"{address}.{key}: is required" for key in form if not _may_lack(key, value))
-    problems.extend(f"{address}.{key}: is not allowed here" for key in value if key not in known)
+    problems.extend(
+        f"{address}.{key}: is required" for key in form if not _may_lack(key, value)
+    )
+    problems.extend(
+        f"{address}.{key}: is not allowed here" for key in value if key not in known
+    )
     for key, name in known.items():
         if key in value:
             _check_member(form, name, value[key], f"{address}.{key}", problems)

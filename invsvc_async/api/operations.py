@@ -47,8 +47,12 @@ class Parameter(Struct, frozen=True, kw_only=True):
     name: str  # in Python
     where: Literal["path", "query", "body"]
     form: Form = Form.TEXT
-    wire: str | None = None  # on the wire; None: the specification does not show the name
-    assumed: str | None = None  # in that case, the attribute of settings.ParameterNames with the assumed name
+    wire: str | None = (
+        None  # on the wire; None: the specification does not show the name
+    )
+    assumed: str | None = (
+        None  # in that case, the attribute of settings.ParameterNames with the assumed name
+    )
     constraint: str = ""  # in words, beyond the fields below
     bearer: str | None = None  # the model that may be passed instead of its `id`
     pattern: str | None = None
@@ -81,7 +85,9 @@ class Operation(Struct, frozen=True, kw_only=True):
     needs_field: bool = False
     reserved: tuple[str, ...] = ()  # keys of the body that the service sets itself
     reader: str | None = None  # the operation whose answer settles this write
-    write_kind: str | None = None  # of a write: the key in reconcile.kinds.KINDS of what decides about it
+    write_kind: str | None = (
+        None  # of a write: the key in reconcile.kinds.KINDS of what decides about it
+    )
     settled: str = ""  # in words, for the docs
 
 
@@ -101,10 +107,14 @@ _WITHOUT_READ: dict[str, Any] = {
 
 
 def _path(name: str, wire: str = "id", **more: Fields) -> Parameter:
-    return Parameter(name=name, where="path", form=Form.ID, wire=wire, required=True, **more)
+    return Parameter(
+        name=name, where="path", form=Form.ID, wire=wire, required=True, **more
+    )
 
 
-def _body(name: str, form: Form = Form.TEXT, *, wire: str | None = None, **more: Fields) -> Parameter:
+def _body(
+    name: str, form: Form = Form.TEXT, *, wire: str | None = None, **more: Fields
+) -> Parameter:
     return Parameter(name=name, where="body", form=form, wire=wire or name, **more)
 
 
@@ -112,20 +122,39 @@ def _query(name: str, form: Form = Form.TEXT, **more: Fields) -> Parameter:
     return Parameter(name=name, where="query", form=form, wire=name, **more)
 
 
-def _unnamed(name: str, form: Form = Form.TEXT, *, assumed: str | None = None, **more: Fields) -> Parameter:
-    return Parameter(name=name, where="query", form=form, assumed=assumed or name, **more)
+def _unnamed(
+    name: str, form: Form = Form.TEXT, *, assumed: str | None = None, **more: Fields
+) -> Parameter:
+    return Parameter(
+        name=name, where="query", form=form, assumed=assumed or name, **more
+    )
 
 
-def _operation(name: str, request: str, result: str, *rows: Parameter, **more: Fields) -> Operation:
+def _operation(
+    name: str, request: str, result: str, *rows: Parameter, **more: Fields
+) -> Operation:
     """Return the row of a *request*: its method and its path."""
     method, path = request.split(" ")
     kind = OperationKind.READ if method == "GET" else OperationKind.WRITE
-    return Operation(name=name, method=method, path=path, kind=kind, result=result, parameters=rows, **more)
+    return Operation(
+        name=name,
+        method=method,
+        path=path,
+        kind=kind,
+        result=result,
+        parameters=rows,
+        **more,
+    )
 
 
 _PAGE_SIZE: dict[str, Any] = {"minimum": 1, "maximum": 100}
 _LISTING = (
-    _unnamed("limit", Form.INTEGER, constraint="items per page; the service's default is 10", **_PAGE_SIZE),
+    _unnamed(
+        "limit",
+        Form.INTEGER,
+        constraint="items per page; the service's default is 10",
+        **_PAGE_SIZE,
+    ),
     _unnamed("cursor", constraint="`next` of the previous page"),
     _unnamed("order_by", choices=("name", "timestamp")),
     _unnamed("order", choices=("asc", "desc")),
@@ -279,5 +308,7 @@ CLIENT_DOWNLOAD = _operation("client.download", "GET ", "bytes", shape=Shape.BAR
 CLIENT_WRITE = _operation("client.write", "POST ", "object", shape=Shape.OPEN, listed=False, **_WITHOUT_READ)
 
 # fmt: on
-TABLE: tuple[Operation, ...] = tuple(each for each in globals().values() if isinstance(each, Operation))
+TABLE: tuple[Operation, ...] = tuple(
+    each for each in globals().values() if isinstance(each, Operation)
+)
 BY_NAME: dict[str, Operation] = {operation.name: operation for operation in TABLE}

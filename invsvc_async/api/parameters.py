@@ -53,24 +53,34 @@ def _id(parameter: Parameter, value: Given, problems: Problems) -> str:
         try:
             value = getattr(value, "id")  # noqa: B009 - according to the row, this model has one
         except FieldError as error:
-            problems.append(f"{parameter.name}: the {parameter.bearer}'s id cannot be read ({error.why})")
+            problems.append(
+                f"{parameter.name}: the {parameter.bearer}'s id cannot be read ({error.why})"
+            )
             return ""
         return _id(parameter, value, problems)
     if not isinstance(value, str):
-        wanted = "an id" if parameter.bearer is None else f"a {parameter.bearer} or its id"
+        wanted = (
+            "an id" if parameter.bearer is None else f"a {parameter.bearer} or its id"
+        )
         problems.append(f"{parameter.name}: is {kind_of(value)}, not {wanted}")
     elif parameter.pattern is None or re.fullmatch(parameter.pattern, value):
         wanted = f"1 to {_LONGEST} characters without slashes and control characters"
-        problems.append(f"{parameter.name}: {quoted(value)} is not a valid id ({wanted})")
+        problems.append(
+            f"{parameter.name}: {quoted(value)} is not a valid id ({wanted})"
+        )
     else:
-        problems.append(f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$")
+        problems.append(
+            f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$"
+        )
     return ""
 
 
 @cache
 def _matcher(pattern: str | None) -> Callable[[str], re.Match[str] | None]:
     """Return what matches an id: a segment that has the *pattern*."""
-    return re.compile(f"(?={_SEGMENT}\\Z)(?:{pattern})" if pattern else _SEGMENT).fullmatch
+    return re.compile(
+        f"(?={_SEGMENT}\\Z)(?:{pattern})" if pattern else _SEGMENT
+    ).fullmatch
 
 
 def is_segment(text: str) -> bool:
@@ -91,7 +101,11 @@ def is_below_base(path: str) -> bool:
 
 def _text(parameter: Parameter, value: Given, problems: Problems) -> str:
     if not isinstance(value, str):
-        if parameter.form is Form.FOLIO and isinstance(value, int) and not isinstance(value, bool):
+        if (
+            parameter.form is Form.FOLIO
+            and isinstance(value, int)
+            and not isinstance(value, bool)
+        ):
             return str(to_wire(value, parameter.name, problems))
         problems.append(f"{parameter.name}: is {kind_of(value)}, not text")
         return ""
@@ -104,11 +118,15 @@ def _check_text(parameter: Parameter, text: str, problems: Problems) -> None:
     has_effect_if_empty = parameter.where != "query"  # an empty filter has none
     least = parameter.minimum or (0 if has_effect_if_empty else 1)
     if parameter.choices and text not in parameter.choices:
-        problems.append(f"{parameter.name}: {quoted(text)} is not one of {', '.join(parameter.choices)}")
+        problems.append(
+            f"{parameter.name}: {quoted(text)} is not one of {', '.join(parameter.choices)}"
+        )
     elif len(text) < least:
         problems.append(f"{parameter.name}: must not be empty")
     elif parameter.maximum is not None and len(text) > parameter.maximum:
-        problems.append(f"{parameter.name}: has {len(text)} characters; the maximum is {parameter.maximum}")
+        problems.append(
+            f"{parameter.name}: has {len(text)} characters; the maximum is {parameter.maximum}"
+        )
 
 
 def _integer(parameter: Parameter, value: Given, problems: Problems) -> int:
@@ -133,11 +151,15 @@ def _flag(parameter: Parameter, value: Given, problems: Problems) -> Wire:
 def _time(parameter: Parameter, value: Given, problems: Problems) -> int:
     match value:
         case datetime() if value.utcoffset() is None:
-            problems.append(f"{parameter.name}: has no time zone. Pass an aware datetime")
+            problems.append(
+                f"{parameter.name}: has no time zone. Pass an aware datetime"
+            )
         case datetime():
             return (value - EPOCH) // _MILLISECOND
         case date():
-            return (datetime(value.year, value.month, value.day, tzinfo=UTC) - EPOCH) // _MILLISECOND
+            return (
+                datetime(value.year, value.month, value.day, tzinfo=UTC) - EPOCH
+            ) // _MILLISECOND
         case int() if not isinstance(value, bool):
             if value < 0:
                 problems.append(f"{parameter.name}: is {value}, before 1970")
@@ -162,15 +184,21 @@ def _events(parameter: Parameter, value: Given, problems: Problems) -> list[str]
     if isinstance(value, AbstractSet):
         value = sorted(map(str, cast("AbstractSet[object]", value)))
     if not is_list(value):
-        problems.append(f"{parameter.name}: is {kind_of(value)}, not a list of event types")
+        problems.append(
+            f"{parameter.name}: is {kind_of(value)}, not a list of event types"
+        )
         return []
     if not value:
-        _warn(f"{parameter.name}: is empty, so nothing is delivered to the webhook. Name the events.")
+        _warn(
+            f"{parameter.name}: is empty, so nothing is delivered to the webhook. Name the events."
+        )
     events = [str(event) for event in value]
     unknown = [event for event in events if event not in parameter.choices]
     if unknown:
         hint = _similar(unknown, parameter.choices)
-        problems.append(f"{parameter.name}: {', '.join(map(quoted, unknown))} is not an event type{hint}")
+        problems.append(
+            f"{parameter.name}: {', '.join(map(quoted, unknown))} is not an event type{hint}"
+        )
     return events
 
 
@@ -187,13 +215,17 @@ def _url(parameter: Parameter, value: Given, problems: Problems) -> str:
         shown = quoted(value) if isinstance(value, str) else kind_of(value)
         problems.append(f"{parameter.name}: {shown} is not an absolute URL with a host")
     elif urlsplit(value).scheme not in {"http", "https"}:
-        _warn(f"{parameter.name}: is neither http nor https, so nothing may be delivered. Check the URL.")
+        _warn(
+            f"{parameter.name}: is neither http nor https, so nothing may be delivered. Check the URL."
+        )
     return str(value) if isinstance(value, str) else ""
 
 
 def _warn(words: str) -> None:
     """Warn of what the specification allows, but is surely a mistake."""
-    warnings.warn(words, UserWarning, stacklevel=8)  # the caller of the resource's method
+    warnings.warn(
+        words, UserWarning, stacklevel=8
+    )  # the caller of the resource's method
 
 
 def _is_url(text: str) -> bool:
@@ -233,7 +265,9 @@ def _query_text(value: object, address: str, problems: Problems) -> str | None:
             return str(to_wire(value, address, problems))
         case _:
             pass
-    problems.append(f"{address}: is {kind_of(value)}, not text, a whole number, a Decimal or a boolean")
+    problems.append(
+        f"{address}: is {kind_of(value)}, not text, a whole number, a Decimal or a boolean"
+    )
     return None
 
 
@@ -262,7 +296,11 @@ def wire_name(parameter: Parameter, names: ParameterNames) -> str | None:
 
 
 def place(
-    parameter: Parameter, value: Given, checked: Checked, names: ParameterNames, problems: Problems
+    parameter: Parameter,
+    value: Given,
+    checked: Checked,
+    names: ParameterNames,
+    problems: Problems,
 ) -> None:
     """Convert *value* to wire form, and put it into the path, query or body."""
     wire = parameter.wire if parameter.assumed is None else wire_name(parameter, names)
@@ -276,7 +314,11 @@ def place(
         checked["body"][wire] = None
     elif parameter.form is Form.METADATA:
         texts = texts_of(parameter.name, value, problems)
-        checked["query"].update({f"{METADATA}{key}": text for key, text in texts.items()})
+        checked["query"].update(
+            {f"{METADATA}{key}": text for key, text in texts.items()}
+        )
     else:
         formed = FORMS[parameter.form](parameter, value, problems)
-        checked[parameter.where][wire] = formed if parameter.where == "body" else str(formed)
+        checked[parameter.where][wire] = (
+            formed if parameter.where == "body" else str(formed)
+        )

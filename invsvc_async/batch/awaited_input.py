@@ -25,7 +25,9 @@ class AwaitedInput:
     def __init__(self, *, is_open: bool) -> None:
         self.is_open: bool = is_open
         self._asked: OrderedDict[str, Asked] = OrderedDict()  # by key; the oldest go
-        self._waiting: dict[str, str] = {}  # by thing, or key without one: the key that may not begin yet
+        self._waiting: dict[
+            str, str
+        ] = {}  # by thing, or key without one: the key that may not begin yet
 
     def get(self, key: str) -> Asked | None:
         """Return what is kept of the write of *key*."""
@@ -38,7 +40,9 @@ class AwaitedInput:
         Return whether an entry waited for *asked*. The lanes are then to be read again.
         """
         has_waited = self._release(asked.key)
-        has_reader = asked.spec.reader is not None or callable(asked.spec.policy.journey_reader)
+        has_reader = asked.spec.reader is not None or callable(
+            asked.spec.policy.journey_reader
+        )
         if has_waited or is_new_here or has_reader:
             self._asked[asked.key] = asked
             if len(self._asked) > _KEPT:

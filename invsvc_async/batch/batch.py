@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
-from invsvc_async.batch.entries import BEGUN, BatchEntries, entries_of, results_of, summary_of, workers_of
+from invsvc_async.batch.entries import (
+    BEGUN,
+    BatchEntries,
+    entries_of,
+    results_of,
+    summary_of,
+    workers_of,
+)
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import Progress, Result, Summary, Worker, outcome_in
 from invsvc_async.batch.sending import Sending
@@ -70,7 +77,8 @@ class Batch(Uncopied):
         concurrency: int = 200,
         rate: float | None = None,
         tag: bool = True,
-        on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None,  # Any: a Webhook
+        on_secret: Callable[[str, Any], Awaitable[None] | None]
+        | None = None,  # Any: a Webhook
         on_progress: Callable[[Progress], None] | None = None,
         same_mode: bool = False,
         stop_after: float | None = None,
@@ -111,7 +119,9 @@ class Batch(Uncopied):
             same_mode=same_mode,
             stop_after=stop_after,
         )
-        return cls(entries_of(path, restored=restored, moved=moved), sending, on_progress)
+        return cls(
+            entries_of(path, restored=restored, moved=moved), sending, on_progress
+        )
 
     async def __aenter__(self) -> Self:
         """
@@ -129,8 +139,12 @@ class Batch(Uncopied):
         try:
             await self.entries.open()
             core = self.sending.core
-            await self.entries.facts.check_client(core, "batch", same_mode=self.sending.same_mode)
-            self.sending.epoch = str(await self.entries.facts.get("epoch", token_hex(16)))
+            await self.entries.facts.check_client(
+                core, "batch", same_mode=self.sending.same_mode
+            )
+            self.sending.epoch = str(
+                await self.entries.facts.get("epoch", token_hex(16))
+            )
             await self.entries.facts.get(BEGUN, str(time.time_ns() // 1_000_000))
             self.sending.restored = await restored_of(self.entries.store, self.client)
         except BaseException:
@@ -140,12 +154,17 @@ class Batch(Uncopied):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
             await self._end_run()
         except asyncio.CancelledError:
-            await self._end_run()  # what is under way would go on beside the next owner of the journal
+            await (
+                self._end_run()
+            )  # what is under way would go on beside the next owner of the journal
             raise
         finally:
             self._is_open = False
@@ -193,7 +212,9 @@ class Batch(Uncopied):
     def _begun(self, writes: Writes, *, lasting: bool) -> Run:
         from invsvc_async.batch.run import Run  # with all that sends
 
-        self._check_idle("work" if lasting else "run", "Take all its results first, or stop it.")
+        self._check_idle(
+            "work" if lasting else "run", "Take all its results first, or stop it."
+        )
         self._run = Run(self, writes, lasting=lasting, before=self._run)
         return self._run
 
@@ -208,7 +229,9 @@ class Batch(Uncopied):
 
     def _check_idle(self, what: str, advice: str) -> None:
         if self._run is not None and not self._run.ended:
-            raise ConfigurationError(f"{what}: a run of this batch is under way. {advice}")
+            raise ConfigurationError(
+                f"{what}: a run of this batch is under way. {advice}"
+            )
 
     async def _end_run(self) -> None:
         if self._run is not None:
@@ -232,17 +255,23 @@ class Batch(Uncopied):
         """
         return await workers_of(self.entries)
 
-    async def results(self, *, verdict: Verdict | str | None = None) -> AsyncIterator[Result]:
+    async def results(
+        self, *, verdict: Verdict | str | None = None
+    ) -> AsyncIterator[Result]:
         """
         Iterate over the results in the journal, of one *verdict* or all, in the order of the input.
 
         Raises:
             InvalidRequestError: There is no such verdict.
         """
-        async for result in results_of(self.entries, None if verdict is None else _verdict(verdict)):
+        async for result in results_of(
+            self.entries, None if verdict is None else _verdict(verdict)
+        ):
             yield result
 
-    async def get(self, key: str) -> Outcome[Any] | None:  # Any: the operation says what its value is
+    async def get(
+        self, key: str
+    ) -> Outcome[Any] | None:  # Any: the operation says what its value is
         """
         Return the outcome of the write of *key*; ``None`` if it has no verdict yet, or is not known.
 
@@ -254,7 +283,9 @@ class Batch(Uncopied):
         entry = await self.entries.entry(key)
         if entry is None or entry.state is not State.DONE:
             return None
-        return attrs.evolve(outcome_in(entry, self.entries.store.commons), replayed=True)
+        return attrs.evolve(
+            outcome_in(entry, self.entries.store.commons), replayed=True
+        )
 
     async def retry(
         self,
@@ -279,7 +310,9 @@ class Batch(Uncopied):
             InvalidRequestError: Nothing is chosen, a verdict is APPLIED, or there is no such verdict.
         """
         if isinstance(keys, str):
-            raise InvalidRequestError("keys: must be several keys, not a text", hint="Pass a list.")
+            raise InvalidRequestError(
+                "keys: must be several keys, not a text", hint="Pass a list."
+            )
         named = [verdict] if isinstance(verdict, str) else [*verdict]
         wanted = {*map(_verdict, named), *(_FAILED if failed else ())}
         if Verdict.APPLIED in wanted:
@@ -290,7 +323,9 @@ class Batch(Uncopied):
             chosen = wanted or {*Verdict} - {Verdict.APPLIED}
             return len(await self.entries.do_again(keys, verdicts=chosen, newest=force))
         if not wanted:
-            raise InvalidRequestError("retry: nothing is chosen", hint="Pass verdict, failed or keys.")
+            raise InvalidRequestError(
+                "retry: nothing is chosen", hint="Pass verdict, failed or keys."
+            )
         return await self.entries.reopen_all(sorted(wanted), newest=force)
 
     async def resolve(
@@ -314,7 +349,9 @@ class Batch(Uncopied):
         """
         from invsvc_async.durable.resolve import note, resolution, resolve
 
-        resolved = await resolve(self.entries.store, key, resolution(applied, because, by))
+        resolved = await resolve(
+            self.entries.store, key, resolution(applied, because, by)
+        )
         note(self.sending.core, resolved)
         return resolved.outcome
 
@@ -342,7 +379,9 @@ class Batch(Uncopied):
             InvalidRequestError: *done_before* has no time zone.
         """
         if done_before.tzinfo is None:
-            raise InvalidRequestError("done_before: must be a datetime with a time zone")
+            raise InvalidRequestError(
+                "done_before: must be a datetime with a time zone"
+            )
         return await self.entries.prune(round(done_before.timestamp() * 1000))
 
 
@@ -350,4 +389,6 @@ def _verdict(named: Verdict | str) -> Verdict:
     try:
         return Verdict(named.replace("-", " ").replace("_", " "))
     except ValueError:
-        raise InvalidRequestError(f"verdict: must be one of {', '.join(Verdict)}, not {named!r}") from None
+        raise InvalidRequestError(
+            f"verdict: must be one of {', '.join(Verdict)}, not {named!r}"
+        ) from None

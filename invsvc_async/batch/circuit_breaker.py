@@ -46,7 +46,9 @@ IN_A_ROW = 5  # writes that end in a 5xx or without an answer, one after the oth
 _PROBE_TIME = 10.0  # s for one probe, or for a new token
 _MOST_AWAY = 10  # how often one write is put back because the service was away
 _MOST_LATE = 100  # how often because its lease ended before it left: this machine was slow, or slept
-_MOST_REFUSED = 3  # how often because its credential was refused, though the probe then succeeded
+_MOST_REFUSED = (
+    3  # how often because its credential was refused, though the probe then succeeded
+)
 _REFUSED = (401, 403)
 _FAULTS = {  # by the class of aiohttp's error, which is all that is kept of it
     "ClientConnectorError": "connection failed",
@@ -56,8 +58,13 @@ _FAULTS = {  # by the class of aiohttp's error, which is all that is kept of it
 }
 _AWAY = "the service cannot be reached"
 _AWAITED = "a token of TokenProvider's source is awaited"
-_UNSENT = (NotSentError.__name__, ConfigurationError.__name__)  # errors of requests that did not leave
-_PROBE = Request(operation=WEBHOOKS_GET, path={"id": "none"})  # any answer of the service will do
+_UNSENT = (
+    NotSentError.__name__,
+    ConfigurationError.__name__,
+)  # errors of requests that did not leave
+_PROBE = Request(
+    operation=WEBHOOKS_GET, path={"id": "none"}
+)  # any answer of the service will do
 _CLOSED = (
     "client: it was closed before all writes had their verdicts. They stay open. Run again with an open "
     "client."
@@ -71,7 +78,9 @@ class Cause(NamedTuple):
     most: int = _MOST_AWAY  # how often it may put the same write back
     at_once: bool = False  # the first probe needs no pause
     stops: bool = False  # a pause does not help: the run ends
-    began: float = inf  # of the client's clock: when the request began that failed, if it matters
+    began: float = (
+        inf  # of the client's clock: when the request began that failed, if it matters
+    )
     pauses: bool = True  # the other writes wait, too
 
 
@@ -85,7 +94,9 @@ def cause_of(outcome: AnyOutcome, outage: Cause | None) -> Cause | None:
     match outcome.verdict:
         case Verdict.REFUSED:
             return _cause_of_refusal(outcome, sent)
-        case Verdict.NOT_APPLIED if getattr(_last(outcome, Resumed), "newest", None) is not False:
+        case Verdict.NOT_APPLIED if (
+            getattr(_last(outcome, Resumed), "newest", None) is not False
+        ):
             return _cause_of_no_effect(outcome, sent, outage)
         case Verdict.UNKNOWN:
             return _cause_of_doubt(_last(outcome, Reading), sent, outage)
@@ -99,25 +110,40 @@ def _cause_of_refusal(outcome: AnyOutcome, sent: Attempt | None) -> Cause | None
         return Cause(_refused(sent.status), _MOST_REFUSED, at_once=True)
     error = outcome.error
     # The specification shows only for these that every write of theirs needs the feature.
-    if outcome.started_as.operation != TEAMS_CREATE.name or not isinstance(error, ServiceError):
+    if outcome.started_as.operation != TEAMS_CREATE.name or not isinstance(
+        error, ServiceError
+    ):
         return None
-    if error.status == 401 or (error.status, error.code) == (403, "insufficient_permissions"):
-        return Cause(f"the plan lacks a feature (HTTP {error.status}: {error.message})", stops=True)
+    if error.status == 401 or (error.status, error.code) == (
+        403,
+        "insufficient_permissions",
+    ):
+        return Cause(
+            f"the plan lacks a feature (HTTP {error.status}: {error.message})",
+            stops=True,
+        )
     return None
 
 
-def _cause_of_no_effect(outcome: AnyOutcome, sent: Attempt | None, outage: Cause | None) -> Cause | None:
+def _cause_of_no_effect(
+    outcome: AnyOutcome, sent: Attempt | None, outage: Cause | None
+) -> Cause | None:
     """Return the reason why a write had no effect, though no newer write has overtaken it."""
     if sent is not None and sent.end is End.NOT_SENT:
         if TOO_LATE in str(outcome.error):
             return Cause(TOO_LATE, _MOST_LATE, pauses=False)
         return Cause(_unreachable(outcome.error), began=sent.started)
-    if outcome.evidence.basis == "absence" and outcome.started_as.policy.resend != "never":
+    if (
+        outcome.evidence.basis == "absence"
+        and outcome.started_as.policy.resend != "never"
+    ):
         return outage  # which left no time to send it again
     return None
 
 
-def _cause_of_doubt(reading: Reading | None, sent: Attempt | None, outage: Cause | None) -> Cause | None:
+def _cause_of_doubt(
+    reading: Reading | None, sent: Attempt | None, outage: Cause | None
+) -> Cause | None:
     """Return what explains that no read showed whether the write was applied."""
     if reading is None or (sent is not None and reading.started < sent.ended):
         return None
@@ -126,12 +152,18 @@ def _cause_of_doubt(reading: Reading | None, sent: Attempt | None, outage: Cause
     if reading.error is not None and reading.error.kind in _UNSENT:
         why = _why_unsent(reading.error.kind, reading.error.message)
         return outage or Cause(why, began=reading.started)
-    failed = reading.finding is None and (reading.status is None or reading.status >= 500)
+    failed = reading.finding is None and (
+        reading.status is None or reading.status >= 500
+    )
     return outage if failed else None
 
 
-def _last(outcome: Outcome[Any], kind: type[Any]) -> Any:  # Any: an event of that kind, or None
-    return next((event for event in reversed(outcome.history) if isinstance(event, kind)), None)
+def _last(
+    outcome: Outcome[Any], kind: type[Any]
+) -> Any:  # Any: an event of that kind, or None
+    return next(
+        (event for event in reversed(outcome.history) if isinstance(event, kind)), None
+    )
 
 
 def _refused(status: int | None) -> str:
@@ -148,7 +180,11 @@ def _failure(exchange: Exchange) -> str:
 def _unreachable(error: BaseException | None) -> str:
     """Return in a few words why a request did not leave."""
     cause = None if error is None else error.__cause__
-    why = "timed out" if isinstance(cause, TimeoutError) else _FAULTS.get(str(cause).partition(":")[0])
+    why = (
+        "timed out"
+        if isinstance(cause, TimeoutError)
+        else _FAULTS.get(str(cause).partition(":")[0])
+    )
     return f"{_AWAY} ({why})" if why else _why_unsent(type(error).__name__, str(error))
 
 
@@ -171,7 +207,11 @@ class CircuitBreaker:
     """
 
     def __init__(
-        self, view: ClientOptions, *, on_change: Callable[[], None], on_stop: Callable[[Exception], None]
+        self,
+        view: ClientOptions,
+        *,
+        on_change: Callable[[], None],
+        on_stop: Callable[[Exception], None],
     ) -> None:
         self._view = view.without_team()
         self._core = view.core
@@ -179,8 +219,12 @@ class CircuitBreaker:
         self._on_stop = on_stop
         self._pause = FIRST_PAUSE
         self._trying = False  # a probe succeeded, and no write has been answered since
-        self._failing: set[str] = set()  # keys of writes that failed since the last answer
-        self._answered_from = -inf  # of the client's clock: when the latest request began that was answered
+        self._failing: set[str] = (
+            set()
+        )  # keys of writes that failed since the last answer
+        self._answered_from = (
+            -inf
+        )  # of the client's clock: when the latest request began that was answered
         self._probing: asyncio.Task[None] | None = None
         self._next_probe = 0.0  # of the client's clock
         self._away_until = -inf  # of the client's clock: the end of the last pause
@@ -203,7 +247,11 @@ class CircuitBreaker:
 
     def learn(self, key: str, exchange: Exchange) -> None:
         """Note how one request of the write *key* ended."""
-        if exchange.end is End.NOT_SENT or exchange.status in _REFUSED or self._core.closed:
+        if (
+            exchange.end is End.NOT_SENT
+            or exchange.status in _REFUSED
+            or self._core.closed
+        ):
             return
         if exchange.end is End.ANSWERED and (exchange.status or 0) < 500:
             self._note_answer(exchange)
@@ -303,7 +351,11 @@ class CircuitBreaker:
             while True:
                 if not await self._core.pause(self._seconds_to_probe):
                     paused = f"the client was closed while the batch was paused because {self.why}"
-                    self._on_stop(BatchStoppedError(f"batch: {paused}. Run again with an open client."))
+                    self._on_stop(
+                        BatchStoppedError(
+                            f"batch: {paused}. Run again with an open client."
+                        )
+                    )
                     return
                 try:
                     why = await self._probe(renews=True)
@@ -329,7 +381,9 @@ class CircuitBreaker:
 
         A refused token is fetched anew, if it can be, and then tried once.
         """
-        deadline = asyncio.get_running_loop().time() + min(self._view.timeouts.attempt, _PROBE_TIME)
+        deadline = asyncio.get_running_loop().time() + min(
+            self._view.timeouts.attempt, _PROBE_TIME
+        )
         exchange = await self._view.attempt(_PROBE, deadline=deadline, lane="settle")
         try:
             self._view.opened(_PROBE, exchange)

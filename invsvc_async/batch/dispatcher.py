@@ -69,14 +69,22 @@ class Dispatcher:
         self.earlier: Earlier = Earlier(sending, entries.store)
         clock = sending.core.clock
         # What is stored with its whole outcome is given by those that take it from the store.
-        self.leases: Leases = Leases(entries.store, clock, gives=not item_type.keeps_outcome)
+        self.leases: Leases = Leases(
+            entries.store, clock, gives=not item_type.keeps_outcome
+        )
         self._signs = SignsOfLife(self.leases, self.engine)
         self._places = ReadPlaces()
-        self._share = LaneShare(self.leases, entries, self.engine, self._places, self._signs, self.earlier)
+        self._share = LaneShare(
+            self.leases, entries, self.engine, self._places, self._signs, self.earlier
+        )
         self._input = AwaitedInput(is_open=has_input)
-        self._maker = ItemMaker(sending, entries.store, self.engine, item_type, on_unfit)
+        self._maker = ItemMaker(
+            sending, entries.store, self.engine, item_type, on_unfit
+        )
         self.woken: asyncio.Event = asyncio.Event()  # there may be something to send
-        self.caught_up: asyncio.Event = asyncio.Event()  # all that was read is in the engine
+        self.caught_up: asyncio.Event = (
+            asyncio.Event()
+        )  # all that was read is in the engine
 
     # --- beginning and end
 
@@ -84,7 +92,9 @@ class Dispatcher:
         """Begin to give signs of life, for a store of *kind*."""
         await self.leases.forget_the_dead()
         await self._signs.show()
-        self._beating = asyncio.create_task(self._guarded(partial(self._signs.repeat, self._divide)))
+        self._beating = asyncio.create_task(
+            self._guarded(partial(self._signs.repeat, self._divide))
+        )
         self._sending.core.opened(kind, self.leases)
 
     async def stop(self, grace: float) -> None:
@@ -111,7 +121,9 @@ class Dispatcher:
         """Divide the lanes anew, after a sign of life, and read those of this process again."""
         has_more = not (self._signs.is_hungry or self._is_read)
         await self._share.divide(has_more=has_more)
-        self.read_again(self.leases.lanes)  # also the poll, in case no notification arrives
+        self.read_again(
+            self.leases.lanes
+        )  # also the poll, in case no notification arrives
 
     # --- feeding
 
@@ -119,7 +131,9 @@ class Dispatcher:
         """Add what is to be sent to the engine, until *is_over* while nothing is under way or to be read."""
         pause = pause_of(self._entries.store.silence)
         await self._join(pause)
-        listening = asyncio.create_task(self._guarded(partial(self._entries.hear, self._heard)))
+        listening = asyncio.create_task(
+            self._guarded(partial(self._entries.hear, self._heard))
+        )
         try:
             while True:
                 await self.engine.hunger()
@@ -140,7 +154,9 @@ class Dispatcher:
         self._signs.begin_to_send()
         await self._signs.show()
         if self.leases.living > 1 and self._sending.rate is not None:
-            await asyncio.sleep(_JOINED * pause)  # until the others have noticed, and leave a part of it
+            await asyncio.sleep(
+                _JOINED * pause
+            )  # until the others have noticed, and leave a part of it
         self._signs.show_soon()
 
     async def _wait_for_more(self, pause: float, *, has_end: bool) -> None:
@@ -223,12 +239,18 @@ class Dispatcher:
         self._places.end_fetch(places, found, each)
         return found
 
-    async def _items_of(self, found: Iterable[Entry], lanes: Mapping[int, Lane]) -> list[Item]:
+    async def _items_of(
+        self, found: Iterable[Entry], lanes: Mapping[int, Lane]
+    ) -> list[Item]:
         """Return the items of the entries *found* that can be sent, in their order, each with its lane."""
-        newest = {item.entry.thing: item.entry.place for item in self.engine.held.values()}
+        newest = {
+            item.entry.thing: item.entry.place for item in self.engine.held.values()
+        }
         items: list[Item] = []
         for entry in found:
-            item = await self._maker.item_of(entry, lanes[entry.lane], self._input.get(entry.key))
+            item = await self._maker.item_of(
+                entry, lanes[entry.lane], self._input.get(entry.key)
+            )
             if item is None:
                 continue
             # One that was reopened comes after what is under way: it is then seen to be overtaken.

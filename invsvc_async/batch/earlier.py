@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.durable.intents import was_seen_undone, without_lost_sends
-from invsvc_async.durable.last_writes import in_flight_of, last_writes, learn, take_claims, unknown_of
+from invsvc_async.durable.last_writes import (
+    in_flight_of,
+    last_writes,
+    learn,
+    take_claims,
+    unknown_of,
+)
 from invsvc_async.durable.records import intent_of
 from invsvc_async.durable.unknown_writes import UnknownWrites
 from invsvc_async.reconcile.kinds import replaces
@@ -85,18 +91,28 @@ class Earlier:
 
         *is_part* is whether the store may have more that are not done, so that it is asked for them.
         """
-        placed = [(item, name, item.entry.place) for item in items if (name := item.entry.thing) is not None]
+        placed = [
+            (item, name, item.entry.place)
+            for item in items
+            if (name := item.entry.thing) is not None
+        ]
         things = sorted({thing for _, thing, _ in placed})
         # The last place of each thing that may have been sent.
         in_flight = await in_flight_of(self._store, things) if is_part else {}
         for item, thing, place in placed:
-            if item.in_doubt and not was_seen_undone(item.intent) and replaces(item.intent.operation):
+            if (
+                item.in_doubt
+                and not was_seen_undone(item.intent)
+                and replaces(item.intent.operation)
+            ):
                 in_flight[thing] = max(place, in_flight.get(thing, 0))
         done = await self._look_up(things)
         for item, thing, place in placed:
             last_done = done.get(thing, 0)
             if last_done > place:
-                item.restored = None  # the state that the journal knows is that of a later write
+                item.restored = (
+                    None  # the state that the journal knows is that of a later write
+                )
             if max(last_done, in_flight.get(thing, 0)) > place:
                 item.intent = attrs.evolve(item.intent, newest=False)
                 item.spec = None

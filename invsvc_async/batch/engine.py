@@ -62,20 +62,28 @@ class Engine:
     _failure: BaseException | None = None
     _end_error: BaseException | None = None  # raised once nothing is under way
 
-    def __init__(self, sending: Sending, on_end: Callable[[Item], None] | None = None) -> None:
+    def __init__(
+        self, sending: Sending, on_end: Callable[[Item], None] | None = None
+    ) -> None:
         self.sending: Sending = sending
         self._on_end = on_end
         self.slots: Slots = Slots(sending.concurrency, sending.rate, self._fill_soon)
         self.breaker: CircuitBreaker = CircuitBreaker(
             sending.options, on_change=self._fill_soon, on_stop=self.end
         )
-        self.held: dict[int, Item] = {}  # by number: what has not ended; of each thing in its order
+        self.held: dict[
+            int, Item
+        ] = {}  # by number: what has not ended; of each thing in its order
         self._ready: deque[Item] = deque()
-        self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
+        self._lines: dict[
+            str, deque[Item]
+        ] = {}  # by thing; the first item is ready or under way
         self._tasks: set[asyncio.Task[None]] = set()
         # Until the list of webhooks, which settles all creates, was looked at: creates that begin need it.
         self._list_lock: asyncio.Lock | None = asyncio.Lock()
-        self._storing: set[asyncio.Future[None]] = set()  # the results of items that have ended
+        self._storing: set[asyncio.Future[None]] = (
+            set()
+        )  # the results of items that have ended
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
 
@@ -85,7 +93,12 @@ class Engine:
     def complete(self) -> bool:
         """Whether all items were added."""
         feeding = self._feeding
-        return feeding is not None and feeding.done() and not feeding.cancelled() and feeding.result()
+        return (
+            feeding is not None
+            and feeding.done()
+            and not feeding.cancelled()
+            and feeding.result()
+        )
 
     async def room(self) -> None:
         """Wait until an item may be added. Of a stopped run, the task that feeds it is cancelled."""
@@ -104,7 +117,9 @@ class Engine:
     @property
     def _is_full(self) -> bool:
         """Whether the limit is reached, or enough items are ready: more would slow garbage collection."""
-        return self._is_at_limit or len(self._ready) >= max(1, self.sending.concurrency // 2)
+        return self._is_at_limit or len(self._ready) >= max(
+            1, self.sending.concurrency // 2
+        )
 
     def add(self, item: Item) -> None:
         """Add *item*. It starts once there is a slot and all earlier items of its thing have ended."""
@@ -176,7 +191,11 @@ class Engine:
         """Wait until fewer items are ready than there are slots, so that no slot stays empty."""
         self._is_asked = True
         try:
-            while self._stopped or self._is_full or len(self._ready) >= self.slots.free + self.slots.in_use:
+            while (
+                self._stopped
+                or self._is_full
+                or len(self._ready) >= self.slots.free + self.slots.in_use
+            ):
                 await self._wait()
         finally:
             self._is_asked = False
@@ -210,14 +229,15 @@ class Engine:
         if self._ready:
             return self.slots.limit
         if self._is_at_limit:
-            return (
-                f"results: {self.settling:,} writes are settled, and {len(self._finished):,} wait to be taken"
-            )
+            waiting = len(self._finished)
+            return f"results: {self.settling:,} writes are settled, and {waiting:,} wait to be taken"
         if behind := sum(len(line) - 1 for line in self._lines.values()):
             return f"order: {behind:,} wait for earlier writes to the same resources"
         if not self.complete:
             return "input: it has no more writes yet"
-        return f"answers: {self.slots.in_use:,} are awaited" if self.slots.in_use else None
+        return (
+            f"answers: {self.slots.in_use:,} are awaited" if self.slots.in_use else None
+        )
 
     async def stop(self, grace: float) -> None:
         """Start no more items, let those under way end within *grace* seconds, and shelve the rest."""
@@ -266,11 +286,15 @@ class Engine:
 
     def _next(self) -> Item | None:
         """Return the first ready item, if there is a slot for it, or it cannot be sent at once."""
-        if self._stopped or not (self._ready and self.breaker.allows(self.slots.in_use)):
+        if self._stopped or not (
+            self._ready and self.breaker.allows(self.slots.in_use)
+        ):
             return None
         item = self._ready[0]
         # If another write to its thing may still land, it has to wait.
-        needs_no_slot = item.in_doubt or self.sending.core.writes.closed_for(item.entry.thing) > 0
+        needs_no_slot = (
+            item.in_doubt or self.sending.core.writes.closed_for(item.entry.thing) > 0
+        )
         item.in_slot = not needs_no_slot and self.slots.take(item)
         if not (item.in_slot or needs_no_slot):
             return None
@@ -328,7 +352,9 @@ class Engine:
 
     async def _conclude(self, item: Item, outcome: AnyOutcome) -> None:
         """Begin to store *outcome* as that of *item*; if *item* was put back, make it ready again."""
-        if not (item.is_put_back or item.storing):  # the client had it already: the user has settled it
+        if not (
+            item.is_put_back or item.storing
+        ):  # the client had it already: the user has settled it
             await item.settled(outcome)
         if item.is_put_back:
             self._put_back(item)
@@ -336,19 +362,31 @@ class Engine:
         self._count(outcome.verdict)
         wait = self.sending.core.writes.closed_for(item.entry.thing)
         if outcome.verdict is Verdict.UNKNOWN:
-            wait = max(wait, (outcome.evidence.window_until or 0.0) - self.sending.core.clock.now())
+            wait = max(
+                wait,
+                (outcome.evidence.window_until or 0.0) - self.sending.core.clock.now(),
+            )
         assert item.storing is not None
         self._storing.add(item.storing)
-        item.storing.add_done_callback(partial(self._called_back, self._stored, item, wait))
+        item.storing.add_done_callback(
+            partial(self._called_back, self._stored, item, wait)
+        )
 
     async def _warn_of_full_list(self, lock: asyncio.Lock, intent: Intent) -> None:
         """Warn before the first create of a webhook, that of *intent*, if the list is full."""
         async with lock:
             if self._list_lock is None:  # another task has looked meanwhile
                 return
-            last = self.sending.core.writes.last_list(WEBHOOKS_LIST.name, intent.scope.team)
+            last = self.sending.core.writes.last_list(
+                WEBHOOKS_LIST.name, intent.scope.team
+            )
             if last is None:
-                looks = StateReader(self.sending.options.without_team(), intent, lambda: intent, own=None)
+                looks = StateReader(
+                    self.sending.options.without_team(),
+                    intent,
+                    lambda: intent,
+                    own=None,
+                )
                 full = (await looks.look(WEBHOOKS_LIST.name, lane="settle")).full
             else:
                 full = last.many >= LIST_SIZE
@@ -379,7 +417,9 @@ class Engine:
     def _put_back(self, item: Item) -> None:
         """Run *item* next. The item keeps its place in its line."""
         item.is_put_back = False
-        self.sending.core.writes.ended.pop(item.intent.identity, None)  # it would be taken for the verdict
+        self.sending.core.writes.ended.pop(
+            item.intent.identity, None
+        )  # it would be taken for the verdict
         self._ready.appendleft(item)
 
     def _stored(self, item: Item, wait: float, storing: asyncio.Future[None]) -> None:
@@ -463,14 +503,18 @@ def _begun_again(spec: WriteSpec, line: str, put_back: Intent, intent: Intent) -
     return new_start(spec, line, intent)
 
 
-def _taken_up(core: ClientCore, gone_since: float | None, line: str | None, intent: Intent) -> Start:
+def _taken_up(
+    core: ClientCore, gone_since: float | None, line: str | None, intent: Intent
+) -> Start:
     """Start where an earlier run left *intent*. The journal may know that it was overtaken."""
     latest = core.writes.opened(intent.identity)
     if latest is not None and intent.newest is False:
         core.writes.revise(attrs.evolve(latest, newest=False))
     start = taken_up(core, intent, journaled=True, gone_since=gone_since)
     resumed = cast("Resumed", start.history[0])
-    if intent.newest is not None and not (resumed.newest and _has_written_beside(core, line, intent)):
+    if intent.newest is not None and not (
+        resumed.newest and _has_written_beside(core, line, intent)
+    ):
         return start
     # Only the journal knows whether a later write was sent. A restored one does not, and none knows of writes
     # that this client has sent beside it.

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 BEGUN = "begun"  # the fact that says when the batch was begun, epoch ms
 _PAGE = 500  # entries that are done, read at once
 _CHECKPOINT = "checkpoint"  # the fact that says how far the latest input was taken in
-_INPUT = "input "  # a fact for each input that is being read, by the member that reads it
+_INPUT = (
+    "input "  # a fact for each input that is being read, by the member that reads it
+)
 _OPEN = f"SELECT coalesce(sum(many), 0) FROM {{s}}counts WHERE state < {State.DONE:d}"
 _INPUTS = f"SELECT count(*) FROM {{s}}facts WHERE name LIKE '{_INPUT}%'"
 _BEGIN = """
@@ -63,10 +65,20 @@ SELECT m.name FROM {{s}}members AS m
 _MEMBERS = """
 SELECT status, begun, seen, {now} - seen, sends FROM {s}members WHERE status IS NOT NULL ORDER BY begun, name
 """
-_WITH_SECRET = [each.name for each in TABLE if each.kind == "write" and kind_of_write(each).has_secret]
+_WITH_SECRET = [
+    each.name
+    for each in TABLE
+    if each.kind == "write" and kind_of_write(each).has_secret
+]
 _SILENT = 3  # times the silence, after which people are told that a worker is not alive
 _FOREVER = 1e300
-_SHOWN = ("host", "port", "batch", "outbox", "journal")  # options of an address that say which one it is
+_SHOWN = (
+    "host",
+    "port",
+    "batch",
+    "outbox",
+    "journal",
+)  # options of an address that say which one it is
 
 
 class Added(NamedTuple):
@@ -83,9 +95,13 @@ class BatchEntries(Entries):
 
     async def known(self, keys: Iterable[str]) -> dict[str, Known]:
         """Return what the journal has under *keys*, at most 256."""
-        return {key: Known(*known) for key, *known in await self.store.rows(KNOWN, [*keys])}
+        return {
+            key: Known(*known) for key, *known in await self.store.rows(KNOWN, [*keys])
+        }
 
-    async def add(self, entries: Sequence[Entry], reader: str, checkpoint: Checkpoint | None) -> Added:
+    async def add(
+        self, entries: Sequence[Entry], reader: str, checkpoint: Checkpoint | None
+    ) -> Added:
         """
         Store new *entries*, at most 256, in their order.
 
@@ -95,9 +111,15 @@ class BatchEntries(Entries):
         ours: set[int] = set()
 
         def script() -> Script[dict[str, Known]]:
-            known = (yield from add(entries, self.store.commons.texts, ours=ours)) if entries else {}
+            known = (
+                (yield from add(entries, self.store.commons.texts, ours=ours))
+                if entries
+                else {}
+            )
             are_same = all(known[entry.key].digest == entry.digest for entry in entries)
-            if checkpoint is not None and are_same:  # otherwise the next run meets the other write, too
+            if (
+                checkpoint is not None and are_same
+            ):  # otherwise the next run meets the other write, too
                 yield SET, (_CHECKPOINT, msgspec.json.encode(checkpoint).decode())
             yield _BEGIN, (f"{_INPUT}{reader}",)
             return known
@@ -105,7 +127,9 @@ class BatchEntries(Entries):
         found = await self.store.run(script)
         return Added(
             new={key: known.seq for key, known in found.items() if known.seq in ours},
-            others={key: known for key, known in found.items() if known.seq not in ours},
+            others={
+                key: known for key, known in found.items() if known.seq not in ours
+            },
         )
 
     async def checkpoint(self) -> Checkpoint | None:
@@ -184,7 +208,9 @@ async def summary_of(entries: Entries) -> Summary:
     )
 
 
-async def pages_of(entries: Entries, verdict: Verdict | None = None) -> AsyncIterator[list[Entry]]:
+async def pages_of(
+    entries: Entries, verdict: Verdict | None = None
+) -> AsyncIterator[list[Entry]]:
     """Iterate over the entries that are done, all or those with *verdict*, in their order."""
     after = 0
     while page := await entries.done(verdict, after, _PAGE):
@@ -192,7 +218,9 @@ async def pages_of(entries: Entries, verdict: Verdict | None = None) -> AsyncIte
         after = page[-1].seq
 
 
-async def results_of(entries: Entries, verdict: Verdict | None = None) -> AsyncIterator[Result]:
+async def results_of(
+    entries: Entries, verdict: Verdict | None = None
+) -> AsyncIterator[Result]:
     """Iterate over the results in a store, all or those with *verdict*, in the order of the input."""
     async for page in pages_of(entries, verdict):
         for entry in page:
@@ -205,7 +233,11 @@ def result_of(entries: Entries, entry: Entry) -> Result:
         return Result.of(entry)
     found = Result.of(entry, outcome=outcome_in(entry, entries.store.commons))
     result = attrs.evolve(found, key=entries.key_of(entry))
-    if result.secret_lost and entry.heard and verdict_and_record(entry)[1].had == "returned":
+    if (
+        result.secret_lost
+        and entry.heard
+        and verdict_and_record(entry)[1].had == "returned"
+    ):
         return attrs.evolve(result, secret="not stored")
     return result
 
@@ -213,7 +245,9 @@ def result_of(entries: Entries, entry: Entry) -> Result:
 async def workers_of(entries: Entries) -> list[Worker]:
     """Return the processes of the last day that send *entries*, the longest-running first."""
     if not entries.is_shared:
-        raise ConfigurationError("workers: a file has none, because one process uses it. Use postgresql://….")
+        raise ConfigurationError(
+            "workers: a file has none, because one process uses it. Use postgresql://…."
+        )
     return [
         Worker(
             **msgspec.json.decode(status),
@@ -234,8 +268,14 @@ def name_of(path: str | Path) -> str:
     place = without_login(str(path))
     if place is None:
         return "postgresql://…"
-    options = [each for each in parse_qsl(str(path).partition("?")[2]) if each[0] in _SHOWN]
-    return f"postgresql://{place}?{urlencode(options, safe='/,')}" if options else f"postgresql://{place}"
+    options = [
+        each for each in parse_qsl(str(path).partition("?")[2]) if each[0] in _SHOWN
+    ]
+    return (
+        f"postgresql://{place}?{urlencode(options, safe='/,')}"
+        if options
+        else f"postgresql://{place}"
+    )
 
 
 async def checkpoint_at(path: str | Path) -> Checkpoint | None:
@@ -243,7 +283,10 @@ async def checkpoint_at(path: str | Path) -> Checkpoint | None:
     try:
         entries = entries_of(path, reading=True)
         await entries.open()
-    except (ConfigurationError, JournalError):  # the journal is opened later, which says what is wrong
+    except (
+        ConfigurationError,
+        JournalError,
+    ):  # the journal is opened later, which says what is wrong
         return None
     async with aclosing(entries):
         return await entries.checkpoint()

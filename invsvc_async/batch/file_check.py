@@ -32,7 +32,14 @@ from invsvc_async.resources.by_name import as_write, parsed
 from invsvc_async.storage.sqlite_file import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterable,
+        Awaitable,
+        Callable,
+        Iterable,
+        Iterator,
+    )
 
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.writes.write import Write
@@ -80,7 +87,9 @@ class Readable(Protocol):
         ...
 
 
-def read_lines(file: Readable, number: int = 0, *, max_bytes: int = MAX_LINE) -> Iterator[Line | BadLine]:
+def read_lines(
+    file: Readable, number: int = 0, *, max_bytes: int = MAX_LINE
+) -> Iterator[Line | BadLine]:
     """
     Read *file* line by line, and yield each one that is not empty. *number* lines were read before.
 
@@ -93,7 +102,9 @@ def read_lines(file: Readable, number: int = 0, *, max_bytes: int = MAX_LINE) ->
             length = len(text)
             while not text.endswith(b"\n") and (text := file.readline(max_bytes)):
                 length += len(text)
-            yield BadLine(number, f"is {length:,} bytes long; the limit is {max_bytes:,}")
+            yield BadLine(
+                number, f"is {length:,} bytes long; the limit is {max_bytes:,}"
+            )
         elif plain := (text.removeprefix(BOM_UTF8) if number == 1 else text).strip():
             try:
                 line: Line | BadLine = Line(number, *parsed(plain))
@@ -102,7 +113,9 @@ def read_lines(file: Readable, number: int = 0, *, max_bytes: int = MAX_LINE) ->
             yield line
 
 
-def _write_of(client: Client, line: Line) -> Write[Any] | BadLine:  # Any: of any operation
+def _write_of(
+    client: Client, line: Line
+) -> Write[Any] | BadLine:  # Any: of any operation
     try:
         return as_write(client, line.operation, line.arguments, key=line.key)
     except InvalidRequestError as error:
@@ -200,7 +213,14 @@ class _Reader:
 
     def reached(self, team: str | None) -> Checkpoint:
         """Return where it is, for a client of *team*."""
-        return Checkpoint(self.offset, self.digest.hexdigest(), self.lines, self.writes, self.bad, team)
+        return Checkpoint(
+            self.offset,
+            self.digest.hexdigest(),
+            self.lines,
+            self.writes,
+            self.bad,
+            team,
+        )
 
     def _read(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
@@ -227,7 +247,9 @@ class Met:
     def __init__(self) -> None:
         self._keys = sqlite3.connect("", isolation_level=None)
         self._keys.execute("PRAGMA journal_mode = OFF")
-        self._keys.execute("CREATE TABLE met (key BLOB PRIMARY KEY, line INTEGER NOT NULL) WITHOUT ROWID")
+        self._keys.execute(
+            "CREATE TABLE met (key BLOB PRIMARY KEY, line INTEGER NOT NULL) WITHOUT ROWID"
+        )
         self._keys.execute("BEGIN")
 
     def first(self, key: str, line: int = 0) -> int | None:
@@ -239,9 +261,16 @@ class Met:
         """
         digest = blake2b(key.encode(errors="surrogatepass"), digest_size=16).digest()
         try:
-            if self._keys.execute("INSERT OR IGNORE INTO met VALUES (?, ?)", (digest, line)).rowcount == 1:
+            if (
+                self._keys.execute(
+                    "INSERT OR IGNORE INTO met VALUES (?, ?)", (digest, line)
+                ).rowcount
+                == 1
+            ):
                 return None
-            found: int = self._keys.execute("SELECT line FROM met WHERE key = ?", (digest,)).fetchone()[0]
+            found: int = self._keys.execute(
+                "SELECT line FROM met WHERE key = ?", (digest,)
+            ).fetchone()[0]
         except sqlite3.Error as error:
             raise in_words("(keys of the input)", error) from error
         return found
@@ -299,7 +328,9 @@ class FileWrites:
             if monotonic() - told >= _TELL_EVERY:
                 told = monotonic()
                 part = reader.offset / max(size, 1)
-                tell(f"{reader.name}: checked {part:.0%}, {reader.lines:,} lines so far")
+                tell(
+                    f"{reader.name}: checked {part:.0%}, {reader.lines:,} lines so far"
+                )
             yield
 
     def _checking(self, checkpoint: Checkpoint | None, most: int) -> Iterator[_Reader]:
@@ -334,7 +365,9 @@ class FileWrites:
         write.close()
         if len(self.first) < _FIRST:
             self.first.append(line)
-        self.has_secrets = self.has_secrets or kind_of_write(BY_NAME[line.operation]).has_secret
+        self.has_secrets = (
+            self.has_secrets or kind_of_write(BY_NAME[line.operation]).has_secret
+        )
 
     def __iter__(self) -> Iterator[Write[Any]]:  # Any: of any kind
         """
@@ -366,7 +399,9 @@ class FileWrites:
         ``None`` if lines have no keys: which of equal ones are before it could not be told later.
         """
         reader = self._reader
-        return reader.reached(self._team) if reader.ends_line and reader.has_keys else None
+        return (
+            reader.reached(self._team) if reader.ends_line and reader.has_keys else None
+        )
 
     def _lines(self, reader: _Reader) -> Iterator[tuple[Line, Write[Any]] | BadLine]:
         """Yield each line and its write, or else the problem. A key of an earlier line is a problem too."""
@@ -391,7 +426,9 @@ class FileWrites:
 
 
 def check_file(
-    writes: FileWrites, checkpoint: Checkpoint | None = None, tell: Callable[[str], None] = log.info
+    writes: FileWrites,
+    checkpoint: Checkpoint | None = None,
+    tell: Callable[[str], None] = log.info,
 ) -> None:
     """Check every line of a file after *checkpoint*; *tell* is that of :meth:`FileWrites.check`."""
     for _ in writes.check(checkpoint, tell=tell):
@@ -400,8 +437,12 @@ def check_file(
 
 @asynccontextmanager
 async def sound(
-    writes: Writes, client: Client, checkpoint: Callable[[], Awaitable[Checkpoint | None]]
-) -> AsyncGenerator[Iterable[Write[Any]] | AsyncIterable[Write[Any]]]:  # Any: of any operation
+    writes: Writes,
+    client: Client,
+    checkpoint: Callable[[], Awaitable[Checkpoint | None]],
+) -> AsyncGenerator[
+    Iterable[Write[Any]] | AsyncIterable[Write[Any]]
+]:  # Any: of any operation
     """
     Yield *writes*. If it is the path of a file, check the whole file after the *checkpoint* first.
 
@@ -414,12 +455,18 @@ async def sound(
     try:
         opened = await asyncio.to_thread(rereadable, Path(writes))
     except OSError as error:
-        raise InvalidRequestError(f"{writes}: cannot be read ({error.strerror})") from error
+        raise InvalidRequestError(
+            f"{writes}: cannot be read ({error.strerror})"
+        ) from error
     with opened as file:
         found = FileWrites(file, client, name=str(writes))
         for _ in found.check(await checkpoint(), most=_NAMED):
             await asyncio.sleep(0)
         if found.bad:
-            more = [f"and {left:,} more lines"] if (left := found.bad - len(found.problems)) else []
+            more = (
+                [f"and {left:,} more lines"]
+                if (left := found.bad - len(found.problems))
+                else []
+            )
             raise InvalidRequestError([*map(str, found.problems), *more])
         yield found

@@ -35,9 +35,15 @@ _CUT = (
 )
 
 
-def chunks(writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite]) -> AsyncGenerator[list[AnyWrite], None]:
+def chunks(
+    writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite],
+) -> AsyncGenerator[list[AnyWrite], None]:
     """Yield *writes* in lists of what is available, at most 128 each."""
-    return _read_ahead(writes) if isinstance(writes, AsyncIterable) else _pieces(iter(writes))
+    return (
+        _read_ahead(writes)
+        if isinstance(writes, AsyncIterable)
+        else _pieces(iter(writes))
+    )
 
 
 async def _pieces(source: Iterator[AnyWrite]) -> AsyncGenerator[list[AnyWrite], None]:
@@ -55,7 +61,9 @@ async def _pieces(source: Iterator[AnyWrite]) -> AsyncGenerator[list[AnyWrite], 
         yield chunk
 
 
-async def _read_ahead(writes: AsyncIterable[AnyWrite]) -> AsyncGenerator[list[AnyWrite], None]:
+async def _read_ahead(
+    writes: AsyncIterable[AnyWrite],
+) -> AsyncGenerator[list[AnyWrite], None]:
     """Read ahead a little, so that writes do not wait for a slow source."""
     queue: asyncio.Queue[AnyWrite | None] = asyncio.Queue(AT_ONCE)
 
@@ -65,7 +73,9 @@ async def _read_ahead(writes: AsyncIterable[AnyWrite]) -> AsyncGenerator[list[An
                 try:
                     raise_if_cancelled()  # the input survived that
                     await queue.put(write)
-                except asyncio.CancelledError:  # it has no place, and nobody gets it any more
+                except (
+                    asyncio.CancelledError
+                ):  # it has no place, and nobody gets it any more
                     _close(write)
                     raise
         except asyncio.CancelledError:
@@ -103,7 +113,10 @@ class Asked(msgspec.Struct, eq=False):
     def intent_of(self, entry: Entry) -> Intent | None:
         """Return the intent, if *entry* is as it was stored; otherwise ``None``."""
         made = self.entry
-        is_same = made is not None and (entry.intent, entry.common) == (made.intent, made.common)
+        is_same = made is not None and (entry.intent, entry.common) == (
+            made.intent,
+            made.common,
+        )
         return self.intent if is_same else None
 
 
@@ -115,7 +128,9 @@ class Intake:
     made from the identity of the journal, which *may_know* some of the writes.
     """
 
-    def __init__(self, sending: Sending, entries: BatchEntries, *, may_know: bool, begun: float) -> None:
+    def __init__(
+        self, sending: Sending, entries: BatchEntries, *, may_know: bool, begun: float
+    ) -> None:
         self._sending = sending
         self._entries = entries
         self._may_know = may_know
@@ -139,8 +154,12 @@ class Intake:
             _close(write)
         asked = {each.key: each for each in map(self._asked, writes)}
         known = await self._entries.known(asked) if self._may_know else {}
-        met = [asked[key] for key, found in known.items() if self.meet(found, asked[key])]
-        return met + [self._new(each) for each in asked.values() if each.key not in known]
+        met = [
+            asked[key] for key, found in known.items() if self.meet(found, asked[key])
+        ]
+        return met + [
+            self._new(each) for each in asked.values() if each.key not in known
+        ]
 
     def meet(self, known: Known, asked: Asked) -> bool:
         """
@@ -155,7 +174,9 @@ class Intake:
                 "or run the input that the batch was begun with"
             )
         is_done = known.state == State.DONE
-        self.skipped += is_done and known.done_at is not None and known.done_at < self._began
+        self.skipped += (
+            is_done and known.done_at is not None and known.done_at < self._began
+        )
         return not is_done
 
     def _asked(self, write: object) -> Asked:
@@ -191,7 +212,9 @@ class Intake:
         asked.intent = intent = intent_of(spec)
         if restored is not None and restored.is_open:
             asked.intent = intent = restored.of_new(intent)
-        asked.entry = entry = new_entry(spec, intent, entries.store.commons, asked.digest)
+        asked.entry = entry = new_entry(
+            spec, intent, entries.store.commons, asked.digest
+        )
         entry.lane = entries.lane_of(entry.key, entry.thing)
         return asked
 

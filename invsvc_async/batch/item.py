@@ -55,7 +55,9 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     storing: Future[None] | None = None  # done once the result is stored
     in_slot: bool = False
     times_put_back: int = 0
-    is_put_back: bool = False  # it is to be run again, because its last run proves nothing against it
+    is_put_back: bool = (
+        False  # it is to be run again, because its last run proves nothing against it
+    )
     reader: AnyReader | None = None  # user-supplied: an entry contains only its name
     restored: Restored | None = None  # the doubts of its journal
     identity: str = ""  # of the intent that was sent or settled last
@@ -63,18 +65,26 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     @property
     def in_doubt(self) -> bool:
         """Whether the write may have been sent before, and must be settled first."""
-        return any(each.end is None or each.end.kind != "not applied" for each in self.intent.sent)
+        return any(
+            each.end is None or each.end.kind != "not applied"
+            for each in self.intent.sent
+        )
 
     @property
     def names_reader(self) -> bool:
         """Whether it needs a user-supplied reader, of which the journal has only the name."""
-        return self.intent.reader is not None or self.intent.policy.journey_reader == JOURNEY_READER
+        return (
+            self.intent.reader is not None
+            or self.intent.policy.journey_reader == JOURNEY_READER
+        )
 
     def take_readers(self, spec: WriteSpec) -> None:
         """Use the readers of *spec*, which is the same write in the input of this run."""
         self.reader = spec.reader or self.reader
         if self.names_reader and callable(spec.policy.journey_reader):
-            changed = attrs.evolve(self.intent.policy, journey_reader=spec.policy.journey_reader)
+            changed = attrs.evolve(
+                self.intent.policy, journey_reader=spec.policy.journey_reader
+            )
             self.intent = attrs.evolve(self.intent, policy=changed)
 
     @property
@@ -126,7 +136,9 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             None if applied and not self.keeps_outcome else intent,
             taker=self.lane.leases.taker,
             verdict=outcome.verdict.value,
-            outcome=verdict_record(outcome, record) if self.keeps_outcome else encoded(record),
+            outcome=verdict_record(outcome, record)
+            if self.keeps_outcome
+            else encoded(record),
             claim=claim_by(outcome),
             done_at=done_at(self.engine.sending.core, self.lane.leases.store),
         )
@@ -161,8 +173,12 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     def heard(self, identity: str) -> None:
         """Do nothing: the entries of a batch stay."""
 
-    def _entry(self, state: State, intent: Intent | None, **done: Any) -> Entry:  # Any: of an end
-        packed = None if intent is None else pack(intent, self.lane.leases.store.commons)
+    def _entry(
+        self, state: State, intent: Intent | None, **done: Any
+    ) -> Entry:  # Any: of an end
+        packed = (
+            None if intent is None else pack(intent, self.lane.leases.store.commons)
+        )
         kept = (None, None) if packed is None else (packed.common, packed.text)
         return replace(self.entry, state=state, common=kept[0], intent=kept[1], **done)
 

@@ -45,7 +45,9 @@ class ItemMaker:
         self._item_type = item_type
         self._on_unfit = on_unfit
 
-    async def item_of(self, entry: Entry, lane: Lane, asked: Asked | None) -> Item | None:
+    async def item_of(
+        self, entry: Entry, lane: Lane, asked: Asked | None
+    ) -> Item | None:
         """
         Return the item of *entry*, in *lane*; *asked* is what the input has of it.
 
@@ -77,10 +79,20 @@ class ItemMaker:
         intent = known or intent_of(entry, self._store.commons)
         if restored is not None:
             intent = restored.of_entry(entry.seq, intent)
-        item = self._item_type(entry=entry, lane=lane, engine=self._engine, intent=intent, restored=restored)
+        item = self._item_type(
+            entry=entry,
+            lane=lane,
+            engine=self._engine,
+            intent=intent,
+            restored=restored,
+        )
         if asked is not None and intent is known and not intent.sent:  # it is new
-            item.spec = replace(asked.spec, options=ItemOptions.of(item, asked.spec.options))
+            item.spec = replace(
+                asked.spec, options=ItemOptions.of(item, asked.spec.options)
+            )
         else:
             anywhere = sending.options.without_team()
-            check_scope(anywhere, intent, same_mode=sending.same_mode, in_doubt=item.in_doubt)
+            check_scope(
+                anywhere, intent, same_mode=sending.same_mode, in_doubt=item.in_doubt
+            )
         return item

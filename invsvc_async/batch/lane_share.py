@@ -116,7 +116,11 @@ class LaneShare:
     async def _acquire(self, share: int) -> None:
         """Acquire lanes up to the *share* of this process, or all free lanes if this process is hungry."""
         owned = len(self._leases.lanes)
-        wanted = self._entries.lanes if self._signs.is_hungry and owned >= share else share - owned
+        wanted = (
+            self._entries.lanes
+            if self._signs.is_hungry and owned >= share
+            else share - owned
+        )
         if wanted <= 0:
             return
         taken = await self._leases.take(wanted)

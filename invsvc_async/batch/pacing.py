@@ -29,14 +29,18 @@ class Slots:
     is sent again goes first, so that started writes end before others start.
     """
 
-    def __init__(self, most: int, rate: float | None, on_room: Callable[[], None]) -> None:
+    def __init__(
+        self, most: int, rate: float | None, on_room: Callable[[], None]
+    ) -> None:
         self._knee = AdaptiveLimit(most=most, least=LEAST)
         self._gap = self._whole_gap = 1 / rate if rate else 0.0
         self._on_room = on_room
         self._due = 0.0  # when the next send may begin, loop time
         self._limited_until = 0.0  # until when the service asked to wait, loop time
         self._again: OrderedDict[asyncio.Future[None], object] = OrderedDict()
-        self._timer: asyncio.Handle | None = None  # uvloop's has no time if that is less than 1 ms away
+        self._timer: asyncio.Handle | None = (
+            None  # uvloop's has no time if that is less than 1 ms away
+        )
         self._wakes_at = 0.0  # when it ends, loop time
         self.in_use: int = 0
 
@@ -57,7 +61,9 @@ class Slots:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # the slot was handed over at the same moment
+            if (
+                turn.done() and not turn.cancelled()
+            ):  # the slot was handed over at the same moment
                 self.leave(write)
             self._again.pop(turn, None)
             raise
@@ -70,7 +76,10 @@ class Slots:
 
     def learn(self, exchange: Exchange) -> None:
         """Adapt to the result of a request. After a 429, nothing is sent for as long as it says."""
-        if exchange.status == 429 and (seconds := retry_after(exchange.answer_headers or {})) is not None:
+        if (
+            exchange.status == 429
+            and (seconds := retry_after(exchange.answer_headers or {})) is not None
+        ):
             self._limited_until = max(self._limited_until, self._loop.time() + seconds)
             self._due = max(self._due, self._limited_until)
         exchange.note_load(self._knee, self._counted(self._loop.time()))

@@ -22,7 +22,9 @@ class ReadPlaces:
 
     def __init__(self) -> None:
         self._places: dict[int, int | None] = {}  # by lane; None: read to its end
-        self._passed: set[str] = set()  # things with an entry that was passed over, because a newer one runs
+        self._passed: set[str] = (
+            set()
+        )  # things with an entry that was passed over, because a newer one runs
 
     # --- what is to be read
 
@@ -50,18 +52,26 @@ class ReadPlaces:
 
         They count as read to their ends from now on, so that what is heard during the fetch is not lost.
         """
-        places = {lane: place for lane in lanes if (place := self._places.get(lane, 0)) is not None}
+        places = {
+            lane: place
+            for lane in lanes
+            if (place := self._places.get(lane, 0)) is not None
+        }
         self._places.update(dict.fromkeys(places))
         return places
 
-    def end_fetch(self, lanes: Iterable[int], found: Collection[Entry], each: int) -> None:
+    def end_fetch(
+        self, lanes: Iterable[int], found: Collection[Entry], each: int
+    ) -> None:
         """Note what was *found* in *lanes*; one with *each* entries, the most asked for, may have more."""
         counts = Counter(entry.lane for entry in found)
         last = {entry.lane: entry.place for entry in found}
         for lane in lanes:
             if counts[lane] == each:
                 since = self._places.get(lane)  # it may be to be read again since
-                self._places[lane] = last[lane] if since is None else min(since, last[lane])
+                self._places[lane] = (
+                    last[lane] if since is None else min(since, last[lane])
+                )
 
     # --- what makes a lane be read again
 

@@ -34,7 +34,9 @@ _UNDONE = (
     "made has not arrived, or somebody has undone it. A retry sends this write"
 )
 _MOST = 10_000  # things whose states are kept
-_SLACK = 60.0  # s by which the clocks of the processes that wrote the journal may disagree
+_SLACK = (
+    60.0  # s by which the clocks of the processes that wrote the journal may disagree
+)
 
 
 @attrs.define(kw_only=True)
@@ -50,7 +52,9 @@ class Restored:
     is_open: bool
     earliest: float | None = None
     met: int = 0  # writes of the input that were in doubt
-    _left: OrderedDict[str, Wire] = attrs.field(factory=OrderedDict)  # the latest states that own writes left
+    _left: OrderedDict[str, Wire] = attrs.field(
+        factory=OrderedDict
+    )  # the latest states that own writes left
 
     def of_entry(self, number: int, intent: Intent) -> Intent:
         """Return the intent of an entry that is not done."""
@@ -66,7 +70,9 @@ class Restored:
         if row.thing not in self._left:
             self._note(row.thing, row.state)
 
-    def judged(self, outcome: AnyOutcome, left: Left | None) -> tuple[AnyOutcome, Left | None]:
+    def judged(
+        self, outcome: AnyOutcome, left: Left | None
+    ) -> tuple[AnyOutcome, Left | None]:
         """
         Return the outcome of a write, and the state in which the write *left* its thing.
 
@@ -76,15 +82,27 @@ class Restored:
         if left is None:
             return outcome, left
         if outcome.verdict is not Verdict.UNKNOWN or outcome.attempts:
-            self._note(left.thing, left.state if outcome.verdict is Verdict.APPLIED else None)
+            self._note(
+                left.thing, left.state if outcome.verdict is Verdict.APPLIED else None
+            )
             return outcome, left
         reading = outcome.history[-1]
         over = outcome.evidence.window_until
-        if isinstance(reading, Reading) and over is not None and reading.started >= over:
-            intent = None if reading.stamp is None else seen_undone(outcome.started_as, reading.stamp / 1000)
+        if (
+            isinstance(reading, Reading)
+            and over is not None
+            and reading.started >= over
+        ):
+            intent = (
+                None
+                if reading.stamp is None
+                else seen_undone(outcome.started_as, reading.stamp / 1000)
+            )
             if intent is not None and self._shows(left.thing, reading.seen):
                 evidence = attrs.evolve(outcome.evidence, cause="perhaps undone")
-                return attrs.evolve(outcome, message=_UNDONE, evidence=evidence, started_as=intent), None
+                return attrs.evolve(
+                    outcome, message=_UNDONE, evidence=evidence, started_as=intent
+                ), None
         self._note(left.thing, None)
         return outcome, Left(left.thing)
 

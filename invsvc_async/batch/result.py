@@ -57,7 +57,9 @@ class Result:
     duplicates: tuple[str, ...] = ()
     story: str | None = None
     done_at: int | None = None
-    outcome: Outcome[Any] | None = attrs.field(default=None, repr=False, eq=False)  # Any: of any operation
+    outcome: Outcome[Any] | None = attrs.field(
+        default=None, repr=False, eq=False
+    )  # Any: of any operation
 
     @property
     def applied(self) -> bool | None:
@@ -73,7 +75,10 @@ class Result:
 
     @classmethod
     def of(
-        cls, entry: Entry, record: Record | None = None, outcome: Outcome[Any] | None = None
+        cls,
+        entry: Entry,
+        record: Record | None = None,
+        outcome: Outcome[Any] | None = None,
     ) -> Result:  # Any: of any operation
         """
         Make the result of a done entry. *record* is the record of the outcome, if already decoded.
@@ -119,7 +124,9 @@ class Result:
         )
 
 
-def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the operation says what its value is
+def outcome_in(
+    entry: Entry, commons: Commons
+) -> Outcome[Any]:  # Any: the operation says what its value is
     """Return the outcome of a done entry; if its intent is unfit, with the parts that can be read."""
     try:
         return outcome_of(entry, commons)
@@ -128,11 +135,15 @@ def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the oper
         outcome: OutcomeBase[Any] = OutcomeBase(
             verdict=verdict,
             message=record.why,
-            evidence=Evidence(basis=cast("Basis", record.basis or "none"), person=record.person),
+            evidence=Evidence(
+                basis=cast("Basis", record.basis or "none"), person=record.person
+            ),
             attempts=record.tries,
             resends=record.again,
             secret=record.secret,
-            started_as=Intent(key=entry.key, operation=entry.operation, scope=Scope(base_url="")),
+            started_as=Intent(
+                key=entry.key, operation=entry.operation, scope=Scope(base_url="")
+            ),
         )
         return cast("Outcome[Any]", outcome)
 
@@ -170,8 +181,16 @@ class Summary:
 
     def _repr_html_(self) -> str:
         """Return a table of the counts, for notebooks."""
-        rows = [*self.verdicts.items(), ("to do", self.to_do), ("sending", self.sending)]
-        return html_table(f"{self.total} write{'' if self.total == 1 else 's'}", ("verdict", "writes"), rows)
+        rows = [
+            *self.verdicts.items(),
+            ("to do", self.to_do),
+            ("sending", self.sending),
+        ]
+        return html_table(
+            f"{self.total} write{'' if self.total == 1 else 's'}",
+            ("verdict", "writes"),
+            rows,
+        )
 
 
 @attrs.frozen(kw_only=True)

@@ -57,17 +57,23 @@ class Run:
     it is stopped. *before* is the run before it in this process.
     """
 
-    def __init__(self, batch: Batch, writes: Writes, *, lasting: bool, before: Run | None) -> None:
+    def __init__(
+        self, batch: Batch, writes: Writes, *, lasting: bool, before: Run | None
+    ) -> None:
         self._batch = batch
         self._writes = writes
         self._lasting = lasting
         self._before = before
         has_input = not (isinstance(writes, tuple) and not writes)
-        self._dispatcher = Dispatcher(batch.sending, batch.entries, Item, has_input=has_input)
+        self._dispatcher = Dispatcher(
+            batch.sending, batch.entries, Item, has_input=has_input
+        )
         self._engine = self._dispatcher.engine
         self._results = Consumer(self._dispatcher.leases)
         self._given: list[Entry] = []  # taken once the next one is asked for
-        self._beginning = asyncio.Lock()  # of the tasks that take results, one begins the run
+        self._beginning = (
+            asyncio.Lock()
+        )  # of the tasks that take results, one begins the run
         self._gives_left = False  # those that others have left
         self._intake: Intake | None = None
         self._input_began: float | None = None  # by the store's clock, s
@@ -76,7 +82,9 @@ class Run:
         self._status: Status | None = None  # before it has begun
         self._limited = 0  # ticks at which something limited the run
         self._verdicts: Counter[Verdict] = Counter()
-        self.ended: bool = False  # nothing is under way, and nothing will be; results may be left
+        self.ended: bool = (
+            False  # nothing is under way, and nothing will be; results may be left
+        )
 
     def __aiter__(self) -> Run:
         return self
@@ -88,7 +96,10 @@ class Run:
             return earlier
         if (own := await self._next_own()) is not None:
             return own
-        if self._engine.complete and (late := await self._next_left(self._decided)) is not None:
+        if (
+            self._engine.complete
+            and (late := await self._next_left(self._decided)) is not None
+        ):
             return late
         if self._engine.complete and self._input_began is not None:
             await self._batch.entries.close_inputs(self._input_began)
@@ -140,7 +151,9 @@ class Run:
                 await prepare()
                 self._gives_left = True
             found = await self._results.next(_PAGE)
-        except BaseException:  # cancelled, or the journal cannot be read: the rest is for the next run
+        except (
+            BaseException
+        ):  # cancelled, or the journal cannot be read: the rest is for the next run
             self.ended = True
             raise
         if found is None:
@@ -149,7 +162,11 @@ class Run:
         self._given.append(found)
         result = Result.of(found)
         # "not stored" is a state: a run that is over had the secret
-        return attrs.evolve(result, secret="lost") if result.secret == "not stored" else result
+        return (
+            attrs.evolve(result, secret="lost")
+            if result.secret == "not stored"
+            else result
+        )
 
     async def _begin(self) -> None:
         if self._before is not None:
@@ -235,11 +252,15 @@ class Run:
 
     async def _feed(self) -> None:
         entries = self._batch.entries
-        async with sound(self._writes, self._batch.client, entries.checkpoint) as writes:
+        async with sound(
+            self._writes, self._batch.client, entries.checkpoint
+        ) as writes:
             summary = await summary_of(entries)
             self._dispatcher.earlier.any = summary.done > 0
             # Of another input than a file, nobody knows how many writes it has before its end.
-            entries.facts.put(TOTAL, str(writes.good) if isinstance(writes, FileWrites) else None)
+            entries.facts.put(
+                TOTAL, str(writes.good) if isinstance(writes, FileWrites) else None
+            )
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._dispatcher.feed(self._is_over))
@@ -260,23 +281,31 @@ class Run:
 
     # --- the input
 
-    async def _give(self, writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite], summary: Summary) -> None:
+    async def _give(
+        self, writes: Iterable[AnyWrite] | AsyncIterable[AnyWrite], summary: Summary
+    ) -> None:
         entries = self._batch.entries
         name = self._dispatcher.leases.name
         before = writes.checkpoint if isinstance(writes, FileWrites) else None
         self._input_began = begun = await entries.begin_input(name)
         may_know = summary.total > 0
-        intake = self._intake = Intake(self._batch.sending, entries, may_know=may_know, begun=begun)
+        intake = self._intake = Intake(
+            self._batch.sending, entries, may_know=may_know, begun=begun
+        )
         if before is not None:  # this run does what is open
             intake.skipped = max(before.writes - summary.to_do - summary.sending, 0)
         with closing(intake):
             await self._room()
             async with aclosing(chunks(writes)) as source:
                 async for some in source:
-                    reached = writes.reached() if isinstance(writes, FileWrites) else None
+                    reached = (
+                        writes.reached() if isinstance(writes, FileWrites) else None
+                    )
                     try:
                         asked = await intake.take(some)
-                    except InvalidRequestError as error:  # it says what happened to the writes before it
+                    except (
+                        InvalidRequestError
+                    ) as error:  # it says what happened to the writes before it
                         raise InvalidRequestError(error.problems, hint=_AMID) from error
                     await self._store(intake, asked, reached)
                     await self._room()
@@ -294,7 +323,9 @@ class Run:
                 await self._engine.room()
                 return
 
-    async def _store(self, intake: Intake, asked: list[Asked], reached: Checkpoint | None) -> None:
+    async def _store(
+        self, intake: Intake, asked: list[Asked], reached: Checkpoint | None
+    ) -> None:
         """Store the new writes of *asked*, to be read from the store by the owners of their lanes."""
         entries = self._batch.entries
         dispatcher = self._dispatcher
@@ -306,7 +337,10 @@ class Run:
         new = {each.entry.key: each for each in asked if each.entry is not None}
         self._warn_of_lost_secrets(new.values())
         added = await entries.add(made, dispatcher.leases.name, reached)
-        for key, known in added.others.items():  # another process has stored it meanwhile
+        for (
+            key,
+            known,
+        ) in added.others.items():  # another process has stored it meanwhile
             intake.meet(known, new[key])
         lanes = {entry.lane for entry in made}
         if added.new:

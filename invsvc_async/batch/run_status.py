@@ -85,14 +85,18 @@ class Status(msgspec.Struct, kw_only=True):
             self.pauses.append(Pause(begun=now, ended=now, why=why))
             del self.pauses[:-_PAUSES]
 
-    def store(self, entries: BatchEntries, progress: Progress, *, ended: bool = False) -> None:
+    def store(
+        self, entries: BatchEntries, progress: Progress, *, ended: bool = False
+    ) -> None:
         """Store this status, with the present limit of this process."""
         self.at = _now()
         self.ended = ended
         self.limited_by = progress.limited_by
         self.next_probe = progress.next_probe
         self.is_paused = progress.paused is not None
-        entries.facts.put(f"{_STATUS}{self.host}:{self.pid}", msgspec.json.encode(self).decode())
+        entries.facts.put(
+            f"{_STATUS}{self.host}:{self.pid}", msgspec.json.encode(self).decode()
+        )
 
 
 def statuses_in(facts: Mapping[str, str]) -> list[Status]:

@@ -16,7 +16,12 @@ from invsvc_async.durable.key_names import by_value
 from invsvc_async.durable.records import entry_of
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.reconcile.findings import is_unique
-from invsvc_async.settings import OnSecret, ReconcilePolicy, check_count, check_on_secret
+from invsvc_async.settings import (
+    OnSecret,
+    ReconcilePolicy,
+    check_count,
+    check_on_secret,
+)
 from invsvc_async.writes.new_intent import line_of, new_tag, tag_of
 from invsvc_async.writes.write import Write, take_over
 
@@ -52,7 +57,9 @@ class Sending:
     restored: Restored | None = None
     options: ClientOptions = attrs.field(init=False)
     core: ClientCore = attrs.field(init=False)
-    _policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = attrs.field(factory=dict, init=False)
+    _policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = attrs.field(
+        factory=dict, init=False
+    )
 
     def __attrs_post_init__(self) -> None:
         self.options = options_of(self.client)
@@ -60,7 +67,9 @@ class Sending:
         check_count("concurrency", self.concurrency, least=1)
         rate = self.rate
         if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
-            raise ConfigurationError(f"rate: must be a number of sends per second above 0, not {rate!r}")
+            raise ConfigurationError(
+                f"rate: must be a number of sends per second above 0, not {rate!r}"
+            )
         most = self.stop_after
         is_share = isinstance(most, float) and 0 < most < 1
         if not (most is None or is_share or (type(most) is int and most >= 1)):
@@ -77,7 +86,9 @@ class Sending:
             InvalidRequestError: It is no write, has begun, or is one of another client.
         """
         if not isinstance(write, Write):
-            raise InvalidRequestError(f"write: must be a write, not a {type(write).__name__}")
+            raise InvalidRequestError(
+                f"write: must be a write, not a {type(write).__name__}"
+            )
         spec = take_over(write)
         if spec.options.core is not self.core:
             problem = f"this write was made by another client than the {by}'s"
@@ -95,7 +106,10 @@ class Sending:
             if len(self._policies) >= _MOST_POLICIES:
                 self._policies.clear()
             # The first of the pair keeps the id in use. A reader in a policy may have no hash.
-            known = self._policies[id(policy)] = policy, attrs.evolve(policy, wait_when_limited=True)
+            known = self._policies[id(policy)] = (
+                policy,
+                attrs.evolve(policy, wait_when_limited=True),
+            )
         return replace(spec, key=key, tag=tag, policy=known[1])
 
 
@@ -126,4 +140,6 @@ def new_entry(spec: WriteSpec, intent: Intent, commons: Commons, digest: str) ->
     """Return the entry of a write that is to do. A create with a unique tag waits for no other write."""
     is_alone = spec.kind.creates and is_unique(spec.tag)
     thing = None if is_alone else line_of(spec.request, spec.team, spec.tag)
-    return entry_of(State.TO_DO, intent, commons, key=intent.key, thing=thing, digest=digest)
+    return entry_of(
+        State.TO_DO, intent, commons, key=intent.key, thing=thing, digest=digest
+    )

@@ -74,7 +74,9 @@ class SignsOfLife:
         before = self._shown
         await self._leases.beat(sign)
         self._shown = sign
-        if self._leases.living > 1 and (sign.sends > before.sends or sign.hungry > before.hungry):
+        if self._leases.living > 1 and (
+            sign.sends > before.sends or sign.hungry > before.hungry
+        ):
             await self._leases.store.tell("beat")
 
     async def repeat(self, then: Callable[[], Awaitable[None]]) -> None:

@@ -19,7 +19,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
-        sys.stderr.write(f"invsvc: needs {error.name}. Install the extra: pip install 'invsvc-async[cli]'.\n")
+        sys.stderr.write(
+            f"invsvc: needs {error.name}. Install the extra: pip install 'invsvc-async[cli]'.\n"
+        )
         sys.exit(2)
     except KeyboardInterrupt:  # before or after a command, which handles it
         sys.exit(_INTERRUPTED)

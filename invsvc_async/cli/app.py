@@ -61,7 +61,9 @@ class Commands(TyperGroup):
 
     _lists_only = False
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:  # Any: newer typer brings its own click
+    def format_help(
+        self, ctx: Any, formatter: Any
+    ) -> None:  # Any: newer typer brings its own click
         """Write the help, for which a command's name and summary suffice."""
         self._lists_only = True
         try:
@@ -79,26 +81,39 @@ class Commands(TyperGroup):
             return None
         if self._lists_only:
             return TyperCommand(cmd_name, short_help=COMMANDS[cmd_name])
-        module = import_module(f"invsvc_async.cli.commands.{_MODULES.get(cmd_name, cmd_name)}")
+        module = import_module(
+            f"invsvc_async.cli.commands.{_MODULES.get(cmd_name, cmd_name)}"
+        )
         group = getattr(module, "list_" if cmd_name == "list" else cmd_name)
         if not isinstance(group, typer.Typer):
-            from invsvc_async.cli.options import CommandGroup  # the help needs none of what it imports
+            from invsvc_async.cli.options import (
+                CommandGroup,
+            )  # the help needs none of what it imports
 
             command, group = group, CommandGroup()
             group.add(command, short=cmd_name in _SHORT)
         found = _for_people(typer.main.get_command(group))
         found.name, found.help = cmd_name, found.help or f"{COMMANDS[cmd_name]}."
         for each in (found, *getattr(found, "commands", {}).values()):
-            words = " ".join((each.help or "").split())  # click cuts a text that it shortens itself
+            words = " ".join(
+                (each.help or "").split()
+            )  # click cuts a text that it shortens itself
             each.short_help = re.split(r"[.:;](?=\s|$)", words, maxsplit=1)[0]
         return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: the same
         """Find the command; suggest a similar name for an unknown one."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+        if (
+            args
+            and args[0] not in COMMANDS
+            and not args[0].startswith("-")
+            and not ctx.resilient_parsing
+        ):
             from invsvc_async.resources.by_name import did_you_mean
 
-            ctx.fail(f"No such command {args[0]!r}. {did_you_mean(args[0], COMMANDS)}".rstrip())
+            ctx.fail(
+                f"No such command {args[0]!r}. {did_you_mean(args[0], COMMANDS)}".rstrip()
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -115,7 +130,9 @@ def _for_people(command: Any) -> Any:  # Any: the same
         for parameter in (*each.params, each.get_help_option(_HELP)):
             _take_as_given(parameter)
             if isinstance(parameter, TyperArgument) or parameter.is_flag:
-                parameter.display_type_rich = lambda *_, **__: ""  # older typer does not ask for it
+                parameter.display_type_rich = lambda *_, **__: (
+                    ""
+                )  # older typer does not ask for it
     return command
 
 
@@ -133,8 +150,13 @@ def _take_as_given(parameter: Any) -> None:  # Any: the same
     parameter.get_runtime_param = partial(SimpleNamespace, coerce=coerce)
 
 
-_SETTINGS: dict[str, Any] = {"pretty_exceptions_enable": False, "context_settings": vars(_HELP)}
-app: typer.Typer = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode="markdown", **_SETTINGS)
+_SETTINGS: dict[str, Any] = {
+    "pretty_exceptions_enable": False,
+    "context_settings": vars(_HELP),
+}
+app: typer.Typer = typer.Typer(
+    cls=Commands, no_args_is_help=True, rich_markup_mode="markdown", **_SETTINGS
+)
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's signature
@@ -148,7 +170,10 @@ def _globals(
     *,
     debug: Annotated[bool, typer.Option("--debug", help=_DEBUG)] = False,
     version: Annotated[  # noqa: ARG001 - handled by its callback
-        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Show the version.", callback=_show_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """
@@ -198,11 +223,15 @@ def _prepare_standard_streams() -> None:
         if stream is None:
             null = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - open until the end
             setattr(sys, name, null)
-        elif mode == "w" and isinstance(stream, TextIOWrapper):  # latin-1, for example, lacks some characters
+        elif mode == "w" and isinstance(
+            stream, TextIOWrapper
+        ):  # latin-1, for example, lacks some characters
             stream.reconfigure(errors="replace")
 
 
-def _show_warning(show: Callable[..., object], message: object, category: object, *place: object) -> None:
+def _show_warning(
+    show: Callable[..., object], message: object, category: object, *place: object
+) -> None:
     """Print a warning about an argument as a note; those for developers as Python does."""
     if category is UserWarning:
         note(str(message))
@@ -213,7 +242,9 @@ def _show_warning(show: Callable[..., object], message: object, category: object
 def _code_of(words: list[str]) -> int:
     command = _for_people(typer.main.get_command(app))
     try:
-        code = command(args=words, prog_name="invsvc", standalone_mode=not as_json.get())
+        code = command(
+            args=words, prog_name="invsvc", standalone_mode=not as_json.get()
+        )
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else Exit.FAILED
     except typer.Abort as error:  # the answer to a question was no, with --json
@@ -228,7 +259,9 @@ def _code_of(words: list[str]) -> int:
 
 
 def _report(error: Exception) -> int:
-    while isinstance(error, ExceptionGroup):  # from a task group; the first error is shown
+    while isinstance(
+        error, ExceptionGroup
+    ):  # from a task group; the first error is shown
         error = error.exceptions[0]
     words = str(error)
     match error:
@@ -239,6 +272,12 @@ def _report(error: Exception) -> int:
         case OSError(strerror=str() as why):
             words = why
         case _:
-            words = f"{type(error).__name__}: {error} (run with --debug for the traceback)"
+            words = (
+                f"{type(error).__name__}: {error} (run with --debug for the traceback)"
+            )
     fail(words, error)
-    return Exit.USAGE if isinstance(error, ConfigurationError | InvalidRequestError) else Exit.FAILED
+    return (
+        Exit.USAGE
+        if isinstance(error, ConfigurationError | InvalidRequestError)
+        else Exit.FAILED
+    )

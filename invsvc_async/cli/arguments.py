@@ -15,15 +15,28 @@ from typing import Any
 import typer
 
 from invsvc_async.api.event_types import EVENT_TYPES
-from invsvc_async.api.operations import BY_NAME, Form, Operation, OperationKind, Parameter
+from invsvc_async.api.operations import (
+    BY_NAME,
+    Form,
+    Operation,
+    OperationKind,
+    Parameter,
+)
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.resources.by_name import did_you_mean, names_of
 
-_WORD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*)", re.DOTALL)
-_FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}  # arguments outside the table of operations
+_WORD = re.compile(
+    r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*)", re.DOTALL
+)
+_FORMS = {
+    "extra_body": Form.OBJECT,
+    "extra_query": Form.OBJECT,
+}  # arguments outside the table of operations
 
 
-def operation_of(name: str, kind: OperationKind, *, many: bool | None = None) -> Operation:
+def operation_of(
+    name: str, kind: OperationKind, *, many: bool | None = None
+) -> Operation:
     """Return the operation called *name*; a resource name alone selects its ``list``, or else its ``get``."""
     possible = operations_of(kind, many=many)
     found = possible.get(name) or possible.get(f"{name}.{'list' if many else 'get'}")
@@ -33,16 +46,22 @@ def operation_of(name: str, kind: OperationKind, *, many: bool | None = None) ->
     return found
 
 
-def operations_of(kind: OperationKind, *, many: bool | None = None) -> dict[str, Operation]:
+def operations_of(
+    kind: OperationKind, *, many: bool | None = None
+) -> dict[str, Operation]:
     """Return the operations of *kind* by name; *many* selects lists, or reads of one item."""
     return {
         row.name: row
         for row in BY_NAME.values()
-        if row.kind is kind and not row.name.startswith("client.") and many in (None, row.many)
+        if row.kind is kind
+        and not row.name.startswith("client.")
+        and many in (None, row.many)
     }
 
 
-def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]:  # Any: depends on the form
+def arguments_of(
+    operation: Operation, words: Sequence[str]
+) -> dict[str, Any]:  # Any: depends on the form
     """Return the arguments that *words* give; each value has the form of its argument."""
     rows = {row.name: row for row in operation.parameters}
     has_metadata = "metadata" in rows
@@ -51,7 +70,9 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
     for name, sign, text in _split_words(operation, words):
         whole = "metadata" if has_metadata and name.startswith("metadata.") else name
         if name in arguments or not given.isdisjoint({name, whole}):
-            raise InvalidRequestError(f"{name}: is given twice", operation=operation.name)
+            raise InvalidRequestError(
+                f"{name}: is given twice", operation=operation.name
+            )
         given.add(name)
         if sign == "":
             arguments[name] = text
@@ -64,14 +85,18 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
     return arguments
 
 
-def _checked_value(operation: Operation, row: Parameter | None, name: str, text: str) -> Any:
+def _checked_value(
+    operation: Operation, row: Parameter | None, name: str, text: str
+) -> Any:
     form = row.form if row else _FORMS.get(name, Form.TEXT)
     value = _value(name, text, form)
     _check_choice(operation, row, value)
     return value
 
 
-def _split_words(operation: Operation, words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def _split_words(
+    operation: Operation, words: Sequence[str]
+) -> Iterator[tuple[str, str, str]]:
     """
     Yield name, sign and text of each word.
 
@@ -89,7 +114,9 @@ def _split_words(operation: Operation, words: Sequence[str]) -> Iterator[tuple[s
         elif path_names:
             yield path_names.pop(0), "", word
         else:
-            raise InvalidRequestError(f"{word!r}: unexpected. Write name=value", operation=operation.name)
+            raise InvalidRequestError(
+                f"{word!r}: unexpected. Write name=value", operation=operation.name
+            )
 
 
 def _check_choice(operation: Operation, row: Parameter | None, value: object) -> None:
@@ -97,8 +124,16 @@ def _check_choice(operation: Operation, row: Parameter | None, value: object) ->
     if row is None or not row.choices:
         return
     for each in value if isinstance(value, list) else [value]:
-        if isinstance(each, str) and each not in row.choices and (words := did_you_mean(each, row.choices)):
-            known = "an event type" if row.form is Form.EVENTS else f"one of {', '.join(row.choices)}"
+        if (
+            isinstance(each, str)
+            and each not in row.choices
+            and (words := did_you_mean(each, row.choices))
+        ):
+            known = (
+                "an event type"
+                if row.form is Form.EVENTS
+                else f"one of {', '.join(row.choices)}"
+            )
             wrong = f"{row.name}: {each!r} is not {known}"
             raise InvalidRequestError(wrong, operation=operation.name, hint=words)
 
@@ -108,7 +143,9 @@ def completion(names: Iterable[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
-def complete_operation(kind: OperationKind, *, many: bool | None = None) -> Callable[[str], list[str]]:
+def complete_operation(
+    kind: OperationKind, *, many: bool | None = None
+) -> Callable[[str], list[str]]:
     """Return the completion of an operation's name, for a shell."""
     return completion(operations_of(kind, many=many))
 
@@ -123,7 +160,9 @@ def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
 
     what = str(ctx.params.get("what") or "")
     words: Sequence[str] = ctx.params.get("words") or ()
-    found = next((row for key, row in BY_NAME.items() if f"{key}.".startswith(f"{what}.")), None)
+    found = next(
+        (row for key, row in BY_NAME.items() if f"{key}.".startswith(f"{what}.")), None
+    )
     if found is None:
         return []
     names = names_of(Client("http://127.0.0.1:1/v2", ApiKey("never-sent")), found.name)
@@ -152,10 +191,21 @@ def _complete_value(operation: Operation, name: str, value: str) -> list[str]:
 
 
 def _value(name: str, text: str, form: Form) -> Any:
-    if name == "tag" and text in ("true", "false"):  # it has no row, and may be a text of the user's
+    if name == "tag" and text in (
+        "true",
+        "false",
+    ):  # it has no row, and may be a text of the user's
         form = Form.FLAG
     match form:
-        case Form.INTEGER | Form.NUMBER | Form.FLAG | Form.OBJECT | Form.GRAPH | Form.MEMBERS | Form.METADATA:
+        case (
+            Form.INTEGER
+            | Form.NUMBER
+            | Form.FLAG
+            | Form.OBJECT
+            | Form.GRAPH
+            | Form.MEMBERS
+            | Form.METADATA
+        ):
             return _json(name, text, form)
         case Form.EVENTS:
             return [each.strip() for each in text.split(",")]
@@ -178,6 +228,12 @@ def _time(name: str, text: str) -> int | date | datetime:
     if text.isdecimal() and len(text) != len("20260501"):  # which is a date
         return int(text)
     try:
-        return date.fromisoformat(text) if len(text) <= len("2026-05-01") else datetime.fromisoformat(text)
+        return (
+            date.fromisoformat(text)
+            if len(text) <= len("2026-05-01")
+            else datetime.fromisoformat(text)
+        )
     except ValueError:
-        raise InvalidRequestError(f"{name}: {text!r} is not an ISO 8601 date or time, nor epoch ms") from None
+        raise InvalidRequestError(
+            f"{name}: {text!r} is not an ISO 8601 date or time, nor epoch ms"
+        ) from None

@@ -24,22 +24,33 @@ def existing_file(file: Path | None) -> Path | None:
     return file
 
 
-def check_outputs(outputs: Mapping[str, Path | None], **inputs: Path | str | None) -> None:
+def check_outputs(
+    outputs: Mapping[str, Path | None], **inputs: Path | str | None
+) -> None:
     """
     Check, before anything is done, that no output would replace, or be mixed with, another file in use.
 
     *outputs* are the files of options, and *inputs* what else the command uses. No output may be a database.
     """
-    used = {place: f"the {each}" for each, file in inputs.items() if (place := _place_of(file)) is not None}
+    used = {
+        place: f"the {each}"
+        for each, file in inputs.items()
+        if (place := _place_of(file)) is not None
+    }
     for name, file in outputs.items():
         place = _place_of(file)
         if place is None:
             continue
         if place in used:
             raise misuse(f"{file} is {used[place]}. Use another file.", name)
-        with suppress(OSError), place.open("rb") as opened:  # reported when it is written; it may not exist
+        with (
+            suppress(OSError),
+            place.open("rb") as opened,
+        ):  # reported when it is written; it may not exist
             if opened.read(len(_SQLITE)) == _SQLITE:
-                raise misuse(f"{file} is a database, such as a journal. Use another file.", name)
+                raise misuse(
+                    f"{file} is a database, such as a journal. Use another file.", name
+                )
         used[place] = f"the file of {name}"
 
 

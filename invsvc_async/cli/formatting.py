@@ -57,12 +57,18 @@ class Sink:
     escape_formulas: bool = False
     wide: bool = False
     taken: int = 0
-    _kept: list[Any] = attrs.field(factory=list[Any], init=False)  # rows of a table, or items of a JSON array
+    _kept: list[Any] = attrs.field(
+        factory=list[Any], init=False
+    )  # rows of a table, or items of a JSON array
 
     def take(self, item: Any) -> None:  # Any: a model
         """Print *item*, or keep it for the end."""
         is_json = self.form in ("json", "jsonl")
-        found: Any = unstructure(item) if is_json else [cell(item, path) for path in self.columns]
+        found: Any = (
+            unstructure(item)
+            if is_json
+            else [cell(item, path) for path in self.columns]
+        )
         if self.form in ("json", "table"):
             self._kept.append(found)
         elif is_json:
@@ -74,7 +80,9 @@ class Sink:
     def end(self) -> None:
         """Print what was kept, and the header of a CSV without rows."""
         if self.form == "table":
-            right = [index for index, name in enumerate(self.columns) if name in _NUMBERS]
+            right = [
+                index for index, name in enumerate(self.columns) if name in _NUMBERS
+            ]
             table(self.columns, self._kept, right=right, wide=self.wide)
         elif self.form == "json":
             emit_json(self._kept)
@@ -83,5 +91,7 @@ class Sink:
 
     def _csv(self, *rows: Sequence[str]) -> None:
         for cells in rows if self.taken else (self.columns, *rows):
-            shown = map(visible, cells) if sys.stdout.isatty() else cells  # a file gets what there is
+            shown = (
+                map(visible, cells) if sys.stdout.isatty() else cells
+            )  # a file gets what there is
             sys.stdout.write(csv_row(shown, escape_formulas=self.escape_formulas))

@@ -33,7 +33,12 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Callable[..., Coroutine[Any, Any, int | None] | int | None])
 _INFINITE = float("inf")
 _LAST = ("json_", "profile", "team")  # in the help
-_OWN = ("profile", "team", "secrets_to", "no_secrets")  # of `SendingOptions`, not of what is opened
+_OWN = (
+    "profile",
+    "team",
+    "secrets_to",
+    "no_secrets",
+)  # of `SendingOptions`, not of what is opened
 
 
 class CommandGroup(typer.Typer):
@@ -44,7 +49,13 @@ class CommandGroup(typer.Typer):
         super().__init__(rich_markup_mode="markdown", **settings)
 
     def add(
-        self, command: C, *, words: str | None = None, lacks: str = "", short: bool = False, **bound: object
+        self,
+        command: C,
+        *,
+        words: str | None = None,
+        lacks: str = "",
+        short: bool = False,
+        **bound: object,
     ) -> C:
         """
         Add *command*, with the fields of its parameters that are attrs classes, and with ``--json``.
@@ -55,7 +66,9 @@ class CommandGroup(typer.Typer):
         """
         signature = inspect.signature(command, eval_str=True)
         own = [_JSON, *signature.parameters.values()]
-        groups = {each.name: each.annotation for each in own if attrs.has(each.annotation)}
+        groups = {
+            each.name: each.annotation for each in own if attrs.has(each.annotation)
+        }
 
         @wraps(command)
         def call(*, json_: bool, **given: Any) -> None:  # Any: as the options
@@ -68,19 +81,27 @@ class CommandGroup(typer.Typer):
             try:
                 if isinstance(code, Coroutine):
                     code = until_done(code, short=short)
-            except asyncio.CancelledError:  # a signal that ends processes interrupts it as Ctrl-C does
+            except (
+                asyncio.CancelledError
+            ):  # a signal that ends processes interrupts it as Ctrl-C does
                 raise KeyboardInterrupt from None
             if code:
                 raise typer.Exit(code)
 
-        options = [each for asked in own for each in _options_of(asked, {*lacks.split(), *bound})]
+        options = [
+            each
+            for asked in own
+            for each in _options_of(asked, {*lacks.split(), *bound})
+        ]
         options.sort(key=lambda each: each.name in _LAST)
         call.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
         self.command(command.__name__.rstrip("_"), help=words)(call)
         return command
 
 
-def _options_of(parameter: inspect.Parameter, lacks: set[str]) -> Iterator[inspect.Parameter]:
+def _options_of(
+    parameter: inspect.Parameter, lacks: set[str]
+) -> Iterator[inspect.Parameter]:
     """
     Yield the parameters for the fields of *parameter*, or itself, but none with the names in *lacks*.
 
@@ -91,16 +112,28 @@ def _options_of(parameter: inspect.Parameter, lacks: set[str]) -> Iterator[inspe
         fields = []
         for each in attrs.fields(attrs.resolve_types(parameter.annotation)):
             default = parameter.empty if each.default is attrs.NOTHING else each.default
-            fields.append(parameter.replace(name=each.name, annotation=each.type, default=default))
+            fields.append(
+                parameter.replace(name=each.name, annotation=each.type, default=default)
+            )
     for field in (each for each in fields if each.name not in lacks):
         kind, described = get_args(field.annotation)
-        if isinstance(described, OptionInfo) and described.default is ...:  # it has no name of its own
+        if (
+            isinstance(described, OptionInfo) and described.default is ...
+        ):  # it has no name of its own
             described = copy(described)  # typer keeps the first name in its default
             described.default = f"--{field.name.rstrip('_').replace('_', '-')}"
-        yield field.replace(kind=field.KEYWORD_ONLY, annotation=Annotated[kind, described])
+        yield field.replace(
+            kind=field.KEYWORD_ONLY, annotation=Annotated[kind, described]
+        )
 
 
-def option(help_: str, metavar: str | None = None, *, names: Sequence[str] = (), **settings: Any) -> Any:
+def option(
+    help_: str,
+    metavar: str | None = None,
+    *,
+    names: Sequence[str] = (),
+    **settings: Any,
+) -> Any:
     """Return an option, which has the name of its parameter if *names* are not given."""
     return typer.Option(*names, help=help_, metavar=metavar, **settings)
 
@@ -116,7 +149,12 @@ def misuse(words: str, option: str | None = None) -> typer.BadParameter:
 
 
 def number(
-    kind: type[float], help_: str, metavar: str = "N", *, least: float = -_INFINITE, most: float = _INFINITE
+    kind: type[float],
+    help_: str,
+    metavar: str = "N",
+    *,
+    least: float = -_INFINITE,
+    most: float = _INFINITE,
 ) -> Any:  # Any: as typer.Option
     """Return an option that takes a number from *least* to *most*; the help names it *metavar*."""
 
@@ -124,7 +162,9 @@ def number(
         try:
             found = kind(text)
         except (ValueError, OverflowError):
-            raise misuse(f"must be a {'whole ' * (kind is int)}number, not {text!r}") from None
+            raise misuse(
+                f"must be a {'whole ' * (kind is int)}number, not {text!r}"
+            ) from None
         if not least <= found <= most:
             upper = f" and at most {most:,}" if most < _INFINITE else ""
             raise misuse(f"must be at least {least:,}{upper}, not {text}")
@@ -136,12 +176,22 @@ def number(
 _PORT = "A port of this machine; 0 selects a free one."
 Port = Annotated[int, number(int, _PORT, least=0, most=65_535, metavar="PORT")]
 Profile = Annotated[str | None, option("A profile in invsvc.toml.", "NAME")]
-Concurrency = Annotated[int, number(int, "Maximum writes in flight in this process.", least=1)]
-InsecureHttp = Annotated[bool, option("Send events over plain HTTP to another machine.")]
+Concurrency = Annotated[
+    int, number(int, "Maximum writes in flight in this process.", least=1)
+]
+InsecureHttp = Annotated[
+    bool, option("Send events over plain HTTP to another machine.")
+]
 Yes = Annotated[bool, option("Do not ask before a delete.", names=("--yes", "-y"))]
-Json = Annotated[bool, option("Print the result as JSON, and errors as JSON on stderr.")]
-_JSON = inspect.Parameter("json_", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
-EscapeFormulas = Annotated[bool, option("In CSV, put ' before text that a spreadsheet would run.")]
+Json = Annotated[
+    bool, option("Print the result as JSON, and errors as JSON on stderr.")
+]
+_JSON = inspect.Parameter(
+    "json_", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json
+)
+EscapeFormulas = Annotated[
+    bool, option("In CSV, put ' before text that a spreadsheet would run.")
+]
 
 
 def _tell_of_file(taken: TakenProfile) -> None:
@@ -187,12 +237,24 @@ class Calling:
 class SendingOptions(Calling):
     """The options of commands that send stored writes."""
 
-    rate: Annotated[float | None, number(float, "Sends per second, evenly spaced.", least=0.001)] = None
-    secrets_to: Annotated[Path | None, option("Write webhook secrets here (mode 0600).", "FILE")] = None
-    no_secrets: Annotated[bool, option("Throw the secrets of new webhooks away.")] = False
-    same_mode: Annotated[bool, option("The credential is new, but has the same team and data mode.")] = False
-    restored: Annotated[bool, option("It is an older copy: settle what may have been sent first.")] = False
-    moved: Annotated[bool, option("It is complete, although it is in another place.")] = False
+    rate: Annotated[
+        float | None, number(float, "Sends per second, evenly spaced.", least=0.001)
+    ] = None
+    secrets_to: Annotated[
+        Path | None, option("Write webhook secrets here (mode 0600).", "FILE")
+    ] = None
+    no_secrets: Annotated[bool, option("Throw the secrets of new webhooks away.")] = (
+        False
+    )
+    same_mode: Annotated[
+        bool, option("The credential is new, but has the same team and data mode.")
+    ] = False
+    restored: Annotated[
+        bool, option("It is an older copy: settle what may have been sent first.")
+    ] = False
+    moved: Annotated[
+        bool, option("It is complete, although it is in another place.")
+    ] = False
 
     @property
     def settings(self) -> dict[str, Any]:  # Any: as the parameters
@@ -213,9 +275,13 @@ class SendingOptions(Calling):
         """Return a client whose limit leaves room for settling reads beside the writes."""
         return self.client(max_concurrency=concurrency + max(10, concurrency // 4))
 
-    async def secret_sink(self, stack: AsyncExitStack) -> Callable[[str, Any], Any]:  # Any: a Webhook
+    async def secret_sink(
+        self, stack: AsyncExitStack
+    ) -> Callable[[str, Any], Any]:  # Any: a Webhook
         """Return the callback that receives the secrets of new webhooks."""
-        if self.secrets_to is None:  # checked before: there are none, or they are not wanted
+        if (
+            self.secrets_to is None
+        ):  # checked before: there are none, or they are not wanted
             from invsvc_async.batch.item import discard_secret
 
             return discard_secret
@@ -236,11 +302,18 @@ def check_url(url: str, option: str, *, insecure: bool) -> None:
     valid = False
     with suppress(ValueError):  # whose text may be a part of a password
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        valid = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+        )
     if not valid:
         raise misuse("must be an http(s) URL", option)
     if is_insecure(url) and not insecure:
-        raise misuse("is plain HTTP to another machine. Use https, or --allow-insecure-http", option)
+        raise misuse(
+            "is plain HTTP to another machine. Use https, or --allow-insecure-http",
+            option,
+        )
 
 
 def is_insecure(url: str) -> bool:

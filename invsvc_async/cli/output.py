@@ -23,9 +23,17 @@ if TYPE_CHECKING:
 _HANGING = 4  # columns
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
-_ERROR_FACTS = ("operation", "status", "code", "request_id", "resume_token")  # in JSON, if an error has them
+_ERROR_FACTS = (
+    "operation",
+    "status",
+    "code",
+    "request_id",
+    "resume_token",
+)  # in JSON, if an error has them
 
-as_json: ContextVar[bool] = ContextVar("as_json", default=False)  # --json: the result, and errors
+as_json: ContextVar[bool] = ContextVar(
+    "as_json", default=False
+)  # --json: the result, and errors
 
 
 class Exit(IntEnum):
@@ -54,7 +62,9 @@ def _console_of(stream: TextIO) -> Console:
 
     on_terminal = stream.isatty()
     width = None if on_terminal else _WIDE
-    return EscapingConsole(file=stream, force_terminal=on_terminal, width=width, soft_wrap=not on_terminal)
+    return EscapingConsole(
+        file=stream, force_terminal=on_terminal, width=width, soft_wrap=not on_terminal
+    )
 
 
 _shared = lru_cache(maxsize=1)(_console_of)  # rich knows of a bar by its console
@@ -91,9 +101,15 @@ def fail(message: str, error: Exception | None = None) -> None:
     message = told(message, error)
     with suppress(OSError):
         if as_json.get():
-            facts: dict[str, object] = {"type": type(error).__name__ if error else "Error"}
+            facts: dict[str, object] = {
+                "type": type(error).__name__ if error else "Error"
+            }
             facts["message"] = message
-            facts |= {name: each for name in _ERROR_FACTS if (each := getattr(error, name, None)) is not None}
+            facts |= {
+                name: each
+                for name in _ERROR_FACTS
+                if (each := getattr(error, name, None)) is not None
+            }
             sys.stderr.write(_json_line({"error": facts}))
         else:
             _print_words("invsvc:", f" {message}", "bold red")
@@ -127,7 +143,9 @@ def reporting(result: str) -> Generator[None]:
         discard_output()
     except OSError as error:
         discard_output()
-        fail(f"stdout: cannot be written to ({error.strerror or error}). {result}", error)
+        fail(
+            f"stdout: cannot be written to ({error.strerror or error}). {result}", error
+        )
 
 
 def discard_output() -> None:
@@ -170,7 +188,11 @@ def _json_line(plain: object) -> str:
 
 
 def table(
-    titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), wide: bool = False
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    wide: bool = False,
 ) -> None:
     """Print *rows*: a table on a terminal, which *wide* ones may exceed, or else tab-separated lines."""
     if is_terminal(sys.stdout):
@@ -214,7 +236,11 @@ def print_hanging(text: str, *, style: str = "") -> None:
 
 def print_facts(facts: Mapping[str, object]) -> None:
     """Print names with their texts, aligned; what is not a text is left out."""
-    told = [(visible(name), visible(text)) for name, text in facts.items() if isinstance(text, str)]
+    told = [
+        (visible(name), visible(text))
+        for name, text in facts.items()
+        if isinstance(text, str)
+    ]
     if is_terminal(sys.stdout):
         from invsvc_async.cli.terminal_table import print_fields
 

@@ -27,18 +27,34 @@ if TYPE_CHECKING:
 _EVERY = 10.0  # s between lines of progress
 _SILENCE = 1.0  # s before the spinner appears
 _DOUBT = "the answer is ambiguous: reading the state (Ctrl-C stores the intent for `invsvc settle`)"
-_STEPS = {"read": "reading the state", "wait": "waiting for late effects before the next read"}
+_STEPS = {
+    "read": "reading the state",
+    "wait": "waiting for late effects before the next read",
+}
 
 
 @contextmanager
-def progress(words: str, total: int | None = None, *, shown: bool = True) -> Generator[Callable[[], None]]:
+def progress(
+    words: str, total: int | None = None, *, shown: bool = True
+) -> Generator[Callable[[], None]]:
     """Show a progress bar if stderr is a terminal; yield the function that advances the bar."""
     if not (shown and is_terminal(sys.stderr)):
         yield lambda: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(words, total=total)
         yield lambda: bar.advance(task)
@@ -96,17 +112,30 @@ def _whole(progress: Progress, total: int) -> str:
     if to_send <= 0:
         return f"{words}, only those that are settled are left"
     words += f", about {age(to_send / progress.rate)} left"
-    return f"{words} for what is sent, longer for what is settled" if progress.settling else words
+    return (
+        f"{words} for what is sent, longer for what is settled"
+        if progress.settling
+        else words
+    )
 
 
 def _this_run(progress: Progress) -> str:
-    probe = "" if progress.next_probe is None else f", next probe in {progress.next_probe:.0f} s"
+    probe = (
+        ""
+        if progress.next_probe is None
+        else f", next probe in {progress.next_probe:.0f} s"
+    )
     parts = [
         f"this run: {progress.done:,}, {progress.rate:,.0f}/s",
-        ", ".join(f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items())),
+        ", ".join(
+            f"{count:,} {verdict}"
+            for verdict, count in sorted(progress.verdicts.items())
+        ),
         f"{progress.skipped:,} were done before" if progress.skipped else "",
         f"{progress.settling:,} settling" if progress.settling else "",
-        f"limited by {progress.limited_by}" if progress.limited_by and progress.paused is None else "",
+        f"limited by {progress.limited_by}"
+        if progress.limited_by and progress.paused is None
+        else "",
         "" if progress.paused is None else f"paused: {progress.paused}{probe}",
     ]
     return "; ".join(filter(None, parts))
@@ -147,7 +176,9 @@ class Waiting:
             status.stop()
 
 
-def waiting_for_read(client: Client, what: str, *, shown: bool = True) -> AbstractContextManager[None]:
+def waiting_for_read(
+    client: Client, what: str, *, shown: bool = True
+) -> AbstractContextManager[None]:
     """Show that a read, with its retries, has not been answered yet."""
     from invsvc_async.client import options_of
 
@@ -183,6 +214,14 @@ class WaitingForWrite(Waiting):
             if is_terminal(sys.stderr) and report.decision in _STEPS:
                 note(_DOUBT)
         if report.decision in _STEPS:
-            lead = f"{report.operation}: no clear answer" if self._sent else report.operation
-            left = self._deadline if self._settled_by is None else self._settled_by - monotonic()
+            lead = (
+                f"{report.operation}: no clear answer"
+                if self._sent
+                else report.operation
+            )
+            left = (
+                self._deadline
+                if self._settled_by is None
+                else self._settled_by - monotonic()
+            )
             self.set(f"{lead}; {_STEPS[report.decision]}", left)

@@ -47,13 +47,17 @@ class SecretsFile:
         names = ("id", "url", "secret")  # one may be malformed
         line = {"key": key} | {name: getattr(webhook, name, None) for name in names}
         try:
-            if self._is_partial or not os.fstat(self._number).st_nlink:  # or it was deleted, or replaced
+            if (
+                self._is_partial or not os.fstat(self._number).st_nlink
+            ):  # or it was deleted, or replaced
                 os.dup2(number := self._opened(), self._number, inheritable=False)
                 os.close(number)
             self._is_partial = True
             _write_whole(self._number, envelope.dumps(line) + b"\n")
             self._is_partial = False
-            await self._flushes.share("flush", lambda: asyncio.to_thread(os.fsync, self._number))
+            await self._flushes.share(
+                "flush", lambda: asyncio.to_thread(os.fsync, self._number)
+            )
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -65,7 +69,9 @@ class SecretsFile:
 
     def _unusable(self, error: OSError) -> JournalError:
         why = error.strerror
-        return JournalError(f"{self._path}: cannot store secrets ({why}). Make room, or choose another file.")
+        return JournalError(
+            f"{self._path}: cannot store secrets ({why}). Make room, or choose another file."
+        )
 
 
 def end_line(number: int) -> None:

@@ -12,7 +12,8 @@ from types import FrameType
 
 @contextmanager
 def interruptible(
-    handler: Callable[[int, FrameType | None], object] | signal.Handlers = signal.SIG_DFL,
+    handler: Callable[[int, FrameType | None], object]
+    | signal.Handlers = signal.SIG_DFL,
 ) -> Generator[None]:
     """
     End the block at once on Ctrl-C: by *handler*, or with the process, if nothing has begun.
@@ -50,10 +51,14 @@ def stopping() -> Generator[asyncio.Event]:
 
 
 @contextmanager
-def handled(numbers: Sequence[signal.Signals], call: Callable[[], object]) -> Generator[None]:
+def handled(
+    numbers: Sequence[signal.Signals], call: Callable[[], object]
+) -> Generator[None]:
     """Call *call* in the running event loop at each of these signals, until the block ends."""
     loop = asyncio.get_running_loop()
-    with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not the main thread
+    with suppress(
+        NotImplementedError, ValueError, RuntimeError
+    ):  # Windows, or not the main thread
         for number in numbers:
             loop.add_signal_handler(number, call)
     try:

@@ -28,7 +28,12 @@ class InputTable:
     """
 
     def __init__(
-        self, file: BinaryIO, client: Client, operation: str, maps: Sequence[str], key: str | None
+        self,
+        file: BinaryIO,
+        client: Client,
+        operation: str,
+        maps: Sequence[str],
+        key: str | None,
     ) -> None:
         self._operation = operation_of(operation, OperationKind.WRITE)
         file.seek(0)
@@ -44,8 +49,13 @@ class InputTable:
             name = argument.removesuffix(":").partition(".")[0]
             if name not in known or argument in self._columns:
                 why = "is mapped twice" if name in known else "is not an argument"
-                hint = did_you_mean(name, known) or "Use --map ARGUMENT=COLUMN for each column that you need."
-                raise InvalidRequestError(f"{name}: {why}; {operation} takes {', '.join(known)}", hint=hint)
+                hint = (
+                    did_you_mean(name, known)
+                    or "Use --map ARGUMENT=COLUMN for each column that you need."
+                )
+                raise InvalidRequestError(
+                    f"{name}: {why}; {operation} takes {', '.join(known)}", hint=hint
+                )
             self._columns[argument] = self._place_of(column)
         # With the content of the file, this says what its writes are.
         self.form: bytes = repr((operation, self._columns, self._key)).encode()
@@ -59,14 +69,23 @@ class InputTable:
     def _line(self, number: int, cells: list[str]) -> Line | BadLine:
         """Return the write of a row; an empty cell leaves its argument out."""
         if len(cells) != len(self._header):
-            return BadLine(number, f"has {len(cells)} cells, but the header has {len(self._header)}")
+            return BadLine(
+                number,
+                f"has {len(cells)} cells, but the header has {len(self._header)}",
+            )
         key = None if self._key is None else cells[self._key]
         if key == "":
             return BadLine(number, "has an empty key")
-        words = [f"{argument}={cells[at]}" for argument, at in self._columns.items() if cells[at]]
+        words = [
+            f"{argument}={cells[at]}"
+            for argument, at in self._columns.items()
+            if cells[at]
+        ]
         try:
             "".join(cells).encode()
-            return Line(number, self._operation.name, arguments_of(self._operation, words), key)
+            return Line(
+                number, self._operation.name, arguments_of(self._operation, words), key
+            )
         except UnicodeEncodeError:
             return BadLine(number, "is not UTF-8")
         except InvalidRequestError as error:
@@ -76,8 +95,16 @@ class InputTable:
         if (count := self._header.count(column)) == 1:
             return self._header.index(column)
         names = ", ".join(self._header) or "none"
-        wrong = f"{count} columns have this name" if count else f"is no column; the table has {names}"
-        raise InvalidRequestError(f"{column}: {wrong}", hint=did_you_mean(column, self._header))
+        wrong = (
+            f"{count} columns have this name"
+            if count
+            else f"is no column; the table has {names}"
+        )
+        raise InvalidRequestError(
+            f"{column}: {wrong}", hint=did_you_mean(column, self._header)
+        )
 
     def _rows(self, file: Readable, number: int) -> Iterator[tuple[int, list[str]]]:
-        return csv_rows(file.readline, self._delimiter, begin=number, errors="surrogateescape")
+        return csv_rows(
+            file.readline, self._delimiter, begin=number, errors="surrogateescape"
+        )

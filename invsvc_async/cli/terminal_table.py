@@ -19,7 +19,9 @@ from invsvc_async.errors import UnreadableResponseError
 
 _WHOLE = re.compile(r"[^\s,/\[{]*")  # an id, a time, a number, a token
 _NARROWEST = 12
-_LONG_WORD = 16  # columns that a text gets at least; longer words, such as URLs, are broken
+_LONG_WORD = (
+    16  # columns that a text gets at least; longer words, such as URLs, are broken
+)
 _GAP = 2  # columns between two columns of a table
 
 
@@ -27,11 +29,16 @@ class EscapingConsole(Console):
     """A console that shows control characters instead of obeying them: texts come from the service."""
 
     def __init__(self, **options: Any) -> None:  # Any: as in rich
-        super().__init__(highlight=False, emoji=False, **options)  # ":id:" is a part of some keys
+        super().__init__(
+            highlight=False, emoji=False, **options
+        )  # ":id:" is a part of some keys
 
     def print(self, *objects: Any, **options: Any) -> None:  # Any: the same
         """Print as rich does, with control characters as escape sequences of Python."""
-        super().print(*(visible(each) if isinstance(each, str) else each for each in objects), **options)
+        super().print(
+            *(visible(each) if isinstance(each, str) else each for each in objects),
+            **options,
+        )
 
     def on_broken_pipe(self) -> None:
         """Raise the error again: rich would end the process with 1, whatever the result is."""
@@ -39,7 +46,12 @@ class EscapingConsole(Console):
 
 
 def print_table(
-    out: Console, titles: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int], wide: bool
+    out: Console,
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[int],
+    wide: bool,
 ) -> list[str]:
     """
     Print *rows* as a table without the columns that are empty; return the titles that did not fit.
@@ -78,7 +90,9 @@ class _Column(NamedTuple):
     least: int  # below which the column is left out
 
 
-def _columns(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[_Column]:
+def _columns(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]
+) -> list[_Column]:
     """Return the columns that are not empty; those whose numbers are in *right* are aligned there."""
     return [
         _column(title, [row[number] for row in rows], is_right=number in right)
@@ -126,7 +140,9 @@ def _fitting(columns: Sequence[_Column], width: int) -> int:
 def _widest(columns: Sequence[_Column], widths: Sequence[int]) -> int:
     """Return the number of the widest column that can still give way."""
     numbers = range(len(columns))
-    return max(numbers, key=lambda each: (widths[each] > columns[each].least, widths[each]))
+    return max(
+        numbers, key=lambda each: (widths[each] > columns[each].least, widths[each])
+    )
 
 
 def print_fields(out: Console, fields: Sequence[tuple[str, str]]) -> None:
@@ -140,7 +156,9 @@ def print_fields(out: Console, fields: Sequence[tuple[str, str]]) -> None:
         label = Text(f"  {name}".ljust(indent), style="cyan")
         for line in _readable(value).split("\n"):
             for part in wrapped(line, out.width - indent):
-                if out.width - indent < cell_len(part) <= out.width:  # whole on a line of its own
+                if (
+                    out.width - indent < cell_len(part) <= out.width
+                ):  # whole on a line of its own
                     if label.plain.strip():
                         out.print(label)
                     label = Text(" " * min(2 * _GAP, out.width - cell_len(part)))
@@ -168,7 +186,16 @@ def _readable(cell: str) -> str:
         with suppress(UnreadableResponseError):
             found = loads(cell.encode())
             if isinstance(found, list):
-                return ", ".join(found) if all(isinstance(each, str) for each in found) else cell
-            if found and not any(isinstance(each, (dict, list)) for each in found.values()):
-                return "\n".join(f"{name}: {'' if each is None else each}" for name, each in found.items())
+                return (
+                    ", ".join(found)
+                    if all(isinstance(each, str) for each in found)
+                    else cell
+                )
+            if found and not any(
+                isinstance(each, (dict, list)) for each in found.values()
+            ):
+                return "\n".join(
+                    f"{name}: {'' if each is None else each}"
+                    for name, each in found.items()
+                )
     return cell

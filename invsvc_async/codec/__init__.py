@@ -14,13 +14,19 @@ if TYPE_CHECKING:
     from invsvc_async.codec.decoder import *
     from invsvc_async.codec.encode import *
 else:
-    _NAMES = "decode decode_items enc_hook many meta_of one structure unstructure with_meta"
+    _NAMES = (
+        "decode decode_items enc_hook many meta_of one structure unstructure with_meta"
+    )
     __all__ = [*_NAMES.split()]
 
     def __getattr__(name: str) -> object:
         if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}", name=name
+            )
         from invsvc_async.codec import decoder, encode
 
-        found = globals()[name] = getattr(encode if name in encode.__all__ else decoder, name)
+        found = globals()[name] = getattr(
+            encode if name in encode.__all__ else decoder, name
+        )
         return found

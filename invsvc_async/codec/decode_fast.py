@@ -76,7 +76,8 @@ def decode_one(cls: type[T], raw: Raw | bytes) -> T:
         flaws = flaws_of(found)
         if flaws is not None and "" in flaws.problems:
             raise UnreadableResponseError(
-                f"the answer is not a {cls.__name__} ({flaws.problems[''].why}). Look at .raw.", raw=content
+                f"the answer is not a {cls.__name__} ({flaws.problems[''].why}). Look at .raw.",
+                raw=content,
             ) from None
     return found
 
@@ -95,15 +96,22 @@ def decode(cls: type[T], raw: Raw | bytes) -> T:
     return decode_one(cls, raw)
 
 
-def _too_deep(cls: type[Model], content: bytes, cause: NestingError) -> UnreadableResponseError:
+def _too_deep(
+    cls: type[Model], content: bytes, cause: NestingError
+) -> UnreadableResponseError:
     return UnreadableResponseError(
-        f"the {cls.__name__} in the answer cannot be read: {cause}. Look at .raw.", raw=content
+        f"the {cls.__name__} in the answer cannot be read: {cause}. Look at .raw.",
+        raw=content,
     )
 
 
-def _retried(cls: type[T], content: bytes, allowed: int, refusal: Exception) -> tuple[T, int]:
+def _retried(
+    cls: type[T], content: bytes, allowed: int, refusal: Exception
+) -> tuple[T, int]:
     """Decode an item that was rejected with *refusal*, and return the oddities that must be allowed."""
-    for more in (UNKNOWN, MISSING, UNKNOWN | MISSING) if _OF_FIELDS in str(refusal) else ():
+    for more in (
+        (UNKNOWN, MISSING, UNKNOWN | MISSING) if _OF_FIELDS in str(refusal) else ()
+    ):
         with suppress(*UNREADABLE):
             return _decoder_of(cls, allowed | more)(content), allowed | more
     from invsvc_async.codec.decode_lenient import structure_item
@@ -122,7 +130,9 @@ def _decoder_of(cls: type[Model], allowed: int) -> Callable[[bytes], Any]:
         code.write(1, "content.decode()")  # the parser does not check what it skips
         code.write(1, "place = received(content)")
     code.write(1, f"return {code.copy(cls, 'mirrored', 'place', 1)}")
-    compiled = compile("\n".join(code.lines), f"<invsvc_async: decoder of {cls.__name__}>", "exec")
+    compiled = compile(
+        "\n".join(code.lines), f"<invsvc_async: decoder of {cls.__name__}>", "exec"
+    )
     exec(compiled, code.names)  # noqa: S102 - the code contains only our own field names
     return cast("Callable[[bytes], Any]", code.names["decode"])
 
@@ -135,7 +145,11 @@ def _mirror_of(cls: type[Model], allowed: int) -> type[msgspec.Struct]:
         if field.nullable:
             hint |= None
         lacking = field.nullable or allowed & MISSING
-        fields.append((field.name, hint | UnsetType, msgspec.UNSET) if lacking else (field.name, hint))
+        fields.append(
+            (field.name, hint | UnsetType, msgspec.UNSET)
+            if lacking
+            else (field.name, hint)
+        )
     return msgspec.defstruct(
         f"{cls.__name__}Mirror",
         fields,
@@ -236,11 +250,18 @@ class _Code:
             pairs = f"{at}, {each} in {given}.items()"
         else:
             is_kept = self.allowed & UNKNOWN
-            pairs = f"{at}, {each} in enumerate({given})" if is_kept else f"{each} in {given}"
+            pairs = (
+                f"{at}, {each} in enumerate({given})"
+                if is_kept
+                else f"{each} in {given}"
+            )
         self.write(indent, f"for {pairs}:")
         inner = get_args(hint)[1 if is_mapping else 0]
         found = self.convert(inner, each, f"{place}, {at}", indent + 1)
-        self.write(indent + 1, f"{made}[{at}] = {found}" if is_mapping else f"{made}.append({found})")
+        self.write(
+            indent + 1,
+            f"{made}[{at}] = {found}" if is_mapping else f"{made}.append({found})",
+        )
         return made if is_mapping else f"tuple({made})"
 
 
@@ -254,7 +275,9 @@ _CONVERTED: Mapping[Any, str] = {
 
 def _stays(hint: Any) -> bool:
     """Return whether a mirror has values of this type as the model has them."""
-    return not (is_model(hint) or enum_in(hint) or hint in _CONVERTED) and all(map(_stays, get_args(hint)))
+    return not (is_model(hint) or enum_in(hint) or hint in _CONVERTED) and all(
+        map(_stays, get_args(hint))
+    )
 
 
 class _Wholes(dict[int, Decimal]):

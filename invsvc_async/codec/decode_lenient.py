@@ -28,7 +28,9 @@ M = TypeVar("M", bound=Model)
 Hook: TypeAlias = Callable[[Any], Any]
 
 # Raises if a digit would be lost.  The bounded exponents prevent 1e999999999 from taking minutes as an int.
-_EXACT = Context(prec=40, Emax=40, Emin=-40, traps=[Inexact, InvalidOperation, Overflow])
+_EXACT = Context(
+    prec=40, Emax=40, Emin=-40, traps=[Inexact, InvalidOperation, Overflow]
+)
 
 _WORDS: Mapping[type[object], str] = {
     dict: "an object",
@@ -40,7 +42,12 @@ _WORDS: Mapping[type[object], str] = {
     type(None): "null",
     Raw: "a value that cannot be decoded",
 }
-_USUAL = (str, bool, int, Decimal)  # values of these types are stored as they are, without their hooks
+_USUAL = (
+    str,
+    bool,
+    int,
+    Decimal,
+)  # values of these types are stored as they are, without their hooks
 
 
 class MisfitError(ValueError):
@@ -57,7 +64,9 @@ def structure_item(cls: type[M], plain: object) -> M:
 
 
 def _expected(what: str, got: object) -> MisfitError:
-    return MisfitError(f"expected {what}, got {_WORDS.get(type(got), 'something else')}")
+    return MisfitError(
+        f"expected {what}, got {_WORDS.get(type(got), 'something else')}"
+    )
 
 
 def _only(kind: type[object]) -> Hook:
@@ -72,7 +81,9 @@ def _only(kind: type[object]) -> Hook:
 
 
 def _number(value: object) -> int | Decimal:
-    if isinstance(value, float) and math.isfinite(value):  # from a caller's plain data: our parser makes none
+    if isinstance(value, float) and math.isfinite(
+        value
+    ):  # from a caller's plain data: our parser makes none
         return Decimal(repr(value))
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         raise _expected("a number", value)
@@ -82,9 +93,15 @@ def _number(value: object) -> int | Decimal:
 def _whole(value: object) -> int:
     number = _number(value)
     try:
-        return number if isinstance(number, int) else int(_EXACT.to_integral_exact(_EXACT.plus(number)))
+        return (
+            number
+            if isinstance(number, int)
+            else int(_EXACT.to_integral_exact(_EXACT.plus(number)))
+        )
     except ArithmeticError:
-        raise MisfitError("expected a whole number, got a fraction or too many digits") from None
+        raise MisfitError(
+            "expected a whole number, got a fraction or too many digits"
+        ) from None
 
 
 def _float(value: object) -> float:
@@ -143,7 +160,9 @@ def _hook_of(hint: Any) -> Hook:
     # What should be an object and is not keeps its place in a tuple or a mapping.
     each: Hook = partial(structure_item, inner) if is_model(inner) else _hook_of(inner)
     if origin is Mapping:
-        return lambda value: {name: each(member) for name, member in _object(value).items()}
+        return lambda value: {
+            name: each(member) for name, member in _object(value).items()
+        }
 
     def items(value: object) -> tuple[Any, ...]:
         array = _array(value)
@@ -157,7 +176,11 @@ def _hook_of(hint: Any) -> Hook:
 
 def _model_hook(cls: type[Model]) -> Hook:
     known = {
-        field.wire: (field, field.type if field.type in _USUAL else None, _hook_of(field.type))
+        field.wire: (
+            field,
+            field.type if field.type in _USUAL else None,
+            _hook_of(field.type),
+        )
         for field in fields_of(cls)
     }
     blank = blank_of(cls)
@@ -187,9 +210,13 @@ def _fill(made: Any, field: WireField, hook: Hook, value: object) -> None:
     try:
         found = None if value is None and field.nullable else hook(value)
     except MisfitError as misfit:
-        add_flaws(made).problems[field.name] = FieldError(f"$.{field.wire}", value, str(misfit))
+        add_flaws(made).problems[field.name] = FieldError(
+            f"$.{field.wire}", value, str(misfit)
+        )
         return
     setattr(made, field.name, found)
-    if (type(found) is float or type(value) is Decimal) and str(unstructure(found)) != str(value):
+    if (type(found) is float or type(value) is Decimal) and str(
+        unstructure(found)
+    ) != str(value):
         # The same number, but it would be encoded with other digits.
         add_flaws(made).spelt[field.name] = found, value

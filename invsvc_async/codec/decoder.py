@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 
     from invsvc_async.models.page import Page
 
-__all__ = ["decode", "decode_items", "many", "meta_of", "one", "page_from", "structure", "with_meta"]
+__all__ = [
+    "decode",
+    "decode_items",
+    "many",
+    "meta_of",
+    "one",
+    "page_from",
+    "structure",
+    "with_meta",
+]
 
 _BLANK_META: Any = blank_of(Meta)  # Any: its attributes can be assigned
 
@@ -45,7 +54,8 @@ def decode_items(cls: type[T], raws: Sequence[Raw | bytes] | Raw) -> tuple[T, ..
         items = split(raws)
     except UNREADABLE as cause:
         raise UnreadableResponseError(
-            f"the answer is not a list of {cls.__name__} ({cause}). Look at .raw.", raw=bytes(raws)
+            f"the answer is not a list of {cls.__name__} ({cause}). Look at .raw.",
+            raw=bytes(raws),
         ) from cause
     return decode_all(cls, items)
 
@@ -79,7 +89,9 @@ def page_from(cls: type[P], plain: Mapping[str, Any], model: type[Model] | None)
     del given["success"]
     if is_model(model):  # not an alias or a type variable
         items = [structure(model, item) for item in items]
-    return cls(items=tuple(items), timestamp=None if stamp is None else utc(stamp), **given)
+    return cls(
+        items=tuple(items), timestamp=None if stamp is None else utc(stamp), **given
+    )
 
 
 def with_meta(model: T, meta: Meta | None) -> T:
@@ -113,7 +125,8 @@ def one(cls: type[T], envelope: Envelope) -> T:
     raw = envelope.raw
     if not isinstance(raw, Raw):
         raise UnreadableResponseError(
-            f"the answer has no {cls.__name__}. Check the base URL. Look at .raw.", raw=envelope.content
+            f"the answer has no {cls.__name__}. Check the base URL. Look at .raw.",
+            raw=envelope.content,
         )
     meta = meta_of(envelope)
     found = decode_one(cls, raw)  # checked as a part of the envelope

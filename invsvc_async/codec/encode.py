@@ -13,7 +13,14 @@ from msgspec import Raw
 
 from invsvc_async.codec.exact_json import EPOCH, Wire, dumps
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.models.common import UNSET, Flaws, Model, flaws_of, stored_value, wire_names
+from invsvc_async.models.common import (
+    UNSET,
+    Flaws,
+    Model,
+    flaws_of,
+    stored_value,
+    wire_names,
+)
 from invsvc_async.models.portable import Portable
 
 __all__ = ["enc_hook", "object_of", "unstructure"]
@@ -46,14 +53,19 @@ def unstructure(model: object) -> Wire:
     Raises:
         InvalidRequestError: A value cannot be converted, such as a time without a zone.
     """
-    if type(model) in _AS_THEY_ARE:  # most values; the abstract classes below are slow to check
+    if (
+        type(model) in _AS_THEY_ARE
+    ):  # most values; the abstract classes below are slow to check
         return model
     if isinstance(model, Model):
         return object_of(model)
     if isinstance(model, Portable):
         return model._to_plain(unstructure)
     if isinstance(model, Mapping):
-        return {name: unstructure(item) for name, item in cast("Mapping[str, object]", model).items()}
+        return {
+            name: unstructure(item)
+            for name, item in cast("Mapping[str, object]", model).items()
+        }
     if isinstance(model, Sequence) and not isinstance(model, (str, bytes, bytearray)):
         return [unstructure(item) for item in cast("Sequence[object]", model)]
     return _scalar(model)
@@ -76,9 +88,15 @@ def _scalar(value: object) -> Wire:
             return int(value) if is_exact else Decimal(repr(value))
         case datetime() if value.tzinfo:
             microseconds = (value - EPOCH) // timedelta(microseconds=1)
-            return Decimal(f"{microseconds}E-3") if microseconds % 1000 else microseconds // 1000
+            return (
+                Decimal(f"{microseconds}E-3")
+                if microseconds % 1000
+                else microseconds // 1000
+            )
         case _:
-            raise InvalidRequestError(f"{type(value).__name__} {value!r:.60}: cannot be converted to JSON")
+            raise InvalidRequestError(
+                f"{type(value).__name__} {value!r:.60}: cannot be converted to JSON"
+            )
 
 
 def object_of(model: Model) -> Wire:

@@ -37,18 +37,36 @@ from invsvc_async.codec.nesting import SHORT, check_depth
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Envelope", "Shape", "dumps", "is_cut", "loads", "read_error", "read_success", "split", "utc"]
+__all__ = [
+    "Envelope",
+    "Shape",
+    "dumps",
+    "is_cut",
+    "loads",
+    "read_error",
+    "read_success",
+    "split",
+    "utc",
+]
 
 # Items of a list; the specification's largest page has 100.  Even an item of two bytes takes about 60 bytes
 # of memory when it is split off, and its model several hundred.
 _MOST: Final = 10_000
-_LONG: Final = 2**19  # bytes: longer lists are checked before; a shorter one takes at most 16 MB
-_COMMAS: Final = 100_000  # commas between or within items: with fewer, a split takes at most 6 MB
+_LONG: Final = (
+    2**19
+)  # bytes: longer lists are checked before; a shorter one takes at most 16 MB
+_COMMAS: Final = (
+    100_000  # commas between or within items: with fewer, a split takes at most 6 MB
+)
 _FIRST = -62_135_596_800_000
 _LAST = 253_402_300_799_999  # ms: the range of datetime
 _NOTHING: Final[Any] = Raw()
-_REQUEST_ID = istr("X-Request-Id")  # the usual header; the specification does not name one
-_SECONDS = r"[0-9]{1,9}(\.[0-9]{1,9})?"  # the standard has no fractions, but some services do
+_REQUEST_ID = istr(
+    "X-Request-Id"
+)  # the usual header; the specification does not name one
+_SECONDS = (
+    r"[0-9]{1,9}(\.[0-9]{1,9})?"  # the standard has no fractions, but some services do
+)
 _OF_AUTHENTICATION = frozenset({"message", "error", "error_description", "details"})
 _NOT_SHOWN = {"raw", "content", "headers"}  # they may contain a secret
 
@@ -94,21 +112,33 @@ def _decoder(shape: Shape, *, odd: bool = False) -> Callable[[bytes], Any]:
 
         return decode_bare
     members: dict[Shape, list[Any]] = {  # what may not be odd
-        Shape.LIST: [("data", _Items), ("next", str | None, None), ("has_more", bool, False)],
+        Shape.LIST: [
+            ("data", _Items),
+            ("next", str | None, None),
+            ("has_more", bool, False),
+        ],
         Shape.STANDARD: [("data", Raw)],
-        Shape.OPEN: [("data", Raw, _NOTHING)],  # msgspec does not decode objects to a union with Raw
+        Shape.OPEN: [
+            ("data", Raw, _NOTHING)
+        ],  # msgspec does not decode objects to a union with Raw
     }
     fields = {name: (name, Any, None) for name in _MENDED} if odd else {}
     fields |= {each[0]: each for each in members[shape]}
     # Nothing in the usual envelope of a list is nested but its items, if it has no further members.
     strict = shape is _LIST and not odd
     answer = msgspec.defstruct(
-        "Answer", fields.values(), bases=(EnvelopeMembers,), kw_only=True, forbid_unknown_fields=strict
+        "Answer",
+        fields.values(),
+        bases=(EnvelopeMembers,),
+        kw_only=True,
+        forbid_unknown_fields=strict,
     )
     return msgspec.json.Decoder(answer).decode
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because one is made for every answer
+class Envelope(
+    msgspec.Struct, frozen=True, kw_only=True
+):  # a Struct, because one is made for every answer
     """
     A successful answer, its payload not yet decoded.
 
@@ -134,7 +164,11 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because 
     content: bytes
 
     def __repr__(self) -> str:
-        shown = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NOT_SHOWN}
+        shown = {
+            name: getattr(self, name)
+            for name in self.__struct_fields__
+            if name not in _NOT_SHOWN
+        }
         return f"Envelope({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
@@ -152,7 +186,11 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because 
         """
         if self.raw is None:
             return None
-        return [loads(item) for item in self.raw] if isinstance(self.raw, list) else loads(self.raw)
+        return (
+            [loads(item) for item in self.raw]
+            if isinstance(self.raw, list)
+            else loads(self.raw)
+        )
 
     @property
     def extra(self) -> Mapping[str, Any]:
@@ -164,18 +202,33 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because 
         """
         try:
             members = MEMBERS.decode(self.content)
-        except UNREADABLE as cause:  # a name that is not UTF-8; the decoder of lists does not check it
+        except (
+            UNREADABLE
+        ) as cause:  # a name that is not UTF-8; the decoder of lists does not check it
             raise _unreadable(self.content, cause) from cause.with_traceback(None)
-        return {name: loads(value) for name, value in members.items() if name not in _ENVELOPE_NAMES}
+        return {
+            name: loads(value)
+            for name, value in members.items()
+            if name not in _ENVELOPE_NAMES
+        }
 
 
 def is_cut(envelope: Envelope, shown: int) -> bool:
     """Return whether a list has more items than are *shown*, as its answer says."""
-    return envelope.has_more or bool(envelope.next) or (envelope.total_results or 0) > shown
+    return (
+        envelope.has_more
+        or bool(envelope.next)
+        or (envelope.total_results or 0) > shown
+    )
 
 
 def read_success(
-    content: bytes, *, status: int, headers: Mapping[str, str], shape: Shape, operation: str
+    content: bytes,
+    *,
+    status: int,
+    headers: Mapping[str, str],
+    shape: Shape,
+    operation: str,
 ) -> Envelope:
     """
     Read a 2xx answer of the *shape* that the table of operations states.
@@ -208,9 +261,19 @@ def read_success(
     except UNREADABLE as cause:
         if (whole := without_halves(content)) != content:
             with suppress(errors.UnreadableResponseError):
-                return read_success(whole, status=status, headers=headers, shape=shape, operation=operation)
-        error = _unreadable(content, cause, status=status, headers=headers, operation=operation)
-        raise error from cause.with_traceback(None)  # its frames have the body, and perhaps secrets
+                return read_success(
+                    whole,
+                    status=status,
+                    headers=headers,
+                    shape=shape,
+                    operation=operation,
+                )
+        error = _unreadable(
+            content, cause, status=status, headers=headers, operation=operation
+        )
+        raise error from cause.with_traceback(
+            None
+        )  # its frames have the body, and perhaps secrets
     return Envelope(
         raw=None if found.data == _NOTHING else found.data,
         content=content,
@@ -253,7 +316,9 @@ def _first_items() -> tuple[Callable[[bytes], object], ...]:
     msgspec checks ``max_length`` only when it has read the whole array, but rejects a surplus field at once.
     """
     fields = [(f"item_{number}", Raw, _NOTHING) for number in range(_MOST)]
-    array = msgspec.defstruct("Array", fields, array_like=True, forbid_unknown_fields=True)
+    array = msgspec.defstruct(
+        "Array", fields, array_like=True, forbid_unknown_fields=True
+    )
     envelope = msgspec.defstruct("Envelope", [("data", array)])
     return msgspec.json.Decoder(array).decode, msgspec.json.Decoder(envelope).decode
 
@@ -340,7 +405,11 @@ def _whole(value: object) -> int | None:
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     if isinstance(value, Decimal):
-        return int(value) if value.adjusted() < 16 and value == value.to_integral_value() else None
+        return (
+            int(value)
+            if value.adjusted() < 16 and value == value.to_integral_value()
+            else None
+        )
     return None
 
 

@@ -10,7 +10,16 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation, Overflow
+from decimal import (
+    MAX_EMAX,
+    MAX_PREC,
+    MIN_EMIN,
+    Context,
+    Decimal,
+    Inexact,
+    InvalidOperation,
+    Overflow,
+)
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, cast
 
 import msgspec
@@ -28,16 +37,27 @@ WireObject: TypeAlias = dict[str, Wire]
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Until 2100, ms / 1000 as a float rounds to the right microsecond.
 EXACT_UNTIL: Final = 4_102_444_800_000
-UNREADABLE: Final = (ValueError, RecursionError, ArithmeticError)  # all that decoding can raise
+UNREADABLE: Final = (
+    ValueError,
+    RecursionError,
+    ArithmeticError,
+)  # all that decoding can raise
 
 # Reads any number with all its digits, or raises.  Independent of the calling thread's decimal context.
 exact: Final = Context(
-    prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, Overflow, Inexact]
+    prec=MAX_PREC,
+    Emax=MAX_EMAX,
+    Emin=MIN_EMIN,
+    traps=[InvalidOperation, Overflow, Inexact],
 ).create_decimal
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _PLAIN = msgspec.json.Decoder(float_hook=exact)
-_SEARCHED: Final = 4 * 2**20  # bytes: takes at most half a second, for a body that consists of escapes
-_SURROGATE: Final = rb"\\u[dD][89a-fA-F]"  # compiled and cached by `re` when a body cannot be read
+_SEARCHED: Final = (
+    4 * 2**20
+)  # bytes: takes at most half a second, for a body that consists of escapes
+_SURROGATE: Final = (
+    rb"\\u[dD][89a-fA-F]"  # compiled and cached by `re` when a body cannot be read
+)
 # Matches any escape, so that no match begins within another.  Pairs come before halves.
 _ESCAPE: Final = (
     rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})+"
@@ -74,7 +94,10 @@ def salvage(content: bytes | Raw, depth: int = 8) -> Wire:
         return _PLAIN.decode(content)
     if depth:
         with suppress(*UNREADABLE):
-            return {name: salvage(part, depth - 1) for name, part in MEMBERS.decode(content).items()}
+            return {
+                name: salvage(part, depth - 1)
+                for name, part in MEMBERS.decode(content).items()
+            }
         with suppress(*UNREADABLE):
             return [salvage(part, depth - 1) for part in ELEMENTS.decode(content)]
     return Raw(bytes(content))
@@ -89,7 +112,9 @@ def without_halves(content: bytes) -> bytes:
     """
     if len(content) > _SEARCHED or not re.search(_SURROGATE, content):
         return content
-    return re.sub(_ESCAPE, lambda found: b"\\ufffd" if found["half"] else found[0], content)
+    return re.sub(
+        _ESCAPE, lambda found: b"\\ufffd" if found["half"] else found[0], content
+    )
 
 
 def holds_broken(plain: object) -> bool:
@@ -131,7 +156,9 @@ def dumps(plain: object) -> bytes:
 
 def check(plain: Any, at: str = "$", levels: int = DEEPEST) -> None:
     """Reject values that JSON cannot represent, as :func:`dumps`.  The encoder would accept times and NaN."""
-    is_mapping = type(plain) is dict or isinstance(plain, Mapping)  # the abstract class is slow to check
+    is_mapping = type(plain) is dict or isinstance(
+        plain, Mapping
+    )  # the abstract class is slow to check
     if not levels and (is_mapping or isinstance(plain, (list, tuple))):
         raise InvalidRequestError(f"{at:.60}…: is nested deeper than {DEEPEST} levels")
     if is_mapping:
@@ -141,7 +168,9 @@ def check(plain: Any, at: str = "$", levels: int = DEEPEST) -> None:
             if type(value) is not str:
                 check(value, f"{at}[{index}]", levels - 1)
     elif not (plain is None or isinstance(plain, (int, str, Raw)) or _is_finite(plain)):
-        raise InvalidRequestError(f"{at}: JSON cannot represent {type(plain).__name__} {plain!r:.60}")
+        raise InvalidRequestError(
+            f"{at}: JSON cannot represent {type(plain).__name__} {plain!r:.60}"
+        )
 
 
 def _check_members(plain: Mapping[object, Any], at: str, levels: int) -> None:

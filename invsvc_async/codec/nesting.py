@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
 
 DEEPEST: Final = 256  # levels of arrays and objects: recursive functions reach them on every interpreter
-SHORT: Final = 2 * DEEPEST  # bytes: each level has two brackets, so that shorter JSON has too few of them
+SHORT: Final = (
+    2 * DEEPEST
+)  # bytes: each level has two brackets, so that shorter JSON has too few of them
 
 _ESCAPE: Final = rb"(?s)\\."
-_STRING: Final = rb'"[^"]*"?'  # after the escapes were removed; the last one may be cut off
+_STRING: Final = (
+    rb'"[^"]*"?'  # after the escapes were removed; the last one may be cut off
+)
 _OTHERS: Final = bytes(set(range(256)).difference(b'[]{}"'))
 _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 

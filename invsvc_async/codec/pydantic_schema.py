@@ -40,12 +40,16 @@ P = TypeVar("P", bound=Portable)
 _KEPT = 15  # significant digits that each float keeps
 
 
-def core_schema_of(cls: type[P], source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+def core_schema_of(
+    cls: type[P], source: Any, handler: GetCoreSchemaHandler
+) -> CoreSchema:
     """Return pydantic's schema of *cls*; *source* is the class, or an alias of it with type arguments."""
     arguments = get_args(source)
     wire = core_schema.typed_dict_schema(
         {
-            name: core_schema.typed_dict_field(_schema_of(hint, handler), required=False)
+            name: core_schema.typed_dict_field(
+                _schema_of(hint, handler), required=False
+            )
             for name, (hint, _) in cls._wire_types(arguments).items()
         },
         extra_behavior="allow",
@@ -60,10 +64,14 @@ def core_schema_of(cls: type[P], source: Any, handler: GetCoreSchemaHandler) -> 
             raise ValueError("; ".join(error.problems)) from None
         problems = getattr(value, "problems", ())
         if problems:
-            raise ValueError("; ".join(f"{each.address}: {each.why}" for each in problems))
+            raise ValueError(
+                "; ".join(f"{each.address}: {each.why}" for each in problems)
+            )
         return value
 
-    def made_unless_it_is(value: object, validate: Callable[[object], dict[str, Any]]) -> P:
+    def made_unless_it_is(
+        value: object, validate: Callable[[object], dict[str, Any]]
+    ) -> P:
         return value if isinstance(value, cls) else made(validate(value))
 
     made_unless_it_is.__qualname__ = _title(cls, arguments)  # as errors show it
@@ -71,13 +79,18 @@ def core_schema_of(cls: type[P], source: Any, handler: GetCoreSchemaHandler) -> 
         made_unless_it_is,
         wire,
         serialization=_encoder(cls, source),
-        ref=_place(cls) + (f"[{', '.join(map(_place, arguments))}]" if arguments else ""),
+        ref=_place(cls)
+        + (f"[{', '.join(map(_place, arguments))}]" if arguments else ""),
     )
 
 
 def _place(hint: Any) -> str:
     """Return a name that no other type has."""
-    return f"{hint.__module__}.{hint.__qualname__}" if isinstance(hint, type) else str(hint)
+    return (
+        f"{hint.__module__}.{hint.__qualname__}"
+        if isinstance(hint, type)
+        else str(hint)
+    )
 
 
 def _title(cls: type[Portable], arguments: tuple[Any, ...]) -> str:
@@ -96,14 +109,20 @@ def _encoder(
     """Return the schema of what encodes the values of *cls* as *source* says, and others by their class."""
 
     def serialised(
-        value: Portable, other: core_schema.SerializerFunctionWrapHandler, info: core_schema.SerializationInfo
+        value: Portable,
+        other: core_schema.SerializerFunctionWrapHandler,
+        info: core_schema.SerializationInfo,
     ) -> Wire:
         full = is_object(info.context) and info.context.get("full") is True
         plain = (
-            jsonable(value, full=full) if info.mode == "json" else value._to_public(unstructure, full=full)
+            jsonable(value, full=full)
+            if info.mode == "json"
+            else value._to_public(unstructure, full=full)
         )
         if info.exclude_none:
-            plain = _without_none(source if cls and isinstance(value, cls) else type(value), plain)
+            plain = _without_none(
+                source if cls and isinstance(value, cls) else type(value), plain
+            )
         return plain if info.include is None and info.exclude is None else other(plain)
 
     # The inner schema is for plain data, to which pydantic applies its filters.
@@ -118,7 +137,11 @@ def _without_none(hint: Any, plain: Wire) -> Wire:
     found = _by_part(_without_none, hint, plain)
     if types is None or not is_object(found):
         return found
-    return {name: value for name, value in found.items() if value is not None or name not in types}
+    return {
+        name: value
+        for name, value in found.items()
+        if value is not None or name not in types
+    }
 
 
 def with_decimals(hint: Any, plain: Wire) -> Wire:
@@ -135,13 +158,23 @@ def _by_part(convert: Callable[[Any, Wire], Wire], hint: Any, plain: Wire) -> Wi
     kind = _without_null(hint)
     origin = get_origin(kind)
     if is_array(plain):
-        return [convert(get_args(kind)[0], each) for each in plain] if origin is tuple else plain
+        return (
+            [convert(get_args(kind)[0], each) for each in plain]
+            if origin is tuple
+            else plain
+        )
     if not is_object(plain):
         return plain
     if origin is Mapping:
-        return {name: convert(get_args(kind)[1], value) for name, value in plain.items()}
+        return {
+            name: convert(get_args(kind)[1], value) for name, value in plain.items()
+        }
     types = _wire_types_of(kind) or {}
-    return plain | {name: convert(types[name], value) for name, value in plain.items() if name in types}
+    return plain | {
+        name: convert(types[name], value)
+        for name, value in plain.items()
+        if name in types
+    }
 
 
 def _wire_types_of(hint: Any) -> dict[str, Any] | None:
@@ -169,14 +202,20 @@ def _schema_of(hint: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     if origin in (UnionType, Union):
         inner = _schema_of(_without_null(hint), handler)
         return core_schema.nullable_schema(inner) if NoneType in arguments else inner
-    if isinstance(hint, type) and issubclass(hint, StrEnum):  # other texts are accepted, too
-        return core_schema.str_schema(metadata={"pydantic_js_updates": {"examples": [*map(str, hint)]}})
+    if isinstance(hint, type) and issubclass(
+        hint, StrEnum
+    ):  # other texts are accepted, too
+        return core_schema.str_schema(
+            metadata={"pydantic_js_updates": {"examples": [*map(str, hint)]}}
+        )
     if origin is Literal:
         return core_schema.literal_schema([*arguments])
     if origin is tuple:
         return core_schema.list_schema(_schema_of(arguments[0], handler))
     if origin in (Mapping, dict):
-        return core_schema.dict_schema(core_schema.str_schema(), _schema_of(arguments[1], handler))
+        return core_schema.dict_schema(
+            core_schema.str_schema(), _schema_of(arguments[1], handler)
+        )
     scalar = _SCALARS.get(hint)
     return scalar() if scalar else handler.generate_schema(hint)
 
@@ -188,7 +227,9 @@ def _number(value: Wire) -> Wire:
 
 
 def _free_form() -> CoreSchema:
-    return core_schema.no_info_after_validator_function(_exact, core_schema.any_schema())
+    return core_schema.no_info_after_validator_function(
+        _exact, core_schema.any_schema()
+    )
 
 
 _SCALARS: Mapping[Any, Callable[[], CoreSchema]] = {
@@ -196,7 +237,9 @@ _SCALARS: Mapping[Any, Callable[[], CoreSchema]] = {
     bool: core_schema.bool_schema,
     int: core_schema.int_schema,
     float: core_schema.float_schema,
-    Decimal: lambda: core_schema.no_info_before_validator_function(_number, core_schema.decimal_schema()),
+    Decimal: lambda: core_schema.no_info_before_validator_function(
+        _number, core_schema.decimal_schema()
+    ),
     datetime: core_schema.int_schema,
     Any: _free_form,
     object: core_schema.any_schema,  # may have floats
@@ -209,12 +252,15 @@ def _exact(value: Wire, levels: int = DEEPEST) -> Wire:
         found = Decimal(repr(value))
         if not found.is_finite() or len(found.as_tuple().digits) > _KEPT:
             raise PydanticCustomError(
-                "inexact_number", "The number has more digits than a float keeps; send it as a string"
+                "inexact_number",
+                "The number has more digits than a float keeps; send it as a string",
             )
         return found
     if not levels and isinstance(value, (dict, list)):
         raise PydanticCustomError(
-            "nested_too_deeply", "The value is nested deeper than {levels} levels", {"levels": DEEPEST}
+            "nested_too_deeply",
+            "The value is nested deeper than {levels} levels",
+            {"levels": DEEPEST},
         )
     if is_object(value):
         return {name: _exact(item, levels - 1) for name, item in value.items()}
@@ -239,7 +285,11 @@ def _declared(hint: Any, plain: Wire) -> Wire:
     if type(plain) in (int, Decimal):
         if kind is Decimal:
             return _digits_of(Decimal(plain))
-        return float(plain) if kind is float and abs(plain) <= sys.float_info.max else plain
+        return (
+            float(plain)
+            if kind is float and abs(plain) <= sys.float_info.max
+            else plain
+        )
     return _by_part(_declared, hint, plain)
 
 

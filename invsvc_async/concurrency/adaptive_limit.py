@@ -30,9 +30,13 @@ class InFlight:
     _NEWEST = 0.05  # weight of the newest answer in that latency
 
     def __init__(self) -> None:
-        self._begun: OrderedDict[object, float] = OrderedDict()  # those that do not hang, the oldest first
+        self._begun: OrderedDict[object, float] = (
+            OrderedDict()
+        )  # those that do not hang, the oldest first
         self._hanging: set[object] = set()
-        self._usual: float | None = None  # a running mean of the logarithms of latencies
+        self._usual: float | None = (
+            None  # a running mean of the logarithms of latencies
+        )
         self._patience = self._SOONEST  # s after which one hangs
 
     def begin(self, request: object, now: float) -> None:
@@ -52,7 +56,9 @@ class InFlight:
 
     def hanging(self, now: float) -> int:
         """Return how many of them hang."""
-        while next(iter(self._begun.values()), inf) + self._patience <= now:  # next_hangs_at, without a call
+        while (
+            next(iter(self._begun.values()), inf) + self._patience <= now
+        ):  # next_hangs_at, without a call
             self._hanging.add(self._begun.popitem(last=False)[0])
         return len(self._hanging)
 
@@ -65,7 +71,9 @@ class _Sums:
     """Sums over the answers of the round that began at *since*."""
 
     def __init__(self, since: float) -> None:
-        self.since = self.until = since  # and until when the requests of this round began
+        self.since = self.until = (
+            since  # and until when the requests of this round began
+        )
         self.answers = self.used = 0
         self.logs = 0.0
 
@@ -87,7 +95,9 @@ class AdaptiveLimit:
     # Tuned on simulated services: capacity 1 to 200, 5 to 500 ms, constant to exponential (see the tests).
     _QUEUES = 0.65  # growth of latency per growth in flight above which more in flight is not worth it
     _STEP = 0.15  # change of the estimate's logarithm per unit of slope above or below _QUEUES
-    _STREAK = 0.25  # extra steps for each earlier round in a row that pointed the same way
+    _STREAK = (
+        0.25  # extra steps for each earlier round in a row that pointed the same way
+    )
     _LONGEST = 8  # rounds in a row that count
     _ROSE = log(1.5)  # a larger difference means that latency has risen
     _RECENT = 0.2  # weight of the newest round in the usual latency
@@ -118,7 +128,13 @@ class AdaptiveLimit:
     # --- what answers show
 
     def note(
-        self, started: float, ended: float, in_flight: int, *, refused: bool = False, timed_out: bool = False
+        self,
+        started: float,
+        ended: float,
+        in_flight: int,
+        *,
+        refused: bool = False,
+        timed_out: bool = False,
     ) -> None:
         """
         Record one request, made while *in_flight* were in flight.  ``size`` may change.
@@ -146,14 +162,18 @@ class AdaptiveLimit:
         self._resize(self.size // 2, now)
         self._sums = _Sums(now)
 
-    def _add(self, started: float, ended: float, in_flight: int, latency: float) -> None:
+    def _add(
+        self, started: float, ended: float, in_flight: int, latency: float
+    ) -> None:
         """Add an answered request to the current round, or judge the round if it is complete."""
         sums = self._sums
         # A round has the requests that began in an interval: counting those that end favours quick ones.
         if started >= sums.until:
             in_time = self._seeks != 0 or ended - sums.since >= self._SHORTEST
             if in_time and sums.answers >= max(self.size, self._FEWEST):
-                self._judge(_Round(sums.used / sums.answers, sums.logs / sums.answers), ended)
+                self._judge(
+                    _Round(sums.used / sums.answers, sums.logs / sums.answers), ended
+                )
                 return
             sums.until = ended
         sums.answers += 1
@@ -163,7 +183,9 @@ class AdaptiveLimit:
     def _judge(self, this: _Round, now: float) -> None:
         size = self.size
         self._resize(self._seek(this) if self._seeks else self._steer(this), now)
-        self._sums = _Sums(now if size == self.size else now + self._SETTLING * exp(this.latency))
+        self._sums = _Sums(
+            now if size == self.size else now + self._SETTLING * exp(this.latency)
+        )
 
     def _resize(self, size: int, now: float) -> None:
         size = min(self.most, max(self.least, size))
@@ -182,7 +204,9 @@ class AdaptiveLimit:
         if before is not None and slope is not None and (slope >= self._QUEUES) is up:
             return self._bracket(*sorted((before, this)))
         at_end = self.size == (self.most if up else self.least)
-        if (up and not self._is_full(this)) or (before is not None and slope is None and not at_end):
+        if (up and not self._is_full(this)) or (
+            before is not None and slope is None and not at_end
+        ):
             return self.size  # too little demand to judge by
         if at_end:
             self._settle(self.size)
@@ -229,7 +253,9 @@ class AdaptiveLimit:
         rises = push > 0
         if rises and not wanted:
             return
-        self._streak = min(self._streak + 1, self._LONGEST) if rises is self._rises else 0
+        self._streak = (
+            min(self._streak + 1, self._LONGEST) if rises is self._rises else 0
+        )
         self._rises = rises
         self._estimate *= exp(self._STEP * push * (1 + self._STREAK * self._streak))
 
@@ -240,7 +266,9 @@ class AdaptiveLimit:
         if low == self.most:
             self._swings += 1
             return low if self._swings % self._LOOK else low - max(1, low // 6)
-        return max(low, low + max(1, round(low / 5)), key=lambda size: abs(size - self.size))
+        return max(
+            low, low + max(1, round(low / 5)), key=lambda size: abs(size - self.size)
+        )
 
     def _slope(self, before: _Round | None, this: _Round) -> float | None:
         """
@@ -251,7 +279,11 @@ class AdaptiveLimit:
         if before is None or min(before.in_flight, this.in_flight) <= 0:
             return None
         growth = log(this.in_flight / before.in_flight)
-        return (this.latency - before.latency) / growth if abs(growth) >= self._APART else None
+        return (
+            (this.latency - before.latency) / growth
+            if abs(growth) >= self._APART
+            else None
+        )
 
     def _is_full(self, a_round: _Round) -> bool:
         return a_round.in_flight >= self._FULL * self.size

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-TO_FINISH: Final = 10.0  # s that a cancelled wait for something that must end may still take
+TO_FINISH: Final = (
+    10.0  # s that a cancelled wait for something that must end may still take
+)
 
 
 def cancellations() -> int:
@@ -31,7 +33,9 @@ def raise_if_cancelled(before: int = 0) -> None:
         raise asyncio.CancelledError
 
 
-async def until_ended(tasks: Collection[asyncio.Task[Any]], hurry: Callable[[], object]) -> None:
+async def until_ended(
+    tasks: Collection[asyncio.Task[Any]], hurry: Callable[[], object]
+) -> None:
     """
     Wait until *tasks* have ended, however often this is cancelled.
 
@@ -58,7 +62,9 @@ async def finished(task: asyncio.Task[T]) -> T:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         until = asyncio.get_running_loop().time() + TO_FINISH
-        while not task.done() and (left := until - asyncio.get_running_loop().time()) > 0:
+        while (
+            not task.done() and (left := until - asyncio.get_running_loop().time()) > 0
+        ):
             with suppress(asyncio.CancelledError):  # it is raised below
                 await asyncio.wait([task], timeout=left)
         if task.done() and not task.cancelled():

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 # Settle windows and proofs must keep ageing while a laptop sleeps.  CLOCK_BOOTTIME counts that time (Linux).
 _steady: Callable[[], float] = (
-    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    if hasattr(time, "CLOCK_BOOTTIME")
+    else time.monotonic
 )
 
 
@@ -32,7 +34,9 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's monotonic clock.  It includes time asleep if the system has such a clock."""
 
-    now: staticmethod[[], float] = staticmethod(_steady)  # a function of C: a call asks five times
+    now: staticmethod[[], float] = staticmethod(
+        _steady
+    )  # a function of C: a call asks five times
 
     async def sleep(self, seconds: float) -> None:
         """Wait for *seconds*."""

@@ -16,10 +16,21 @@ class Deadline:
     at once.  A cancellation from elsewhere is passed on unchanged.  *shared* has a timer for many.
     """
 
-    __slots__ = ("_before", "_expired", "_loop", "_shared", "_timer", "deadline", "task")
+    __slots__ = (
+        "_before",
+        "_expired",
+        "_loop",
+        "_shared",
+        "_timer",
+        "deadline",
+        "task",
+    )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, deadline: float, shared: Deadlines | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        deadline: float,
+        shared: Deadlines | None = None,
     ) -> None:
         self._loop = loop
         self.deadline: float = deadline
@@ -36,7 +47,11 @@ class Deadline:
             if self.deadline < shared.timer_at:
                 shared.set_timer(self.deadline)
         else:
-            self._timer = None if self.deadline == inf else self._loop.call_at(self.deadline, self.expire)
+            self._timer = (
+                None
+                if self.deadline == inf
+                else self._loop.call_at(self.deadline, self.expire)
+            )
         return self
 
     def end(self) -> None:
@@ -47,7 +62,9 @@ class Deadline:
         elif self._timer is not None:
             self._timer.cancel()
 
-    def __exit__(self, kind: object, error: BaseException | None, _trace: object) -> None:
+    def __exit__(
+        self, kind: object, error: BaseException | None, _trace: object
+    ) -> None:
         task = self.task
         self.end()
         if self._expired and task is not None:
@@ -106,7 +123,12 @@ class Deadlines:
         self.open.difference_update(due)
         for block in due:
             block.expire()
-        self.set_timer(max(min((block.deadline for block in self.open), default=inf), now + self._every))
+        self.set_timer(
+            max(
+                min((block.deadline for block in self.open), default=inf),
+                now + self._every,
+            )
+        )
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:

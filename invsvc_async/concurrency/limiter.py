@@ -24,7 +24,10 @@ class Limiter:
     """
 
     def __init__(self, total: int) -> None:
-        self._queues: dict[Lane, _Queue] = {"call": OrderedDict(), "settle": OrderedDict()}
+        self._queues: dict[Lane, _Queue] = {
+            "call": OrderedDict(),
+            "settle": OrderedDict(),
+        }
         self._running: dict[Lane, set[object]] = {"call": set(), "settle": set()}
         self._arrivals = count()
         self.resize(total)
@@ -58,7 +61,9 @@ class Limiter:
         """Start a request if the limit allows it.  Return whether it does; if not, use :meth:`wait`."""
         calls = self._running["call"]
         settling = self._running["settle"]
-        if len(calls) + len(settling) >= self.total or (lane == "call" and len(calls) >= self._for_calls):
+        if len(calls) + len(settling) >= self.total or (
+            lane == "call" and len(calls) >= self._for_calls
+        ):
             return False
         self._running[lane].add(object() if request is None else request)
         return True

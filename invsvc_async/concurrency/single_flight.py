@@ -28,11 +28,17 @@ class SingleFlight:
         self._next: dict[Hashable, _Fetch] = {}
         self._under_way: dict[Hashable, asyncio.Lock] = {}
 
-    async def share(self, what: Hashable, fetch: Callable[[], Awaitable[Any]]) -> Any:  # Any: as fetched
+    async def share(
+        self, what: Hashable, fetch: Callable[[], Awaitable[Any]]
+    ) -> Any:  # Any: as fetched
         """Return the result of a *fetch* that begins after this call. Callers who wait share the result."""
         flight = self._next.get(what)
-        if flight is None or flight.task.done():  # a signal handler may have ended it before it began
-            flight = self._next[what] = _Fetch()  # before its task: it may begin at once
+        if (
+            flight is None or flight.task.done()
+        ):  # a signal handler may have ended it before it began
+            flight = self._next[what] = (
+                _Fetch()
+            )  # before its task: it may begin at once
             flight.task = asyncio.create_task(self._run(what, fetch))
         flight.waiting += 1
         try:

@@ -34,7 +34,9 @@ def called(function: Callable[[], T], name: str) -> asyncio.Future[T]:
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
             done.set_exception(error)
 
-    threading.Thread(target=copy_context().run, args=(run,), name=name, daemon=True).start()
+    threading.Thread(
+        target=copy_context().run, args=(run,), name=name, daemon=True
+    ).start()
     return asyncio.wrap_future(done)
 
 

@@ -13,4 +13,6 @@ class Uncopied:
     _why_uncopied: ClassVar[str] = ""  # a sentence or two, with what to do instead
 
     def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
-        raise TypeError(f"{type(self).__name__}: cannot be copied or pickled. {self._why_uncopied}")
+        raise TypeError(
+            f"{type(self).__name__}: cannot be copied or pickled. {self._why_uncopied}"
+        )

@@ -20,7 +20,12 @@ import attrs
 from invsvc_async.client import Client
 from invsvc_async.conformance.judge import Judgement, judge
 from invsvc_async.conformance.reasons import Told
-from invsvc_async.conformance.reports import Conclusion, RequestedWrite, WriteReport, sender_of
+from invsvc_async.conformance.reports import (
+    Conclusion,
+    RequestedWrite,
+    WriteReport,
+    sender_of,
+)
 from invsvc_async.conformance.workload import Unit, WorkloadStep, request_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.resources.by_name import called
@@ -38,7 +43,9 @@ if TYPE_CHECKING:
 
 ATTEMPT_TIMEOUT = 1.5  # s, for both clients
 # The deadline is for a busy machine, on which a write waits for many reads that time out.
-POLICY = ReconcilePolicy(settle_after_error=1.0, settle_after_loss=1.5, deadline=600.0, max_resends=2)
+POLICY = ReconcilePolicy(
+    settle_after_error=1.0, settle_after_loss=1.5, deadline=600.0, max_resends=2
+)
 
 ATTEMPTS = 3
 PAUSE = 0.2  # s before the second attempt, doubled before the third, with jitter
@@ -83,7 +90,13 @@ async def run_client(
     url = service.base_url
     key = service.api_key
     timeouts = Timeouts(attempt=ATTEMPT_TIMEOUT, connect=ATTEMPT_TIMEOUT)
-    client = Client(url, ApiKey(key), timeout=timeouts, reconcile=POLICY, max_concurrency=concurrency)
+    client = Client(
+        url,
+        ApiKey(key),
+        timeout=timeouts,
+        reconcile=POLICY,
+        max_concurrency=concurrency,
+    )
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=concurrency),
         timeout=aiohttp.ClientTimeout(total=ATTEMPT_TIMEOUT),
@@ -94,7 +107,9 @@ async def run_client(
     async def send(step: WorkloadStep) -> WriteReport:
         """Send *step* as a batch does, with a tag on each create, or as a program without tags."""
         options = CallOptions(headers={SENDER: sender_of(step.key)})
-        write: Write[Any] = called(client, step.operation, step.arguments, options=options)
+        write: Write[Any] = called(
+            client, step.operation, step.arguments, options=options
+        )
         if name == "sdk" and step.tagged:
             write = write.tagged()
         intent = write.intent
@@ -103,17 +118,25 @@ async def run_client(
             outcome = await write.outcome()
             made = getattr(outcome.value, "id", None)
             told = Told.of(outcome, at=time.monotonic())
-            answer = Conclusion(outcome.verdict, outcome.message, made, outcome.explain(), told)
+            answer = Conclusion(
+                outcome.verdict, outcome.message, made, outcome.explain(), told
+            )
         else:
             write.close()
-            answer = await _sent_as_usual(session, url, request_of(intent, step.key), jitter)
+            answer = await _sent_as_usual(
+                session, url, request_of(intent, step.key), jitter
+            )
         ended = time.monotonic()
         on_done()
         if step.operation != "webhooks.create":
             answer = attrs.evolve(answer, made=None)
         asked = RequestedWrite.of(intent, home=service.team)
         return WriteReport(
-            key=step.key, asked=asked, began=began, ended=ended, **attrs.asdict(answer, recurse=False)
+            key=step.key,
+            asked=asked,
+            began=began,
+            ended=ended,
+            **attrs.asdict(answer, recurse=False),
         )
 
     begun = time.monotonic()
@@ -122,7 +145,9 @@ async def run_client(
     return await ClientRun.judged(reports, service, seconds=time.monotonic() - begun)
 
 
-async def send_all(send: Send, units: Iterable[Unit], concurrency: int) -> list[WriteReport]:
+async def send_all(
+    send: Send, units: Iterable[Unit], concurrency: int
+) -> list[WriteReport]:
     """Send the writes of *units* with *send*, *concurrency* units at once."""
     waiting = iter(units)
     reports = list[WriteReport]()
@@ -153,12 +178,18 @@ async def _sent_as_usual(
     session: aiohttp.ClientSession, url: str, request: WireObject, jitter: random.Random
 ) -> Conclusion:
     """Send *request*, as ``request_of`` returns it, to the service at *url*, up to three times."""
-    sent = {"params": request["query"], "headers": request["headers"], "json": request["body"]}
+    sent = {
+        "params": request["query"],
+        "headers": request["headers"],
+        "json": request["body"],
+    }
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(PAUSE * 2 ** (attempt - 1) * (0.5 + jitter.random()))
         try:
-            async with session.request(request["method"], url + request["path"], **sent) as response:
+            async with session.request(
+                request["method"], url + request["path"], **sent
+            ) as response:
                 status = response.status
                 body = await response.read()
         except (aiohttp.ClientError, TimeoutError):

@@ -17,7 +17,12 @@ import attrs
 from invsvc_async.codec import envelope
 from invsvc_async.conformance.reasons import TICK
 from invsvc_async.conformance.reported_reasons import untrue
-from invsvc_async.conformance.reports import RequestedWrite, WriteReport, canonical, sender_of
+from invsvc_async.conformance.reports import (
+    RequestedWrite,
+    WriteReport,
+    canonical,
+    sender_of,
+)
 from invsvc_async.conformance.states import States, effect_at
 from invsvc_async.reconcile.compare import same, tidied
 from invsvc_async.reconcile.history import Verdict
@@ -71,7 +76,9 @@ class Judgement:
         return self.effects - self.duplicates - self.unasked
 
 
-def judge(reports: Iterable[WriteReport], ledger: Sequence[Entry], before: Mapping[str, Wire]) -> Judgement:
+def judge(
+    reports: Iterable[WriteReport], ledger: Sequence[Entry], before: Mapping[str, Wire]
+) -> Judgement:
     """
     Compare *reports* with *ledger*, which must contain all late effects.
 
@@ -97,7 +104,9 @@ def judge(reports: Iterable[WriteReport], ledger: Sequence[Entry], before: Mappi
         unasked=own.unasked,
         sends=len(ours),
         lost=tuple(each for each in applied if each.key in false),
-        wrong=tuple(Wrong(report=each, why=why[each.key]) for each in reports if each.key in why),
+        wrong=tuple(
+            Wrong(report=each, why=why[each.key]) for each in reports if each.key in why
+        ),
         verdicts=Counter(report.verdict for report in reports),
         unknown_reasons=Counter(report.reason for report in unknown),
         inverted=len(inverted),
@@ -120,17 +129,23 @@ class _Own:
     not name their sender share effects in the way that suits their reports best; ``shared`` are their keys.
     """
 
-    def __init__(self, reports: Sequence[WriteReport], ledger: Iterable[Entry], states: States) -> None:
+    def __init__(
+        self, reports: Sequence[WriteReport], ledger: Iterable[Entry], states: States
+    ) -> None:
         self.effects: defaultdict[str, list[Entry]] = defaultdict(list)
         self.sends: defaultdict[str, list[Entry]] = defaultdict(list)
         self.shared: set[str] = set()
         self.unasked = 0
         by_sender = {sender_of(report.key): report for report in reports}
         by_asked = _by_asked(reports)
-        rest: defaultdict[RequestedWrite, list[Entry]] = defaultdict(list)  # effects without a sender
+        rest: defaultdict[RequestedWrite, list[Entry]] = defaultdict(
+            list
+        )  # effects without a sender
         ours = (each for each in ledger if each.by == "client")
         for each in ours:
-            asked = RequestedWrite(each.operation, each.path_id, each.team, canonical(each.body))
+            asked = RequestedWrite(
+                each.operation, each.path_id, each.team, canonical(each.body)
+            )
             named = by_sender.get(each.sender or "")
             self._note_send(each, by_asked.get(asked, []) if named is None else [named])
             if each.applied_at is None:
@@ -140,7 +155,12 @@ class _Own:
             else:
                 self._note_effect(each, named, asked)
         for asked, entries in rest.items():
-            self._share(entries, sorted(by_asked.get(asked, []), key=lambda report: _need(report, states)))
+            self._share(
+                entries,
+                sorted(
+                    by_asked.get(asked, []), key=lambda report: _need(report, states)
+                ),
+            )
 
     def _note_send(self, entry: Entry, senders: Sequence[WriteReport]) -> None:
         """Note the request of *entry*, which one of *senders* has sent."""
@@ -149,7 +169,9 @@ class _Own:
         if len(senders) > 1:
             self.shared.update(report.key for report in senders)
 
-    def _note_effect(self, entry: Entry, named: WriteReport, asked: RequestedWrite) -> None:
+    def _note_effect(
+        self, entry: Entry, named: WriteReport, asked: RequestedWrite
+    ) -> None:
         """Note an effect of the write *named*, or one that nobody requested."""
         if named.asked == asked:
             self.effects[named.key].append(entry)
@@ -165,7 +187,9 @@ class _Own:
             self.effects[wanting[index if index < len(wanting) else 0].key].append(each)
 
 
-def _by_asked(reports: Iterable[WriteReport]) -> Mapping[RequestedWrite, list[WriteReport]]:
+def _by_asked(
+    reports: Iterable[WriteReport],
+) -> Mapping[RequestedWrite, list[WriteReport]]:
     found: defaultdict[RequestedWrite, list[WriteReport]] = defaultdict(list)
     for report in reports:
         found[report.asked].append(report)
@@ -187,7 +211,9 @@ def _false_verdicts(
     return {key: why for key, why in said.items() if why is not None}
 
 
-def _false(report: WriteReport, own: _Own, states: States, ledger: Iterable[Entry]) -> str | None:
+def _false(
+    report: WriteReport, own: _Own, states: States, ledger: Iterable[Entry]
+) -> str | None:
     """Return why the ledger contradicts a verdict, or ``None``."""
     effects = own.effects.get(report.key, [])
     if report.verdict is Verdict.APPLIED:
@@ -199,21 +225,37 @@ def _false(report: WriteReport, own: _Own, states: States, ledger: Iterable[Entr
     return None
 
 
-def _falsely_applied(report: WriteReport, effects: Sequence[Entry], states: States) -> str | None:
+def _falsely_applied(
+    report: WriteReport, effects: Sequence[Entry], states: States
+) -> str | None:
     """Return why the verdict "applied" is false, or ``None``."""
     if not any(effect_at(each) <= report.ended + TICK for each in effects):
-        return None if _was_so(report, states) else "reported applied, but the ledger has no effect of it"
+        return (
+            None
+            if _was_so(report, states)
+            else "reported applied, but the ledger has no effect of it"
+        )
     if report.made is not None and all(each.target != report.made for each in effects):
         return f"reported applied, but {report.made} is not what it created"
-    if all(each.stored == "in part" for each in effects) and not _was_so(report, states):
+    if all(each.stored == "in part" for each in effects) and not _was_so(
+        report, states
+    ):
         return "reported applied, but the ledger shows only a part of it"
     return None
 
 
-def _had_rival(report: WriteReport, effects: Sequence[Entry], ledger: Iterable[Entry]) -> bool:
+def _had_rival(
+    report: WriteReport, effects: Sequence[Entry], ledger: Iterable[Entry]
+) -> bool:
     """Return whether somebody else changed the thing after the write was sent."""
-    since = max(report.began - TICK, min((each.received_at for each in effects), default=-inf))
-    rivals = (each for each in ledger if each.by == "other" and each.target == report.asked.path_id)
+    since = max(
+        report.began - TICK, min((each.received_at for each in effects), default=-inf)
+    )
+    rivals = (
+        each
+        for each in ledger
+        if each.by == "other" and each.target == report.asked.path_id
+    )
     return any(since <= effect_at(each) < inf for each in rivals)
 
 
@@ -228,14 +270,18 @@ def _was_so(report: WriteReport, states: States) -> bool:
     sent: dict[str, Wire] = envelope.loads(asked.body.encode()) or {}
     wanted = tidied(sent)  # an empty text is as good as none
     return any(
-        thing is not None and same(tidied({name: thing.get(name) for name in sent}), wanted) for thing in seen
+        thing is not None
+        and same(tidied({name: thing.get(name) for name in sent}), wanted)
+        for thing in seen
     )
 
 
 def _inverted(reports: Iterable[WriteReport], own: _Own) -> dict[str, str]:
     """Return the writes with an effect after one of a newer write to the same thing."""
     found: dict[str, str] = {}
-    first: dict[tuple[str, str], tuple[float, str]] = {}  # earliest effect of newer writes, by thing
+    first: dict[
+        tuple[str, str], tuple[float, str]
+    ] = {}  # earliest effect of newer writes, by thing
     for report in reversed(list(reports)):
         thing = report.asked.thing
         effects = own.effects.get(report.key)

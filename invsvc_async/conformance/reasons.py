@@ -70,7 +70,9 @@ class Told:
         evidence = outcome.evidence
         value = outcome.value
         read_at = None if evidence.read_at is None else evidence.read_at - ahead
-        made = value.get("id") if isinstance(value, dict) else getattr(value, "id", None)
+        made = (
+            value.get("id") if isinstance(value, dict) else getattr(value, "id", None)
+        )
         is_create = outcome.started_as.operation.endswith(".create")
         duplicates = evidence.duplicates if is_create else None
         return cls(
@@ -137,7 +139,9 @@ class Happened:
     def effects(self, until: float) -> list[Entry]:
         """Return its requests that had their effect by *until*."""
         return [
-            each for each in self.sends if each.applied_at is not None and each.applied_at <= until + TICK
+            each
+            for each in self.sends
+            if each.applied_at is not None and each.applied_at <= until + TICK
         ]
 
 
@@ -149,15 +153,21 @@ def contradiction(told: Told, happened: Happened) -> str | None:
         UnknownReasonError: The basis or the cause has no condition.
     """
     if told.basis is not None and told.basis not in BASES:
-        raise UnknownReasonError(f"basis: {told.basis!r} has no condition. Add it to BASES")
+        raise UnknownReasonError(
+            f"basis: {told.basis!r} has no condition. Add it to BASES"
+        )
     if told.cause is not None and told.cause not in CAUSES:
-        raise UnknownReasonError(f"cause: {told.cause!r} has no condition. Add it to CAUSES")
+        raise UnknownReasonError(
+            f"cause: {told.cause!r} has no condition. Add it to CAUSES"
+        )
     checks: list[Condition] = [_words, _duplicates]
     if told.basis is not None:
         checks.append(BASES[told.basis])
     if told.cause is not None:
         checks.append(CAUSES[told.cause])
-    return next((why for check in checks if (why := check(told, happened)) is not None), None)
+    return next(
+        (why for check in checks if (why := check(told, happened)) is not None), None
+    )
 
 
 def _words(told: Told, happened: Happened) -> str | None:
@@ -171,7 +181,11 @@ def _words(told: Told, happened: Happened) -> str | None:
 
 def _duplicates(told: Told, happened: Happened) -> str | None:
     """Check that duplicates are exactly the further effects."""
-    if told.verdict is not Verdict.APPLIED or told.duplicates is None or told.made is None:
+    if (
+        told.verdict is not Verdict.APPLIED
+        or told.duplicates is None
+        or told.made is None
+    ):
         return None
     named = set(told.duplicates)
     if told.made in named:
@@ -190,44 +204,70 @@ def _wrong_duplicates(told: Told, named: set[str], happened: Happened) -> str | 
         return f"its duplicates lack {', '.join(sorted(map(str, missing)))}"
     strange = named - {each.target for each in happened.sends}
     if strange:
-        return f"its duplicates name {', '.join(sorted(strange))}, which it did not make"
+        return (
+            f"its duplicates name {', '.join(sorted(strange))}, which it did not make"
+        )
     return None
 
 
 def _answered(told: Told, happened: Happened) -> str | None:
-    answers = [each.answered for each in happened.arrived(told.at) if each.answered is not None]
+    answers = [
+        each.answered for each in happened.arrived(told.at) if each.answered is not None
+    ]
     if told.verdict is Verdict.APPLIED:
         was_success = any(200 <= status < 300 for status in answers)
-        return None if was_success else "told as answered with success, and no request of it was"
+        return (
+            None
+            if was_success
+            else "told as answered with success, and no request of it was"
+        )
     refusals = [status for status in answers if 400 <= status < AMBIGUOUS_FROM]
     was_refused = bool(refusals) if told.status is None else told.status in refusals
     if was_refused:
         return None
-    return f"told as answered {told.status or 'with a refusal'}, and no request of it was"
+    return (
+        f"told as answered {told.status or 'with a refusal'}, and no request of it was"
+    )
 
 
 def _never_sent(told: Told, happened: Happened) -> str | None:
     arrived = len(happened.arrived(told.at))
-    return f"told as never sent, and {arrived} requests of it had arrived" if arrived else None
+    return (
+        f"told as never sent, and {arrived} requests of it had arrived"
+        if arrived
+        else None
+    )
 
 
 def _absence(told: Told, happened: Happened) -> str | None:
     """Check that a read after all windows showed none."""
     if told.read_at is None:
-        return "told as absent, and no read is named" if told.has_times else _none_yet(told, happened)
+        return (
+            "told as absent, and no read is named"
+            if told.has_times
+            else _none_yet(told, happened)
+        )
     doubtful = [each for each in happened.arrived(told.at) if _is_doubtful(each)]
     # It ended for the client after it had arrived.
     over = max((each.received_at + happened.window for each in doubtful), default=-inf)
     if told.read_at < over - TICK:
         return f"told as absent by a read {over - told.read_at:.3f} s before the windows were over"
     if effects := happened.effects(told.read_at):
-        return f"told as absent by a read, and {len(effects)} effects of it had happened"
+        return (
+            f"told as absent by a read, and {len(effects)} effects of it had happened"
+        )
     return None
 
 
 def _none_yet(told: Told, happened: Happened) -> str | None:
-    effects = [each for each in happened.effects(told.at) if each.received_at < told.asked]
-    return f"told as absent, and {len(effects)} effects of it had happened" if effects else None
+    effects = [
+        each for each in happened.effects(told.at) if each.received_at < told.asked
+    ]
+    return (
+        f"told as absent, and {len(effects)} effects of it had happened"
+        if effects
+        else None
+    )
 
 
 def _is_doubtful(entry: Entry) -> bool:
@@ -247,14 +287,20 @@ def _changed(told: Told, happened: Happened) -> str | None:
         return None
     if told.verdict is Verdict.SUPERSEDED:
         return "told as changed by somebody else, and nobody else changed it"
-    may_have = MAY_HAVE in told.words or any(at <= told.at + TICK for at in happened.newer)
+    may_have = MAY_HAVE in told.words or any(
+        at <= told.at + TICK for at in happened.newer
+    )
     if may_have or _acted(happened.siblings, told, happened):
         return None
     return "told as changed by another write, and there was none"
 
 
 def _gone(told: Told, happened: Happened) -> str | None:
-    if told.verdict is Verdict.APPLIED or not happened.states or None in happened.states:
+    if (
+        told.verdict is Verdict.APPLIED
+        or not happened.states
+        or None in happened.states
+    ):
         return None
     return "told as gone, and it was there all the time"
 
@@ -287,7 +333,11 @@ def _is_mixed(happened: Happened) -> bool:
     """Return whether a state had some fields as wanted and some not, by whatever writes."""
     wanted = happened.wanted or {}
     for state in happened.states:
-        equal = [state.get(name) == value for name, value in wanted.items()] if state is not None else []
+        equal = (
+            [state.get(name) == value for name, value in wanted.items()]
+            if state is not None
+            else []
+        )
         if any(equal) and not all(equal):
             return True
     return False
@@ -296,8 +346,12 @@ def _is_mixed(happened: Happened) -> bool:
 def _other_words(told: Told, happened: Happened) -> str | None:
     if happened.echoes or MAY_HAVE in told.words:
         return None
-    own = any(each.stored in ("other words", "in part") for each in happened.effects(told.at))
-    acted = _acted(happened.others, told, happened) or _acted(happened.siblings, told, happened)
+    own = any(
+        each.stored in ("other words", "in part") for each in happened.effects(told.at)
+    )
+    acted = _acted(happened.others, told, happened) or _acted(
+        happened.siblings, told, happened
+    )
     return None if own or acted else "told as stored in other words, and it never was"
 
 

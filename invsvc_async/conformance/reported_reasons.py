@@ -6,7 +6,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from invsvc_async.codec import envelope
-from invsvc_async.conformance.reasons import TICK, Happened, UnknownReasonError, contradiction
+from invsvc_async.conformance.reasons import (
+    TICK,
+    Happened,
+    UnknownReasonError,
+    contradiction,
+)
 from invsvc_async.conformance.states import effect_at
 
 if TYPE_CHECKING:
@@ -20,7 +25,10 @@ if TYPE_CHECKING:
 
 
 def untrue(
-    reports: Sequence[WriteReport], sends: Sends, states: States, ledger: Sequence[Entry]
+    reports: Sequence[WriteReport],
+    sends: Sends,
+    states: States,
+    ledger: Sequence[Entry],
 ) -> dict[str, str]:
     """Return the *reports* with a reason that the ledger contradicts, by key, and why."""
     found: dict[str, str] = {}
@@ -32,7 +40,9 @@ def untrue(
     for report in reports:
         if report.told is None:
             continue
-        happened = _happened(report, sends, states, beside, others[report.asked.path_id])
+        happened = _happened(
+            report, sends, states, beside, others[report.asked.path_id]
+        )
         try:
             why = contradiction(report.told, happened)
         except UnknownReasonError as error:
@@ -47,7 +57,9 @@ class _WritesBeside:
 
     def __init__(self, reports: Iterable[WriteReport], sends: Sends) -> None:
         self._sends = sends
-        self._by_thing: defaultdict[tuple[str, str] | None, list[str]] = defaultdict(list)
+        self._by_thing: defaultdict[tuple[str, str] | None, list[str]] = defaultdict(
+            list
+        )
         for report in reports:
             self._by_thing[report.asked.thing].append(report.key)
 
@@ -67,7 +79,11 @@ class _WritesBeside:
 
 
 def _happened(
-    report: WriteReport, sends: Sends, states: States, beside: _WritesBeside, others: Sequence[float]
+    report: WriteReport,
+    sends: Sends,
+    states: States,
+    beside: _WritesBeside,
+    others: Sequence[float],
 ) -> Happened:
     asked = report.asked
     seen = (

@@ -33,12 +33,18 @@ class RequestedWrite:
         """Return what *intent* requests; *home* is the team of the credential."""
         path_id = next(reversed(intent.path.values()), None) if intent.path else None
         body = intent.body if intent.has_body else None
-        return cls(intent.operation, path_id, intent.scope.team or home, canonical(body))
+        return cls(
+            intent.operation, path_id, intent.scope.team or home, canonical(body)
+        )
 
     @property
     def thing(self) -> tuple[str, str] | None:
         """Resource and id of what it changes; ``None`` for a create."""
-        return None if self.path_id is None else (self.operation.partition(".")[0], self.path_id)
+        return (
+            None
+            if self.path_id is None
+            else (self.operation.partition(".")[0], self.path_id)
+        )
 
 
 @attrs.frozen

@@ -51,7 +51,9 @@ class Conformance(ClientRun):
         """Whether each write had at most one effect, and every report is true."""
         judged = self.judgement
         exited = self.exit_code == 0  # false after a timeout
-        return exited and not (judged.duplicates or judged.unasked or judged.wrong or self.unreported)
+        return exited and not (
+            judged.duplicates or judged.unasked or judged.wrong or self.unreported
+        )
 
     def counts(self) -> dict[str, Any]:  # Any: numbers and a table of them
         """Return the counts as JSON values."""
@@ -74,7 +76,9 @@ class Conformance(ClientRun):
             "exit_code": self.exit_code,
             "holds": self.holds,
             "unknown_reasons": dict(judged.unknown_reasons),
-            "verdicts": {verdict.value: judged.verdicts.get(verdict, 0) for verdict in Verdict},
+            "verdicts": {
+                verdict.value: judged.verdicts.get(verdict, 0) for verdict in Verdict
+            },
         }
 
 
@@ -100,24 +104,38 @@ async def conform(
         ValueError: One of the plans is invalid.
     """
     units = made_up(writes, seed)
-    async with embedded(plan_for(units, seed=seed, faults=faults, stores=stores)) as service:
+    async with embedded(
+        plan_for(units, seed=seed, faults=faults, stores=stores)
+    ) as service:
         work = tasks(units, home=service.team)
         begun = time.monotonic()
         with TemporaryDirectory() as folder:
             file = Path(folder) / "writes.jsonl"
             file.write_bytes(b"".join(envelope.dumps(line) + b"\n" for line, _ in work))
-            settings = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
-            settings |= {"INVSVC_WRITES": str(file), "INVSVC_CONCURRENCY": str(concurrency)}
+            settings = {
+                "INVSVC_BASE_URL": service.base_url,
+                "INVSVC_API_KEY": service.api_key,
+            }
+            settings |= {
+                "INVSVC_WRITES": str(file),
+                "INVSVC_CONCURRENCY": str(concurrency),
+            }
             settings["INVSVC_SETTLE"] = str(SETTLE)
             exit_code, out = await _ran(command, {**os.environ, **settings}, timeout)
         seconds = time.monotonic() - begun
         reports, unreported = read_reports(out, work)
         return await Conformance.judged(
-            reports, service, seconds=seconds, unreported=unreported, exit_code=exit_code
+            reports,
+            service,
+            seconds=seconds,
+            unreported=unreported,
+            exit_code=exit_code,
         )
 
 
-def tasks(units: Iterable[Unit], *, home: str) -> list[tuple[WireObject, RequestedWrite]]:
+def tasks(
+    units: Iterable[Unit], *, home: str
+) -> list[tuple[WireObject, RequestedWrite]]:
     """
     Return the lines of *units*, which need no knowledge of the operations, and their forms in the ledger.
 
@@ -132,7 +150,12 @@ def tasks(units: Iterable[Unit], *, home: str) -> list[tuple[WireObject, Request
             intent = write.intent
             write.close()
             line = {"key": step.key, "after": after, "operation": intent.operation}
-            found.append((line | request_of(intent, step.key), RequestedWrite.of(intent, home=home)))
+            found.append(
+                (
+                    line | request_of(intent, step.key),
+                    RequestedWrite.of(intent, home=home),
+                )
+            )
             after = step.key
     return found
 
@@ -141,7 +164,11 @@ async def _ran(
     command: Sequence[str], settings: Mapping[str, str], timeout: float
 ) -> tuple[int | None, list[bytes]]:
     child = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, env=settings, limit=2**24
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        env=settings,
+        limit=2**24,
     )
     assert child.stdout is not None
     lines: list[bytes] = []
@@ -173,24 +200,41 @@ def read_reports(
             if is_object(line) and isinstance(line.get("key"), str):
                 lines[line["key"]] = line
     said = [(sent["key"], asked, lines.get(sent["key"], {})) for sent, asked in work]
-    verdicts = [_VERDICTS.get(str(line.get("verdict")).replace(" ", "_")) for _, _, line in said]
-    return [_report(*each, of) for each, of in zip(said, verdicts, strict=True)], verdicts.count(None)
+    verdicts = [
+        _VERDICTS.get(str(line.get("verdict")).replace(" ", "_")) for _, _, line in said
+    ]
+    return [
+        _report(*each, of) for each, of in zip(said, verdicts, strict=True)
+    ], verdicts.count(None)
 
 
-def _report(key: str, asked: RequestedWrite, line: Mapping[str, Any], verdict: Verdict | None) -> WriteReport:
+def _report(
+    key: str, asked: RequestedWrite, line: Mapping[str, Any], verdict: Verdict | None
+) -> WriteReport:
     if verdict is None:
-        return WriteReport(key=key, asked=asked, verdict=Verdict.UNKNOWN, reason="not reported")
-    made = line.get("id") if asked.thing is None and verdict is Verdict.APPLIED else None
+        return WriteReport(
+            key=key, asked=asked, verdict=Verdict.UNKNOWN, reason="not reported"
+        )
+    made = (
+        line.get("id") if asked.thing is None and verdict is Verdict.APPLIED else None
+    )
     reason = str(line.get("reason") or "")
     made = made if isinstance(made, str) else None
     return WriteReport(
-        key=key, asked=asked, verdict=verdict, reason=reason, made=made, told=_told(line, verdict, made)
+        key=key,
+        asked=asked,
+        verdict=verdict,
+        reason=reason,
+        made=made,
+        told=_told(line, verdict, made),
     )
 
 
 def _told(line: Mapping[str, Any], verdict: Verdict, made: str | None) -> Told | None:
     """Return the reason in codes, if the line has any."""
-    basis, cause, duplicates = (line.get(name) for name in ("basis", "cause", "duplicates"))
+    basis, cause, duplicates = (
+        line.get(name) for name in ("basis", "cause", "duplicates")
+    )
     if basis is None and cause is None and duplicates is None:
         return None
     return Told(
@@ -198,5 +242,7 @@ def _told(line: Mapping[str, Any], verdict: Verdict, made: str | None) -> Told |
         basis=None if basis is None else str(basis),
         cause=None if cause is None else str(cause),
         made=made,
-        duplicates=tuple(map(str, duplicates)) if isinstance(duplicates, list) else None,
+        duplicates=tuple(map(str, duplicates))
+        if isinstance(duplicates, list)
+        else None,
     )

@@ -43,7 +43,9 @@ class Plan:
     teams: tuple[str, ...] = ()
     webhooks: tuple[tuple[str, str], ...] = ()
     journeys: tuple[tuple[str, str], ...] = ()
-    certificate: str | None = None  # path of a file with it and its key, to serve over TLS
+    certificate: str | None = (
+        None  # path of a file with it and its key, to serve over TLS
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -62,7 +64,10 @@ class ServiceRecord:
     @property
     def left(self) -> int:
         """How many webhooks are there at the end that were not there at the start."""
-        return sum("url" in thing and key not in self.before for key, thing in self.state.items())
+        return sum(
+            "url" in thing and key not in self.before
+            for key, thing in self.state.items()
+        )
 
 
 @attrs.frozen
@@ -84,10 +89,17 @@ class Embedded:
             raise EOFError("the embedded service exited before it sent the ledger")
         plain = envelope.loads(told)
         ledger = [_entry(each) for each in plain["ledger"]]
-        return ServiceRecord(ledger=ledger, reads=plain["reads"], state=plain["state"], before=self._before)
+        return ServiceRecord(
+            ledger=ledger,
+            reads=plain["reads"],
+            state=plain["state"],
+            before=self._before,
+        )
 
 
-def _entry(plain: dict[str, Any]) -> Entry:  # Any: JSON, in which each number with a point is a Decimal
+def _entry(
+    plain: dict[str, Any],
+) -> Entry:  # Any: JSON, in which each number with a point is a Decimal
     """Return the entry of the ledger that *plain* describes."""
     entry = Entry(**plain)
     for name in _TIMES:
@@ -100,7 +112,11 @@ def _entry(plain: dict[str, Any]) -> Entry:  # Any: JSON, in which each number w
 async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
     """Run the service with *plan* on a free port of the loopback interface until the block ends."""
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from invsvc_async.conformance.service_process import serve; serve()"),
+        *(
+            sys.executable,
+            "-c",
+            "from invsvc_async.conformance.service_process import serve; serve()",
+        ),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=_LONGEST_LINE,
@@ -130,7 +146,9 @@ def seeded(plan: dict[str, Any]) -> Simulator:
     for team in plan["teams"]:
         service.seed_team(id=team)
     for webhook, team in plan["webhooks"]:
-        service.seed_webhook(team=team, url=f"https://before.example/{webhook}", id=webhook)
+        service.seed_webhook(
+            team=team, url=f"https://before.example/{webhook}", id=webhook
+        )
     for journey, team in plan["journeys"]:
         service.seed_journey(team=team, id=journey)
     return service
@@ -144,7 +162,11 @@ def serve() -> None:
 async def _serve() -> None:
     service = seeded(envelope.loads(sys.stdin.buffer.readline()))
     async with service:
-        about = {"base_url": service.base_url, "api_key": service.api_key, "team": service.team}
+        about = {
+            "base_url": service.base_url,
+            "api_key": service.api_key,
+            "team": service.team,
+        }
         _print_line({**about, "before": _state(service)})
         while await asyncio.to_thread(sys.stdin.buffer.readline):
             await service.settled()

@@ -26,8 +26,12 @@ class States:
 
     def __init__(self, ledger: Iterable[Entry], before: Mapping[str, Wire]) -> None:
         self._before = before
-        self._past: defaultdict[str, list[tuple[Entry, Wire]]] = defaultdict(list)  # effect, state after it
-        for each in sorted((each for each in ledger if each.applied_at is not None), key=effect_at):
+        self._past: defaultdict[str, list[tuple[Entry, Wire]]] = defaultdict(
+            list
+        )  # effect, state after it
+        for each in sorted(
+            (each for each in ledger if each.applied_at is not None), key=effect_at
+        ):
             past = self._past[each.target or ""]
             state = past[-1][1] if past else before.get(each.target or "")
             past.append((each, _changed(state, each)))
@@ -35,7 +39,10 @@ class States:
     def between(self, thing: str, since: float, until: float) -> list[Wire]:
         """Return every state of *thing* from *since* to *until*; ``None`` means that it did not exist."""
         past = self._past.get(thing, [])
-        first, last = (bisect_right(past, at, key=lambda each: effect_at(each[0])) for at in (since, until))
+        first, last = (
+            bisect_right(past, at, key=lambda each: effect_at(each[0]))
+            for at in (since, until)
+        )
         state = past[first - 1][1] if first else self._before.get(thing)
         return [state, *(after for _, after in past[first:last])]
 

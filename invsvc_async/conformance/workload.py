@@ -76,7 +76,11 @@ def values(kind: int, count: int, mark: str, first: str) -> tuple[str, ...]:
         case 0:
             return tuple(f"{mark}/{number}" for number in range(count))
         case 1:
-            return (mark, first) if count == 2 else tuple(islice(cycle((mark, f"{mark}/between")), count))
+            return (
+                (mark, first)
+                if count == 2
+                else tuple(islice(cycle((mark, f"{mark}/between")), count))
+            )
         case _:
             return (mark,) * count
 
@@ -92,14 +96,20 @@ def _block(number: int, seed: int) -> list[Unit]:
     def journeys(what: str, *names: str) -> Unit:
         journey = f"jrn_{what}{number}"
         return tuple(
-            WorkloadStep(f"{what}-{number}.{n}", "journeys.update", {"journey": journey, "name": name})
+            WorkloadStep(
+                f"{what}-{number}.{n}",
+                "journeys.update",
+                {"journey": journey, "name": name},
+            )
             for n, name in enumerate(names)
         )
 
     def webhooks(what: str, *texts: str) -> Unit:
         hook = {"webhook": f"wh_{what}{number}", "team": team}
         return tuple(
-            WorkloadStep(f"{what}-{number}.{n}", "webhooks.update", {**hook, "description": text})
+            WorkloadStep(
+                f"{what}-{number}.{n}", "webhooks.update", {**hook, "description": text}
+            )
             for n, text in enumerate(texts)
         )
 
@@ -118,7 +128,11 @@ def _block(number: int, seed: int) -> list[Unit]:
         webhooks("triple", *texts(3)),
         (
             create(f"equal-{number}.0", equal, tagged=number % 4 == 2),
-            create(f"equal-{number}.1", respelt(equal) if number % 2 else equal, tagged=number % 4 == 2),
+            create(
+                f"equal-{number}.1",
+                respelt(equal) if number % 2 else equal,
+                tagged=number % 4 == 2,
+            ),
         ),
     ]
 
@@ -170,23 +184,41 @@ def from_lines(lines: Iterable[Line]) -> list[Unit]:
     """Return units of a file's writes; writes to the same thing are one unit, in the order of the file."""
     units: dict[object, list[WorkloadStep]] = {}
     for line in lines:
-        step = WorkloadStep(key=_key_of(line), operation=line.operation, arguments=line.arguments)
+        step = WorkloadStep(
+            key=_key_of(line), operation=line.operation, arguments=line.arguments
+        )
         target = _target(step)
-        of_one = line.number if target is None else (target, step.arguments.get("team") or HOME)
+        of_one = (
+            line.number
+            if target is None
+            else (target, step.arguments.get("team") or HOME)
+        )
         units.setdefault(of_one, []).append(step)
     return [tuple(unit) for unit in units.values()]
 
 
-def plan_for(units: Iterable[Unit], *, seed: int, faults: str, stores: str = "none") -> Plan:
+def plan_for(
+    units: Iterable[Unit], *, seed: int, faults: str, stores: str = "none"
+) -> Plan:
     """Return the initial state for *units*: every team, webhook and journey that they name."""
     things = {
-        (step.operation.partition(".")[0], _target(step), step.arguments.get("team") or HOME)
+        (
+            step.operation.partition(".")[0],
+            _target(step),
+            step.arguments.get("team") or HOME,
+        )
         for unit in units
         for step in unit
     }
 
     def named(resource: str) -> tuple[tuple[str, str], ...]:
-        return tuple(sorted((target, team) for kind, target, team in things if kind == resource and target))
+        return tuple(
+            sorted(
+                (target, team)
+                for kind, target, team in things
+                if kind == resource and target
+            )
+        )
 
     teams = tuple(sorted({team for _, _, team in things} - {HOME}))
     return Plan(
@@ -201,7 +233,9 @@ def plan_for(units: Iterable[Unit], *, seed: int, faults: str, stores: str = "no
 
 def _target(step: WorkloadStep) -> str | None:
     """Return the id of what *step* changes; ``None`` for a create."""
-    names = [row.name for row in BY_NAME[step.operation].parameters if row.where == "path"]
+    names = [
+        row.name for row in BY_NAME[step.operation].parameters if row.where == "path"
+    ]
     found = step.arguments.get(names[0]) if names else None
     return found if isinstance(found, str) else None
 
@@ -211,8 +245,13 @@ def request_of(intent: Intent, key: str) -> WireObject:
     row = BY_NAME[intent.operation]
     return {
         "method": row.method,
-        "path": row.path.format_map({name: quote(value, safe="") for name, value in intent.path.items()}),
-        "query": {**intent.query, **({"team": intent.scope.team} if intent.scope.team else {})},
+        "path": row.path.format_map(
+            {name: quote(value, safe="") for name, value in intent.path.items()}
+        ),
+        "query": {
+            **intent.query,
+            **({"team": intent.scope.team} if intent.scope.team else {}),
+        },
         "headers": {SENDER: sender_of(key)},
         "body": intent.body if intent.has_body else None,
     }

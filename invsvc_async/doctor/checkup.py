@@ -11,12 +11,22 @@ import attrs
 
 from invsvc_async.api.operations import WEBHOOKS_HEALTH
 from invsvc_async.client import Client, options_of
-from invsvc_async.doctor.parameter_names import IMPORTS, Named, Prober, ReadResult, find_names
+from invsvc_async.doctor.parameter_names import (
+    IMPORTS,
+    Named,
+    Prober,
+    ReadResult,
+    find_names,
+)
 from invsvc_async.errors import InvsvcError
 from invsvc_async.transport.client_core import NO_TOKEN, ClientOptions, Request
 
 _NO_JOURNEY = "invsvc-doctor-none"
-_KINDS = {"api_key": "an API key", "oauth_token": "an OAuth access token", "person_token": "a person's token"}
+_KINDS = {
+    "api_key": "an API key",
+    "oauth_token": "an OAuth access token",
+    "person_token": "a person's token",
+}
 
 
 @attrs.frozen
@@ -66,23 +76,36 @@ async def examine(client: Client, *, journey: str | None = None) -> Checkup:
         return Checkup(findings=findings, names=[], journey_reads=None, reads=0)
     list_ = await prober.invoices({})
     accepted = list_.status == 200
-    findings.append(Finding("the credential is accepted", _words_of_list(list_), accepted))
+    findings.append(
+        Finding("the credential is accepted", _words_of_list(list_), accepted)
+    )
     team = prober.view.team or list_.item("team")
     imports = partial(prober.path, f"/teams/{team}/integrations/dbtable/webhooks")
-    is_person = isinstance(team, str) and (await imports({})).status == 200  # only a person's may read it
+    is_person = (
+        isinstance(team, str) and (await imports({})).status == 200
+    )  # only a person's may read it
     findings += await _of_credential(prober, list_, is_person=is_person)
     names = await find_names(prober.invoices) if accepted else []
     names += await find_names(imports, IMPORTS) if is_person else []
     reading = await _journey(prober, journey)
     findings += [reading, _clock(prober.view), _speed(prober.seconds)]
-    return Checkup(findings=findings, names=names, journey_reads=reading.good, reads=len(prober.seconds))
+    return Checkup(
+        findings=findings,
+        names=names,
+        journey_reads=reading.good,
+        reads=len(prober.seconds),
+    )
 
 
 def _words_of_list(answer: ReadResult) -> str:
     if answer.status == 200:
         return "yes"
     is_foreign = answer.status is not None and not answer.own
-    return f"{answer.words} (not in the service's own envelope)" if is_foreign else answer.words
+    return (
+        f"{answer.words} (not in the service's own envelope)"
+        if is_foreign
+        else answer.words
+    )
 
 
 def _speed(seconds: list[float]) -> Finding:
@@ -94,7 +117,9 @@ def _speed(seconds: list[float]) -> Finding:
     return Finding("speed of a read", words, True)
 
 
-async def _of_credential(prober: Prober, list_: ReadResult, *, is_person: bool) -> list[Finding]:
+async def _of_credential(
+    prober: Prober, list_: ReadResult, *, is_person: bool
+) -> list[Finding]:
     """Check kind and mode.  The token's form and rights must match the kind that is configured."""
     credential = prober.view.core.credential
     try:
@@ -114,8 +139,13 @@ async def _of_credential(prober: Prober, list_: ReadResult, *, is_person: bool) 
         answer = f"{answer}; it reads what only a person may. Use INVSVC_PERSON_TOKEN"
         good = False
     modes = {True: ("live", True), False: ("test", True)}
-    mode, is_known = modes.get(list_.item("livemode"), ("unknown: there is no invoice to show it", None))
-    found = [Finding("kind of credential", answer, good), Finding("data mode", mode, is_known)]
+    mode, is_known = modes.get(
+        list_.item("livemode"), ("unknown: there is no invoice to show it", None)
+    )
+    found = [
+        Finding("kind of credential", answer, good),
+        Finding("data mode", mode, is_known),
+    ]
     if not is_person:
         why = "not checked: needs a person's token with authority in the team"
         found.append(Finding("parameters of the table-database listing", why, None))
@@ -132,7 +162,10 @@ async def _journey(prober: Prober, journey: str | None) -> Finding:
         words = answer.words
     elif journey is None:
         nowhere = await prober.path(f"/{_NO_JOURNEY}/{_NO_JOURNEY}", {})
-        if answer.status == 404 and (answer.own, answer.error) != (nowhere.own, nowhere.error):
+        if answer.status == 404 and (answer.own, answer.error) != (
+            nowhere.own,
+            nowhere.error,
+        ):
             words = "probably exists: the journey is missing, not the path. Use --journey ID to make sure"
     elif answer.status == 200:
         good = True
@@ -155,4 +188,6 @@ def _clock(view: ClientOptions) -> Finding:
     offset = time.time() - now
     low = bounds.low - offset
     high = bounds.high - offset
-    return Finding(question, f"{low:+.3f} to {high:+.3f} s from this machine's clock", True)
+    return Finding(
+        question, f"{low:+.3f} to {high:+.3f} s from this machine's clock", True
+    )

@@ -34,8 +34,12 @@ _NAMES = {
     "client_tax_id": "client_tax_id clientTaxId tax_id rfc",
     "page": "page page_number pageNumber",
 }
-CANDIDATES: Final[dict[str, tuple[str, ...]]] = {role: tuple(names.split()) for role, names in _NAMES.items()}
-IMPORTS: Final[dict[str, tuple[str, ...]]] = {  # parameters of the table-database listing
+CANDIDATES: Final[dict[str, tuple[str, ...]]] = {
+    role: tuple(names.split()) for role, names in _NAMES.items()
+}
+IMPORTS: Final[
+    dict[str, tuple[str, ...]]
+] = {  # parameters of the table-database listing
     "dbtable_limit": CANDIDATES["limit"],
     "dbtable_state": ("state", "status", "mapping_state", "filter"),
 }
@@ -65,7 +69,10 @@ _VALUES: Final = {
     "dbtable_limit": _Values("0", "1"),
     "dbtable_state": _Values(_UNKNOWN, "active"),
 }
-_CLIENT: Final = {"client_id": "id", "client_tax_id": "tax_id"}  # fields of an invoice's client
+_CLIENT: Final = {
+    "client_id": "id",
+    "client_tax_id": "tax_id",
+}  # fields of an invoice's client
 _WITHOUT_EFFECT: Final = ("page", "dbtable_state")  # which no list shows
 _REASONS: Final = {
     "shown": "its effect shows",
@@ -99,7 +106,9 @@ class ReadResult:
         return [item.get("uuid") for item in self.items]
 
 
-ReadList: TypeAlias = Callable[[Mapping[str, str]], Awaitable[ReadResult]]  # reads a list with a query
+ReadList: TypeAlias = Callable[
+    [Mapping[str, str]], Awaitable[ReadResult]
+]  # reads a list with a query
 
 
 @attrs.define
@@ -111,13 +120,21 @@ class Prober:
 
     async def invoices(self, query: Mapping[str, str]) -> ReadResult:
         """Read a page of egress invoices; parameters have their wire names."""
-        return await self.read(Request(operation=INVOICES_EGRESS, query=query, team=self.view.team))
+        return await self.read(
+            Request(operation=INVOICES_EGRESS, query=query, team=self.view.team)
+        )
 
     async def path(self, path: str, query: Mapping[str, str]) -> ReadResult:
         """Read any path."""
         team = self.view.team
         return await self.read(
-            Request(operation=CLIENT_REQUEST, raw_path=path, method="GET", query=query, team=team)
+            Request(
+                operation=CLIENT_REQUEST,
+                raw_path=path,
+                method="GET",
+                query=query,
+                team=team,
+            )
         )
 
     async def read(self, request: Request) -> ReadResult:
@@ -132,8 +149,14 @@ class Prober:
         except InvsvcError as error:
             return ReadResult(status=None, own=False, error=str(error))
         self.seconds.append(clock.now() - begun)
-        data = envelope.data.get("data") if is_object(envelope.data) else envelope.data  # some are nested
-        items = [dict(each) for each in data if is_object(each)] if isinstance(data, list) else []
+        data = (
+            envelope.data.get("data") if is_object(envelope.data) else envelope.data
+        )  # some are nested
+        items = (
+            [dict(each) for each in data if is_object(each)]
+            if isinstance(data, list)
+            else []
+        )
         return ReadResult(status=200, items=items, next=envelope.next)
 
 
@@ -162,12 +185,16 @@ class _ProbedList:
     limit: str | None = None
 
 
-async def find_names(ask: ReadList, candidates: Mapping[str, tuple[str, ...]] = CANDIDATES) -> list[Named]:
+async def find_names(
+    ask: ReadList, candidates: Mapping[str, tuple[str, ...]] = CANDIDATES
+) -> list[Named]:
     """Probe each of *candidates* in turn; about thirty reads if the assumed names are right."""
     plain = await ask({})
     if plain.status != 200:
         why = f"the list answered {plain.status or 'nothing'}: {plain.error}"
-        return [Named(role=role, name=None, certain=False, why=why) for role in candidates]
+        return [
+            Named(role=role, name=None, certain=False, why=why) for role in candidates
+        ]
     listing = _ProbedList(ask, plain, (await ask({_UNKNOWN: "1"})).status == 400)
     found: list[Named] = []
     for role, names in candidates.items():
@@ -193,7 +220,9 @@ async def _find(listing: _ProbedList, role: str, names: tuple[str, ...]) -> Name
     if known is not None:
         return known
     if unclear:
-        return Named(role=role, name=None, certain=False, why="too few records to show an effect")
+        return Named(
+            role=role, name=None, certain=False, why="too few records to show an effect"
+        )
     why = f'none of {", ".join(names)} has an effect. Set the name, or "" to refuse its use'
     return Named(role=role, name=None, certain=True, why=why)
 

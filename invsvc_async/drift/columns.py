@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Model
 
-_NUMBER = re.compile(r"[+-]?(?=\.?[0-9])[0-9]{0,200}(\.[0-9]{0,200})?([eE][+-]?[0-9]{1,3})?")
+_NUMBER = re.compile(
+    r"[+-]?(?=\.?[0-9])[0-9]{0,200}(\.[0-9]{0,200})?([eE][+-]?[0-9]{1,3})?"
+)
 _EPOCH = re.compile("[0-9]{1,7}|[0-9]{9,18}")  # ms; 20260501 is a date
 _LAST = 253_402_300_800_000  # ms: the year 10000
 _MOST = 1000  # columns
@@ -42,12 +44,18 @@ class RowColumns:
     fields: Mapping[str, str | None]
     zone: tzinfo | None
     blank: bool
-    found: dict[str, tuple[str, Any] | None] = attrs.field(factory=dict[str, Any], init=False)  # Any: types
+    found: dict[str, tuple[str, Any] | None] = attrs.field(
+        factory=dict[str, Any], init=False
+    )  # Any: types
 
     def __attrs_post_init__(self) -> None:
         self.fields = {self.key: self.key, **self.fields}
-        if unknown := [path for path in self.fields if _hint_of(self.model, path) is None]:
-            raise InvalidRequestError(f"fields: {self.model.__name__} has no field {', '.join(unknown)}")
+        if unknown := [
+            path for path in self.fields if _hint_of(self.model, path) is None
+        ]:
+            raise InvalidRequestError(
+                f"fields: {self.model.__name__} has no field {', '.join(unknown)}"
+            )
 
     def read(self, row: object) -> tuple[str | None, dict[str, Wire]]:
         """Return key and compared fields of *row*, in wire form; a ``ValueError`` names the column."""
@@ -87,13 +95,21 @@ class RowColumns:
         hint = _hint_of(self.model, path)
         if enum_in(hint) is not None:
             hint = str
-        is_free = path not in self.fields and hint is not None and (hint in _SCALARS or "." in path)
+        is_free = (
+            path not in self.fields
+            and hint is not None
+            and (hint in _SCALARS or "." in path)
+        )
         return (path, hint) if column in by_column or is_free else None
 
     def check(self) -> None:
         """Raise ``InvalidRequestError``, after the last row, if the key's column or another was in none."""
-        wanted = (column for path, column in self.fields.items() if column or path == self.key)
-        if self.found and (missing := [str(column) for column in wanted if column not in self.found]):
+        wanted = (
+            column for path, column in self.fields.items() if column or path == self.key
+        )
+        if self.found and (
+            missing := [str(column) for column in wanted if column not in self.found]
+        ):
             raise InvalidRequestError(
                 f"{', '.join(missing)}: no row has this column. There are {', '.join(self.found):.300}",
                 hint="Name the column of a field with fields= (--key COLUMN, --map FIELD=COLUMN).",
@@ -107,15 +123,22 @@ class RowColumns:
             theirs = at(item, path)
             compared = None if self.blank and theirs == "" else theirs
             is_same = path == self.key or same(ours, compared)  # numbers by value
-            if not (is_same or (hint is Any and isinstance(ours, str) and ours == text_of(compared))):
-                different.append(FieldDifference(path, _shown(ours, hint), _shown(theirs, hint)))
+            if not (
+                is_same
+                or (hint is Any and isinstance(ours, str) and ours == text_of(compared))
+            ):
+                different.append(
+                    FieldDifference(path, _shown(ours, hint), _shown(theirs, hint))
+                )
         return different
 
 
 def _hint_of(model: type[Model], path: str) -> Any:  # Any: a type
     """Return the type of the field at *path*; ``None`` if there is none, or it is a secret."""
     name, _, rest = path.partition(".")
-    hint = {field.wire: field.type for field in fields_of(model) if field.wire != "secret"}.get(name)
+    hint = {
+        field.wire: field.type for field in fields_of(model) if field.wire != "secret"
+    }.get(name)
     if rest and is_model(hint):
         return _hint_of(hint, rest)
     return hint if not rest else Any if get_origin(hint) is Mapping else None
@@ -139,7 +162,9 @@ def moment(value: object, zone: tzinfo | None) -> Wire:
     """Return a time as epoch ms, as digits but a date's are; *zone* is that of times without an offset."""
     if isinstance(value, str):
         with suppress(ValueError):
-            value = int(value) if _EPOCH.fullmatch(value) else datetime.fromisoformat(value)
+            value = (
+                int(value) if _EPOCH.fullmatch(value) else datetime.fromisoformat(value)
+            )
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime.combine(value, time.min)
     if isinstance(value, datetime):
@@ -151,15 +176,21 @@ def moment(value: object, zone: tzinfo | None) -> Wire:
 
 def _placed(value: datetime, zone: tzinfo | None) -> datetime:
     if zone is None:
-        raise ValueError("has no offset from UTC. Give the time zone with zone= (--zone)")
+        raise ValueError(
+            "has no offset from UTC. Give the time zone with zone= (--zone)"
+        )
     placed = value.replace(tzinfo=zone)
     if placed.utcoffset() != placed.replace(fold=1 - value.fold).utcoffset():
-        raise ValueError(f"exists twice or not at all in {zone}. Write its offset from UTC")
+        raise ValueError(
+            f"exists twice or not at all in {zone}. Write its offset from UTC"
+        )
     return placed
 
 
 def _number(value: object, _: object) -> Decimal:
-    text = value if isinstance(value, str) else str(value)  # of a float, its shortest digits
+    text = (
+        value if isinstance(value, str) else str(value)
+    )  # of a float, its shortest digits
     if isinstance(value, bool) or not _NUMBER.fullmatch(text):
         raise ValueError("is not a number: write digits, and a point before decimals")
     return Decimal(text)
@@ -177,7 +208,14 @@ def _text(value: object, _: object) -> str:
     return str(value)
 
 
-_SCALARS = {Decimal: _number, int: _number, float: _number, datetime: moment, bool: _flag, str: _text}
+_SCALARS = {
+    Decimal: _number,
+    int: _number,
+    float: _number,
+    datetime: moment,
+    bool: _flag,
+    str: _text,
+}
 
 
 def _shown(value: Wire, hint: Any) -> Wire:  # Any: the field's type

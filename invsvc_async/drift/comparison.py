@@ -6,7 +6,14 @@ import asyncio
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import aclosing, closing, nullcontext, suppress
 from decimal import Decimal
 from functools import partial
@@ -27,7 +34,14 @@ from invsvc_async.errors import (
     UnreadableResponseError,
     ValidationFailedError,
 )
-from invsvc_async.export.files import MAX_ROW, NOT_UTF_8, Form, csv_rows, pyarrow, text_of
+from invsvc_async.export.files import (
+    MAX_ROW,
+    NOT_UTF_8,
+    Form,
+    csv_rows,
+    pyarrow,
+    text_of,
+)
 from invsvc_async.export.walk import format_of
 from invsvc_async.resources.by_name import called
 from invsvc_async.storage.sqlite_file import in_words
@@ -98,19 +112,31 @@ class Comparison:
 
     def __attrs_post_init__(self) -> None:
         if self.what not in LISTS:
-            raise InvalidRequestError(f"what: {self.what!r} is unknown. Use one of {', '.join(LISTS)}")
+            raise InvalidRequestError(
+                f"what: {self.what!r} is unknown. Use one of {', '.join(LISTS)}"
+            )
         if len(self.delimiter) != 1:
-            raise InvalidRequestError(f"delimiter: {self.delimiter!r} is not one character")
+            raise InvalidRequestError(
+                f"delimiter: {self.delimiter!r} is not one character"
+            )
         if isinstance(self.rows, (str, Path)):
             self.form = format_of(Path(self.rows), self.form)
-        model, key = (models.Webhook, "id") if self.what == "webhooks.list" else (models.Invoice, "uuid")
-        self._columns = RowColumns(model, key, self.fields, self.zone, self.form == "csv")
+        model, key = (
+            (models.Webhook, "id")
+            if self.what == "webhooks.list"
+            else (models.Invoice, "uuid")
+        )
+        self._columns = RowColumns(
+            model, key, self.fields, self.zone, self.form == "csv"
+        )
         self._window = self._moment("created_from"), self._moment("created_to")
 
     @property
     def columns(self) -> dict[str, str | None]:
         """The columns of the rows read so far, each with the field that it is compared with."""
-        return {column: field and field[0] for column, field in self._columns.found.items()}
+        return {
+            column: field and field[0] for column, field in self._columns.found.items()
+        }
 
     def _moment(self, name: str) -> Any:  # Any: epoch ms, or None
         given = getattr(self, name)
@@ -151,7 +177,9 @@ class Comparison:
                 if self.rows_read % _STEP == 0:
                     await asyncio.sleep(0)
         if problems:
-            raise InvalidRequestError(problems, hint="Nothing was compared. Correct the rows.")
+            raise InvalidRequestError(
+                problems, hint="Nothing was compared. Correct the rows."
+            )
         self._columns.check()
 
     async def _numbered(self) -> AsyncGenerator[tuple[int, object], None]:
@@ -176,7 +204,9 @@ class Comparison:
         """Return whether a time is in the window; an unknown one counts as inside."""
         after, before = self._window
         is_known = isinstance(created, (int, Decimal))
-        return not is_known or ((after is None or created >= after) and (before is None or created < before))
+        return not is_known or (
+            (after is None or created >= after) and (before is None or created < before)
+        )
 
     async def _read(self, table: Table) -> None:
         """Read the list, and then what is in doubt again, until nothing is."""
@@ -190,7 +220,9 @@ class Comparison:
                 await self._read_webhooks(table, reading, keys)
             elif reading == 2 and span is not None:
                 has_all = False
-                with suppress(FilterNotHonouredError, InvalidRequestError, ValidationFailedError):
+                with suppress(
+                    FilterNotHonouredError, InvalidRequestError, ValidationFailedError
+                ):
                     await self._read_list(table, reading, *span)
             else:
                 await self._read_list(table, reading, *self._window)
@@ -199,7 +231,9 @@ class Comparison:
             keys, span = table.end(reading, whole=has_all)
         self.complete = not (is_full or keys)
 
-    async def _read_list(self, table: Table, reading: int, after: int | None, before: int | None) -> bool:
+    async def _read_list(
+        self, table: Table, reading: int, after: int | None, before: int | None
+    ) -> bool:
         """Read the items created in a time span; return whether the list may have more."""
         if self.what == "webhooks.list":
             hooks = await self.client.webhooks.list(limit=_LARGEST)
@@ -209,18 +243,27 @@ class Comparison:
         limit = _LARGEST if options_of(self.client).names.limit else None
         asked = {"limit": limit, "created_after": after, "created_before": before}
         given = {name: value for name, value in asked.items() if value is not None}
-        async with aclosing(aiter(called(self.client, self.what, given, prefetch=True))) as items:
+        async with aclosing(
+            aiter(called(self.client, self.what, given, prefetch=True))
+        ) as items:
             async for item in items:
                 self._take(table, reading, item)
         return False
 
-    async def _read_webhooks(self, table: Table, reading: int, ids: Iterable[str]) -> None:
+    async def _read_webhooks(
+        self, table: Table, reading: int, ids: Iterable[str]
+    ) -> None:
         """Read webhooks by their ids; the table does not meet those that the service does not have."""
         for each in ids:
             try:
                 self._take(table, reading, await self.client.webhooks.get(each))
-            except (NotFoundError, InvalidRequestError) as error:  # the latter: it cannot be an id
-                if not getattr(error, "own_envelope", True):  # a gateway's 404 proves nothing
+            except (
+                NotFoundError,
+                InvalidRequestError,
+            ) as error:  # the latter: it cannot be an id
+                if not getattr(
+                    error, "own_envelope", True
+                ):  # a gateway's 404 proves nothing
                     raise
 
     def _take(self, table: Table, reading: int, item: Model) -> None:
@@ -240,18 +283,30 @@ class Comparison:
 # --- files
 
 
-def rows_of_file(name: str, form: Form | None, delimiter: str) -> Iterator[tuple[int, object]]:
+def rows_of_file(
+    name: str, form: Form | None, delimiter: str
+) -> Iterator[tuple[int, object]]:
     """Yield each row of a file (``-`` is standard input) with its line, or in Parquet its number, from 1."""
-    with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
+    with (
+        nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file
+    ):
         try:
             if form == "parquet":
-                batches = pyarrow("pyarrow.parquet").ParquetFile(file).iter_batches(_AT_ONCE)
-                yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
+                batches = (
+                    pyarrow("pyarrow.parquet").ParquetFile(file).iter_batches(_AT_ONCE)
+                )
+                yield from enumerate(
+                    (row for batch in batches for row in batch.to_pylist()), 1
+                )
             else:
-                yield from _csv_rows(file, delimiter) if form == "csv" else _json_rows(file)
+                yield from (
+                    _csv_rows(file, delimiter) if form == "csv" else _json_rows(file)
+                )
         except ValueError as error:
             words = f"{name}: {words_of(error)}"
-            raise InvalidRequestError(words, hint="Nothing was compared. Correct the file.") from None
+            raise InvalidRequestError(
+                words, hint="Nothing was compared. Correct the file."
+            ) from None
 
 
 def _json_rows(file: BinaryIO) -> Iterator[tuple[int, object]]:
@@ -263,7 +318,9 @@ def _json_rows(file: BinaryIO) -> Iterator[tuple[int, object]]:
             if text := line.decode("utf-8" if number > 1 else "utf-8-sig").strip():
                 yield number, envelope.loads(text.encode())
         except (UnicodeDecodeError, UnreadableResponseError) as error:
-            why = NOT_UTF_8 if isinstance(error, UnicodeDecodeError) else words_of(error)
+            why = (
+                NOT_UTF_8 if isinstance(error, UnicodeDecodeError) else words_of(error)
+            )
             raise ValueError(f"line {number}: {why}") from None
     if not number:
         raise ValueError("is empty")
@@ -278,5 +335,7 @@ def _csv_rows(file: BinaryIO, delimiter: str) -> Iterator[tuple[int, dict[str, s
         raise ValueError(f"line {line}: has two columns with the name {twice[0]!r}")
     for line, cells in rows:
         if len(cells) != len(header):
-            raise ValueError(f"line {line}: has {len(cells)} cells, but the first line has {len(header)}")
+            raise ValueError(
+                f"line {line}: has {len(cells)} cells, but the first line has {len(header)}"
+            )
         yield line, dict(zip(header, cells, strict=True))

@@ -106,7 +106,9 @@ class Table:
         """Delete it."""
         self._db.close()
 
-    def add(self, key: str | None, line: int, cells: dict[str, Wire], *, inside: bool) -> None:
+    def add(
+        self, key: str | None, line: int, cells: dict[str, Wire], *, inside: bool
+    ) -> None:
         """Add a row; rows *inside* the window are expected in the service."""
         kind, shown = (Kind.NO_KEY, 2 * inside) if key is None else (None, 0)
         self._db.execute(_ADD, (key, line, envelope.dumps(cells), inside, kind, shown))
@@ -118,13 +120,20 @@ class Table:
         return times, envelope.loads(cells or b"{}"), shown
 
     def meet(
-        self, key: str, created: object, reading: int, kind: Kind | None, fields: Sequence[FieldDifference]
+        self,
+        key: str,
+        created: object,
+        reading: int,
+        kind: Kind | None,
+        fields: Sequence[FieldDifference],
     ) -> None:
         """Note how the thing in the service differs in this *reading*: not at all, without a *kind*."""
         moment = created if isinstance(created, int) and abs(created) < 2**63 else None
         self._db.execute(_MEET, (key, moment, kind, envelope.dumps(fields), reading))
 
-    def end(self, reading: int, *, whole: bool) -> tuple[list[str], tuple[int, int] | None]:
+    def end(
+        self, reading: int, *, whole: bool
+    ) -> tuple[list[str], tuple[int, int] | None]:
         """
         End a *reading*. Keys that a *whole* reading did not meet do not exist in the service.
 
@@ -133,7 +142,12 @@ class Table:
         """
         if whole:
             self._db.execute(_MISS, {"reading": reading})
-        ids = [name for (name,) in self._db.execute("SELECT ifnull(id, key) FROM things WHERE shown = 1")]
+        ids = [
+            name
+            for (name,) in self._db.execute(
+                "SELECT ifnull(id, key) FROM things WHERE shown = 1"
+            )
+        ]
         return ids, self._db.execute(_SPAN).fetchone()
 
     def differences(self) -> Iterator[Difference]:
@@ -143,7 +157,15 @@ class Table:
                 note = f"{times:,} rows: {line}{others}{', …' if times > 10 else ''}"
                 yield Difference(kind=Kind.DUPLICATE, key=key, line=line, note=note)
             if shown > 1:
-                parts = tuple(FieldDifference(*part) for part in envelope.loads(fields or b"[]"))
+                parts = tuple(
+                    FieldDifference(*part) for part in envelope.loads(fields or b"[]")
+                )
                 is_plain = key is None or (key == key.strip(" ") and key.isprintable())
-                note = "" if is_plain else f"its key has white space or hidden characters: {key!r}"
-                yield Difference(kind=Kind(kind), key=key, line=line, fields=parts, note=note)
+                note = (
+                    ""
+                    if is_plain
+                    else f"its key has white space or hidden characters: {key!r}"
+                )
+                yield Difference(
+                    kind=Kind(kind), key=key, line=line, fields=parts, note=note
+                )

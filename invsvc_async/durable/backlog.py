@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 MOST: Final = 100_000  # entries that are counted
-_UNTOLD: Final = "SELECT count(*) FROM (SELECT 1 FROM {s}%s LIMIT {arg 1 bigint}) AS chosen"
+_UNTOLD: Final = (
+    "SELECT count(*) FROM (SELECT 1 FROM {s}%s LIMIT {arg 1 bigint}) AS chosen"
+)
 # A journal keeps there who returns a secret; its verdicts are deleted once the application has had them.
 _OF_JOURNAL: Final = f"entries WHERE done_at IS NULL AND state = {State.DONE:d}"
 
@@ -39,7 +41,12 @@ class Backlog(NamedTuple):
     def with_other(self, other: Backlog) -> Backlog:
         """Return that of both."""
         oldest = max(self.oldest, other.oldest)
-        return Backlog(self.open + other.open, oldest, self.untold + other.untold, self.lanes + other.lanes)
+        return Backlog(
+            self.open + other.open,
+            oldest,
+            self.untold + other.untold,
+            self.lanes + other.lanes,
+        )
 
 
 class Backlogs:
@@ -50,7 +57,9 @@ class Backlogs:
     which the store's own connections answer in the loop of the client.
     """
 
-    def __init__(self, stores: Mapping[Leases, tuple[str, asyncio.AbstractEventLoop]]) -> None:
+    def __init__(
+        self, stores: Mapping[Leases, tuple[str, asyncio.AbstractEventLoop]]
+    ) -> None:
         self._stores = stores
         self._found: WeakKeyDictionary[Leases, Backlog] = WeakKeyDictionary()
         self._asking: set[asyncio.Task[None]] = set()
@@ -70,7 +79,9 @@ class Backlogs:
                 loop.call_soon_threadsafe(self._begin, kind, leases)
 
     def _begin(self, kind: str, leases: Leases) -> None:
-        if len(self._asking) < len(self._stores):  # as many wait already if a database is away
+        if len(self._asking) < len(
+            self._stores
+        ):  # as many wait already if a database is away
             task = asyncio.get_running_loop().create_task(self._find(kind, leases))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)

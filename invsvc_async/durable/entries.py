@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 NOT_APPLIED = tuple(each.value for each in Verdict if each is not Verdict.APPLIED)
 _AT_ONCE = 200  # rows that one transaction changes
-_LOOKED_AT = 5000  # of which one transaction of a prune looks at the rows, if it deletes none
+_LOOKED_AT = (
+    5000  # of which one transaction of a prune looks at the rows, if it deletes none
+)
 _PART = "SELECT max(seq) FROM (SELECT seq FROM {s}entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
 _OF_VERDICT = """
 SELECT seq, key FROM {s}entries WHERE verdict = $1 AND verdict <> 'applied' AND intent IS NOT NULL
@@ -99,9 +101,13 @@ class Entries:
     what an older credential has left.
     """
 
-    _reopen: Callable[..., Script[set[int]]] = staticmethod(reopen)  # what `do_again` runs
+    _reopen: Callable[..., Script[set[int]]] = staticmethod(
+        reopen
+    )  # what `do_again` runs
 
-    def __init__(self, store: Store, core: ClientCore | None = None, *, same_mode: bool = False) -> None:
+    def __init__(
+        self, store: Store, core: ClientCore | None = None, *, same_mode: bool = False
+    ) -> None:
         self.store: Store = store
         self.facts: Facts = Facts(store)
         self.lanes: int = store.how.lanes
@@ -114,7 +120,9 @@ class Entries:
     async def open(self) -> None:
         """Open the store, or create it; raise JournalError if it cannot be used, or may lack sends."""
         if self._unclosed is None:
-            self._unclosed = weakref.finalize(self, self.store.abandon)  # of what nobody closes
+            self._unclosed = weakref.finalize(
+                self, self.store.abandon
+            )  # of what nobody closes
             self._unclosed.atexit = False
         await self.store.open_for(self._core, same_mode=self._same_mode)
 
@@ -151,7 +159,9 @@ class Entries:
         if not self.lanes:  # each process has one of its own
             where = f"e.done_at IS NULL AND e.state < {State.DONE:d} ORDER BY e.seq LIMIT $1"
             return await self.store.entries(where, limit)
-        found = await self.store.open_in(dict.fromkeys(range(1, self.lanes + 1), 0), (), limit)
+        found = await self.store.open_in(
+            dict.fromkeys(range(1, self.lanes + 1), 0), (), limit
+        )
         return sorted(found, key=attrgetter("seq"))[:limit]
 
     # --- for people
@@ -183,7 +193,9 @@ class Entries:
         Return also when the oldest of them was stored, in epoch ms.
         """
         [(many, oldest)] = await self.store.rows(_COUNT % _chosen(state), most)
-        return int(many) + (await self.waiting() if state in (None, "open") else 0), oldest
+        return int(many) + (
+            await self.waiting() if state in (None, "open") else 0
+        ), oldest
 
     async def waiting(self) -> int:
         """Count the writes that the store does not have yet."""
@@ -192,21 +204,33 @@ class Entries:
     async def counts(self) -> Sequence[Cell]:
         """Count all entries by state, verdict (or "") and flags."""
         text = _KEPT_COUNTS if self.store.how.counted else _COUNTS
-        return [*await self.store.rows(text), (int(State.TO_DO), "", 0, await self.waiting())]
+        return [
+            *await self.store.rows(text),
+            (int(State.TO_DO), "", 0, await self.waiting()),
+        ]
 
-    async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
+    async def done(
+        self, verdict: Verdict | None, after: int, limit: int
+    ) -> list[Entry]:
         """Return the next page of entries that are done."""
         where = f"{_chosen(verdict)} AND e.state = {State.DONE:d} AND e.seq > $1 ORDER BY e.seq LIMIT $2"
         return await self.store.entries(where, after, limit)
 
     async def latest(self, verdict: Verdict, limit: int) -> list[Entry]:
         """Return the last entries with *verdict*, which is not APPLIED."""
-        return await self.store.entries(f"{_chosen(verdict)} ORDER BY e.seq DESC LIMIT $1", limit)
+        return await self.store.entries(
+            f"{_chosen(verdict)} ORDER BY e.seq DESC LIMIT $1", limit
+        )
 
     async def ahead_of(self, entry: Entry) -> list[str]:
         """Return the keys of the writes for which *entry* waits: earlier ones to the same thing."""
         text = "SELECT key FROM {s}entries WHERE thing = $1 AND done_at IS NULL AND place < $2 ORDER BY place"
-        return [key for (key,) in await self.store.rows(f"{text} LIMIT 100", entry.thing, entry.place)]
+        return [
+            key
+            for (key,) in await self.store.rows(
+                f"{text} LIMIT 100", entry.thing, entry.place
+            )
+        ]
 
     async def owner_of(self, lane: int) -> Owner | None:
         """Return who has *lane*, if anybody has."""
@@ -224,15 +248,24 @@ class Entries:
         """Note in *entries* when they were stored first, and whether their verdicts were acknowledged."""
         known: dict[int, tuple[int, int | None]] = {}
         for some in slices([entry.seq for entry in entries], _AT_ONCE):
-            known |= {seq: (added, unheard) for seq, added, unheard in await self.store.rows(_TOLD, some)}
+            known |= {
+                seq: (added, unheard)
+                for seq, added, unheard in await self.store.rows(_TOLD, some)
+            }
         for entry in entries:
             entry.added_at, unheard = known.get(entry.seq, (None, None))
             # A client's journal deletes those under made-up keys then; they are without digests.
-            entry.heard = entry.state is State.DONE and unheard is None and entry.digest != ""
+            entry.heard = (
+                entry.state is State.DONE and unheard is None and entry.digest != ""
+            )
         return entries
 
     async def do_again(
-        self, keys: Iterable[str], *, verdicts: Collection[str] = NOT_APPLIED, newest: bool = False
+        self,
+        keys: Iterable[str],
+        *,
+        verdicts: Collection[str] = NOT_APPLIED,
+        newest: bool = False,
     ) -> list[str]:
         """
         Reopen entries that are done and not applied, with one of *verdicts*; return their keys.
@@ -260,17 +293,25 @@ class Entries:
         count = 0
         after = 0
         chosen = [*map(str, verdicts)]
-        last = (await self.store.rows("SELECT coalesce(max(seq), 0) FROM {s}entries"))[0][0]
+        last = (await self.store.rows("SELECT coalesce(max(seq), 0) FROM {s}entries"))[
+            0
+        ][0]
         while True:
             found = [
                 (seq, key)
                 for verdict in chosen  # each by the index of those few
-                for seq, key in await self.store.rows(_OF_VERDICT, verdict, after, last, _AT_ONCE)
+                for seq, key in await self.store.rows(
+                    _OF_VERDICT, verdict, after, last, _AT_ONCE
+                )
             ]
             if not found:
                 return count
             part = sorted(found)[:_AT_ONCE]
-            count += len(await self.do_again([key for _, key in part], verdicts=chosen, newest=newest))
+            count += len(
+                await self.do_again(
+                    [key for _, key in part], verdicts=chosen, newest=newest
+                )
+            )
             after = part[-1][0]
 
     async def drop(self, key: str) -> bool:
@@ -281,7 +322,9 @@ class Entries:
         an entry that is done stays.
         """
         dropped: set[str] = set()
-        await self.store.run(lambda: drop(key, dropped, done=not self.store.how.counted))
+        await self.store.run(
+            lambda: drop(key, dropped, done=not self.store.how.counted)
+        )
         return bool(dropped)
 
     async def ago(self, seconds: float) -> int:
@@ -314,9 +357,13 @@ class Entries:
         empties = self.store.how.counted
         async for after, last in self.parts(_LOOKED_AT if empties else _AT_ONCE):
             gone: set[int] = set()
-            change = partial(prune, before, unacknowledged=unacknowledged, gone=gone, empties=empties)
+            change = partial(
+                prune, before, unacknowledged=unacknowledged, gone=gone, empties=empties
+            )
             async with self._moving:
-                if old := await self.store.rows(FIND_OLD, before, int(unacknowledged), after, last):
+                if old := await self.store.rows(
+                    FIND_OLD, before, int(unacknowledged), after, last
+                ):
                     await self._forget([key for _, key in old])
                     await self.store.run(partial(change, [seq for seq, _ in old]))
             count += len(gone)
@@ -354,9 +401,13 @@ class JournalEntries(Entries):
         JournalError: The file does not exist.
     """
 
-    def __init__(self, address: str, core: ClientCore | None, *, reading: bool = False) -> None:
+    def __init__(
+        self, address: str, core: ClientCore | None, *, reading: bool = False
+    ) -> None:
         place, _ = without_names(address)
-        super().__init__(store_at(place, "journal", create=False, reading=reading), core)
+        super().__init__(
+            store_at(place, "journal", create=False, reading=reading), core
+        )
 
     async def named(self, key: str) -> str:
         """
@@ -367,14 +418,18 @@ class JournalEntries(Entries):
         """
         found = [entry.key for entry in await self.store.entries(_NAMED, key)]
         if key not in found and len(found) > 1:
-            raise InvalidRequestError(f"key: {key!r} is not unique", hint=f"Use one of {', '.join(found)}.")
+            raise InvalidRequestError(
+                f"key: {key!r} is not unique", hint=f"Use one of {', '.join(found)}."
+            )
         return found[0] if found and key not in found else key
 
     def key_of(self, entry: Entry) -> str:
         """Return the key of *entry* without its namespace."""
         return key_in(entry.key) if entry.digest else entry.key
 
-    async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
+    async def done(
+        self, verdict: Verdict | None, after: int, limit: int
+    ) -> list[Entry]:
         """Return the next page of entries that are done, with the note whether the application had them."""
         return await self._told(await super().done(verdict, after, limit))
 
@@ -389,26 +444,39 @@ class JournalEntries(Entries):
         """
         mine = yield _KEYED, (keys,)
         found: set[str] = set()
-        lanes = yield from reopen([key for key, _ in mine], verdicts, found, newest=newest)
+        lanes = yield from reopen(
+            [key for key, _ in mine], verdicts, found, newest=newest
+        )
         if newest:  # the next claim of each thing has to look at them
             yield _LOOK_AGAIN, (sorted(found),)
         unknown = {key for key, verdict in mine if verdict == Verdict.UNKNOWN}
-        for state, freed in ((State.SENDING, found & unknown), (State.TO_DO, found - unknown)):
-            yield _FREED, (sorted(freed), int(state))  # what may have been sent is settled first
+        for state, freed in (
+            (State.SENDING, found & unknown),
+            (State.TO_DO, found - unknown),
+        ):
+            yield (
+                _FREED,
+                (sorted(freed), int(state)),
+            )  # what may have been sent is settled first
         again |= found
         return lanes
 
 
 def _chosen(state: str | None) -> str:
     """Return the condition of entries in *state*, or with that verdict; an index has those not applied."""
-    return _WHICH.get(state) or f"e.verdict = '{Verdict(str(state))}' AND e.verdict <> 'applied'"
+    return (
+        _WHICH.get(state)
+        or f"e.verdict = '{Verdict(str(state))}' AND e.verdict <> 'applied'"
+    )
 
 
 def attempts_of(entry: Entry) -> int:
     """Return how many sends are stored with *entry*: none once it is pruned, or if it is damaged."""
     try:
         if entry.outcome is not None:
-            return int(json.loads(entry.outcome).get("tries", 1))  # as the default of a record
+            return int(
+                json.loads(entry.outcome).get("tries", 1)
+            )  # as the default of a record
         return len(json.loads(entry.intent or "{}").get("sent", []))
     except (ValueError, TypeError, AttributeError):
         return 0
@@ -417,7 +485,9 @@ def attempts_of(entry: Entry) -> int:
 def _owner_of_file(path: Path) -> Owner:
     """Return the process that the lock file of *path* names; on another machine, it may live."""
     host, pid = owner_of(path) or (None, None)
-    if pid and host == socket.gethostname() and sys.platform != "win32":  # where signal 0 would end it
+    if (
+        pid and host == socket.gethostname() and sys.platform != "win32"
+    ):  # where signal 0 would end it
         try:
             os.kill(pid, 0)
         except (OSError, OverflowError) as error:

@@ -35,7 +35,9 @@ class Facts:
         if new is not None:
             text = "INSERT INTO {s}facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
             await self._store.rows(text, name, new)
-        found = await self._store.rows("SELECT value FROM {s}facts WHERE name = $1", name)
+        found = await self._store.rows(
+            "SELECT value FROM {s}facts WHERE name = $1", name
+        )
         return found[0][0] if found else None
 
     async def check_client(
@@ -53,7 +55,9 @@ class Facts:
         base_url = await self.get("base_url", None if reading else core.base_url)
         if base_url not in (None, core.base_url):
             used = f"this client uses {core.base_url}"
-            raise InvalidRequestError(f"client: this {what} was begun at {base_url}, but {used}")
+            raise InvalidRequestError(
+                f"client: this {what} was begun at {base_url}, but {used}"
+            )
         mine = core.credential.fingerprint(core.base_url)
         begun_with = await self.get("credential", None if reading else mine)
         if None not in (mine, begun_with) and mine != begun_with and not same_mode:
@@ -81,12 +85,20 @@ class Facts:
 
         The returned task need not be awaited.
         """
-        change = ("DELETE FROM {s}facts WHERE name = $1", name) if value is None else (SET, name, value)
+        change = (
+            ("DELETE FROM {s}facts WHERE name = $1", name)
+            if value is None
+            else (SET, name, value)
+        )
         self._noting = asyncio.create_task(self._put(change, self._noting))
         return self._noting
 
-    async def _put(self, change: tuple[str, ...], before: asyncio.Task[None] | None) -> None:
-        if before is not None and not before.done():  # its connection may be a slower one
+    async def _put(
+        self, change: tuple[str, ...], before: asyncio.Task[None] | None
+    ) -> None:
+        if (
+            before is not None and not before.done()
+        ):  # its connection may be a slower one
             await asyncio.wait([before])
         with suppress(JournalError):
             await self._store.rows(*change)

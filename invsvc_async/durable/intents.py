@@ -41,14 +41,24 @@ _Factory: Any = attrs.Factory  # its stub is a function
 
 # All other fields belong to the intent itself, and are left out if they have their default.  They are taken
 # from the class, so that a field added there is stored too.
-_OWN = [each for each in attrs.fields(Intent) if each.name not in {"key", "operation", *_COMMON}]
+_OWN = [
+    each
+    for each in attrs.fields(Intent)
+    if each.name not in {"key", "operation", *_COMMON}
+]
 _Own = msgspec.defstruct(
     "_Own",
     [
         ("operation", str),
         ("credential", "str | None", None),
         *(
-            (each.name, Any, each.default.factory() if isinstance(each.default, _Factory) else each.default)
+            (
+                each.name,
+                Any,
+                each.default.factory()
+                if isinstance(each.default, _Factory)
+                else each.default,
+            )
             for each in _OWN
         ),
     ],
@@ -84,13 +94,23 @@ class Commons:
     def number_of(self, intent: Intent) -> int:
         """Return the number of *intent*'s common part."""
         scope = intent.scope
-        short = id(intent.policy), id(intent.timeouts), scope.base_url, scope.team, scope.livemode
+        short = (
+            id(intent.policy),
+            id(intent.timeouts),
+            scope.base_url,
+            scope.team,
+            scope.livemode,
+        )
         if (known := self._known.get(short)) is not None:
             return known[0]
         whole = envelope.loads(intent.to_json().encode())
         del whole["scope"]["credential"]
-        text = envelope.dumps({name: whole[name] for name in ("schema", *_COMMON)}).decode()
-        number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
+        text = envelope.dumps(
+            {name: whole[name] for name in ("schema", *_COMMON)}
+        ).decode()
+        number = int.from_bytes(
+            blake2b(text.encode(), digest_size=8).digest(), signed=True
+        )
         self.texts[number] = text
         if len(self._known) >= _KEPT:
             self._known.clear()
@@ -105,7 +125,11 @@ class Commons:
 
     def lack(self, entries: Iterable[Entry]) -> bool:
         """Return whether one of *entries* has a common part that another process has stored."""
-        return any(entry.common not in self.texts for entry in entries if entry.common is not None)
+        return any(
+            entry.common not in self.texts
+            for entry in entries
+            if entry.common is not None
+        )
 
     def load(self, rows: Iterable[Sequence[Cell]]) -> None:
         """Note those that are stored."""
@@ -153,7 +177,13 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
 def as_new(intent: Intent, sent: tuple[Sent, ...] = ()) -> Intent:
     """Return *intent* as that of a new write; *sent* are sends that provably had no effect."""
     return attrs.evolve(
-        intent, sent=sent, bounds=None, baseline=None, newest=None, mixture=None, nonce=token_hex(8)
+        intent,
+        sent=sent,
+        bounds=None,
+        baseline=None,
+        newest=None,
+        mixture=None,
+        nonce=token_hex(8),
     )
 
 
@@ -208,7 +238,10 @@ def seen_undone(intent: Intent, at: float) -> Intent | None:
     if not any(each.latest is None and each.end is None for each in intent.sent):
         return None
     end = SentEnd(kind="long", earliest=at, latest=at)
-    sent = [attrs.evolve(each, end=end) if each.latest is None else each for each in intent.sent]
+    sent = [
+        attrs.evolve(each, end=end) if each.latest is None else each
+        for each in intent.sent
+    ]
     return attrs.evolve(intent, sent=tuple(sent))
 
 

@@ -50,13 +50,18 @@ log: logging.Logger = logging.getLogger("invsvc_async.writes")
 T = TypeVar("T")
 _PAGE: Final = 256  # entries read or removed at once
 _PATIENCE: Final = 10.0  # s that a write waits for a database that is away
-_HEARD_AFTER: Final = 0.05  # s until verdicts that the application has had are removed, together
-_AGAIN: Final = 1.0  # s between tries to move what was taken over, and the first ones to open
+_HEARD_AFTER: Final = (
+    0.05  # s until verdicts that the application has had are removed, together
+)
+_AGAIN: Final = (
+    1.0  # s between tries to move what was taken over, and the first ones to open
+)
 _SELDOM: Final = 30.0  # s at most between tries to open
 _DEAD_AT_ONCE: Final = 20  # lanes of dead processes taken over in one transaction
-_KEYED: Final = (
-    "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL AND digest <> ''"
-)
+_KEYED: Final = """
+UPDATE {s}entries SET lane = $2
+WHERE lane {any 1 bigint} AND done_at IS NULL AND digest <> ''
+"""
 _REMOVE: Final = "DELETE FROM {s}entries WHERE key {any 1 text} AND lane {any 2 bigint}"
 _SILENT: Final = "Writes wait until this process has given a sign of life again."
 _OPEN = f"e.state < {State.DONE:d}"
@@ -68,9 +73,13 @@ class _Write:
     """An entry in a *lane* of this process."""
 
     lane: Lane
-    gone: bool | None = None  # if another process has left it: whether that is provably done with it
+    gone: bool | None = (
+        None  # if another process has left it: whether that is provably done with it
+    )
     done: bool = False  # it has a verdict
-    sent: Packed | None = None  # what was stored before the last send, until the verdict
+    sent: Packed | None = (
+        None  # what was stored before the last send, until the verdict
+    )
 
 
 class ClientJournal:
@@ -110,7 +119,9 @@ class ClientJournal:
         self._writes: dict[str, _Write] = {}
         self._heard: set[str] = set()  # that are about to be removed
         self._removed: frozenset[str] = frozenset()  # that are removed now
-        self._resolved: set[str] = set()  # of which a person found that they are applied, or is about to
+        self._resolved: set[str] = (
+            set()
+        )  # of which a person found that they are applied, or is about to
         self._removal = asyncio.Lock()
         self._remover: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
@@ -159,7 +170,9 @@ class ClientJournal:
 
     async def _reach(self) -> None:
         if self._closed:
-            raise JournalError("journal: the client is closed, so nothing was sent. Open a new client.")
+            raise JournalError(
+                "journal: the client is closed, so nothing was sent. Open a new client."
+            )
         self._loop = self._loop or asyncio.get_running_loop()
         self._check_loop()
         if self._leases is not None:
@@ -184,9 +197,14 @@ class ClientJournal:
         except JournalError as error:
             if not (error.is_away and self._store.starts_away):
                 raise
-            log.error("The client starts without its journal, and refuses writes until then: %s", error)
+            log.error(
+                "The client starts without its journal, and refuses writes until then: %s",
+                error,
+            )
             self._away = error
-            self._arriving = asyncio.create_task(self._arrive(), name="invsvc journal opening")
+            self._arriving = asyncio.create_task(
+                self._arrive(), name="invsvc journal opening"
+            )
 
     async def _arrive(self) -> None:
         """Open it, again and again, until its database is there."""
@@ -205,7 +223,9 @@ class ClientJournal:
     @property
     def problem(self) -> str | None:
         """Why its database has not been reached since the start; ``None`` once it has."""
-        return None if self._away is None or self._leases is not None else str(self._away)
+        return (
+            None if self._away is None or self._leases is not None else str(self._away)
+        )
 
     async def _open(self) -> None:
         """Open the store, and begin to give signs of life. If that fails, close the store."""
@@ -233,7 +253,11 @@ class ClientJournal:
 
     def _go_on_beating(self, leases: Leases) -> None:
         """Start the task for the signs of life, unless it runs: a signal handler may have ended it."""
-        if self.is_shared and not self._closed and (self._beating is None or self._beating.done()):
+        if (
+            self.is_shared
+            and not self._closed
+            and (self._beating is None or self._beating.done())
+        ):
             self._beating = asyncio.create_task(leases.live(warning=_SILENT))
             weakref.finalize(self, _end_soon, self._beating).atexit = False
 
@@ -246,7 +270,9 @@ class ClientJournal:
 
     async def _new_lane(self, leases: Leases) -> Lane:
         token = leases.token()
-        return leases.hold(await self._store.run(lambda: new_lane(token, self._credential)), token)
+        return leases.hold(
+            await self._store.run(lambda: new_lane(token, self._credential)), token
+        )
 
     async def own_lane(self) -> Lane:
         """Return the lane of this process; make a new lane if another process took this process for dead."""
@@ -272,7 +298,9 @@ class ClientJournal:
         """
         name = f"{intent.operation} ({intent.key})"
         if intent.identity in self._resolved:
-            raise JournalError(f"{name}: it was resolved by a person meanwhile. Nothing was sent now.")
+            raise JournalError(
+                f"{name}: it was resolved by a person meanwhile. Nothing was sent now."
+            )
         try:
             return await self._sending(intent)
         except LostLaneError as error:
@@ -283,7 +311,9 @@ class ClientJournal:
         except JournalError as error:
             if not self.is_shared:
                 raise
-            raise JournalError(f"{error} {name} was not sent now.", is_away=error.is_away) from error
+            raise JournalError(
+                f"{error} {name} was not sent now.", is_away=error.is_away
+            ) from error
 
     async def _sending(self, intent: Intent) -> float:
         identity = intent.identity
@@ -304,7 +334,13 @@ class ClientJournal:
                 await write.lane.hold()
                 write.sent = pack(intent, self._store.commons)
                 await write.lane.put(
-                    entry_of(State.SENDING, intent, self._store.commons, write.sent, key=identity)
+                    entry_of(
+                        State.SENDING,
+                        intent,
+                        self._store.commons,
+                        write.sent,
+                        key=identity,
+                    )
                 )
             except LostLaneError:
                 lost = write.lane
@@ -326,7 +362,11 @@ class ClientJournal:
             return
         write.sent = None
         if sent:
-            write.lane.put(entry_of(State.SENDING, intent, self._store.commons, key=intent.identity))
+            write.lane.put(
+                entry_of(
+                    State.SENDING, intent, self._store.commons, key=intent.identity
+                )
+            )
         else:
             self._remove(intent.identity)
 
@@ -335,7 +375,9 @@ class ClientJournal:
         started = outcome.started_as
         commons = self._store.commons
         write = self._writes.get(started.identity)
-        if write is None or started.identity in self._resolved:  # never sent under this journal, or resolved
+        if (
+            write is None or started.identity in self._resolved
+        ):  # never sent under this journal, or resolved
             return
         self._heard.discard(started.identity)
         is_done = outcome.verdict is not Verdict.UNKNOWN
@@ -343,15 +385,24 @@ class ClientJournal:
             entry = done_entry(outcome, write.sent, commons, key=started.identity)
         else:
             write.gone = None  # this process does not recover it again
-            entry = entry_of(State.SENDING, outcome.intent, commons, key=started.identity)
+            entry = entry_of(
+                State.SENDING, outcome.intent, commons, key=started.identity
+            )
         try:
             storing = write.lane.put(entry)
             write.sent = None
-            write.done = is_done  # only now: what is not about to be stored is to be shelved
+            write.done = (
+                is_done  # only now: what is not about to be stored is to be shelved
+            )
             await storing
             write.lane.leases.done += write.done
         except JournalError as error:
-            log.error("%s %s: its verdict is not stored: %s", started.operation, started.key, error)
+            log.error(
+                "%s %s: its verdict is not stored: %s",
+                started.operation,
+                started.key,
+                error,
+            )
 
     async def resolve(self, intent: Intent, finding: Resolution) -> AnyOutcome:
         """
@@ -371,7 +422,12 @@ class ClientJournal:
         self._resolved.add(identity)  # a run that begins meanwhile stores nothing
         try:
             resolved = await resolve(
-                self._store, identity, finding, key=intent.key, identity=identity, mine=mine
+                self._store,
+                identity,
+                finding,
+                key=intent.key,
+                identity=identity,
+                mine=mine,
             )
         except BaseException:
             self._resolved.discard(identity)
@@ -414,7 +470,9 @@ class ClientJournal:
                         write.done = False
                     await self._store.idle()  # what is pending for them is stored
                     lanes = list({write.lane.number for write in writes})
-                    with suppress(JournalError):  # then they are given, or settled, once more
+                    with suppress(
+                        JournalError
+                    ):  # then they are given, or settled, once more
                         for some in slices(sorted(self._removed), _PAGE):
                             await self._store.rows(_REMOVE, some, lanes)
                         for key in self._removed:
@@ -443,7 +501,9 @@ class ClientJournal:
                 await self._leases.beat()  # shows whether the lane is lost
                 lane = await self.own_lane()
                 try:
-                    await self._take(self._leases, lane, None if same_mode else self._credential)
+                    await self._take(
+                        self._leases, lane, None if same_mode else self._credential
+                    )
                 except (asyncio.CancelledError, JournalError):
                     self.keys.claims.start(self._move_taken(self._leases))
                     raise
@@ -459,7 +519,12 @@ class ClientJournal:
                 is_moved = True
 
     async def _take(
-        self, leases: Leases, lane: Lane, credential: str | None, *, most: int = _DEAD_AT_ONCE
+        self,
+        leases: Leases,
+        lane: Lane,
+        credential: str | None,
+        *,
+        most: int = _DEAD_AT_ONCE,
     ) -> None:
         """Move the entries of up to *most* dead processes at once, and those that were taken, to *lane*."""
         taken: list[Lane] | None = None
@@ -488,7 +553,9 @@ class ClientJournal:
         await self.open()
         through = (await self.keys.doubts.mark()).through
         async for entry, intent in self._walk(_OPEN, intent_of):
-            if intent.newest and self.is_shared:  # others may have written to the same thing since
+            if (
+                intent.newest and self.is_shared
+            ):  # others may have written to the same thing since
                 intent = attrs.evolve(intent, newest=None)  # noqa: PLW2901 - the same
             yield in_doubt(intent) if entry.seq <= through else intent
 
@@ -498,15 +565,21 @@ class ClientJournal:
             self._writes[entry.key].done = True
             yield outcome
 
-    async def _walk(self, which: str, read: Callable[[Entry, Commons], T]) -> AsyncIterator[tuple[Entry, T]]:
+    async def _walk(
+        self, which: str, read: Callable[[Entry, Commons], T]
+    ) -> AsyncIterator[tuple[Entry, T]]:
         await self.open()
 
         def is_left(key: str) -> bool:
             write = self._writes.get(key)
-            return write is not None and write.gone is not None and key not in self._heard
+            return (
+                write is not None and write.gone is not None and key not in self._heard
+            )
 
         for some in slices([*filter(is_left, self._writes)], _PAGE):
-            for entry in await self._store.entries(f"e.key {{any 1 text}} AND {which} ORDER BY e.seq", some):
+            for entry in await self._store.entries(
+                f"e.key {{any 1 text}} AND {which} ORDER BY e.seq", some
+            ):
                 if not is_left(entry.key):  # heard of meanwhile
                     continue
                 try:
@@ -575,7 +648,9 @@ class ClientJournal:
                     await asyncio.wait([self._remover])
                 await self._store.idle()
                 await self._store.run(partial(end_lane, lane))
-                await self._store.rows("DELETE FROM {s}members WHERE name = $1", leases.name)
+                await self._store.rows(
+                    "DELETE FROM {s}members WHERE name = $1", leases.name
+                )
 
 
 def _note_failure(opening: asyncio.Task[None]) -> None:
@@ -602,10 +677,17 @@ def _move(taken: list[Lane], to: Lane) -> Script[tuple[list[str], set[str]]]:
     owners = dict((yield text, ([*tokens],)))
     if owners.get(to.number) != to.token:
         raise LostLaneError("the journal of this process now belongs to another.")
-    ours = sorted(lane for lane, owner in owners.items() if owner == tokens[lane] and lane != to.number)
+    ours = sorted(
+        lane
+        for lane, owner in owners.items()
+        if owner == tokens[lane] and lane != to.number
+    )
     for number, lanes in ((ENDED, gone.intersection(ours)), (FREED, {*ours} - gone)):
         yield _KEYED, (sorted(lanes), number)
-    yield "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL", (ours, to.number)
+    yield (
+        "UPDATE {s}entries SET lane = $2 WHERE lane {any 1 bigint} AND done_at IS NULL",
+        (ours, to.number),
+    )
     yield "DELETE FROM {s}lanes WHERE id {any 1 bigint}", (ours,)
     text = "SELECT key, state FROM {s}entries WHERE lane = $1 AND done_at IS NULL ORDER BY seq"
     rows = yield text, (to.number,)

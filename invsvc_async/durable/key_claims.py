@@ -133,7 +133,9 @@ INSERT INTO {s}unheard (seq, taker) SELECT seq, taker FROM {rows 1 seq:bigint ta
 _TAKE: Final = """
 UPDATE {s}entries SET lane = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL RETURNING seq
 """
-_TAKEN: Final = "SELECT seq FROM {s}entries WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
+_TAKEN: Final = (
+    "SELECT seq FROM {s}entries WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
+)
 _REOPEN: Final = f"""
 UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL
     WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
@@ -143,7 +145,9 @@ WHERE key = $1 AND lane = $2 AND done_at IS NULL
     AND EXISTS (SELECT 1 FROM {s}lanes WHERE id = $2 AND owner = $3)
 """
 _FREE: Final = f"UPDATE {{s}}entries SET lane = {FREED} {_OWN}"
-_FREE_UNSENT: Final = f"UPDATE {{s}}entries SET lane = {FREED}, state = {State.TO_DO:d} {_OWN}"
+_FREE_UNSENT: Final = (
+    f"UPDATE {{s}}entries SET lane = {FREED}, state = {State.TO_DO:d} {_OWN}"
+)
 
 
 class Found(NamedTuple):
@@ -161,7 +165,9 @@ class Found(NamedTuple):
     untold: int
 
 
-_Made: TypeAlias = tuple[int, bool]  # an entry that was inserted: its number, and whether its run is next
+_Made: TypeAlias = tuple[
+    int, bool
+]  # an entry that was inserted: its number, and whether its run is next
 _Asked: TypeAlias = "tuple[KeyedRun, Entry, asyncio.Future[Found | _Made | None]]"
 
 
@@ -187,11 +193,15 @@ class KeyedRun:
     thing: str | None
     digest: str
     options: ClientOptions
-    taker: str | None = None  # who returns the secret of a new webhook; None: nobody need
+    taker: str | None = (
+        None  # who returns the secret of a new webhook; None: nobody need
+    )
     seq: int = 0  # of its entry, once it is claimed
     creates: bool = False  # what other creates may look alike to, if it has a thing
     place: int = 0  # of its entry, in the order of its thing
-    is_next: bool = False  # its turn has come: it has to wait for no other write to its thing
+    is_next: bool = (
+        False  # its turn has come: it has to wait for no other write to its thing
+    )
     has_to_wait: bool = False  # it was about to be sent, and its turn had not come
     passed: list[int] = attrs.field(
         factory=list
@@ -207,7 +217,13 @@ class KeyedRun:
 
     @classmethod
     def of(
-        cls, spec: WriteSpec, claims: Claims, lane: Lane, name: str, digest: str, called: float
+        cls,
+        spec: WriteSpec,
+        claims: Claims,
+        lane: Lane,
+        name: str,
+        digest: str,
+        called: float,
     ) -> KeyedRun:
         """Return a run of *spec*, which was *called* then (local s)."""
         asks = spec.creates_webhook and spec.options.core.on_secret is None
@@ -270,7 +286,14 @@ class KeyedRun:
         store = self.claims.store
         claim = claim_by(outcome)
         ended = done_at(self.options.core, store)
-        entry = done_entry(outcome, self.sent, store.commons, done_at=ended, claim=claim, **self._known())
+        entry = done_entry(
+            outcome,
+            self.sent,
+            store.commons,
+            done_at=ended,
+            claim=claim,
+            **self._known(),
+        )
         try:
             await self.lane.put(entry, left)
         except LostLaneError:
@@ -303,9 +326,13 @@ class KeyedRun:
         if self.taker is not None:
             self.claims.start(self.claims.note_heard(self.seq))
 
-    def entry(self, state: State, intent: Intent, packed: Packed | None = None) -> Entry:
+    def entry(
+        self, state: State, intent: Intent, packed: Packed | None = None
+    ) -> Entry:
         """Return the entry of *intent*, whose packed form may be known."""
-        return entry_of(state, intent, self.claims.store.commons, packed, **self._known())
+        return entry_of(
+            state, intent, self.claims.store.commons, packed, **self._known()
+        )
 
     def _known(self) -> dict[str, Any]:  # Any: fields of Entry
         return {
@@ -325,7 +352,9 @@ class Claims:
         self.store: Store = store
         self.ended: bool = False
         self._tasks: set[asyncio.Task[object]] = set()
-        self._leaving: dict[str, asyncio.Task[Any]] = {}  # of them, those that end runs, by key
+        self._leaving: dict[
+            str, asyncio.Task[Any]
+        ] = {}  # of them, those that end runs, by key
         # By key: what is to be claimed in the next statement.
         self._asked: dict[str, _Asked] = {}
         self._asked_now: dict[str, _Asked] = {}  # in the current one
@@ -333,7 +362,9 @@ class Claims:
         self._waiting: dict[asyncio.Event, int] = {}  # for something in a lane
         self._hearing: asyncio.Task[None] | None = None
         self._telling: asyncio.Task[None] | None = None
-        self._told: set[int] = set()  # lanes of which other processes are to be told that something has ended
+        self._told: set[int] = (
+            set()
+        )  # lanes of which other processes are to be told that something has ended
 
     @property
     def alone_since(self) -> float:
@@ -350,10 +381,14 @@ class Claims:
             JournalError: The journal cannot be used.
         """
         while True:
-            future: asyncio.Future[Found | _Made | None] = asyncio.get_running_loop().create_future()
+            future: asyncio.Future[Found | _Made | None] = (
+                asyncio.get_running_loop().create_future()
+            )
             self._asked[run.name] = run, entry, future
             if self._claiming is None or self._claiming.done():
-                self._claiming = asyncio.get_running_loop().create_task(self._claim_all())
+                self._claiming = asyncio.get_running_loop().create_task(
+                    self._claim_all()
+                )
                 self._claiming.add_done_callback(self._fail_claims)
             made = await future
             if isinstance(made, Found):
@@ -392,7 +427,9 @@ class Claims:
                         run.seq = run.place = inserted[0]
                         run.is_next = inserted[1]
                     future.set_result(result)
-                elif name not in self._asked:  # it may have been inserted, and its run goes no further
+                elif (
+                    name not in self._asked
+                ):  # it may have been inserted, and its run goes no further
                     self.leave(name, lane, is_unsent=inserted is not None)
             self._asked_now = {}
 
@@ -409,11 +446,15 @@ class Claims:
                 settle(future, None, _interrupted(claiming))
                 self.leave(name, run.lane)  # it may have been inserted
 
-    async def _inserted(self, lane: Lane, given: Sequence[_Asked]) -> dict[str, Found | _Made]:
+    async def _inserted(
+        self, lane: Lane, given: Sequence[_Asked]
+    ) -> dict[str, Found | _Made]:
         """Insert entries; return by key what was made of each, or the entry that was there."""
         store = self.store
         if not self._journal.is_shared:
-            return await store.run(partial(_insert, given, store.commons.texts, lane, store.silence))
+            return await store.run(
+                partial(_insert, given, store.commons.texts, lane, store.silence)
+            )
         rows = [(*_columns_of(entry), run.taker) for run, entry, _ in given]
         await cast("PostgresStore", store).store_commons()
         found = await store.rows(_CLAIM, store.silence, rows, lane.number, lane.token)
@@ -428,7 +469,9 @@ class Claims:
         rows = await self.store.rows(_LOOK, self.store.silence, [name])
         return _found_in(rows[0]) if rows else None
 
-    async def take(self, found: Found, lane: Lane, *, to: int | None = None) -> bool | None:
+    async def take(
+        self, found: Found, lane: Lane, *, to: int | None = None
+    ) -> bool | None:
         """
         Move an entry that nobody has to *lane*, or to the one with the number *to*.
 
@@ -439,17 +482,25 @@ class Claims:
         """
         seq = found.entry.seq
         before = found.entry.lane
-        if before == lane.number and to is None:  # only the reply to an earlier try was lost
+        if (
+            before == lane.number and to is None
+        ):  # only the reply to an earlier try was lost
             return False
         target = lane.number if to is None else to
-        taking = self.store.run(partial(_take, seq, before, target, lane, self.store.silence))
-        return await (self._to_its_end(found.entry.key, taking) if to is None else taking)
+        taking = self.store.run(
+            partial(_take, seq, before, target, lane, self.store.silence)
+        )
+        return await (
+            self._to_its_end(found.entry.key, taking) if to is None else taking
+        )
 
     async def reopen(self, found: Found, state: State, lane: Lane) -> bool:
         """Reopen the done entry of *found* in *lane*; return ``False`` if the entry has changed since."""
         entry = found.entry
         values = entry.seq, entry.verdict, entry.done_at, int(state), lane.number
-        return bool(await self._to_its_end(entry.key, self.store.rows(_REOPEN, *values)))
+        return bool(
+            await self._to_its_end(entry.key, self.store.rows(_REOPEN, *values))
+        )
 
     async def _to_its_end(self, name: str, moving: Coroutine[Any, Any, T]) -> T:
         """Await *moving*; if the wait is cancelled, *moving* goes on, and the end of the run waits for it."""
@@ -480,7 +531,15 @@ class Claims:
         """
         commons = self.store.commons
         common = [each for each in commons.fresh() if each[0] == entry.common]
-        script = partial(begin, entry, run.lane, common, self.store.silence, run.passed, creates=run.creates)
+        script = partial(
+            begin,
+            entry,
+            run.lane,
+            common,
+            self.store.silence,
+            run.passed,
+            creates=run.creates,
+        )
         try:
             return await self._to_its_end(run.name, self.store.run(script))
         except LostLaneError:
@@ -573,7 +632,9 @@ class Claims:
         """
         earlier = self._leaving.get(name)
         free = _FREE_UNSENT if is_unsent else _FREE
-        self._leaving[name] = self.start(self._left(name, lane, entry, left, earlier, free))
+        self._leaving[name] = self.start(
+            self._left(name, lane, entry, left, earlier, free)
+        )
 
     async def _left(
         self,
@@ -626,7 +687,9 @@ class Claims:
         self.ended = True
         if self._hearing is not None:
             self._hearing.cancel()
-        if self._claiming is not None:  # what it inserts for runs that were cancelled is to be released
+        if (
+            self._claiming is not None
+        ):  # what it inserts for runs that were cancelled is to be released
             await asyncio.wait([self._claiming], timeout=_TO_END)
         if self._tasks:
             await asyncio.wait([*self._tasks], timeout=_TO_END)
@@ -640,7 +703,11 @@ def changed_by(spec: WriteSpec) -> str | None:
     for its own. ``None`` for a write that waits for no other.
     """
     has_tag = spec.lacks_tag or is_unique(spec.tag)  # it gets one
-    return None if spec.creates_webhook and has_tag else line_of(spec.request, spec.team, spec.tag)
+    return (
+        None
+        if spec.creates_webhook and has_tag
+        else line_of(spec.request, spec.team, spec.tag)
+    )
 
 
 def _found_in(row: Sequence[Cell]) -> Found:
@@ -662,14 +729,22 @@ def _insert(
 ) -> Script[dict[str, Found | _Made]]:
     """Insert entries in a file; return as ``Claims._inserted``."""
     ours: set[int] = set()
-    known = yield from add([replace(entry, lane=lane.number) for _, entry, _ in given], commons, ours=ours)
+    known = yield from add(
+        [replace(entry, lane=lane.number) for _, entry, _ in given], commons, ours=ours
+    )
     made = {key: seq for key, (seq, *_) in known.items() if seq in ours}
     late: set[int] = set()
     if made and any(run.thing is not None for run, *_ in given):
         late = {seq for (seq,) in (yield _NOT_YET, ([*made.values()], lane.number))}
-    if takers := [(made[run.name], run.taker) for run, *_ in given if run.taker and run.name in made]:
+    if takers := [
+        (made[run.name], run.taker)
+        for run, *_ in given
+        if run.taker and run.name in made
+    ]:
         yield _TAKER, (takers,)
-    result: dict[str, Found | _Made] = {key: (seq, seq not in late) for key, seq in made.items()}
+    result: dict[str, Found | _Made] = {
+        key: (seq, seq not in late) for key, seq in made.items()
+    }
     if others := known.keys() - made:
         for row in (yield _LOOK, (silence, [*others])):
             found = _found_in(row)
@@ -677,7 +752,9 @@ def _insert(
     return result
 
 
-def _take(seq: int, before: int, to: int, mine: Lane, silence: float) -> Script[bool | None]:
+def _take(
+    seq: int, before: int, to: int, mine: Lane, silence: float
+) -> Script[bool | None]:
     if not (yield MINE, (mine.number, mine.token)):
         raise lost_lane()
     owners = yield "SELECT owner FROM {s}lanes WHERE id = $1 {update}", (before,)

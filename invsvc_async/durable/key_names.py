@@ -68,21 +68,29 @@ class Namespaces:
             place = other
         return f"{place} {key}"
 
-    async def _places(self, team: str | None, core: ClientCore) -> tuple[str, str | None]:
+    async def _places(
+        self, team: str | None, core: ClientCore
+    ) -> tuple[str, str | None]:
         """Return the namespace of *team*, and a second namespace in which the team may have keys."""
         own = core.credential.team
         if self._named is not None:
             return self._named, None
         if own is None or team not in (None, own):
             return await self._found(team, core), None
-        begun = [each for each in (None, own) if await self._facts.get(f"keys {_place_of(each, core)}")]
+        begun = [
+            each
+            for each in (None, own)
+            if await self._facts.get(f"keys {_place_of(each, core)}")
+        ]
         if len(begun) < 2:  # that of the version before, or of this one
             return await self._found(begun[0] if begun else None, core), None
         other = own if team is None else None
         return await self._found(team, core), _place_of(other, core)
 
     async def _is_there(self, name: str) -> bool:
-        return bool(await self._store.rows("SELECT 1 FROM {s}entries WHERE key = $1", name))
+        return bool(
+            await self._store.rows("SELECT 1 FROM {s}entries WHERE key = $1", name)
+        )
 
     def _warn_of_two_names(self, team: str | None, core: ClientCore) -> None:
         """Warn if a team may have keys under two names, because the token does not name its team."""
@@ -98,7 +106,9 @@ class Namespaces:
         noted = f"keys {place} {_mine(core)}"
         mine = _mine(core)
         facts = await self._facts.of([begun, noted])
-        is_ours = mine is not None and (self._same_mode or facts.get(begun) == mine or noted in facts)
+        is_ours = mine is not None and (
+            self._same_mode or facts.get(begun) == mine or noted in facts
+        )
         return place == self._named or (is_ours and begun in facts)
 
     async def _found(self, team: str | None, core: ClientCore) -> str:
@@ -111,7 +121,12 @@ class Namespaces:
         place = _place_of(team, core)
         if await self._facts.get(f"keys {place}", mine) == mine:
             return place
-        if await self._facts.get(f"keys {place} {mine}", "" if self._same_mode else None) is not None:
+        if (
+            await self._facts.get(
+                f"keys {place} {mine}", "" if self._same_mode else None
+            )
+            is not None
+        ):
             return place
         raise ConfigurationError(
             "journal: its keys for this base URL and team were made with another credential, perhaps of "
@@ -126,7 +141,11 @@ def _place_of(team: str | None, core: ClientCore) -> str:
 
 
 def _mine(core: ClientCore) -> str | None:
-    return core.credential.fingerprint(core.base_url) if core.writes.is_of_one_mode else None
+    return (
+        core.credential.fingerprint(core.base_url)
+        if core.writes.is_of_one_mode
+        else None
+    )
 
 
 class Doubts:
@@ -148,7 +167,9 @@ class Doubts:
             if self._complete and self._read_at < 0:
                 await self._store.run(close_restored)
             self._mark = await self._store.run(marked)
-            self._read_at = marks  # not before: another run must not rely on what is not read yet
+            self._read_at = (
+                marks  # not before: another run must not rely on what is not read yet
+            )
         return self._mark
 
     async def has(self, entry: Entry) -> bool:
@@ -181,7 +202,9 @@ def digests_of(spec: WriteSpec) -> str:
     thing = [request.method, request.raw_path, dict(request.path), dict(request.query)]
     parts = {"operation": request.operation.name, "thing": _digest(thing)}
     if isinstance(body, dict):
-        parts |= {f"body.{name}": _digest(by_value(value)) for name, value in body.items()}
+        parts |= {
+            f"body.{name}": _digest(by_value(value)) for name, value in body.items()
+        }
     elif request.has_body:
         parts["body"] = _digest(by_value(body))
     if spec.tag is not None and not is_unique(spec.tag):
@@ -214,7 +237,9 @@ def check_same(spec: WriteSpec, stored: str, mine: str) -> None:
         return
     theirs = _decode(stored)
     ours = _decode(mine)
-    differing = sorted(name for name in {*theirs, *ours} if theirs.get(name) != ours.get(name))
+    differing = sorted(
+        name for name in {*theirs, *ours} if theirs.get(name) != ours.get(name)
+    )
     if spec.match == "operation":
         differing = [name for name in differing if not name.startswith(("body", "tag"))]
     if differing:

@@ -100,7 +100,9 @@ class Turn(Enum):
     OVERTAKEN = auto()
 
 
-async def ahead_of(store: Store, thing: str, place: int, after: int, own: int, *, creates: bool) -> Ahead:
+async def ahead_of(
+    store: Store, thing: str, place: int, after: int, own: int, *, creates: bool
+) -> Ahead:
     """
     Return what comes before the entry *own* of *thing* at *place*, and behind the place *after*.
 
@@ -108,7 +110,14 @@ async def ahead_of(store: Store, thing: str, place: int, after: int, own: int, *
     """
     rows = await store.rows(_AHEAD, thing, place, after, own, int(creates))
     [(key, earlier, overtaken, unknown, last, *left)] = rows
-    return Ahead(key, earlier or 0, bool(overtaken) and not creates, bool(unknown), last or 0, *left)
+    return Ahead(
+        key,
+        earlier or 0,
+        bool(overtaken) and not creates,
+        bool(unknown),
+        last or 0,
+        *left,
+    )
 
 
 async def is_overtaken(store: Store, thing: str, place: int) -> bool:
@@ -152,4 +161,6 @@ def begin(
 
 def lost_lane() -> LostLaneError:
     """Return the error for a change by a process that another one took for dead."""
-    return LostLaneError("the journal of this process now belongs to another. Nothing was sent.")
+    return LostLaneError(
+        "the journal of this process now belongs to another. Nothing was sent."
+    )

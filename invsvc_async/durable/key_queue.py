@@ -84,7 +84,9 @@ class Queue:
         after = 0
         until = asyncio.get_running_loop().time() + _MOMENT
         while True:
-            ahead = await ahead_of(self._store, run.thing, run.place, after, run.seq, creates=run.creates)
+            ahead = await ahead_of(
+                self._store, run.thing, run.place, after, run.seq, creates=run.creates
+            )
             if ahead.key is None:
                 break
             if await self._is_passed(run, ahead, ahead.key, until):
@@ -103,9 +105,13 @@ class Queue:
         fresh = self._unknown.fresh(UnknownVerdict(*row) for row in rows)
         for some in slices(fresh, MOST):
             unknown = await self._store.entries("e.seq {any 1 bigint}", some)
-            await self._unknown.close_lines(unknown, run.options, since=self._claims.alone_since)
+            await self._unknown.close_lines(
+                unknown, run.options, since=self._claims.alone_since
+            )
 
-    async def _is_passed(self, run: KeyedRun, ahead: Ahead, key: str, until: float) -> bool:
+    async def _is_passed(
+        self, run: KeyedRun, ahead: Ahead, key: str, until: float
+    ) -> bool:
         """
         Wait for the earlier write *key*, or settle it; return whether it is passed over instead.
 
@@ -130,7 +136,9 @@ class Queue:
         run.passed.append(found.entry.seq)
         return True
 
-    async def _is_passed_unsent(self, run: KeyedRun, ahead: Ahead, found: Found, until: float) -> bool:
+    async def _is_passed_unsent(
+        self, run: KeyedRun, ahead: Ahead, found: Found, until: float
+    ) -> bool:
         """Pass over a write that nobody has, unless a run of it begins in a moment."""
         may_be_sent_yet = ahead.place > ahead.last and not ahead.is_overtaken
         if may_be_sent_yet and asyncio.get_running_loop().time() < until:

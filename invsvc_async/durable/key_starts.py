@@ -19,7 +19,9 @@ class Start:
 
     order: StartOrder
     thing: str
-    first: asyncio.Future[None] | None = None  # done once no earlier one is waiting; None: nobody asked
+    first: asyncio.Future[None] | None = (
+        None  # done once no earlier one is waiting; None: nobody asked
+    )
 
     def leave(self) -> None:
         """Allow the next start to go on. It may be called again."""

@@ -41,8 +41,22 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.durable.entries import Entries
 from invsvc_async.durable.entry import Entry, LostLaneError, State
 from invsvc_async.durable.intents import as_new, in_doubt, without_effect
-from invsvc_async.durable.key_claims import ENDED, FREED, Claims, Found, KeyedRun, KeyTakenError, changed_by
-from invsvc_async.durable.key_names import Doubts, Namespaces, check_same, digests_of, key_in
+from invsvc_async.durable.key_claims import (
+    ENDED,
+    FREED,
+    Claims,
+    Found,
+    KeyedRun,
+    KeyTakenError,
+    changed_by,
+)
+from invsvc_async.durable.key_names import (
+    Doubts,
+    Namespaces,
+    check_same,
+    digests_of,
+    key_in,
+)
 from invsvc_async.durable.key_order import is_overtaken
 from invsvc_async.durable.key_queue import Queue
 from invsvc_async.durable.key_starts import StartOrder
@@ -82,8 +96,12 @@ _OF_A_RUN: Final = ("deadline", "resend", "max_resends", "journey_reader")
 _OLDEST: Final = 1e11  # s; the store counts in 64 bits
 _TO_RETURN = 5.0  # s that a run has to note that it returned a secret
 _LOOK = 0.02  # s between looks
-_DIGEST: Final = "UPDATE {s}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
-_LEFT_OPEN: Final = f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
+_DIGEST: Final = (
+    "UPDATE {s}entries SET digest = $3 WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
+)
+_LEFT_OPEN: Final = (
+    f"e.lane {{any 1 bigint}} AND e.done_at IS NULL AND e.state = {State.SENDING:d}"
+)
 _NO_SECRETS = (
     "on_secret: is not set, and a keyed write creates a webhook. Its secret is returned once, to the run "
     "that made it. Pass Client(on_secret=…) to keep secrets."
@@ -96,7 +114,9 @@ class _Turn:
 
     lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     users: int = 0
-    ended: asyncio.Event = attrs.field(factory=asyncio.Event)  # set when the run that has begun ends
+    ended: asyncio.Event = attrs.field(
+        factory=asyncio.Event
+    )  # set when the run that has begun ends
     last: AnyDriver | None = None  # the last of them that has an outcome
     digest: str = ""
 
@@ -109,11 +129,15 @@ class _Turn:
 class Keys:
     """The keys of a journal.  *named* are the options about keys in the journal's address."""
 
-    def __init__(self, journal: ClientJournal, store: Store, named: Mapping[str, str]) -> None:
+    def __init__(
+        self, journal: ClientJournal, store: Store, named: Mapping[str, str]
+    ) -> None:
         self.journal: ClientJournal = journal
         self.store: Store = store
         self.claims: Claims = Claims(journal, store)
-        self._names = Namespaces(store, named=named.get("namespace"), same_mode="same_mode" in named)
+        self._names = Namespaces(
+            store, named=named.get("namespace"), same_mode="same_mode" in named
+        )
         self.doubts: Doubts = Doubts(store, complete="complete" in named)
         self._turns: dict[str, _Turn] = {}  # by the keys of entries
         self._starts = StartOrder()
@@ -145,12 +169,20 @@ class Keys:
     async def outcome_of(self, key: str, team: str | None) -> AnyOutcome | None:
         """Return the stored outcome under *key*, or ``None`` if there is none."""
         found = await self.claims.look(await self._name(key, team))
-        return None if found is None or found.entry.state is not State.DONE else await self._outcome(found)
+        return (
+            None
+            if found is None or found.entry.state is not State.DONE
+            else await self._outcome(found)
+        )
 
     async def verdict_of(self, intent: Intent) -> AnyOutcome | None:
         """Return the stored outcome of *intent*; ``None`` if it has none, or is UNKNOWN."""
         known = await self.outcome_of(intent.key, intent.scope.team)
-        if known is None or known.verdict is Verdict.UNKNOWN or known.intent.identity != intent.identity:
+        if (
+            known is None
+            or known.verdict is Verdict.UNKNOWN
+            or known.intent.identity != intent.identity
+        ):
             return None
         self.core.writes.take(intent.identity)
         return known
@@ -173,7 +205,9 @@ class Keys:
             )
         return False
 
-    async def resolve(self, key: str | Intent, team: str | None, finding: Resolution) -> AnyOutcome:
+    async def resolve(
+        self, key: str | Intent, team: str | None, finding: Resolution
+    ) -> AnyOutcome:
         """
         Store what a person has found out about the write under *key*, or of an intent; return its outcome.
 
@@ -184,7 +218,9 @@ class Keys:
         if isinstance(key, str):
             return await self._resolve(key, team, finding, None)
         if not isinstance(key, Intent):
-            raise InvalidRequestError(f"key: must be a key or an Intent, not a {type(key).__name__}")
+            raise InvalidRequestError(
+                f"key: must be a key or an Intent, not a {type(key).__name__}"
+            )
         if key.nonce is None:  # without a key of the user's own
             return await self.journal.resolve(key, finding)
         return await self._resolve(key.key, key.scope.team, finding, key.identity)
@@ -199,14 +235,20 @@ class Keys:
             async with turn.lock:  # a run that begins here waits
                 await self.claims.until_left(name)
                 mine = (await self.journal.own_lane()).token
-                resolved = await resolve(self.store, name, finding, key=key, identity=identity, mine=mine)
+                resolved = await resolve(
+                    self.store, name, finding, key=key, identity=identity, mine=mine
+                )
         note(self.core, resolved)
         return resolved.outcome
 
     async def prune(self, older_than: float) -> int:
         """Delete what was done more than *older_than* seconds ago, but for UNKNOWN ones; return how many."""
-        if not (isinstance(older_than, (int, float)) and abs(older_than) < _OLDEST):  # nor NaN
-            raise InvalidRequestError(f"older_than: must be a number of seconds, not {older_than!r:.50}")
+        if not (
+            isinstance(older_than, (int, float)) and abs(older_than) < _OLDEST
+        ):  # nor NaN
+            raise InvalidRequestError(
+                f"older_than: must be a number of seconds, not {older_than!r:.50}"
+            )
         await self.journal.open()
         entries = Entries(self.store, self.core)
         return await entries.prune(await entries.ago(older_than), unacknowledged=True)
@@ -241,7 +283,10 @@ class Keys:
                     outcome = turn.last.outcome()
                     if spec.resumes is None:
                         check_same(spec, turn.digest, digests_of(spec))
-                    if spec.resumes is None or spec.resumes.identity == outcome.started_as.identity:
+                    if (
+                        spec.resumes is None
+                        or spec.resumes.identity == outcome.started_as.identity
+                    ):
                         return _replayed(spec, outcome)
                 turn.last = await self._run(spec, name, turn, start, called)
                 return turn.last
@@ -272,18 +317,29 @@ class Keys:
             await self.claims.until_closed(turn.ended.wait())
 
     async def _run(
-        self, spec: WriteSpec, name: str, turn: _Turn, start: Start | None, called: float
+        self,
+        spec: WriteSpec,
+        name: str,
+        turn: _Turn,
+        start: Start | None,
+        called: float,
     ) -> Driver[Any]:
         """Claim the key, and do what its entry says; see the table at the top of the file."""
         if spec.lacks_tag:
             spec = replace(spec, tag=new_tag())
         digest = digests_of(spec)
-        waited = await self.claims.until_left(name)  # then the verdict counts, whatever it is
-        found = await self._look(spec, name) if waited or spec.resumes is not None else None
+        waited = await self.claims.until_left(
+            name
+        )  # then the verdict counts, whatever it is
+        found = (
+            await self._look(spec, name) if waited or spec.resumes is not None else None
+        )
         while True:
             if spec.resumes is not None and found is not None:
                 digest = found.entry.digest  # its body has a tag by now
-            run = KeyedRun.of(spec, self.claims, await self.journal.own_lane(), name, digest, called)
+            run = KeyedRun.of(
+                spec, self.claims, await self.journal.own_lane(), name, digest, called
+            )
             run.start = start
             try:
                 if found is not None:
@@ -318,7 +374,10 @@ class Keys:
         resumes = spec.resumes
         if resumes is None:
             return found
-        if found is None or (await self.intent_in(found.entry)).identity != resumes.identity:
+        if (
+            found is None
+            or (await self.intent_in(found.entry)).identity != resumes.identity
+        ):
             raise ConfigurationError(
                 f"{spec.operation.name}: this journal does not have the write of this intent under the key "
                 f"{spec.key!r}. Use the client whose journal has it."
@@ -334,7 +393,9 @@ class Keys:
         has_all = not (await self.doubts.mark()).is_open
         if run.start is not None:
             await self.claims.until_closed(self._starts.turn(run.start))
-        may_be_next = run.thing is None or not run.creates  # otherwise a later one may be under way
+        may_be_next = (
+            run.thing is None or not run.creates
+        )  # otherwise a later one may be under way
         if has_all and may_be_next and _is_sent_at_once(spec, run.thing):
             return
         await run.claim(run.entry(State.TO_DO, new_intent(spec)))
@@ -348,7 +409,9 @@ class Keys:
         if run.thing is not None:
             await self._queue.wait(run)
 
-    async def _met(self, run: KeyedRun, spec: WriteSpec, found: Found, *, waited: bool) -> Driver[Any] | None:
+    async def _met(
+        self, run: KeyedRun, spec: WriteSpec, found: Found, *, waited: bool
+    ) -> Driver[Any] | None:
         """Do what follows from an entry; return ``None`` if it has to be looked at again."""
         entry = found.entry
         verdict = found.entry.verdict
@@ -372,7 +435,9 @@ class Keys:
             return None
         return await self._again(run, spec, entry, gone=gone)
 
-    async def _again(self, run: KeyedRun, spec: WriteSpec, entry: Entry, *, gone: bool) -> Driver[Any]:
+    async def _again(
+        self, run: KeyedRun, spec: WriteSpec, entry: Entry, *, gone: bool
+    ) -> Driver[Any]:
         """Go on with an acquired *entry*; *gone* is whether the process before has provably done with it."""
         await self.claims.note_taker(run)
         if entry.state is State.TO_DO:
@@ -382,7 +447,9 @@ class Keys:
             if entry.state is State.TO_DO and not await self.doubts.has(entry):
                 return await self._first(run, spec)
             try:
-                return await self._driven(run, await self._left(run, entry, gone=gone, spec=spec))
+                return await self._driven(
+                    run, await self._left(run, entry, gone=gone, spec=spec)
+                )
             except KeyTakenError:
                 if not run.has_to_wait:
                     raise
@@ -395,14 +462,22 @@ class Keys:
         if await self.doubts.has(entry):
             intent = in_doubt(intent)
         if spec is not None:
-            policy = attrs.evolve(intent.policy, **{name: getattr(spec.policy, name) for name in _OF_A_RUN})
+            policy = attrs.evolve(
+                intent.policy,
+                **{name: getattr(spec.policy, name) for name in _OF_A_RUN},
+            )
             intent = with_reader(attrs.evolve(intent, policy=policy), spec.reader)
         # What is in a file was left before it was opened.
         since = self.core.clock.now() if self.journal.is_shared else self.journal.opened
         reader = None if spec is None else spec.reader
         gone_since = since if gone else None
         return run_of(
-            run.bound(), intent, reader=reader, journaled=True, gone_since=gone_since, reads_only=spec is None
+            run.bound(),
+            intent,
+            reader=reader,
+            journaled=True,
+            gone_since=gone_since,
+            reads_only=spec is None,
         )
 
     async def _first(self, run: KeyedRun, spec: WriteSpec) -> Driver[Any]:
@@ -410,8 +485,14 @@ class Keys:
         await self.doubts.check()
         if run.overtaken:
             return await self._driven(run, self._overtaken(run, spec))
-        if run.seq and spec.resumes is None and (digest := digests_of(spec)) != run.digest:
-            run.digest = digest  # of another body than before, of which nothing was applied
+        if (
+            run.seq
+            and spec.resumes is None
+            and (digest := digests_of(spec)) != run.digest
+        ):
+            run.digest = (
+                digest  # of another body than before, of which nothing was applied
+            )
             await self.store.rows(_DIGEST, run.seq, run.lane.number, digest)
         if spec.creates_webhook and self.core.on_secret is None:
             self.core.warn_once("on_secret", _NO_SECRETS)
@@ -424,13 +505,19 @@ class Keys:
                     raise
             await self.doubts.check()
             await self._wait(run)
-            driver = self._overtaken(run, spec) if run.overtaken else self._new_driver(run, spec)
+            driver = (
+                self._overtaken(run, spec)
+                if run.overtaken
+                else self._new_driver(run, spec)
+            )
 
     def _new_driver(self, run: KeyedRun, spec: WriteSpec) -> AnyDriver:
         """Return the first run of a write."""
         bound = replace(spec, options=run.bound())
         if spec.resumes is not None:
-            intent = attrs.evolve(as_new(spec.resumes, run.sent_before), policy=spec.policy)
+            intent = attrs.evolve(
+                as_new(spec.resumes, run.sent_before), policy=spec.policy
+            )
             return Driver(bound, intent)  # the body has its tag already
         if run.sent_before:
             return new_run(bound, attrs.evolve(new_intent(bound), sent=run.sent_before))
@@ -439,7 +526,9 @@ class Keys:
     def _overtaken(self, run: KeyedRun, spec: WriteSpec) -> AnyDriver:
         """Return a run that sends nothing, because a newer write to its thing was sent."""
         intent = attrs.evolve(new_intent(spec), sent=run.sent_before, newest=False)
-        return run_of(run.bound(), intent, reader=spec.reader, journaled=True, reads_only=False)
+        return run_of(
+            run.bound(), intent, reader=spec.reader, journaled=True, reads_only=False
+        )
 
     async def _driven(self, run: KeyedRun, driver: Driver[Any]) -> Driver[Any]:
         if run.called is not None:
@@ -452,16 +541,22 @@ class Keys:
         except LostLaneError:  # whoever has it settles it
             self.core.writes.take(driver.intent.identity)
             raise
-        if run.outcome is not None and run.taker is None:  # nobody asks whether the awaiter has it
+        if (
+            run.outcome is not None and run.taker is None
+        ):  # nobody asks whether the awaiter has it
             driver.journal = None
         return driver
 
     # --- what processes have left
 
-    async def settle_left(self, options: ClientOptions, *, same_mode: bool) -> list[Outcome[Any]]:
+    async def settle_left(
+        self, options: ClientOptions, *, same_mode: bool
+    ) -> list[Outcome[Any]]:
         """Settle the keyed writes that nobody has and this client may read; return their outcomes."""
         settled: list[Outcome[Any] | None] = []
-        for entry in await self.store.entries(f"{_LEFT_OPEN} ORDER BY e.seq", [FREED, ENDED]):
+        for entry in await self.store.entries(
+            f"{_LEFT_OPEN} ORDER BY e.seq", [FREED, ENDED]
+        ):
             try:
                 if await self.may_settle(entry, options, same_mode=same_mode):
                     settled.append(await self.settle(entry.key, options))
@@ -471,7 +566,9 @@ class Keys:
                 log.error("left in the journal: %s", error)
         return [outcome for outcome in settled if outcome is not None]
 
-    async def may_settle(self, entry: Entry, options: ClientOptions, *, same_mode: bool = False) -> bool:
+    async def may_settle(
+        self, entry: Entry, options: ClientOptions, *, same_mode: bool = False
+    ) -> bool:
         """
         Return whether reads of this client may show the write of *entry*.
 
@@ -479,7 +576,9 @@ class Keys:
         """
         same_mode = same_mode or await self._names.has(entry.key, self.core)
         try:
-            check_scope(options.without_team(), await self.intent_in(entry), same_mode=same_mode)
+            check_scope(
+                options.without_team(), await self.intent_in(entry), same_mode=same_mode
+            )
         except InvalidRequestError:
             return False
         return True
@@ -512,7 +611,9 @@ class Keys:
                         run.over = True
                         return None
                     if run.thing is not None and not run.creates:
-                        run.overtaken = await is_overtaken(self.store, run.thing, run.place)
+                        run.overtaken = await is_overtaken(
+                            self.store, run.thing, run.place
+                        )
                     await self._driven(run, await self._left(run, entry, gone=gone))
                 except LostLaneError:
                     run.over = True
@@ -540,7 +641,11 @@ class Keys:
             # The run that made a webhook notes soon after that it returned its secret.
             latest: Found | None = found
             until = asyncio.get_running_loop().time() + _TO_RETURN
-            while latest is not None and latest.untold == 1 and asyncio.get_running_loop().time() < until:
+            while (
+                latest is not None
+                and latest.untold == 1
+                and asyncio.get_running_loop().time() < until
+            ):
                 await asyncio.sleep(_LOOK)
                 latest = await self.claims.look(entry.key)
             if latest is not None and not latest.untold:

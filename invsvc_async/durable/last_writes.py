@@ -61,7 +61,9 @@ class Left(msgspec.Struct, frozen=True):
     place: int = 0
 
 
-def left_by(thing: str | None, outcome: AnyOutcome, writes: WriteRegister) -> Left | None:
+def left_by(
+    thing: str | None, outcome: AnyOutcome, writes: WriteRegister
+) -> Left | None:
     """
     Return the state in which the write with *outcome* left *thing*; ``None`` after a create or no effect.
 
@@ -76,9 +78,19 @@ def left_by(thing: str | None, outcome: AnyOutcome, writes: WriteRegister) -> Le
     if last is None or (outcome.verdict is Verdict.UNKNOWN and not kind.shows_change):
         return Left(thing)
     try:
-        state = _kept(kind, MEMBERS.decode(last.shown) if isinstance(last.shown, msgspec.Raw) else last.shown)
+        state = _kept(
+            kind,
+            MEMBERS.decode(last.shown)
+            if isinstance(last.shown, msgspec.Raw)
+            else last.shown,
+        )
         text = None if state is None else _encode(state).decode()
-    except (InvsvcError, msgspec.MsgspecError, ValueError, TypeError):  # no text in UTF-8, for example
+    except (
+        InvsvcError,
+        msgspec.MsgspecError,
+        ValueError,
+        TypeError,
+    ):  # no text in UTF-8, for example
         return Left(thing)
     return Left(thing, team, text, last.stamp)
 
@@ -125,17 +137,28 @@ def learn(options: ClientOptions, rows: Iterable[Left]) -> None:
         if row.state is None:
             continue
         known = writes.last_state(row.team, row.thing)
-        if known is not None and (row.stamp or 0) <= (inf if known.stamp is None else known.stamp):
+        if known is not None and (row.stamp or 0) <= (
+            inf if known.stamp is None else known.stamp
+        ):
             continue
         state = _state_of(row)
         weight = len(row.state)
         lasts = not state or version_of(state) is not None  # what was deleted stays so
         is_recent = (
-            row.stamp is not None and bounds is not None and now + bounds.high - row.stamp / 1000 < _RECENT
+            row.stamp is not None
+            and bounds is not None
+            and now + bounds.high - row.stamp / 1000 < _RECENT
         )
         if lasts or is_recent:
             writes.learn_state(
-                row.team, row.thing, state, -inf, -inf, stamp=row.stamp, weight=weight, written=True
+                row.team,
+                row.thing,
+                state,
+                -inf,
+                -inf,
+                stamp=row.stamp,
+                weight=weight,
+                written=True,
             )
 
 
@@ -144,7 +167,9 @@ def _state_of(row: Left) -> Wire:
     try:
         state = envelope.loads(text)
     except InvsvcError as error:
-        state = sound(salvage(text))  # an answer may have had a number that no parser accepts
+        state = sound(
+            salvage(text)
+        )  # an answer may have had a number that no parser accepts
         if state is None:
             raise unreadable(row.thing, error) from None
     if not isinstance(state, dict):
@@ -166,7 +191,9 @@ def close_line(
     Only the service's clock shows how long ago it was sent: what was *seen* shows that clock.  Otherwise it
     may have been sent until now, or until the local time *since*.
     """
-    resumed = Resumed(at=core.clock.now(), journaled=True, sender_gone=sender_gone, since=since)
+    resumed = Resumed(
+        at=core.clock.now(), journaled=True, sender_gone=sender_gone, since=since
+    )
     known = Known(BY_NAME[intent.operation], intent, (resumed, *seen))
     if known.free_at > resumed.at:
         core.writes.close_for_unknown(thing, intent.identity, known.free_at)
@@ -180,16 +207,26 @@ async def in_flight_of(store: Store, things: Sequence[str]) -> dict[str, int]:
 async def last_writes(store: Store, things: Sequence[str]) -> list[Left]:
     """Return what the last finished write to each of *things* left of it."""
     text = "SELECT thing, team, state, stamp, place FROM {s}states WHERE thing {any 1 text}"
-    return [Left(*row) for some in slices(things, MOST) for row in await store.rows(text, some)]
+    return [
+        Left(*row)
+        for some in slices(things, MOST)
+        for row in await store.rows(text, some)
+    ]
 
 
 async def unknown_of(store: Store, things: Sequence[str]) -> list[Entry]:
     """Return the entries of *things* with the verdict UNKNOWN."""
-    return await store.entries(f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}", list(things))
+    return await store.entries(
+        f"e.verdict = '{Verdict.UNKNOWN}' AND e.thing {{any 1 text}}", list(things)
+    )
 
 
-async def take_claims(writes: WriteRegister, store: Store, things: Sequence[str]) -> None:
+async def take_claims(
+    writes: WriteRegister, store: Store, things: Sequence[str]
+) -> None:
     """Note the webhooks that untagged creates of the URLs *things* made, and how certain each claim is."""
     text = "SELECT claim, key FROM {s}entries WHERE claim IS NOT NULL AND thing {any 1 text} ORDER BY seq"
     for claim, key in await store.rows(text, list(things)):
-        writes.claim(claim.removeprefix(ANSWERED), key, is_certain=claim.startswith(ANSWERED))
+        writes.claim(
+            claim.removeprefix(ANSWERED), key, is_certain=claim.startswith(ANSWERED)
+        )

@@ -51,9 +51,13 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
-_BEATS: Final = 4  # signs of life in the time after which a silent process counts as dead
+_BEATS: Final = (
+    4  # signs of life in the time after which a silent process counts as dead
+)
 LEASE: Final = 0.8  # of that time: how long a process relies on its last sign of life
-_LONGEST: Final = 3600.0  # s between signs of life in a file, whose lock shows who lives
+_LONGEST: Final = (
+    3600.0  # s between signs of life in a file, whose lock shows who lives
+)
 _PAUSE: Final = 0.2  # s between checks whether a lease is valid again
 _AWAY: Final = (
     "the journal's database is away (this process could not give a sign of life). Check that its server can "
@@ -92,9 +96,10 @@ UPDATE {s}members SET sends = -1, hungry = 0, seen = {now}, status = coalesce({a
     WHERE name = {arg 1 text}
 """
 _NEW: Final = "INSERT INTO {s}lanes (owner, credential) VALUES ($1, $2) RETURNING id"
-_TAKE: Final = (
-    "UPDATE {s}lanes AS l SET owner = given.token FROM {rows 1 id:bigint token:text} WHERE l.id = given.id"
-)
+_TAKE: Final = """
+UPDATE {s}lanes AS l SET owner = given.token
+FROM {rows 1 id:bigint token:text} WHERE l.id = given.id
+"""
 # Members that are gone for good, and of which nothing is left.
 _FORGET: Final = """
 DELETE FROM {s}members WHERE seen < {now} - 86400 - {arg 1 float8}
@@ -165,16 +170,32 @@ def _beat(name: str, silence: float, tokens: list[str], sign: Sign) -> Script[_O
 
 
 def _take(
-    tokens: str, silence: float, most: int, credential: str, unanswered: Sequence[str], taker: str | None
+    tokens: str,
+    silence: float,
+    most: int,
+    credential: str,
+    unanswered: Sequence[str],
+    taker: str | None,
 ) -> Script[dict[int, bool]]:
     """Acquire lanes; return whether each was free. *unanswered* are beginnings of earlier tokens."""
     rows = yield _FREE, (silence, most, credential)
     alive = yield from living(silence, (owner for _, owner in rows))
-    alive.add(member_of(tokens))  # which seems silent if the database's clock was set ahead meanwhile
-    taken = {lane: owner is None for lane, owner in rows if owner is None or member_of(owner) not in alive}
-    for earlier in unanswered:  # what those tries have taken is ours, and perhaps not free
+    alive.add(
+        member_of(tokens)
+    )  # which seems silent if the database's clock was set ahead meanwhile
+    taken = {
+        lane: owner is None
+        for lane, owner in rows
+        if owner is None or member_of(owner) not in alive
+    }
+    for (
+        earlier
+    ) in unanswered:  # what those tries have taken is ours, and perhaps not free
         for (lane,) in (
-            yield "SELECT id FROM {s}lanes WHERE owner LIKE {arg 1 text} || '%' {update}", (earlier,)
+            yield (
+                "SELECT id FROM {s}lanes WHERE owner LIKE {arg 1 text} || '%' {update}",
+                (earlier,),
+            )
         ):
             taken[lane] = False
     if taken:
@@ -186,7 +207,10 @@ def _take(
 
 def new_lane(token: str, credential: str) -> Script[int]:
     """Make a lane that belongs to *token*."""
-    found = yield "SELECT id FROM {s}lanes WHERE owner = $1", (token,)  # an earlier try's reply may be lost
+    found = yield (
+        "SELECT id FROM {s}lanes WHERE owner = $1",
+        (token,),
+    )  # an earlier try's reply may be lost
     [(lane,)] = found or (yield _NEW, (token, credential))
     return int(lane)
 
@@ -194,9 +218,16 @@ def new_lane(token: str, credential: str) -> Script[int]:
 def end_lane(lane: Lane) -> Script[None]:
     """Delete the lane of a process that ends, or release the lane if it has open entries."""
     owner = (lane.number, lane.token)
-    if not (yield "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {update}", owner):
+    if not (
+        yield "SELECT 1 FROM {s}lanes WHERE id = $1 AND owner = $2 {update}", owner
+    ):
         return
-    if (yield "SELECT 1 FROM {s}entries WHERE lane = $1 AND done_at IS NULL LIMIT 1", (lane.number,)):
+    if (
+        yield (
+            "SELECT 1 FROM {s}entries WHERE lane = $1 AND done_at IS NULL LIMIT 1",
+            (lane.number,),
+        )
+    ):
         yield "UPDATE {s}lanes SET owner = NULL WHERE id = $1", (lane.number,)
     else:
         yield "DELETE FROM {s}lanes WHERE id = $1", (lane.number,)
@@ -274,22 +305,30 @@ class Lane:
 class Leases:
     """The signs of life of this process, and its lanes by their numbers."""
 
-    def __init__(self, store: Store, clock: Clock, *, gives: bool = False, patience: float = inf) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, *, gives: bool = False, patience: float = inf
+    ) -> None:
         self.name: str = uuid4().hex
         self._gives = gives  # the verdicts of what it sends
-        self.patience: float = patience  # s that a send waits for a database that is away
+        self.patience: float = (
+            patience  # s that a send waits for a database that is away
+        )
         self.done: int = 0  # writes of which this process has stored a verdict
         self._begun = clock.now()
         self.lanes: dict[int, Lane] = {}
         self.store: Store = store
         self.clock: Clock = clock
         self._numbers = count(1)
-        self.until: float = 0.0  # local s: others count this process as living until then, and longer
+        self.until: float = (
+            0.0  # local s: others count this process as living until then, and longer
+        )
         self.living: int = 1  # how many processes send, this one included
         self.hungry: int = 0  # how many other processes have nothing to send
         # Who gives verdicts, since others cannot have taken this process for dead; None: any consumer.
         self.taker: str | None = None
-        self._unanswered: list[str] = []  # beginnings of tokens: what was acquired with them is not known
+        self._unanswered: list[
+            str
+        ] = []  # beginnings of tokens: what was acquired with them is not known
         self._ahead: dict[str, _Ahead] = {}  # signs of life in the future, by process
 
     def _sign(self) -> Sign:
@@ -309,7 +348,9 @@ class Leases:
         self.living = found.send
         self.hungry = found.hungry
         self._note_ahead(found.ahead)
-        if self._gives and now > self.until:  # others may have taken the verdicts of now
+        if (
+            self._gives and now > self.until
+        ):  # others may have taken the verdicts of now
             self.taker = self.token()
         self.until = now + LEASE * silence
         for number, lane in held.items():
@@ -359,10 +400,21 @@ class Leases:
         tokens = f"{self.token()}-"
         chosen = "%" if credential is None else credential
         self._unanswered.append(tokens)
-        script = partial(_take, tokens, self.store.silence, most, chosen, [*self._unanswered], self.taker)
+        script = partial(
+            _take,
+            tokens,
+            self.store.silence,
+            most,
+            chosen,
+            [*self._unanswered],
+            self.taker,
+        )
         found = await self.store.run(script)
         self._unanswered.clear()
-        lanes = [Lane(self, number, f"{tokens}{number}", free) for number, free in sorted(found.items())]
+        lanes = [
+            Lane(self, number, f"{tokens}{number}", free)
+            for number, free in sorted(found.items())
+        ]
         self.lanes.update((lane.number, lane) for lane in lanes)
         return lanes
 
@@ -379,7 +431,9 @@ class Leases:
         """Release lanes in which no send is in flight."""
         if lanes:
             tokens = [lane.token for lane in lanes]
-            await self.store.rows("UPDATE {s}lanes SET owner = NULL WHERE owner {any 1 text}", tokens)
+            await self.store.rows(
+                "UPDATE {s}lanes SET owner = NULL WHERE owner {any 1 text}", tokens
+            )
         for lane in lanes:  # only now: if that failed, they are still ours
             lane.lost = True
             self.lanes.pop(lane.number, None)
@@ -400,5 +454,8 @@ class Leases:
         """
         with suppress(JournalError):
             async with self.store.hurried():
-                await self.store.rows("DELETE FROM {s}members WHERE name = $1 AND status IS NULL", self.name)
+                await self.store.rows(
+                    "DELETE FROM {s}members WHERE name = $1 AND status IS NULL",
+                    self.name,
+                )
                 await self.store.rows(_END, self.name, status)

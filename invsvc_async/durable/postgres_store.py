@@ -13,12 +13,34 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled, settle
-from invsvc_async.durable.entry import ENTRY, SENT, SET_SENT, Entry, LostLaneError, columns_of, entry_in
+from invsvc_async.durable.entry import (
+    ENTRY,
+    SENT,
+    SET_SENT,
+    Entry,
+    LostLaneError,
+    columns_of,
+    entry_in,
+)
 from invsvc_async.durable.facts import FIND, SET
 from invsvc_async.durable.intents import Commons
-from invsvc_async.durable.restored import SETTLED, PlaceError, mark_restored, place_of, wrong_with_place
+from invsvc_async.durable.restored import (
+    SETTLED,
+    PlaceError,
+    mark_restored,
+    place_of,
+    wrong_with_place,
+)
 from invsvc_async.durable.scripts import COMMONS
-from invsvc_async.durable.tables import Opening, Put, check, create, flags_in, keep, latest
+from invsvc_async.durable.tables import (
+    Opening,
+    Put,
+    check,
+    create,
+    flags_in,
+    keep,
+    latest,
+)
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
 from invsvc_async.storage.dialect import Cell, Connection, PostgresDialect, Script
@@ -51,7 +73,9 @@ _LOST = "now belongs to another process. Nothing is sent for it here."
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext($1))"
 # Of one base URL, each credential may have a store of its own; it may be told to continue another's.
 _IS_THERE = "SELECT to_regclass(CAST($1 AS text)) IS NOT NULL"
-_OTHERS = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, CAST($1 AS text))"
+_OTHERS = (
+    "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, CAST($1 AS text))"
+)
 _OWNERS = """
 SELECT name, value FROM {schema}.facts WHERE name = 'base_url' OR starts_with(name, 'credential ')
 """
@@ -59,7 +83,9 @@ _OWN = """
 INSERT INTO {schema}.facts (name, value) VALUES ('base_url', $1) ON CONFLICT DO NOTHING RETURNING name
 """
 _OF_NOBODY = 12 * "0"  # in place of a digest
-_CREDENTIAL = "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
+_CREDENTIAL = (
+    "INSERT INTO {schema}.facts (name, value) VALUES ($1, '') ON CONFLICT DO NOTHING"
+)
 # Processes compare when an entry got its verdict, so that is the database's time, not that of a process,
 # unless the service's answers show that the database's clock is behind: see ``done_at``.
 _SET = SET_SENT.replace(
@@ -158,12 +184,18 @@ class PostgresStore(Pool):
         query = dict(parse_qsl(parts.query))
         self.silence: float
         self._called, self.silence = _settings(kind, query)
-        self.starts_away: bool = _starts_away(kind, query)  # opening may be left for later
+        self.starts_away: bool = _starts_away(
+            kind, query
+        )  # opening may be left for later
         plain = urlunsplit(parts._replace(query=urlencode(query)))
         patience = _TO_WRITE if kind == "journal" else PATIENCE
-        super().__init__(plain, f"the {kind}'s database", size=6, patience=patience)  # one of them listens
+        super().__init__(
+            plain, f"the {kind}'s database", size=6, patience=patience
+        )  # one of them listens
         self._create = how.create and not how.reading
-        if not self._create or self.starts_away:  # it is looked at, or tried again later
+        if (
+            not self._create or self.starts_away
+        ):  # it is looked at, or tried again later
             self.to_open = AT_ONCE
         # Both count until the place is checked.
         self._restored = how.restored
@@ -173,7 +205,9 @@ class PostgresStore(Pool):
         self._dialect = _dialect_in(self.schema, self.how)
         self.commons: Commons = Commons()
         self._pending: list[tuple[Put, asyncio.Future[None]]] = []
-        self._pending_now: list[tuple[Put, asyncio.Future[None]]] = []  # of them, what is being stored
+        self._pending_now: list[
+            tuple[Put, asyncio.Future[None]]
+        ] = []  # of them, what is being stored
         self._flushing: asyncio.Task[None] | None = None
 
     # --- opening
@@ -181,20 +215,29 @@ class PostgresStore(Pool):
     async def open_for(self, core: ClientCore | None, *, same_mode: bool) -> None:
         """Connect, and create what is missing. *same_mode* continues what an older credential has left."""
         if core is None and self.how.kind != "batch":
-            raise ConfigurationError(f"{self.how.kind}: belongs to no client. Pass it to one.")
+            raise ConfigurationError(
+                f"{self.how.kind}: belongs to no client. Pass it to one."
+            )
         prepare = partial(self._prepare, core=core, same_mode=same_mode)
         await self.connect(prepare, application_name=f"invsvc {self.how.kind}")
-        if not self.how.reading and self.how.kind != "outbox":  # which does so before it sends
+        if (
+            not self.how.reading and self.how.kind != "outbox"
+        ):  # which does so before it sends
             try:
                 await self.check_place()
             except BaseException:
                 await self.aclose()
                 raise
 
-    async def _prepare(self, connection: Connection, *, core: ClientCore | None, same_mode: bool) -> None:
+    async def _prepare(
+        self, connection: Connection, *, core: ClientCore | None, same_mode: bool
+    ) -> None:
         prefix = f"invoicing_{self.how.kind}_{self._called}"
         await connection.execute(_LOCK, prefix)
-        if self._create and await connection.fetchval("SHOW transaction_read_only") == "on":
+        if (
+            self._create
+            and await connection.fetchval("SHOW transaction_read_only") == "on"
+        ):
             is_standby = await connection.fetchval("SELECT pg_is_in_recovery()")
             raise JournalError(f"{self._name}: {STANDBY if is_standby else READ_ONLY}")
         facts = dict[str, str]()
@@ -203,12 +246,24 @@ class PostgresStore(Pool):
             self.schema = prefix
         else:
             facts["base_url"] = base_url = core.base_url
-            mine = (core.credential.fingerprint(base_url) or "") if self.how.it is not None else ""
-            found = await self._dialect.run(connection, self.find(base_url, mine, same_mode=same_mode))
-            adopted = None if found else await self._dialect.run(connection, self._adopt(base_url))
+            mine = (
+                (core.credential.fingerprint(base_url) or "")
+                if self.how.it is not None
+                else ""
+            )
+            found = await self._dialect.run(
+                connection, self.find(base_url, mine, same_mode=same_mode)
+            )
+            adopted = (
+                None
+                if found
+                else await self._dialect.run(connection, self._adopt(base_url))
+            )
             self.schema = found or adopted or self._own_schema(base_url, mine)
         self._dialect = _dialect_in(self.schema, self.how)
-        if not await connection.fetchval("SELECT to_regclass($1)", f"{self.schema}.facts"):
+        if not await connection.fetchval(
+            "SELECT to_regclass($1)", f"{self.schema}.facts"
+        ):
             if not self._create:
                 raise self._none_here("")
             if not await connection.fetchval("SELECT to_regnamespace($1)", self.schema):
@@ -216,7 +271,9 @@ class PostgresStore(Pool):
             await self._dialect.run(connection, create(self.how, **facts))
         await self._dialect.run(connection, check(self._name, self.how))
         if mine is not None:
-            await connection.execute(_CREDENTIAL.format(schema=self.schema), f"credential {mine}")
+            await connection.execute(
+                _CREDENTIAL.format(schema=self.schema), f"credential {mine}"
+            )
 
     def _none_here(self, whose: str) -> JournalError:
         return JournalError(
@@ -251,7 +308,9 @@ class PostgresStore(Pool):
             schema = f"invoicing_{self.how.kind}_{self._called}_{_OF_NOBODY}"
         else:
             facts["base_url"] = base_url = core.base_url
-            schema = self._own_schema(base_url, core.credential.fingerprint(base_url) or "")
+            schema = self._own_schema(
+                base_url, core.credential.fingerprint(base_url) or ""
+            )
         dialect = _dialect_in(schema, self.how)
         yield f"CREATE SCHEMA {schema}"
         for text, values in create(self.how, **facts):
@@ -259,7 +318,9 @@ class PostgresStore(Pool):
                 statement, *arrays = dialect.translated(text, values)
                 for number, array in enumerate(arrays, 1):
                     texts = ("'{}'".format(text.replace("'", "''")) for text in array)
-                    statement = statement.replace(f"${number}::", f"ARRAY[{', '.join(texts)}]::")
+                    statement = statement.replace(
+                        f"${number}::", f"ARRAY[{', '.join(texts)}]::"
+                    )
                 yield statement
 
     def find(self, base_url: str, mine: str, *, same_mode: bool) -> Script[str | None]:
@@ -317,7 +378,8 @@ class PostgresStore(Pool):
             self._is_there(before, place)
         self.commons.stored.clear()
         self._place = await in_transaction(
-            connection, lambda connection: self._dialect.run(connection, self._checked_place())
+            connection,
+            lambda connection: self._dialect.run(connection, self._checked_place()),
         )
 
     async def check_place(self) -> None:
@@ -331,7 +393,9 @@ class PostgresStore(Pool):
         try:
             self._place = await self.run(self._checked_place)
         except PlaceError:
-            if self.how.kind == "outbox":  # what is enqueued from now on cannot have been sent
+            if (
+                self.how.kind == "outbox"
+            ):  # what is enqueued from now on cannot have been sent
                 await self.rows(_NOTE_LAST, _note(await self.run(place_of)))
             raise
         if self._restored or self._moved:
@@ -344,7 +408,10 @@ class PostgresStore(Pool):
 
     def _checked_place(self) -> Script[dict[str, str]]:
         place = yield from place_of()
-        found = yield "SELECT name, value FROM {s}facts WHERE name LIKE 'place %' {update}", ()
+        found = yield (
+            "SELECT name, value FROM {s}facts WHERE name LIKE 'place %' {update}",
+            (),
+        )
         before = {name.removeprefix("place "): value for name, value in found}
         is_copy = self._restored or not (self._moved or self._is_there(before, place))
         for name, value in place.items():
@@ -394,7 +461,9 @@ class PostgresStore(Pool):
 
     async def run(self, script: Callable[[], Script[T]]) -> T:
         """Run a new *script* in a transaction; again while the database is away."""
-        return await self.ask(lambda connection: self._dialect.run(connection, script()))
+        return await self.ask(
+            lambda connection: self._dialect.run(connection, script())
+        )
 
     async def rows(self, text: str, *values: Cell) -> Sequence[Cell]:
         """Run a statement as a transaction of its own, and return the rows."""
@@ -404,21 +473,31 @@ class PostgresStore(Pool):
         """Select entries; *where* is our own text, and calls the table *e*."""
         text = f"SELECT {ENTRY}, e.tableoid::text FROM {{s}}entries AS e WHERE {where}"
         found = await self.rows(text, *values)
-        if found and self._place is not None and self._place.get("entries") not in (None, found[0][-1]):
-            await self._pool.expire_connections()  # new ones check why the table is another one
+        if (
+            found
+            and self._place is not None
+            and self._place.get("entries") not in (None, found[0][-1])
+        ):
+            await (
+                self._pool.expire_connections()
+            )  # new ones check why the table is another one
             found = await self.rows(text, *values)
         made = [entry_in(row[:-1]) for row in map(tuple, found)]
         if self.commons.lack(made):
             self.commons.load(await self.rows("SELECT number, text FROM {s}commons"))
         return made
 
-    async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
+    async def open_in(
+        self, places: Mapping[int, int], held: Sequence[int], each: int
+    ) -> list[Entry]:
         """Return entries that are not done, in their order; not those of *held*."""
         rows = await self.rows(_OPEN, [*places], [*places.values()], list(held), each)
         seqs = [seq for (seq,) in rows]
         if not seqs:
             return []
-        return await self.entries("e.seq {any 1 bigint} AND e.done_at IS NULL ORDER BY e.place", seqs)
+        return await self.entries(
+            "e.seq {any 1 bigint} AND e.done_at IS NULL ORDER BY e.place", seqs
+        )
 
     def is_away(self, error: JournalError) -> bool:
         """Return whether *error* says that the database is away; a refused statement is another error."""
@@ -441,7 +520,9 @@ class PostgresStore(Pool):
                 async with self.lent() as connection:
                     lost = asyncio.Event()
                     connection.add_termination_listener(lambda _, lost=lost: lost.set())
-                    await connection.add_listener(self.schema, lambda *told: woken(told[3]))
+                    await connection.add_listener(
+                        self.schema, lambda *told: woken(told[3])
+                    )
                     woken("")
                     raise_if_cancelled()  # listening may have hidden it
                     await lost.wait()
@@ -452,7 +533,9 @@ class PostgresStore(Pool):
 
     # --- storing
 
-    def put(self, entry: Entry, lane: Lane, left: Left | None = None) -> asyncio.Future[None]:
+    def put(
+        self, entry: Entry, lane: Lane, left: Left | None = None
+    ) -> asyncio.Future[None]:
         """Store *entry*, and the state in which the write *left* its thing, if *lane* is still owned."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pending.append(((entry, lane, left), done))
@@ -515,10 +598,21 @@ class PostgresStore(Pool):
             stored.update(key for (key,) in await self.rows(text, *values))
         if sent:
             rows = [
-                (entry.seq, entry.key, lane.number, lane.token, entry.taker, *columns_of(entry))
+                (
+                    entry.seq,
+                    entry.key,
+                    lane.number,
+                    lane.token,
+                    entry.taker,
+                    *columns_of(entry),
+                )
                 for entry, lane, _ in sent
             ]
-            values = rows, list({lane.number for _, lane, _ in sent}), *([lefts] if lefts else [])
+            values = (
+                rows,
+                list({lane.number for _, lane, _ in sent}),
+                *([lefts] if lefts else []),
+            )
             found = await self.rows(_PUT[self.how.counted, bool(lefts)], *values)
             stored.update(seq for (seq,) in found)
         return stored
@@ -539,7 +633,9 @@ def _dialect_in(schema: str, how: Opening) -> PostgresDialect:
     return PostgresDialect(
         *(["counted"] if how.counted else []),
         s=f"{schema}.",
-        told="AND taker IS NOT NULL" if how.kind == "journal" else "",  # its keys note who gives secrets
+        told="AND taker IS NOT NULL"
+        if how.kind == "journal"
+        else "",  # its keys note who gives secrets
         part=str(randrange(_PARTS)),
         serial="bigserial PRIMARY KEY",
         filled="WITH (fillfactor = 40)",
@@ -555,17 +651,23 @@ def _settings(kind: str, query: dict[str, str]) -> tuple[str, float]:
     """Remove the name and the silence from the *query* of an address, and return them; both are checked."""
     what = f"the {kind}'s address"
     for other in ({"batch", "journal", "outbox"} - {kind}) & {*query}:
-        raise ConfigurationError(f"{what}: has a {other}. Name it with {kind}=… instead.")
+        raise ConfigurationError(
+            f"{what}: has a {other}. Name it with {kind}=… instead."
+        )
     called = query.pop(kind, "default")
     most = 40 if kind == "batch" else 30
     if not re.fullmatch(rf"[a-z0-9_]{{1,{most}}}", called):
-        raise ConfigurationError(f"{what}: {kind} is invalid. Use 1 to {most} characters of a-z, 0-9 and _.")
+        raise ConfigurationError(
+            f"{what}: {kind} is invalid. Use 1 to {most} characters of a-z, 0-9 and _."
+        )
     try:
         silence = float(query.pop("silence", 10.0))
     except ValueError as error:
         raise ConfigurationError(f"{what}: {error}. Use numbers.") from None
     if not 1 <= silence <= _LONGEST:  # nor NaN
-        raise ConfigurationError(f"{what}: silence is out of range. Use 1 to {_LONGEST} seconds.")
+        raise ConfigurationError(
+            f"{what}: silence is out of range. Use 1 to {_LONGEST} seconds."
+        )
     return called, silence
 
 
@@ -577,5 +679,7 @@ def _starts_away(kind: str, query: dict[str, str]) -> bool:
             f"the {kind}'s address: starts_away is invalid. Use starts_away=true, or leave it out."
         )
     if given is not None and kind == "batch":
-        raise ConfigurationError("the batch's address: has starts_away. Leave it out: a batch waits.")
+        raise ConfigurationError(
+            "the batch's address: has starts_away. Leave it out: a batch waits."
+        )
     return given is not None

@@ -29,7 +29,14 @@ from invsvc_async.errors import (
     without_secrets,
 )
 from invsvc_async.reconcile.facts import start_of, time_of
-from invsvc_async.reconcile.history import Evidence, PersonFinding, Reading, Resumed, Secret, Verdict
+from invsvc_async.reconcile.history import (
+    Evidence,
+    PersonFinding,
+    Reading,
+    Resumed,
+    Secret,
+    Verdict,
+)
 from invsvc_async.reconcile.intent import SentEnd
 from invsvc_async.reconcile.json_form import error_of, plain_error
 from invsvc_async.reconcile.outcome import OutcomeBase, read_back
@@ -63,12 +70,16 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     took: float = 0.0  # s, from the call to the verdict
     waited: float = 0.0  # s of them, for earlier writes to the same thing
     had: Secret | None = None  # who had the webhook's secret
-    overtaken: bool = False  # not sent (again), because a newer write to the same resource was
+    overtaken: bool = (
+        False  # not sent (again), because a newer write to the same resource was
+    )
     failed: str | None = None  # the last failure seen
     status: int | None = None  # of that failure, if it was an answer
     code: str | None = None  # its error code
     cause: str | None = None  # a code for the reason
-    candidates: tuple[str, ...] = ()  # tuples, because a list would be made for each record
+    candidates: tuple[
+        str, ...
+    ] = ()  # tuples, because a list would be made for each record
     duplicates: tuple[str, ...] | None = ()  # None: not known; not in a batch
     story: str | None = None  # unless the verdict is APPLIED
     person: PersonFinding | None = None  # whose finding the verdict is
@@ -96,10 +107,18 @@ def record_of(outcome: AnyOutcome) -> Record:
     if not took and history:  # of a run of which nobody noted the call
         took = time_of(history[-1]) - start_of(history[0])
     plain = outcome.verdict is Verdict.APPLIED
-    if plain and evidence.basis == "answered" and len(history) == 1:  # as for nearly all
+    if (
+        plain and evidence.basis == "answered" and len(history) == 1
+    ):  # as for nearly all
         thing = _id_of(outcome.value)
         waited = round(outcome.waited, 4)
-        return Record(basis="answered", thing=thing, took=round(took, 4), waited=waited, had=outcome.secret)
+        return Record(
+            basis="answered",
+            thing=thing,
+            took=round(took, 4),
+            waited=waited,
+            had=outcome.secret,
+        )
     return Record(
         why=outcome.message if evidence.basis != "answered" or not plain else "",
         basis=evidence.basis,
@@ -111,7 +130,9 @@ def record_of(outcome: AnyOutcome) -> Record:
         waited=round(outcome.waited, 4),
         had=outcome.secret,
         overtaken=outcome.verdict is Verdict.NOT_APPLIED
-        and any(isinstance(event, Resumed) and event.newest is False for event in history),
+        and any(
+            isinstance(event, Resumed) and event.newest is False for event in history
+        ),
         failed=None if error is None else f"{type(error).__name__}: {error}"[:500],
         status=error.status if isinstance(error, ServiceError) else None,
         code=error.code if isinstance(error, ServiceError) else None,
@@ -162,13 +183,23 @@ def verdict_record(outcome: Outcome[object], record: Record | None = None) -> st
     record.story = record.failed = record.status = record.code = None
     if error is not None:
         record.error = {name: _plain(each) for name, each in plain_error(error).items()}
-        if isinstance(error, ServiceError):  # its text is made of the rest, and may quote a secret in details
+        if isinstance(
+            error, ServiceError
+        ):  # its text is made of the rest, and may quote a secret in details
             del record.error["text"]
     try:
         return encoded(record)
-    except (ValueError, TypeError, RecursionError):  # text that UTF-8 cannot encode, or nested too deeply
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+    ):  # text that UTF-8 cannot encode, or nested too deeply
         plain = (record.error or {}).items()
-        texts = {name: _text(each) for name, each in plain if isinstance(each, (str, int, float))}
+        texts = {
+            name: _text(each)
+            for name, each in plain
+            if isinstance(each, (str, int, float))
+        }
         record.value = None
         record.why = _text(record.why)
         record.error = texts or None
@@ -176,14 +207,26 @@ def verdict_record(outcome: Outcome[object], record: Record | None = None) -> st
 
 
 def entry_of(
-    state: State, intent: Intent, commons: Commons, packed: Packed | None = None, **known: Any
+    state: State,
+    intent: Intent,
+    commons: Commons,
+    packed: Packed | None = None,
+    **known: Any,
 ) -> Entry:
     """Return the entry of *intent*, whose *packed* form may be known; *known* are other fields of it."""
     packed = packed or pack(intent, commons)
-    return Entry(state=state, operation=intent.operation, common=packed.common, intent=packed.text, **known)
+    return Entry(
+        state=state,
+        operation=intent.operation,
+        common=packed.common,
+        intent=packed.text,
+        **known,
+    )
 
 
-def done_entry(outcome: AnyOutcome, sent: Packed | None, commons: Commons, **known: Any) -> Entry:
+def done_entry(
+    outcome: AnyOutcome, sent: Packed | None, commons: Commons, **known: Any
+) -> Entry:
     """
     Return the entry of a write that has a verdict; *known* are further fields of the entry.
 
@@ -216,7 +259,9 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
     intent = intent_of(entry, commons)
     value = record.value
     try:
-        if isinstance(value, dict):  # otherwise the type is that of a user-supplied reader
+        if isinstance(
+            value, dict
+        ):  # otherwise the type is that of a user-supplied reader
             value = value_of_state(BY_NAME[intent.operation], value)
         error = error_of(record.error)
     except (InvsvcError, TypeError, *UNREADABLE) as problem:
@@ -239,7 +284,9 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
         waited=record.waited,
         # A verdict still in a client's journal was given to nobody: its secret died with the process.
         secret="lost" if record.had == "returned" else record.secret,
-        started_as=_answered(intent) if verdict is Verdict.APPLIED and record.basis == "answered" else intent,
+        started_as=_answered(intent)
+        if verdict is Verdict.APPLIED and record.basis == "answered"
+        else intent,
         livemode=record.livemode,
     )
     return cast("Outcome[Any]", outcome)
@@ -266,12 +313,21 @@ def may_be_sent(entry: Entry) -> bool:
         return True
     try:
         sends = msgspec.json.decode(entry.intent or "{}").get("sent", [])
-        return type(sends) is not list or any(send["end"]["kind"] != "not applied" for send in sends)
-    except (AttributeError, LookupError, TypeError, *UNREADABLE):  # it has not ended, or cannot be read
+        return type(sends) is not list or any(
+            send["end"]["kind"] != "not applied" for send in sends
+        )
+    except (
+        AttributeError,
+        LookupError,
+        TypeError,
+        *UNREADABLE,
+    ):  # it has not ended, or cannot be read
         return True
 
 
-def verdict_of_unfit(entry: Entry, error: InvsvcError, *, is_of_copy: bool = False) -> Entry:
+def verdict_of_unfit(
+    entry: Entry, error: InvsvcError, *, is_of_copy: bool = False
+) -> Entry:
     """
     Return *entry* with a verdict: NOT_APPLIED if provably nothing was sent, otherwise UNKNOWN. Log why.
 
@@ -280,7 +336,11 @@ def verdict_of_unfit(entry: Entry, error: InvsvcError, *, is_of_copy: bool = Fal
     """
     sent = is_of_copy or may_be_sent(entry)
     cause = error.__cause__ if isinstance(error, JournalError) else error
-    why = "; ".join(cause.problems) if isinstance(cause, InvalidRequestError) else str(error)
+    why = (
+        "; ".join(cause.problems)
+        if isinstance(cause, InvalidRequestError)
+        else str(error)
+    )
     what = "it may have been sent, and cannot be settled" if sent else "it was not sent"
     _outbox_log.error("outbox: %s: %s: %s", entry.key, what, why)
     record = Record(
@@ -301,7 +361,13 @@ def verdict_of_lost(entry: Entry) -> Entry:
 
 def _ended(entry: Entry, verdict: Verdict, record: Record) -> Entry:
     now = time.time_ns() // 1_000_000
-    return replace(entry, state=State.DONE, verdict=verdict.value, outcome=encoded(record), done_at=now)
+    return replace(
+        entry,
+        state=State.DONE,
+        verdict=verdict.value,
+        outcome=encoded(record),
+        done_at=now,
+    )
 
 
 def _id_of(value: object) -> str | None:

@@ -34,7 +34,14 @@ from msgspec.structs import replace
 
 from invsvc_async import codec, models
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.durable.entry import ENTRY, SENT, SET_SENT, State, columns_of, entry_in
+from invsvc_async.durable.entry import (
+    ENTRY,
+    SENT,
+    SET_SENT,
+    State,
+    columns_of,
+    entry_in,
+)
 from invsvc_async.durable.key_claims import FREED
 from invsvc_async.durable.key_names import key_in
 from invsvc_async.durable.leases import living, member_of
@@ -89,7 +96,9 @@ UPDATE {{s}}entries AS e SET lane = given.lane, {SET_SENT} FROM {{rows 1 seq:big
     WHERE e.seq = given.seq
 """
 _FLAGS: Final = f"SELECT {flags_in('e')} FROM {{s}}entries AS e WHERE e.seq = $1"
-_UNHEARD: Final = "INSERT INTO {s}unheard (seq, taker) VALUES ($1, NULL) ON CONFLICT (seq) DO NOTHING"
+_UNHEARD: Final = (
+    "INSERT INTO {s}unheard (seq, taker) VALUES ($1, NULL) ON CONFLICT (seq) DO NOTHING"
+)
 # A later write may have left the state that is stored, or this one: from now on, it is not known.
 _PERHAPS_CHANGED: Final = """
 INSERT INTO {s}states AS s (thing, place) VALUES ($1, $2) ON CONFLICT (thing) DO UPDATE SET
@@ -124,24 +133,39 @@ def resolution(applied: object, because: str, by: str | None) -> Resolution:
     """
     problems: list[str] = []
     if isinstance(applied, str) and not _is_line(applied, _LONGEST_NAME):
-        problems.append(f"applied: an id must have 1 to {_LONGEST_NAME} printable characters")
+        problems.append(
+            f"applied: an id must have 1 to {_LONGEST_NAME} printable characters"
+        )
     elif not isinstance(applied, (bool, str, Model, dict)):
         kind = type(applied).__name__
-        problems.append(f"applied: must be True, False, an id, or what was made or changed, not {kind}")
+        problems.append(
+            f"applied: must be True, False, an id, or what was made or changed, not {kind}"
+        )
     if not _is_line(because, _LONGEST_WHY):
-        problems.append(f"because: must say in 1 to {_LONGEST_WHY} printable characters how you know")
+        problems.append(
+            f"because: must say in 1 to {_LONGEST_WHY} printable characters how you know"
+        )
     if by is None:
         by = _whoever_runs_this()
     elif not _is_line(by, _LONGEST_NAME):
         problems.append(f"by: must have 1 to {_LONGEST_NAME} printable characters")
     if problems:
         raise InvalidRequestError(problems, hint="Nothing was stored.")
-    of = cast("str | Model | WireObject", applied) if not isinstance(applied, bool) else None
+    of = (
+        cast("str | Model | WireObject", applied)
+        if not isinstance(applied, bool)
+        else None
+    )
     return Resolution(applied=applied is not False, of=of, because=because, by=by)
 
 
 def _is_line(text: object, longest: int) -> bool:
-    return isinstance(text, str) and len(text.strip()) > 0 and len(text) <= longest and text.isprintable()
+    return (
+        isinstance(text, str)
+        and len(text.strip()) > 0
+        and len(text) <= longest
+        and text.isprintable()
+    )
 
 
 def _whoever_runs_this() -> str:
@@ -177,17 +201,25 @@ async def resolve(
     await store.idle()  # what this process stores of it
     found = await store.entries("e.key = $1", name)
     if not found:
-        raise JournalError(f"{called} is not there. Check the key, and that this is its journal.")
+        raise JournalError(
+            f"{called} is not there. Check the key, and that this is its journal."
+        )
     seen = found[0]
     is_of_copy = seen.seq <= (await store.run(marked)).through
     _check_open(seen, finding, called, is_of_copy=is_of_copy)
     is_keyed = store.how.kind == "journal" and seen.digest != ""
-    intent = intent_of(replace(seen, key=key_in(seen.key)) if is_keyed else seen, store.commons)
+    intent = intent_of(
+        replace(seen, key=key_in(seen.key)) if is_keyed else seen, store.commons
+    )
     if identity is not None and intent.identity != identity:
-        raise JournalError(f"{called} is another one than that of the intent. Nothing was stored.")
+        raise JournalError(
+            f"{called} is another one than that of the intent. Nothing was stored."
+        )
     value = _value_of(intent, finding)
     before = Record() if seen.verdict is None else verdict_and_record(seen)[1]
-    made: dict[str, Resolved] = {}  # by the texts that are stored: a try may be made again
+    made: dict[
+        str, Resolved
+    ] = {}  # by the texts that are stored: a try may be made again
 
     def make(at: int) -> Entry:
         outcome = _outcome(intent, finding, value, before, at)
@@ -196,7 +228,15 @@ async def resolve(
         return entry
 
     has_results = store.how.kind != "journal"
-    change = partial(_change, seen, make, made.keys(), mine=mine, silence=store.silence, called=called)
+    change = partial(
+        _change,
+        seen,
+        make,
+        made.keys(),
+        mine=mine,
+        silence=store.silence,
+        called=called,
+    )
     text = await store.run(lambda: _store(change(), has_results=has_results))
     await store.tell(str(seen.lane))
     return made[text]
@@ -212,7 +252,9 @@ def note(core: ClientCore, resolved: Resolved) -> None:
 # --- what may be resolved
 
 
-def _check_open(entry: Entry, finding: Resolution, called: str, *, is_of_copy: bool) -> None:
+def _check_open(
+    entry: Entry, finding: Resolution, called: str, *, is_of_copy: bool
+) -> None:
     """Raise JournalError if nothing is to be found out about the write of *entry*."""
     if entry.state is not State.DONE:
         if not (is_of_copy or may_be_sent(entry)):
@@ -220,9 +262,13 @@ def _check_open(entry: Entry, finding: Resolution, called: str, *, is_of_copy: b
         return
     verdict, record = verdict_and_record(entry)
     if verdict in _FINAL:
-        raise JournalError(f"{called} has the verdict {verdict}, which is final. Nothing was stored.")
+        raise JournalError(
+            f"{called} has the verdict {verdict}, which is final. Nothing was stored."
+        )
     if entry.intent is None:
-        raise JournalError(f"{called} was pruned, so there is nothing to resolve. Nothing was stored.")
+        raise JournalError(
+            f"{called} was pruned, so there is nothing to resolve. Nothing was stored."
+        )
     if verdict is Verdict.UNKNOWN:
         return
     if not finding.applied:
@@ -247,7 +293,9 @@ def _is_alive(called: str) -> JournalError:
 
 
 def _changed(called: str) -> JournalError:
-    return JournalError(f"{called} was changed at the same time. Look at it again. Nothing was stored.")
+    return JournalError(
+        f"{called} was changed at the same time. Look at it again. Nothing was stored."
+    )
 
 
 def is_being_done(key: str) -> JournalError:
@@ -304,10 +352,16 @@ def _of_id(operation: Operation, named: str) -> Any:  # Any: as the operation
     if operation.result == "object":
         return {"id": named}
     model: type[Model] = getattr(models, operation.result)
-    return codec.structure(model, {"id": named}) if "id" in attrs.fields_dict(model) else None
+    return (
+        codec.structure(model, {"id": named})
+        if "id" in attrs.fields_dict(model)
+        else None
+    )
 
 
-def _outcome(intent: Intent, finding: Resolution, value: Any, before: Record, at: int) -> AnyOutcome:
+def _outcome(
+    intent: Intent, finding: Resolution, value: Any, before: Record, at: int
+) -> AnyOutcome:
     """Return the outcome of *finding*, with what the record *before* has counted."""
     words = "it was applied" if finding.applied else "it was not applied"
     secret: Secret | None = None
@@ -340,16 +394,24 @@ def _entry(kind: str, seen: Entry, outcome: AnyOutcome, at: int) -> Entry:
     record = record_of(outcome)
     # The database's clock may be behind what the service's answers have shown of the write.
     done_at = max(at, seen.done_at or 0)
-    entry = replace(seen, state=State.DONE, verdict=outcome.verdict.value, done_at=done_at)
+    entry = replace(
+        seen, state=State.DONE, verdict=outcome.verdict.value, done_at=done_at
+    )
     if kind == "journal":
         entry.outcome = verdict_record(outcome, record)
-        if seen.digest == "":  # it waits for the application, as all verdicts that have no key
+        if (
+            seen.digest == ""
+        ):  # it waits for the application, as all verdicts that have no key
             entry.done_at = None
         else:  # no process may take it for one that it has applied itself, after it has waited for others
             entry.lane = FREED
         return entry
     is_found = outcome.applied and record.thing is not None
-    if is_found and kind_of_write(BY_NAME[seen.operation]).creates and not is_unique(outcome.started_as.tag):
+    if (
+        is_found
+        and kind_of_write(BY_NAME[seen.operation]).creates
+        and not is_unique(outcome.started_as.tag)
+    ):
         entry.claim = record.thing
     if kind == "outbox":
         entry.outcome = verdict_record(outcome, record)

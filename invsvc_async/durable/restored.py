@@ -95,7 +95,15 @@ def mark_restored(through: int | None = None) -> Script[None]:
     earlier = yield from marked()
     if earlier.is_open:
         since = earlier.since
-    yield SET, (FACT, _encode(Mark(through=last if through is None else through, since=since)).decode())
+    yield (
+        SET,
+        (
+            FACT,
+            _encode(
+                Mark(through=last if through is None else through, since=since)
+            ).decode(),
+        ),
+    )
 
 
 def close_restored() -> Script[None]:
@@ -182,7 +190,9 @@ def wrong_with(journal: Standing | None, beside: Standing | None) -> str | None:
     if missing <= 0:
         return None
     sends = "send" if missing == 1 else f"{missing:,} sends"
-    return f"it is an older copy, which lacks the last {sends}. Put the newest file back"
+    return (
+        f"it is an older copy, which lacks the last {sends}. Put the newest file back"
+    )
 
 
 _OTHERWISE = (
@@ -193,7 +203,9 @@ _OTHERWISE = (
 
 def fact(connection: sqlite3.Connection, name: str) -> str | None:
     """Return a fact about the whole journal."""
-    row = connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+    row = connection.execute(
+        "SELECT value FROM facts WHERE name = ?", (name,)
+    ).fetchone()
     return None if row is None else row[0]
 
 
@@ -232,20 +244,30 @@ class Epoch:
     def _begin(self, connection: sqlite3.Connection) -> None:
         beside = self._read()
         counted = fact(connection, "sends")
-        journal = None if counted is None else Standing(str(fact(connection, "epoch")), int(counted))
+        journal = (
+            None
+            if counted is None
+            else Standing(str(fact(connection, "epoch")), int(counted))
+        )
         wrong = wrong_with(journal, beside)
         restored = self._how.restored
         if wrong is not None and not (restored or (self._how.moved and beside is None)):
             if self._how.it is not None:
-                advice = "Nothing was sent" if wrong.startswith(_ANOTHER) else _OTHERWISE
-                words = f"{wrong}. {advice}.".format(beside=self._path.name, it=self._how.it)
+                advice = (
+                    "Nothing was sent" if wrong.startswith(_ANOTHER) else _OTHERWISE
+                )
+                words = f"{wrong}. {advice}.".format(
+                    beside=self._path.name, it=self._how.it
+                )
                 raise JournalError(f"{self._name}: {words}")
             what = wrong.partition(". ")[0].format(beside=self._path.name)
             log.error(SETTLED, f"{self._name}: {what}")
             restored = True
         known = journal or beside or _DAMAGED
         sends = max(known.sends, 0 if beside is None else beside.sends, 0)
-        sends += restored or wrong is not None  # so that other copies are older from now on
+        sends += (
+            restored or wrong is not None
+        )  # so that other copies are older from now on
         epoch = known.epoch or token_hex(16)
         with transaction(connection, "BEGIN IMMEDIATE"):
             connection.execute(_NOTE, ("epoch", epoch))
@@ -263,7 +285,11 @@ class Epoch:
         """Repeat in the file that *sends* more were stored; ``None`` if how many is not known."""
         if sends == 0:
             return
-        count = int(fact(connection, "sends") or 0) if sends is None else self._standing.sends + sends
+        count = (
+            int(fact(connection, "sends") or 0)
+            if sends is None
+            else self._standing.sends + sends
+        )
         self._standing = self._standing._replace(sends=count)
         self._write()
 
@@ -278,7 +304,9 @@ class Epoch:
             text = self._path.read_bytes()
         except FileNotFoundError:
             return None
-        if not text.strip(b"\0"):  # a kill or power cut came before its first count: nothing was sent yet
+        if not text.strip(
+            b"\0"
+        ):  # a kill or power cut came before its first count: nothing was sent yet
             return None
         try:
             return msgspec.json.decode(text, type=Standing)

@@ -37,10 +37,14 @@ class Consumer:
         # The taker of the page that was taken last, and that of the process then.
         self._page: tuple[str, str | None] = "", None
         self._taken: list[Entry] = []  # and not given yet, the next one last
-        self._heard: defaultdict[str, list[int]] = defaultdict(list)  # numbers to be stored, by taker
+        self._heard: defaultdict[str, list[int]] = defaultdict(
+            list
+        )  # numbers to be stored, by taker
         self._timer: asyncio.TimerHandle | None = None
         self._saving: set[asyncio.Task[None]] = set()
-        self._later: list[tuple[float, int]] = []  # a heap: when, and the number of an entry
+        self._later: list[
+            tuple[float, int]
+        ] = []  # a heap: when, and the number of an entry
 
     async def take(self, limit: int) -> list[Entry]:
         """Return up to *limit* verdicts that nobody has acknowledged, and no living process has."""
@@ -52,7 +56,9 @@ class Consumer:
         for some in slices(due, _AT_ONCE):
             await leases.store.rows(_FREE, some, leases.name)
         self._page = taker, _ = leases.token(), leases.taker
-        seqs = await leases.store.run(lambda: take_verdicts(taker, leases.store.silence, limit))
+        seqs = await leases.store.run(
+            lambda: take_verdicts(taker, leases.store.silence, limit)
+        )
         if not seqs:
             return []
         # Not one that was reopened in between: it has no verdict any more.
@@ -66,7 +72,9 @@ class Consumer:
         """Return the next of these verdicts, of which it takes so many *at_once*; ``None``: there is none."""
         while True:
             if not self._taken:
-                self._taken[:0] = reversed(await self.take(at_once))  # another task may do so meanwhile
+                self._taken[:0] = reversed(
+                    await self.take(at_once)
+                )  # another task may do so meanwhile
             if not self._taken:
                 return None
             if await self.has(entry := self._taken.pop()):
@@ -83,7 +91,11 @@ class Consumer:
         since = self._page[1] if taker == self._page[0] else taker
         if since == leases.taker and leases.clock.now() <= leases.until:
             return True
-        return bool(await leases.store.run(lambda: keep_verdicts(taker, leases.store.silence, [entry.seq])))
+        return bool(
+            await leases.store.run(
+                lambda: keep_verdicts(taker, leases.store.silence, [entry.seq])
+            )
+        )
 
     def acknowledge(self, entry: Entry) -> None:
         """Note that *entry* need not be given again."""

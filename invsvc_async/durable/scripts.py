@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 # The keys of entries, and what is known of each.
-KNOWN: Final = "SELECT key, seq, digest, state, done_at FROM {s}entries WHERE key {any 1 text}"
+KNOWN: Final = (
+    "SELECT key, seq, digest, state, done_at FROM {s}entries WHERE key {any 1 text}"
+)
 # Who takes numbers does so in turn, so that the order of numbers is that of the commits.
 _NUMBERS: Final = """
 {postgres}WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtext('{s}entries')) AS done)
@@ -37,7 +39,9 @@ _NEXT: Final = "{sqlite}UPDATE sqlite_sequence SET seq = seq + $1 WHERE name = '
 _FIRST: Final = "{sqlite}INSERT INTO sqlite_sequence (name, seq) VALUES ('entries', $1) RETURNING seq"
 _NEW: Final = """seq:bigint place:bigint key:text lane:bigint thing:text digest:text operation:text
     state:smallint common:bigint intent:text"""
-_COLUMNS: Final = "seq, place, key, lane, thing, digest, operation, state, common, intent"
+_COLUMNS: Final = (
+    "seq, place, key, lane, thing, digest, operation, state, common, intent"
+)
 _columns_of: attrgetter[tuple[Cell, ...]] = attrgetter(*_COLUMNS.split(", ")[2:])
 _ADD: Final = f"""
 INSERT INTO {{s}}entries ({_COLUMNS}) SELECT {_COLUMNS} FROM {{rows 1 {_NEW}}} WHERE true
@@ -72,7 +76,9 @@ e.state = {State.DONE:d} AND e.done_at < $1 AND e.verdict <> '{Verdict.UNKNOWN}'
     AND ({{arg 2 smallint}} = 1 OR NOT EXISTS (SELECT 1 FROM {{s}}unheard AS u WHERE u.seq = e.seq))
 """
 FIND_OLD: Final = f"SELECT e.seq, e.key FROM {{s}}entries AS e WHERE {_OLD} AND e.seq > $3 AND e.seq <= $4"
-_STILL_OLD: Final = f"WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place"
+_STILL_OLD: Final = (
+    f"WHERE {_OLD} AND e.seq {{any 3 bigint}} RETURNING seq, thing, place"
+)
 _PRUNE: Final = f"DELETE FROM {{s}}entries AS e {_STILL_OLD}"
 _EMPTY: Final = f"UPDATE {{s}}entries AS e SET intent = NULL, outcome = NULL, claim = NULL {_STILL_OLD}"
 _EMPTY_STATES: Final = """
@@ -103,7 +109,11 @@ def take_verdicts(taker: str, silence: float, limit: int) -> Script[list[int]]:
     """
     rows = yield _UNHEARD, (silence, limit, taker)
     alive = yield from living(silence, (owner for _, owner in rows if owner != taker))
-    seqs = [seq for seq, owner in rows if owner in (None, taker) or member_of(owner) not in alive]
+    seqs = [
+        seq
+        for seq, owner in rows
+        if owner in (None, taker) or member_of(owner) not in alive
+    ]
     if seqs:
         yield _GIVE, (taker, seqs)
     return seqs
@@ -113,7 +123,10 @@ def keep_verdicts(taker: str, silence: float, seqs: Sequence[int]) -> Script[set
     """Note that the process of *taker* lives; return the verdicts among *seqs* that nobody else has taken."""
     yield SEEN, (member_of(taker), silence)
     # The lock waits for those who are about to take them.
-    kept = yield "SELECT seq FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2 {share}", (seqs, taker)
+    kept = yield (
+        "SELECT seq FROM {s}unheard WHERE seq {any 1 bigint} AND taker = $2 {share}",
+        (seqs, taker),
+    )
     return {seq for (seq,) in kept}
 
 
@@ -125,7 +138,9 @@ def numbers(many: int) -> Script[list[int]]:
     return [*range(last - many + 1, last + 1)]
 
 
-def add(entries: Sequence[Entry], commons: Mapping[int, str], *, ours: set[int]) -> Script[dict[str, Known]]:
+def add(
+    entries: Sequence[Entry], commons: Mapping[int, str], *, ours: set[int]
+) -> Script[dict[str, Known]]:
     """
     Insert new *entries* in their order; return what is known under their keys.
 
@@ -133,20 +148,35 @@ def add(entries: Sequence[Entry], commons: Mapping[int, str], *, ours: set[int])
 
     The numbers that this and earlier tries gave are added to *ours*.
     """
-    yield COMMONS, ([(number, commons[number]) for number in {e.common for e in entries if e.common}],)
+    yield (
+        COMMONS,
+        (
+            [
+                (number, commons[number])
+                for number in {e.common for e in entries if e.common}
+            ],
+        ),
+    )
     given = yield from numbers(len(entries))
     ours.update(given)
     numbered = [*zip(given, entries, strict=True)]
     new = yield _ADD, ([(seq, seq, *_columns_of(entry)) for seq, entry in numbered],)
     yield from count({(State.TO_DO, "", 0): len(new)})
     if len(new) == len(entries):
-        return {entry.key: Known(seq, entry.digest, int(entry.state), None) for seq, entry in numbered}
+        return {
+            entry.key: Known(seq, entry.digest, int(entry.state), None)
+            for seq, entry in numbered
+        }
     found = yield KNOWN, ([entry.key for entry in entries],)
     return {key: Known(*known) for key, *known in found}
 
 
 def reopen(
-    keys: Sequence[str], verdicts: Sequence[str], again: set[str], *, newest: bool = False
+    keys: Sequence[str],
+    verdicts: Sequence[str],
+    again: set[str],
+    *,
+    newest: bool = False,
 ) -> Script[set[int]]:
     """
     Reopen the entries of *keys* with one of *verdicts*; return their lanes, and add their keys to *again*.
@@ -161,7 +191,13 @@ def reopen(
     counts: Counter[tuple[int, str, int]] = Counter({(State.TO_DO, "", 0): len(rows)})
     changed: list[tuple[int, str, int | None]] = []
     for place, (seq, _, _, verdict, intent, flags) in zip(places, rows, strict=True):
-        changed.append((seq, _to_do(intent, is_new=verdict != Verdict.UNKNOWN, newest=newest), place))
+        changed.append(
+            (
+                seq,
+                _to_do(intent, is_new=verdict != Verdict.UNKNOWN, newest=newest),
+                place,
+            )
+        )
         counts[State.DONE, verdict, flags] -= 1
     yield _REOPEN, (changed,)
     yield HEARD, ([seq for seq, *_ in rows],)
@@ -176,7 +212,10 @@ def may_drop(key: str, *, done: bool = True) -> Script[int | None]:
 
     An entry may be deleted if nothing of it was sent.  *done* is whether an entry that is done may be, too.
     """
-    found = yield f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE e.key = $1 {{update}}", (key,)
+    found = yield (
+        f"SELECT {ENTRY} FROM {{s}}entries AS e WHERE e.key = $1 {{update}}",
+        (key,),
+    )
     if not found:
         return None
     entry = entry_in(found[0])
@@ -204,7 +243,12 @@ def drop(key: str, dropped: set[str], *, done: bool) -> Script[None]:
 
 
 def prune(
-    before: int, seqs: Sequence[int], *, unacknowledged: bool, gone: set[int], empties: bool = False
+    before: int,
+    seqs: Sequence[int],
+    *,
+    unacknowledged: bool,
+    gone: set[int],
+    empties: bool = False,
 ) -> Script[None]:
     """
     Delete the entries *seqs* that ``FIND_OLD`` still finds; add their numbers to *gone*.
@@ -222,7 +266,9 @@ def prune(
 
 def _without_effect(sent: msgspec.Raw) -> msgspec.Raw:
     """Return the last of packed sends as one that had no effect, as ``intents.without_effect`` does."""
-    ended: list[dict[str, object]] = [{**last, "end": {"kind": "not applied"}} for last in _sends(sent)[-1:]]
+    ended: list[dict[str, object]] = [
+        {**last, "end": {"kind": "not applied"}} for last in _sends(sent)[-1:]
+    ]
     return msgspec.Raw(_encode(ended))
 
 

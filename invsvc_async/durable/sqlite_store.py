@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from invsvc_async.concurrency.cancellation import finished
-from invsvc_async.durable.entry import ENTRY, SENT, SET_SENT, LostLaneError, State, columns_of, entry_in
+from invsvc_async.durable.entry import (
+    ENTRY,
+    SENT,
+    SET_SENT,
+    LostLaneError,
+    State,
+    columns_of,
+    entry_in,
+)
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import Epoch, fact
 from invsvc_async.durable.tables import Opening, Put, check, create, keep, latest
@@ -71,7 +79,9 @@ WHERE true ON CONFLICT (thing) DO UPDATE SET place = max(s.place, excluded.place
     state = excluded.state, stamp = excluded.stamp
 """
 
-sqlite3.register_adapter(State, int)  # otherwise it looks for one through all it knows, 3,000 instructions
+sqlite3.register_adapter(
+    State, int
+)  # otherwise it looks for one through all it knows, 3,000 instructions
 
 
 class SqliteStore:
@@ -87,19 +97,27 @@ class SqliteStore:
     hurried = nullcontext  # a file answers soon
 
     def __init__(self, path: str | Path, how: Opening) -> None:
-        self.path: Path = Path(path).resolve()  # the file has one owner, also through links
+        self.path: Path = Path(
+            path
+        ).resolve()  # the file has one owner, also through links
         check_path(str(path), "journal")
         self._name = f"journal {self.path}"
         self.how: Opening = how
         self._same = SameFile(self.path, self._name, "all that use it")
         self._writer: Writer | None = None
-        self._ending: Writer | None = None  # the one before, whose thread may still have the file
-        self._given_up = threading.Event()  # the opening: the check of a large file takes a minute
+        self._ending: Writer | None = (
+            None  # the one before, whose thread may still have the file
+        )
+        self._given_up = (
+            threading.Event()
+        )  # the opening: the check of a large file takes a minute
         self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons()
         self._storing: list[int] = []  # common parts that the current group stores
         self._sends = 0  # entries that the current group has stored as about to be sent
-        self._recount = False  # that is not sure: claims of keys, for example, are stored so, too
+        self._recount = (
+            False  # that is not sure: claims of keys, for example, are stored so, too
+        )
         beside = self.path.with_name(f"{self.path.name}.epoch")
         self._epoch = Epoch(beside, self._name, DIALECT, how)
 
@@ -119,12 +137,18 @@ class SqliteStore:
                 await self._ending.stop()
             self._given_up = threading.Event()
             self._writer = Writer(
-                self._name, self._connect, self._store_group, check=self._same.check, ended=self._group_ended
+                self._name,
+                self._connect,
+                self._store_group,
+                check=self._same.check,
+                ended=self._group_ended,
             )
             self._writer.start_thread()
         try:
             await self._writer.opened()
-        except JournalError:  # if it is cancelled, opening again, or closing, takes its thread up
+        except (
+            JournalError
+        ):  # if it is cancelled, opening again, or closing, takes its thread up
             self._writer = None
             raise
 
@@ -139,7 +163,11 @@ class SqliteStore:
         if (writer := self._writer) is not None:
             self._ending = writer
             if not self.how.reading:
-                writer.act(lambda connection: connection.execute("DELETE FROM facts WHERE name = 'open'"))
+                writer.act(
+                    lambda connection: connection.execute(
+                        "DELETE FROM facts WHERE name = 'open'"
+                    )
+                )
             writer.end()
             self._writer = None
         if self._ending is not None:
@@ -160,7 +188,9 @@ class SqliteStore:
     async def rows(self, text: str, *values: Cell) -> Sequence[Cell]:
         """Run one statement, and return its rows."""
         return await self.ask(
-            lambda connection: connection.execute(*DIALECT.translated(text, values)).fetchall()
+            lambda connection: connection.execute(
+                *DIALECT.translated(text, values)
+            ).fetchall()
         )
 
     async def entries(self, where: str, *values: Cell) -> list[Entry]:
@@ -171,7 +201,9 @@ class SqliteStore:
             await self.ask(self._load_commons)  # another process has the file
         return made
 
-    def put(self, entry: Entry, lane: Lane, left: Left | None = None) -> asyncio.Future[None]:
+    def put(
+        self, entry: Entry, lane: Lane, left: Left | None = None
+    ) -> asyncio.Future[None]:
         """Store *entry* together with others; the future completes once it is on the disk."""
         return self._open_writer.store((entry, lane, left))
 
@@ -179,13 +211,18 @@ class SqliteStore:
         """Delete entries, without waiting: the event loop may be closed."""
         marks = [(key,) for key in keys]
         self.ask(
-            lambda connection: connection.executemany("DELETE FROM entries WHERE key = ?", marks) and None
+            lambda connection: (
+                connection.executemany("DELETE FROM entries WHERE key = ?", marks)
+                and None
+            )
         )
 
     async def idle(self) -> None:
         """Do nothing: what is pending is stored before what is requested next."""
 
-    async def open_in(self, places: Mapping[int, int], held: Sequence[int], each: int) -> list[Entry]:
+    async def open_in(
+        self, places: Mapping[int, int], held: Sequence[int], each: int
+    ) -> list[Entry]:
         """
         Return up to *each* entries that are not done, in their order, without the entries *held*.
 
@@ -262,7 +299,9 @@ class SqliteStore:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         empty = not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
         if not empty and application != _APPLICATION:
-            raise JournalError(f"{self._name}: the file is another program's database. Choose another path.")
+            raise JournalError(
+                f"{self._name}: the file is another program's database. Choose another path."
+            )
         return empty
 
     # --- on the writer's thread
@@ -271,12 +310,17 @@ class SqliteStore:
         if not self.how.reading:
             self._check_program()
         # One for each connection: the thread of an earlier one may not have ended yet.
-        lock = FileLock(self.path, self._name, _IN_USE.get(self.how.kind, _IN_USE_OTHERWISE))
+        lock = FileLock(
+            self.path, self._name, _IN_USE.get(self.how.kind, _IN_USE_OTHERWISE)
+        )
         try:
             lock.share() if self.how.reading else self._acquire(lock)
             check_names(self.path, self._name)
             connection = sqlite3.connect(
-                self.path, timeout=_PATIENCE, isolation_level=None, factory=LockedConnection
+                self.path,
+                timeout=_PATIENCE,
+                isolation_level=None,
+                factory=LockedConnection,
             )
         except BaseException:
             self._release(lock)
@@ -288,7 +332,10 @@ class SqliteStore:
             connection.set_progress_handler(None, 0)
         except BaseException as error:
             connection.close()
-            if self.how.reading and getattr(error, "sqlite_errorcode", 0) & 0xFF in _CANNOT_WRITE:
+            if (
+                self.how.reading
+                and getattr(error, "sqlite_errorcode", 0) & 0xFF in _CANNOT_WRITE
+            ):
                 raise JournalError(
                     f"{self._name}: SQLite reads a journal that is not in use by files beside it, and cannot "
                     f"write there ({error}). Copy it, with its -wal if there is one, and read the copy."
@@ -312,11 +359,15 @@ class SqliteStore:
         if not empty:
             DIALECT.run(connection, check(self._name, self.how))
         if self.how.reading and empty:
-            raise JournalError(f"{self._name}: the file has no journal yet. Check the path, or run it first.")
+            raise JournalError(
+                f"{self._name}: the file has no journal yet. Check the path, or run it first."
+            )
         if self.how.reading:
             connection.execute("PRAGMA query_only = 1")
         else:
-            make_database_private(self.path)  # it is known to be a journal, and its log gets the same mode
+            make_database_private(
+                self.path
+            )  # it is known to be a journal, and its log gets the same mode
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
@@ -331,7 +382,10 @@ class SqliteStore:
         self.commons.stored.clear()  # of an earlier opening: it may be an older copy now
         self._load_commons(connection)
         if not self.how.reading:
-            connection.execute("INSERT OR REPLACE INTO facts VALUES ('open', ?)", (opened_as(self.path),))
+            connection.execute(
+                "INSERT OR REPLACE INTO facts VALUES ('open', ?)",
+                (opened_as(self.path),),
+            )
             self._epoch.begin(connection)
             connection.execute(_FREE)
             connection.execute("DELETE FROM members")
@@ -345,25 +399,42 @@ class SqliteStore:
         self._epoch.close()
         lock.release()
 
-    def _store_group(self, connection: sqlite3.Connection, values: list[Put]) -> list[JournalError | None]:
+    def _store_group(
+        self, connection: sqlite3.Connection, values: list[Put]
+    ) -> list[JournalError | None]:
         new, sent, lefts = latest(values)
-        self._sends += [entry.state for entry, _, _ in (*new, *sent)].count(State.SENDING)
+        self._sends += [entry.state for entry, _, _ in (*new, *sent)].count(
+            State.SENDING
+        )
         fresh = self.commons.fresh()
         lost = set[int | str]()
         # Usually it is one statement, which is its own transaction.
-        with transaction(connection) if new or lefts or fresh or len(sent) > MOST else nullcontext():
+        with (
+            transaction(connection)
+            if new or lefts or fresh or len(sent) > MOST
+            else nullcontext()
+        ):
             if fresh:
-                connection.executemany("INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh)
+                connection.executemany(
+                    "INSERT INTO commons VALUES (?, ?) ON CONFLICT DO NOTHING", fresh
+                )
                 self._storing = [number for number, _ in fresh]
             for some in slices(new, MOST):
-                kept = {key for (key,) in connection.execute(*DIALECT.translated(*keep(some)))}
+                kept = {
+                    key
+                    for (key,) in connection.execute(*DIALECT.translated(*keep(some)))
+                }
                 lost.update(entry.key for entry, _, _ in some if entry.key not in kept)
-            lost |= DIALECT.run(connection, _store([entry for entry, _, _ in sent], lefts))
+            lost |= DIALECT.run(
+                connection, _store([entry for entry, _, _ in sent], lefts)
+            )
         if not lost:
             return []
         self._recount = True  # fewer were stored
         return [
-            LostLaneError(f"entry {entry.key!r} {_GONE}") if (entry.seq or entry.key) in lost else None
+            LostLaneError(f"entry {entry.key!r} {_GONE}")
+            if (entry.seq or entry.key) in lost
+            else None
             for entry, *_ in values
         ]
 
@@ -378,7 +449,9 @@ class SqliteStore:
         self._epoch.ended(connection, sends)
 
 
-def _store(entries: Sequence[Entry], lefts: Sequence[tuple[Cell, ...]]) -> Script[set[int]]:
+def _store(
+    entries: Sequence[Entry], lefts: Sequence[tuple[Cell, ...]]
+) -> Script[set[int]]:
     """
     Update *entries* by their numbers; return those of entries that are gone, or done.
 
@@ -389,7 +462,9 @@ def _store(entries: Sequence[Entry], lefts: Sequence[tuple[Cell, ...]]) -> Scrip
         changed = yield _STORE, ([(entry.seq, *columns_of(entry)) for entry in some],)
         if len(changed) < len(some):
             states = dict((yield _STATES, ([entry.seq for entry in some],)))
-            lost.update(entry.seq for entry in some if states.get(entry.seq) != entry.state)
+            lost.update(
+                entry.seq for entry in some if states.get(entry.seq) != entry.state
+            )
     for part in slices([left for left in lefts if left[0] not in lost], MOST):
         yield _LEFT, (part,)
     return lost

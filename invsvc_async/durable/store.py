@@ -23,7 +23,9 @@ _NAMES: Final = ("namespace", "same_mode", "complete")  # in the query of an add
 LANES: Final = 64  # in a database; a file has one
 
 
-def store_at(place: str | Path, kind: str, *, create: bool = True, **how: bool) -> Store:
+def store_at(
+    place: str | Path, kind: str, *, create: bool = True, **how: bool
+) -> Store:
     """
     Return the store of *kind* (``"batch"``, ``"outbox"`` or ``"journal"``) at *place*, not open yet.
 
@@ -37,7 +39,9 @@ def store_at(place: str | Path, kind: str, *, create: bool = True, **how: bool) 
     if not is_postgres(str(place)):
         store = file_at(place, kind, **how)
         if (how.get("reading") or not create) and not store.path.exists():
-            raise JournalError(f"journal {place}: the file does not exist. Check the path.")
+            raise JournalError(
+                f"journal {place}: the file does not exist. Check the path."
+            )
         return store
     try:
         from invsvc_async.durable.postgres_store import PostgresStore
@@ -65,9 +69,13 @@ def without_names(address: str | Path) -> tuple[str | Path, dict[str, str]]:
     asked = parse_qsl(query, keep_blank_values=True)
     named = {name: value for name, value in asked if name in _NAMES}
     if not re.fullmatch(r"[\w.-]{1,64}", named.get("namespace", "x"), re.ASCII):
-        raise ConfigurationError("journal: namespace is invalid. Use 1 to 64 of a-z, A-Z, 0-9, _, - and .")
+        raise ConfigurationError(
+            "journal: namespace is invalid. Use 1 to 64 of a-z, A-Z, 0-9, _, - and ."
+        )
     for name in _NAMES[1:]:
         if named.get(name, "true") != "true":
-            raise ConfigurationError(f"journal: {name} is invalid. Use {name}=true, or leave it out.")
+            raise ConfigurationError(
+                f"journal: {name} is invalid. Use {name}=true, or leave it out."
+            )
     rest = urlencode([pair for pair in asked if pair[0] not in named], safe="/,:@")
     return (f"{place}?{rest}" if rest else place) if mark and named else address, named

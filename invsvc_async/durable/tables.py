@@ -45,7 +45,9 @@ Put: TypeAlias = "tuple[Entry, Lane, Left | None]"  # an entry, and the state in
 _LOST: Final = '"had":"lost"'
 _OVERTAKEN: Final = '"overtaken":true'
 _NESTED: Final = ('"value":', '"error":')
-TAKER: Final = "taker"  # the fact that says in a file who gives the verdicts of what is sent now
+TAKER: Final = (
+    "taker"  # the fact that says in a file who gives the verdicts of what is sent now
+)
 _COUNT: Final = """
 {counted}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
     SELECT {part}, state, verdict, flags, many
@@ -99,8 +101,12 @@ def flags_in(table: str) -> str:
 
     It is 1 if the secret of a webhook is lost, plus 2 if the entry was overtaken.
     """
-    lost, overtaken = (_has_member(f"{table}.outcome", text) for text in (_LOST, _OVERTAKEN))
-    return f"CASE WHEN {lost} THEN 1 ELSE 0 END + CASE WHEN {overtaken} THEN 2 ELSE 0 END"
+    lost, overtaken = (
+        _has_member(f"{table}.outcome", text) for text in (_LOST, _OVERTAKEN)
+    )
+    return (
+        f"CASE WHEN {lost} THEN 1 ELSE 0 END + CASE WHEN {overtaken} THEN 2 ELSE 0 END"
+    )
 
 
 def _has_member(outcome: str, member: str) -> str:
@@ -111,7 +117,9 @@ def _has_member(outcome: str, member: str) -> str:
     functions for JSON cannot be relied on: SQLite may be built without, and PostgreSQL refuses some texts.
     """
     at = f"{{at}}({outcome}, '{member}')"
-    is_before = " AND ".join(f"{at} < {{at}}({outcome} || '{name}', '{name}')" for name in _NESTED)
+    is_before = " AND ".join(
+        f"{at} < {{at}}({outcome} || '{name}', '{name}')" for name in _NESTED
+    )
     return f"{at} > 0 AND {is_before}"
 
 
@@ -189,8 +197,14 @@ _COUNTING: Final = (
     _counting("DELETE", "", OLD=-1),
 )
 _JOURNAL: Final = "the journal of "
-_CALLED: Final = {"batch": "a batch", "outbox": f"{_JOURNAL}an outbox", "journal": f"{_JOURNAL}a client"}
-_FACTS: Final = "INSERT INTO {s}facts (name, value) SELECT * FROM {rows 1 name:text value:text}"
+_CALLED: Final = {
+    "batch": "a batch",
+    "outbox": f"{_JOURNAL}an outbox",
+    "journal": f"{_JOURNAL}a client",
+}
+_FACTS: Final = (
+    "INSERT INTO {s}facts (name, value) SELECT * FROM {rows 1 name:text value:text}"
+)
 
 
 def create(how: Opening, **facts: str) -> Script[None]:
@@ -202,12 +216,25 @@ def create(how: Opening, **facts: str) -> Script[None]:
         yield text, ()
     yield _FACTS, ([("schema", str(VERSION)), ("kind", how.kind), *facts.items()],)
     if how.lanes:
-        yield f"INSERT INTO {{s}}lanes (owner) VALUES {', '.join(['(NULL)'] * how.lanes)}", ()
+        yield (
+            f"INSERT INTO {{s}}lanes (owner) VALUES {', '.join(['(NULL)'] * how.lanes)}",
+            (),
+        )
 
 
 def check(name: str, how: Opening) -> Script[None]:
     """Raise JournalError unless what errors call *name* is of this version and kind, and has all lanes."""
-    facts = dict(map(tuple, (yield "SELECT name, value FROM {s}facts WHERE name IN ('schema', 'kind')", ())))
+    facts = dict(
+        map(
+            tuple,
+            (
+                yield (
+                    "SELECT name, value FROM {s}facts WHERE name IN ('schema', 'kind')",
+                    (),
+                )
+            ),
+        )
+    )
     check_version(name, facts.get("schema"))
     if (found := facts.get("kind", "of no kind")) != how.kind:
         it, wanted = (_CALLED.get(kind, kind) for kind in (found, how.kind))
@@ -243,12 +270,17 @@ def keep(given: Sequence[Put]) -> tuple[str, Sequence[Cell]]:
     It returns the keys of those whose lanes are still owned.
     """
     rows = [
-        (entry.key, lane.number, lane.token, entry.operation, *columns_of(entry)) for entry, lane, _ in given
+        (entry.key, lane.number, lane.token, entry.operation, *columns_of(entry))
+        for entry, lane, _ in given
     ]
     return _KEEP, (rows, list({lane.number for _, lane, _ in given}))
 
 
 def count(changes: Mapping[tuple[int, str, int], int]) -> Script[None]:
     """Add *changes*, by state, verdict and flags, to the counts, if they are kept."""
-    if rows := [(int(which[0]), *which[1:], many) for which, many in sorted(changes.items()) if many]:
+    if rows := [
+        (int(which[0]), *which[1:], many)
+        for which, many in sorted(changes.items())
+        if many
+    ]:
         yield _COUNT, (rows,)

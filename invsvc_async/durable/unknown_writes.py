@@ -40,10 +40,14 @@ class UnknownVerdict(NamedTuple):
 class UnknownWrites:
     """Those of *store*; *intent_in* returns the intent of an entry, or raises JournalError."""
 
-    def __init__(self, store: Store, intent_in: Callable[[Entry], Awaitable[Intent]]) -> None:
+    def __init__(
+        self, store: Store, intent_in: Callable[[Entry], Awaitable[Intent]]
+    ) -> None:
         self._store = store
         self._intent_in = intent_in
-        self._closed: OrderedDict[UnknownVerdict, None] = OrderedDict()  # whose lines were closed once
+        self._closed: OrderedDict[UnknownVerdict, None] = (
+            OrderedDict()
+        )  # whose lines were closed once
 
     def fresh(self, verdicts: Iterable[UnknownVerdict]) -> list[int]:
         """Return the numbers of the entries whose lines were not closed yet."""
@@ -73,7 +77,9 @@ class UnknownWrites:
         if until > clock.now():
             await clock.sleep(until - clock.now())
 
-    async def _over(self, entry: Entry, options: ClientOptions, first_seen: float) -> float:
+    async def _over(
+        self, entry: Entry, options: ClientOptions, first_seen: float
+    ) -> float:
         """
         Return the local time from which a send of *entry* can have no effect any more, at the latest.
 
@@ -99,7 +105,9 @@ class UnknownWrites:
         if len(self._closed) > _MOST:
             self._closed.popitem(last=False)
 
-    async def _close_line(self, entry: Entry, options: ClientOptions, since: float) -> None:
+    async def _close_line(
+        self, entry: Entry, options: ClientOptions, since: float
+    ) -> None:
         if entry.intent is None or entry.thing is None:  # lost with an outbox's journal
             return
         intent = await self._intent_in(entry)

@@ -10,16 +10,32 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from invsvc_async.events.event import Event, InvoiceBatchCompleted, ResourceEvent, SatInvoiceSynced, parse
+from invsvc_async.events.event import (
+    Event,
+    InvoiceBatchCompleted,
+    ResourceEvent,
+    SatInvoiceSynced,
+    parse,
+)
 from invsvc_async.events.verify import Secret, SharedHeader, read, verify
 
 if TYPE_CHECKING:
-    from invsvc_async.events.payloads import BatchCounts, BatchResult, InvoiceBatch, Party, SyncedInvoice
+    from invsvc_async.events.payloads import (
+        BatchCounts,
+        BatchResult,
+        InvoiceBatch,
+        Party,
+        SyncedInvoice,
+    )
     from invsvc_async.events.receiving.admission import Receipt
     from invsvc_async.events.receiving.current import Gone
     from invsvc_async.events.receiving.handlers import Handling, InboxPolicy
     from invsvc_async.events.receiving.receiver import Receiver
-    from invsvc_async.events.receiving.stats import CredentialStats, Health, ReceiverStats
+    from invsvc_async.events.receiving.stats import (
+        CredentialStats,
+        Health,
+        ReceiverStats,
+    )
     from invsvc_async.events.receiving.web import SyncReceiver
     from invsvc_async.events.stores import (
         Backlog,
@@ -35,10 +51,42 @@ if TYPE_CHECKING:
     from invsvc_async.events.stores.postgres import PostgresStore
     from invsvc_async.events.stores.sqlite import SqliteStore
 
-__all__ = ["Backlog", "BatchCounts", "BatchResult", "CredentialStats", "Delivery", "Entry", "Event", "Gone"]
-__all__ += ["HandlerStore", "Handling", "Health", "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted"]
-__all__ += ["MemoryStore", "Party", "PostgresStore", "Receipt", "Receiver", "ReceiverStats", "ResourceEvent"]
-__all__ += ["SatInvoiceSynced", "Secret", "SharedHeader", "SqliteStore", "Standing", "StateStats", "Store"]
+__all__ = [
+    "Backlog",
+    "BatchCounts",
+    "BatchResult",
+    "CredentialStats",
+    "Delivery",
+    "Entry",
+    "Event",
+    "Gone",
+]
+__all__ += [
+    "HandlerStore",
+    "Handling",
+    "Health",
+    "InboxPolicy",
+    "InvoiceBatch",
+    "InvoiceBatchCompleted",
+]
+__all__ += [
+    "MemoryStore",
+    "Party",
+    "PostgresStore",
+    "Receipt",
+    "Receiver",
+    "ReceiverStats",
+    "ResourceEvent",
+]
+__all__ += [
+    "SatInvoiceSynced",
+    "Secret",
+    "SharedHeader",
+    "SqliteStore",
+    "Standing",
+    "StateStats",
+    "Store",
+]
 __all__ += ["StoredEvent", "SyncReceiver", "SyncedInvoice", "parse", "read", "verify"]
 
 _MODULES: Final = {
@@ -54,7 +102,9 @@ _MODULES: Final = {
     "stores.postgres": "PostgresStore",
     "stores.sqlite": "SqliteStore",
 }
-_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
+_MODULE_OF: Final = {
+    name: module for module, names in _MODULES.items() for name in names.split()
+}
 
 
 def __getattr__(name: str) -> object:

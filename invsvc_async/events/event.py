@@ -11,7 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    Self,
+    TypeAlias,
+    TypeVar,
+)
 
 import attrs
 import msgspec
@@ -35,7 +46,16 @@ SIGNATURE: Final = "x-service-signature"
 _TEST: Final = "x-service-test"
 _BLANKS: Final = " \t"
 _V1: Final = frozenset(
-    {"event", "team", "webhook", "livemode", "data", "connectedTeam", "connectedTeamMetadata", "test"}
+    {
+        "event",
+        "team",
+        "webhook",
+        "livemode",
+        "data",
+        "connectedTeam",
+        "connectedTeamMetadata",
+        "test",
+    }
 )
 _FIELDS: Final = {
     "v1": _V1,
@@ -70,7 +90,9 @@ class Head:
             if name in values:
                 values[name] = ""
             else:
-                values[name] = (value if isinstance(value, str) else _text(value)).strip(_BLANKS)
+                values[name] = (
+                    value if isinstance(value, str) else _text(value)
+                ).strip(_BLANKS)
         self._values = values
 
     def __repr__(self) -> str:
@@ -132,14 +154,20 @@ class _Body(msgspec.Struct, gc=False):  # decoded JSON has no reference cycles
     team: Any = None
     webhook: Any = None
     connected_team: Any = msgspec.field(default=None, name="connectedTeam")
-    connected_team_metadata: Any = msgspec.field(default=None, name="connectedTeamMetadata")
+    connected_team_metadata: Any = msgspec.field(
+        default=None, name="connectedTeamMetadata"
+    )
     test: bool | None = None
     data: _Details | None = None
     payload: msgspec.Raw = _ABSENT
 
 
-_decode_body: Final[Callable[[Json], _Body]] = msgspec.json.Decoder(_Body, float_hook=Decimal).decode
-_plain: Final[Callable[[Json], dict[str, Any]]] = msgspec.json.Decoder(float_hook=Decimal).decode
+_decode_body: Final[Callable[[Json], _Body]] = msgspec.json.Decoder(
+    _Body, float_hook=Decimal
+).decode
+_plain: Final[Callable[[Json], dict[str, Any]]] = msgspec.json.Decoder(
+    float_hook=Decimal
+).decode
 
 
 def _decoded(decode: Callable[[Json], T], raw: Json, whole: bytes) -> T:
@@ -151,16 +179,24 @@ def _decoded(decode: Callable[[Json], T], raw: Json, whole: bytes) -> T:
 
 
 def _malformed(why: str, raw: bytes) -> MalformedEventError:
-    return MalformedEventError(f"The body is not an event: {why}. Check its sender. Look at .raw.", raw=raw)
+    return MalformedEventError(
+        f"The body is not an event: {why}. Check its sender. Look at .raw.", raw=raw
+    )
 
 
 def _unreadable(error: Exception, raw: bytes) -> MalformedEventError:
     # Only messages of the decoder itself are known not to quote the body.
-    told = str(error) if isinstance(error, (msgspec.DecodeError, NestingError)) else type(error).__name__
+    told = (
+        str(error)
+        if isinstance(error, (msgspec.DecodeError, NestingError))
+        else type(error).__name__
+    )
     return _malformed(f"it is not readable ({told})", raw)
 
 
-@attrs.frozen(repr=False, slots=False)  # with slots, a frozen class takes three times as long to create
+@attrs.frozen(
+    repr=False, slots=False
+)  # with slots, a frozen class takes three times as long to create
 class _Event(Portable):
     """The common part of the three families.  ``from_dict`` and ``from_json`` verify no signature."""
 
@@ -193,7 +229,11 @@ class _Event(Portable):
         Raises:
             InvalidRequestError: The body with the mark cannot be encoded.
         """
-        return self.raw.decode() if self.is_test == self.body_says_test else super().to_json()
+        return (
+            self.raw.decode()
+            if self.is_test == self.body_says_test
+            else super().to_json()
+        )
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
         mark = {} if self.is_test == self.body_says_test else {"test": True}
@@ -212,11 +252,15 @@ class _Event(Portable):
             InvalidRequestError: It is not the body of such an event.
         """
         try:
-            event = parse(text.encode(errors="surrogatepass") if isinstance(text, str) else text)
+            event = parse(
+                text.encode(errors="surrogatepass") if isinstance(text, str) else text
+            )
         except MalformedEventError as error:
             raise InvalidRequestError(f"{cls.__name__}: {error}") from None
         if not isinstance(event, cls):
-            raise InvalidRequestError(f"{cls.__name__}: it is a {event.__class__.__name__}")
+            raise InvalidRequestError(
+                f"{cls.__name__}: it is a {event.__class__.__name__}"
+            )
         return event
 
     @property
@@ -248,7 +292,9 @@ class _Event(Portable):
         Those beside a v1.1 wrapper are among them.
         """
         known = _FIELDS[self.version if isinstance(self, ResourceEvent) else "signed"]
-        return {name: value for name, value in self._plain().items() if name not in known}
+        return {
+            name: value for name, value in self._plain().items() if name not in known
+        }
 
     def _plain(self) -> dict[str, Any]:
         return _decoded(_plain, self.raw, self.raw)
@@ -270,12 +316,21 @@ class ResourceEvent(_Event):
 
     @classmethod
     def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
-        types: dict[str, Any] = dict.fromkeys(("event", "type", "id", "team", "webhook"), str | None)
-        types |= {"livemode": bool | None, "created": int | None, "data": dict[str, Any], "test": bool | None}
+        types: dict[str, Any] = dict.fromkeys(
+            ("event", "type", "id", "team", "webhook"), str | None
+        )
+        types |= {
+            "livemode": bool | None,
+            "created": int | None,
+            "data": dict[str, Any],
+            "test": bool | None,
+        }
         return {name: (kind, False) for name, kind in types.items()}
 
     @classmethod
-    def _with_decimals(cls, plain: dict[str, Any], convert: Callable[[Any, Any], Any]) -> dict[str, Any]:
+    def _with_decimals(
+        cls, plain: dict[str, Any], convert: Callable[[Any, Any], Any]
+    ) -> dict[str, Any]:
         model = _model_of(str(plain.get("type")))
         data = plain.get("data")
         if model is None or not isinstance(data, dict) or "object" not in data:
@@ -427,7 +482,13 @@ class InvoiceBatchCompleted(_SignedEvent["InvoiceBatch"]):
 
 
 # attrs sets the fields after the class is made, and each class would inherit those of its base.
-for _each in (_Event, _SignedEvent, ResourceEvent, SatInvoiceSynced, InvoiceBatchCompleted):
+for _each in (
+    _Event,
+    _SignedEvent,
+    ResourceEvent,
+    SatInvoiceSynced,
+    InvoiceBatchCompleted,
+):
     hide_fields(_each)
 
 Event: TypeAlias = ResourceEvent | SatInvoiceSynced | InvoiceBatchCompleted
@@ -455,11 +516,18 @@ def _again(raw: bytes, is_test: bool) -> Event:  # noqa: FBT001 - the form of __
 Version: TypeAlias = Literal["v1", "v1.1", "v2"]
 SignedFamily: TypeAlias = type[SatInvoiceSynced | InvoiceBatchCompleted]
 
-_WRAPPER: Final = frozenset({"payload", "customer", "date"})  # all fields of a v1.1 wrapper
+_WRAPPER: Final = frozenset(
+    {"payload", "customer", "date"}
+)  # all fields of a v1.1 wrapper
 _BRACE: Final = ord("{")
 _ID_LENGTH: Final = 255
-_LAST_SECOND: Final = 253_402_300_799  # of the year 9999, the last that a datetime can represent
-_SIGNED: Final[dict[str, SignedFamily]] = {"sat": SatInvoiceSynced, "invoice_batch": InvoiceBatchCompleted}
+_LAST_SECOND: Final = (
+    253_402_300_799  # of the year 9999, the last that a datetime can represent
+)
+_SIGNED: Final[dict[str, SignedFamily]] = {
+    "sat": SatInvoiceSynced,
+    "invoice_batch": InvoiceBatchCompleted,
+}
 _FAMILIES: Final = {name: _SIGNED.get(name.partition(".")[0]) for name in EVENT_TYPES}
 
 
@@ -491,7 +559,9 @@ def parse(body: bytes, headers: Headers | Head | None = None) -> Event:
         version, content = _other_version(content, raw)
     if content.data is None:
         raise _malformed("it has no 'data'", raw)
-    is_test = content.test is True or (headers is not None and header_in(headers, _TEST) == "true")
+    is_test = content.test is True or (
+        headers is not None and header_in(headers, _TEST) == "true"
+    )
     name = content.event or content.type or ""
     if name in _FAMILIES:
         family = _FAMILIES[name]
@@ -504,7 +574,9 @@ def parse(body: bytes, headers: Headers | Head | None = None) -> Event:
         return ResourceEvent(raw, is_test, content, name, version)
     if version != "v1":
         raise _malformed(f"{name} does not have bodies of {version}", raw)
-    _check_id_and_time(content.id, "created_at", content.created_at, _LAST_SECOND, raw, is_test=is_test)
+    _check_id_and_time(
+        content.id, "created_at", content.created_at, _LAST_SECOND, raw, is_test=is_test
+    )
     return family(raw, is_test, content, name)
 
 
@@ -531,28 +603,47 @@ def _is_object(raw: msgspec.Raw) -> bool:
     return memoryview(raw)[0] == _BRACE
 
 
-def _checked_version(body: _Body, data: _Details, version: Version, raw: bytes, *, is_test: bool) -> Version:
+def _checked_version(
+    body: _Body, data: _Details, version: Version, raw: bytes, *, is_test: bool
+) -> Version:
     """Check the fields of a resource event; return its version, as a wrapper may be around its data."""
     if body.livemode.__class__ is not bool:
         _check("livemode", body.livemode, bool, raw)
     if version == "v2":
-        _check_id_and_time(body.id, "created", body.created, _LAST_SECOND * 1000, raw, is_test=is_test)
+        _check_id_and_time(
+            body.id, "created", body.created, _LAST_SECOND * 1000, raw, is_test=is_test
+        )
         return version
     _check("team", body.team, str, raw)
     _check("webhook", body.webhook, str, raw)
     _check("connectedTeamMetadata", body.connected_team_metadata, dict, raw)
     is_outer = version == "v1.1" or not _is_object(data.payload)
-    return version if is_outer or _decoded(_plain, raw, raw)["data"].keys() - _WRAPPER else "v1.1"
+    return (
+        version
+        if is_outer or _decoded(_plain, raw, raw)["data"].keys() - _WRAPPER
+        else "v1.1"
+    )
 
 
 def _check_id_and_time(
     text: object, field: str, ticks: object, last: int, raw: bytes, *, is_test: bool
 ) -> None:
     is_absent = text is None and is_test
-    if not (is_absent or (isinstance(text, str) and 0 < len(text) <= _ID_LENGTH and text.isprintable())):
-        raise _malformed(f"'id' is not a printable text of 1 to {_ID_LENGTH} characters", raw)
-    if ticks is not None and (type(ticks) is not int or not 0 <= ticks <= last):  # True is an int too
-        raise _malformed(f"{field!r} is not a whole number within the years 1970 to 9999", raw)
+    if not (
+        is_absent
+        or (
+            isinstance(text, str) and 0 < len(text) <= _ID_LENGTH and text.isprintable()
+        )
+    ):
+        raise _malformed(
+            f"'id' is not a printable text of 1 to {_ID_LENGTH} characters", raw
+        )
+    if ticks is not None and (
+        type(ticks) is not int or not 0 <= ticks <= last
+    ):  # True is an int too
+        raise _malformed(
+            f"{field!r} is not a whole number within the years 1970 to 9999", raw
+        )
 
 
 def _check(field: str, value: Any, kind: type, raw: bytes) -> None:
@@ -564,4 +655,6 @@ def _bytes(body: Any) -> bytes:  # Any: what a caller without a type checker may
     try:
         return bytes(memoryview(body))
     except TypeError:
-        raise MalformedEventError(f"body: it is of type {type(body).__name__}. Pass the raw bytes.") from None
+        raise MalformedEventError(
+            f"body: it is of type {type(body).__name__}. Pass the raw bytes."
+        ) from None

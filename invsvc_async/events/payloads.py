@@ -76,7 +76,9 @@ class SyncedInvoice(Model):
         except (ValueError, FieldError):
             moment = None
         if moment is None or moment.tzinfo is not None:
-            raise MalformedEventError("issue_date: it is not a local date-time. Look at issue_date_sent.")
+            raise MalformedEventError(
+                "issue_date: it is not a local date-time. Look at issue_date_sent."
+            )
         return moment
 
 

@@ -35,7 +35,9 @@ from invsvc_async.events.event import (
 )
 
 _SPACE: Final = "has white space at an end, as a file's last line has a line break. Remove it with strip()."
-_NO_PICKLE: Final = "a secret cannot be pickled or copied. Make a new one where it is needed."
+_NO_PICKLE: Final = (
+    "a secret cannot be pickled or copied. Make a new one where it is needed."
+)
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SIGNATURE_FORM: Final = re.compile("sha256=[0-9a-f]{64}")
 
@@ -61,7 +63,12 @@ class SharedHeader:
 
     @takes_secrets
     def __init__(
-        self, name: str, value: str, *, label: str | None = None, retires_at: datetime | None = None
+        self,
+        name: str,
+        value: str,
+        *,
+        label: str | None = None,
+        retires_at: datetime | None = None,
     ) -> None:
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
             raise ConfigurationError(
@@ -72,7 +79,9 @@ class SharedHeader:
         if value != value.strip():
             raise ConfigurationError(f"value: {_SPACE}")
         if not value.isprintable():
-            raise ConfigurationError("value: contains a line break or control character. Set another one.")
+            raise ConfigurationError(
+                "value: contains a line break or control character. Set another one."
+            )
         _set(self, label, retires_at, name=name, value=value)
 
     def __reduce__(self) -> NoReturn:
@@ -81,7 +90,9 @@ class SharedHeader:
     def matches(self, headers: Headers | Head | None) -> bool:
         """Return whether the header came exactly once, with this value."""
         found = head_of(headers).get(self.name.lower())
-        return found is not None and found.isascii() and compare_digest(found, self.value)
+        return (
+            found is not None and found.isascii() and compare_digest(found, self.value)
+        )
 
 
 @attrs.frozen(init=False)
@@ -104,13 +115,19 @@ class Secret:
 
     @takes_secrets
     def __init__(
-        self, value: str | bytes, *, label: str | None = None, retires_at: datetime | None = None
+        self,
+        value: str | bytes,
+        *,
+        label: str | None = None,
+        retires_at: datetime | None = None,
     ) -> None:
         try:
             raw = value.encode() if isinstance(value, str) else value
         except UnicodeEncodeError:
             raw = b""
-        if not raw or not isinstance(raw, bytes):  # with an empty one, anyone could sign
+        if not raw or not isinstance(
+            raw, bytes
+        ):  # with an empty one, anyone could sign
             raise ConfigurationError(
                 "secrets: one is empty or not text. Use the secret that creation returned."
             )
@@ -126,19 +143,33 @@ Credential: TypeAlias = Secret | SharedHeader
 Secrets: TypeAlias = "str | bytes | Secret | Sequence[str | bytes | Secret]"
 SharedHeaders: TypeAlias = "SharedHeader | Sequence[SharedHeader] | None"
 SecretsSource: TypeAlias = "Secrets | Callable[[], Secrets | Awaitable[Secrets]]"
-SharedHeadersSource: TypeAlias = "SharedHeaders | Callable[[], SharedHeaders | Awaitable[SharedHeaders]]"
+SharedHeadersSource: TypeAlias = (
+    "SharedHeaders | Callable[[], SharedHeaders | Awaitable[SharedHeaders]]"
+)
 
 
 def is_retired(credential: Credential, now: float) -> bool:
     """Return whether it is no longer accepted at *now*, in seconds since the epoch."""
-    return credential.retires_at is not None and now >= credential.retires_at.timestamp()
+    return (
+        credential.retires_at is not None and now >= credential.retires_at.timestamp()
+    )
 
 
-def _set(instance: Credential, label: object, retires_at: object, **values: object) -> None:
-    if label is not None and not (isinstance(label, str) and label and label.isprintable()):
-        raise ConfigurationError("label: not printable text. Use a short name, such as 'old'.")
-    if retires_at is not None and not (isinstance(retires_at, datetime) and retires_at.tzinfo):
-        raise ConfigurationError("retires_at: not a datetime with a time zone. Use datetime(…, tzinfo=UTC).")
+def _set(
+    instance: Credential, label: object, retires_at: object, **values: object
+) -> None:
+    if label is not None and not (
+        isinstance(label, str) and label and label.isprintable()
+    ):
+        raise ConfigurationError(
+            "label: not printable text. Use a short name, such as 'old'."
+        )
+    if retires_at is not None and not (
+        isinstance(retires_at, datetime) and retires_at.tzinfo
+    ):
+        raise ConfigurationError(
+            "retires_at: not a datetime with a time zone. Use datetime(…, tzinfo=UTC)."
+        )
     for name, value in {**values, "label": label, "retires_at": retires_at}.items():
         object.__setattr__(instance, name, value)  # as attrs does in a frozen class
 
@@ -149,8 +180,12 @@ def keys_of(secrets: Secrets) -> tuple[Secret, ...]:
     if isinstance(given, (str, bytes, Secret)):
         given = (given,)
     elif not isinstance(given, Iterable) or isinstance(given, Mapping):
-        raise ConfigurationError("secrets: not a text or a list. Use the secret that creation returned.")
-    return tuple(secret if isinstance(secret, Secret) else Secret(secret) for secret in given)
+        raise ConfigurationError(
+            "secrets: not a text or a list. Use the secret that creation returned."
+        )
+    return tuple(
+        secret if isinstance(secret, Secret) else Secret(secret) for secret in given
+    )
 
 
 def shared_headers_of(given: SharedHeaders) -> tuple[SharedHeader, ...]:
@@ -174,10 +209,13 @@ def check_flag(accept_unsigned: object) -> None:
 
 
 _REFUSE: Final = "Do not handle it. If the service did send it,"
-_SIGNING: Final = "check that its webhook has a secret, and that no proxy removes the header."
+_SIGNING: Final = (
+    "check that its webhook has a secret, and that no proxy removes the header."
+)
 _UNSIGNED: Final = f"{_REFUSE} {_SIGNING}"
 _ALTERED: Final = (
-    f"{_REFUSE} check that the webhook's secret is among secrets, and that no proxy changes the body."
+    f"{_REFUSE} check that the webhook's secret is among secrets,"
+    " and that no proxy changes the body."
 )
 
 
@@ -198,7 +236,9 @@ def verify(body: bytes, headers: Headers | None, secrets: Secrets) -> None:
     """
     signature = header_in(headers, SIGNATURE)
     if signature is None:
-        raise SignatureMissingError(f"headers: there is no X-Service-Signature. {_UNSIGNED}")
+        raise SignatureMissingError(
+            f"headers: there is no X-Service-Signature. {_UNSIGNED}"
+        )
     if not (isinstance(secrets, str) and _fits_text(body, signature, secrets)):
         _match(body, signature, keys_of(secrets), time.time())
 
@@ -257,19 +297,29 @@ class Trust:
         if signature is not None and (self.keys or not self.accept_unsigned):
             return _match(body, signature, self.keys, now)
         for header in self.shared_headers:
-            if header.matches(headers) and (header.retires_at is None or not is_retired(header, now)):
+            if header.matches(headers) and (
+                header.retires_at is None or not is_retired(header, now)
+            ):
                 return header
         return None
 
     def admit(self, event: Event, proof: Credential | None) -> None:
         """Raise an error if *proof* does not authenticate *event*."""
-        if isinstance(proof, Secret):  # no resource event is signed today, but a new family may be
+        if isinstance(
+            proof, Secret
+        ):  # no resource event is signed today, but a new family may be
             return
         if not isinstance(event, ResourceEvent):
-            if self.keys or not self.accept_unsigned:  # the service signs these for all who have a secret
-                raise SignatureMissingError(f"{event.type}: it has no X-Service-Signature. {_UNSIGNED}")
+            if (
+                self.keys or not self.accept_unsigned
+            ):  # the service signs these for all who have a secret
+                raise SignatureMissingError(
+                    f"{event.type}: it has no X-Service-Signature. {_UNSIGNED}"
+                )
         elif proof is None and (self.shared_headers or not self.accept_unsigned):
-            raise UnauthenticatedEventError(f"{event.type}: {_without_header(self.shared_headers)}")
+            raise UnauthenticatedEventError(
+                f"{event.type}: {_without_header(self.shared_headers)}"
+            )
 
 
 def unauthenticated(shared: Sequence[SharedHeader]) -> UnauthenticatedEventError:
@@ -318,11 +368,21 @@ def _fits_text(body: bytes, signature: str, secret: str) -> bool:
 def _match(body: bytes, signature: str, keys: Sequence[Secret], now: float) -> Secret:
     try:
         for key in keys:
-            if compare_digest(signature_of(body, key.raw), signature) and not is_retired(key, now):
+            if compare_digest(
+                signature_of(body, key.raw), signature
+            ) and not is_retired(key, now):
                 return key
     except TypeError:
         is_raw = isinstance(body, bytes)
-        fault = "it is not ASCII text" if is_raw else "it signs raw bytes, and the body is text"
+        fault = (
+            "it is not ASCII text"
+            if is_raw
+            else "it signs raw bytes, and the body is text"
+        )
         raise SignatureMismatchError(f"signature: {fault}. {_ALTERED}") from None
-    why = "it fits none of the secrets" if keys else "it cannot be checked without a secret"
+    why = (
+        "it fits none of the secrets"
+        if keys
+        else "it cannot be checked without a secret"
+    )
     raise SignatureMismatchError(f"signature: {why}. {_ALTERED}")

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from invsvc_async.codec import envelope, unstructure
-from invsvc_async.errors import ConfigurationError, FieldError, InvalidRequestError, InvsvcError
+from invsvc_async.errors import (
+    ConfigurationError,
+    FieldError,
+    InvalidRequestError,
+    InvsvcError,
+)
 from invsvc_async.models import Invoice
 from invsvc_async.models.common import Model, wire_names
 from invsvc_async.storage.private_file import create_private
@@ -31,7 +36,9 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([Ee][+-]?[0-9]+)?")
 MAX_ROW = 2**20  # bytes of a row that is read
 NOT_UTF_8 = "is not UTF-8. Save the file as UTF-8"
 PROBLEMS = "problems"  # column with the malformed fields of a row
-OTHER_COLUMNS = "another version of this package began it with other columns. Start over"
+OTHER_COLUMNS = (
+    "another version of this package began it with other columns. Start over"
+)
 
 
 class ExportError(InvsvcError):
@@ -89,7 +96,9 @@ class TextSink:
             self._file.write(header)
             return
         if not self.path.is_file() or self.path.stat().st_size < mark:
-            raise ExportError(f"{self.path}: missing or truncated since the export stopped. Start over")
+            raise ExportError(
+                f"{self.path}: missing or truncated since the export stopped. Start over"
+            )
         self._file = self.path.open("r+b")
         if self._file.read(len(header)) != header:
             raise ExportError(f"{self.path}: {OTHER_COLUMNS}")
@@ -114,7 +123,10 @@ class TextSink:
     def _line(self, item: Model) -> bytes:
         if self.form == "jsonl":
             return envelope.dumps(unstructure(item)) + b"\n"
-        cells = [*(text_of(present(item, name)) for name in wire_names(type(item))), "; ".join(named(item))]
+        cells = [
+            *(text_of(present(item, name)) for name in wire_names(type(item))),
+            "; ".join(named(item)),
+        ]
         return csv_row(cells, escape_formulas=self.escape_formulas).encode()
 
 
@@ -129,7 +141,11 @@ def csv_row(cells: Iterable[str], *, escape_formulas: bool = False) -> str:
 
 
 def csv_rows(
-    readline: Callable[[int], bytes], delimiter: str, *, begin: int = 0, errors: str = "strict"
+    readline: Callable[[int], bytes],
+    delimiter: str,
+    *,
+    begin: int = 0,
+    errors: str = "strict",
 ) -> Iterator[tuple[int, list[str]]]:
     """
     Yield the rows of a file, without empty ones, each with the number of its first line, after *begin* lines.
@@ -146,7 +162,9 @@ def csv_rows(
             lines.begin_row(begin + rows.line_num + 1)
     except UnicodeDecodeError:
         raise InvalidRequestError(f"line {lines.first}: {NOT_UTF_8}") from None
-    except csv.Error as error:  # a bad row that was skipped might be the rest of another one
+    except (
+        csv.Error
+    ) as error:  # a bad row that was skipped might be the rest of another one
         why = "a quote is not closed" if lines.ended else f"is not CSV ({error})"
         raise InvalidRequestError(f"line {lines.first}: {why}") from error
 
@@ -154,7 +172,9 @@ def csv_rows(
 class _Lines:
     """The lines of a file after *begin* lines, and which of them the current row has."""
 
-    def __init__(self, readline: Callable[[int], bytes], *, begin: int, errors: str) -> None:
+    def __init__(
+        self, readline: Callable[[int], bytes], *, begin: int, errors: str
+    ) -> None:
         self._readline = readline
         self._begin = begin
         self._errors = errors
@@ -181,7 +201,9 @@ class _Lines:
                 return
             self._size += len(line)
             if self._size > MAX_ROW:
-                why = f"the row has more than {MAX_ROW:,} bytes, or a quote is not closed"
+                why = (
+                    f"the row has more than {MAX_ROW:,} bytes, or a quote is not closed"
+                )
                 raise InvalidRequestError(f"line {self.first}: {why}")
             yield line.decode("utf-8" if number > 1 else "utf-8-sig", self._errors)
 

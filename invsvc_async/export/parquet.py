@@ -18,7 +18,15 @@ import attrs
 
 from invsvc_async.codec import envelope, unstructure
 from invsvc_async.codec.fields import fields_of, is_model
-from invsvc_async.export.files import OTHER_COLUMNS, PROBLEMS, ExportError, beside, named, present, pyarrow
+from invsvc_async.export.files import (
+    OTHER_COLUMNS,
+    PROBLEMS,
+    ExportError,
+    beside,
+    named,
+    present,
+    pyarrow,
+)
 from invsvc_async.models.common import Model
 from invsvc_async.storage.private_file import create_private
 
@@ -53,18 +61,23 @@ class Columns:
 
     def schema(self) -> Any:  # Any: a pyarrow schema
         """Return the schema; its last column names the malformed fields of a row."""
-        return pa.schema([*self._fields(self.model), pa.field(PROBLEMS, pa.list_(pa.string()))])
+        return pa.schema(
+            [*self._fields(self.model), pa.field(PROBLEMS, pa.list_(pa.string()))]
+        )
 
     def table(self, items: Sequence[Model]) -> Any:  # Any: a pyarrow table
         """Return a table of *items*; raise ``ExportError`` if a number does not fit its column."""
         rows = [
-            self._struct(item, str(present(item, "uuid") or "an item without uuid")) | {PROBLEMS: named(item)}
+            self._struct(item, str(present(item, "uuid") or "an item without uuid"))
+            | {PROBLEMS: named(item)}
             for item in items
         ]
         return pa.Table.from_pylist(rows, schema=self.schema())
 
     def _fields(self, model: type[Model]) -> list[Any]:
-        return [pa.field(field.wire, self._type(field.type)) for field in fields_of(model)]
+        return [
+            pa.field(field.wire, self._type(field.type)) for field in fields_of(model)
+        ]
 
     def _type(self, hint: Any) -> Any:
         if hint in _PLAIN:
@@ -79,7 +92,9 @@ class Columns:
 
     def _struct(self, item: Model, path: str) -> dict[str, Any]:
         return {
-            field.wire: self._value(present(item, field.name), field.type, f"{path}.{field.wire}")
+            field.wire: self._value(
+                present(item, field.name), field.type, f"{path}.{field.wire}"
+            )
             for field in fields_of(type(item))
         }
 
@@ -93,13 +108,22 @@ class Columns:
         if get_origin(hint) is tuple:
             inner = get_args(hint)[0]
             many = cast("tuple[Any, ...]", value)
-            return [self._value(each, inner, f"{path}[{at}]") for at, each in enumerate(many)]
-        return value if isinstance(value, float) else envelope.dumps(unstructure(value)).decode()
+            return [
+                self._value(each, inner, f"{path}[{at}]")
+                for at, each in enumerate(many)
+            ]
+        return (
+            value
+            if isinstance(value, float)
+            else envelope.dumps(unstructure(value)).decode()
+        )
 
     def _number(self, value: Decimal | int, path: str) -> Decimal | int:
         if isinstance(value, int):
             if value.bit_length() > _INT64:
-                raise ExportError(f"{path}: {value} does not fit 64 bits. Export as jsonl or csv")
+                raise ExportError(
+                    f"{path}: {value} does not fit 64 bits. Export as jsonl or csv"
+                )
             return value
         exact = Context(self.precision, traps=[Inexact, InvalidOperation])
         try:
@@ -107,7 +131,9 @@ class Columns:
         except (Inexact, InvalidOperation):
             kind = f"decimal128({self.precision}, {self.scale})"
             advice = "Set another scale=, or export as jsonl or csv"
-            raise ExportError(f"{path}: {value} does not fit {kind} without rounding. {advice}") from None
+            raise ExportError(
+                f"{path}: {value} does not fit {kind} without rounding. {advice}"
+            ) from None
 
 
 @attrs.define
@@ -132,8 +158,13 @@ class ParquetSink:
         self.folder.mkdir(exist_ok=True)
         self._done = mark or 0
         if not all(self._part(number).is_file() for number in range(self._done)):
-            raise ExportError(f"{self.folder}: parts are missing since the export stopped. Start over")
-        if self._done and pq.read_schema(self._part(self._done - 1)) != self.columns.schema():
+            raise ExportError(
+                f"{self.folder}: parts are missing since the export stopped. Start over"
+            )
+        if (
+            self._done
+            and pq.read_schema(self._part(self._done - 1)) != self.columns.schema()
+        ):
             raise ExportError(f"{self.path}: {OTHER_COLUMNS}")
 
     def write(self, items: Sequence[Model], *, last: bool) -> int | None:

@@ -95,7 +95,9 @@ async def invoices(
     export = _Export(path, shape, sink, on_page, note_path, lock)
     try:
         try:
-            note = await _on_thread(partial(export.begin, resume=resume, overwrite=overwrite))
+            note = await _on_thread(
+                partial(export.begin, resume=resume, overwrite=overwrite)
+            )
         except OSError as error:  # perhaps of a file beside it
             raise OSError(error.errno, error.strerror, str(path)) from None
         return await export.run(pages, note)
@@ -119,7 +121,9 @@ class _Export:
     def begin(self, *, resume: bool, overwrite: bool) -> _Note | None:
         """Open the file; return the note to continue from, if any."""
         if not self.lock.acquire():
-            raise ConfigurationError(f"{self.path}: another export is writing it. Wait for its end.")
+            raise ConfigurationError(
+                f"{self.path}: another export is writing it. Wait for its end."
+            )
         note = _read_note(self.note_path) if resume else None
         if note is None and not overwrite:
             self._check_new()
@@ -127,7 +131,9 @@ class _Export:
             wrong = f"belongs to an export with {note.shape}. Use the same settings"
             raise ConfigurationError(f"{self.note_path}: {wrong}")
         if note is None or not note.token:
-            self._write_note("", 0)  # before there is a file, which is then never taken for a finished one
+            self._write_note(
+                "", 0
+            )  # before there is a file, which is then never taken for a finished one
             self.sink.open(None)
             return None
         self.sink.open(note.mark)
@@ -142,18 +148,24 @@ class _Export:
             words = "already exists. Use another path,"
         else:
             return
-        raise ConfigurationError(f"{self.path}: {words} or overwrite=True (--overwrite)")
+        raise ConfigurationError(
+            f"{self.path}: {words} or overwrite=True (--overwrite)"
+        )
 
     async def run(self, pages: Pages[Invoice], note: _Note | None) -> Exported:
         """Export the list; whatever ends it, the pages read are written and recorded."""
-        pages = pages if note is None else pages.resume(note.token)  # whose tokens have its arguments
+        pages = (
+            pages if note is None else pages.resume(note.token)
+        )  # whose tokens have its arguments
         walk = pages.by_page()
         whole = False
         try:
             async for page in walk:
                 self.token = pages.token_after(page)
                 with errors_naming(self.path):
-                    await _on_thread(partial(self._take, page.items, last=self.token is None))
+                    await _on_thread(
+                        partial(self._take, page.items, last=self.token is None)
+                    )
                 if self.on_page is not None:
                     self.on_page(self.rows)
             whole = True
@@ -203,7 +215,9 @@ def format_of(path: Path, given: str | None) -> Form:
     """Return the format *given*, or that of the extension of *path*."""
     form = given or path.suffix.removeprefix(".")
     if form not in (known := get_args(Form)):
-        raise ConfigurationError(f"format: {form!r} is unknown. Use one of {', '.join(known)}")
+        raise ConfigurationError(
+            f"format: {form!r} is unknown. Use one of {', '.join(known)}"
+        )
     return cast("Form", form)
 
 
@@ -211,7 +225,9 @@ def _sink(
     path: Path, form: Form, precision: int, scale: int, *, escape_formulas: bool
 ) -> TextSink | ParquetSink:
     if escape_formulas and form != "csv":
-        raise ConfigurationError(f"escape_formulas: {form} has no formulas. Use it with csv only.")
+        raise ConfigurationError(
+            f"escape_formulas: {form} has no formulas. Use it with csv only."
+        )
     if form != "parquet":
         return TextSink(path, form, escape_formulas)
     if not 0 <= scale <= precision <= 38:

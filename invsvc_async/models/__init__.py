@@ -32,13 +32,19 @@ else:
         " TeamSettings User",
         "webhooks": "Deleted EventType Health Webhook WebhookList WebhookStatus",
     }
-    _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
+    _MODULE_OF = {
+        name: module for module, names in _NAMES.items() for name in names.split()
+    }
     __all__ = [*sorted(_MODULE_OF)]
 
     def __getattr__(name: str) -> object:
         if name not in _MODULE_OF:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}", name=name
+            )
+        value = globals()[name] = getattr(
+            import_module(f"{__name__}.{_MODULE_OF[name]}"), name
+        )
         return value
 
     def __dir__() -> list[str]:

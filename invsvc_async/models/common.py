@@ -70,7 +70,9 @@ class Meta:
 
     def __reduce__(self) -> tuple[Any, ...]:
         headers = tuple(self.headers.items())  # aiohttp's own class cannot be pickled
-        return _restore_meta, ({**attrs.asdict(self, recurse=False), "headers": headers},)
+        return _restore_meta, (
+            {**attrs.asdict(self, recurse=False), "headers": headers},
+        )
 
 
 def _restore_meta(parts: dict[str, Any]) -> Meta:
@@ -116,13 +118,17 @@ class Flaws(msgspec.Struct):
 def wire_names(cls: type[Model]) -> dict[str, str]:
     """Return the wire name of each field of *cls*, by its Python name."""
     own = (field for field in cls._attrs if field.name not in _SHARED)
-    return {field.name: field.metadata.get("wire", field.name.rstrip("_")) for field in own}
+    return {
+        field.name: field.metadata.get("wire", field.name.rstrip("_")) for field in own
+    }
 
 
 @once
 def _nullable(cls: type[Model]) -> frozenset[str]:
     return frozenset(
-        field.name for field in cls._attrs if str(field.type) == "Any" or str(field.type).endswith("| None")
+        field.name
+        for field in cls._attrs
+        if str(field.type) == "Any" or str(field.type).endswith("| None")
     )
 
 
@@ -133,7 +139,9 @@ def _plain_at(place: Place) -> Any:
     return reduce(getitem, path, _plain_at(whole))
 
 
-def restore(cls: type[M], slots: Mapping[str, object], extra: Mapping[str, Any] = NO_EXTRA) -> M:
+def restore(
+    cls: type[M], slots: Mapping[str, object], extra: Mapping[str, Any] = NO_EXTRA
+) -> M:
     """Create a model of *cls* from the values of its slots, without checks."""
     model = cls.__new__(cls)
     for name, value in slots.items():
@@ -160,8 +168,15 @@ class Model(Portable):
     )
 
     def __attrs_post_init__(self) -> None:
-        given = {field.name: object.__getattribute__(self, field.name) for field in self._attrs}
-        broken = {name: value for name, value in given.items() if isinstance(value, FieldError)}
+        given = {
+            field.name: object.__getattribute__(self, field.name)
+            for field in self._attrs
+        }
+        broken = {
+            name: value
+            for name, value in given.items()
+            if isinstance(value, FieldError)
+        }
         for name, value in given.items():
             if value is UNSET or name in broken:
                 object.__delattr__(self, name)
@@ -187,7 +202,10 @@ class Model(Portable):
         from invsvc_async.codec.fields import fields_of
 
         return {
-            field.wire: (field.type | None if field.nullable else field.type, not field.nullable)
+            field.wire: (
+                field.type | None if field.nullable else field.type,
+                not field.nullable,
+            )
             for field in fields_of(cls)
         }
 
@@ -230,11 +248,17 @@ class Model(Portable):
                 return None
             if name not in wire_names(type(self)):
                 raise AttributeError(
-                    f"{type(self).__name__!r} has no attribute {name!r}", name=name, obj=self
+                    f"{type(self).__name__!r} has no attribute {name!r}",
+                    name=name,
+                    obj=self,
                 )
             problem = self._problem(name)
-            if isinstance(name, FieldName):  # attrs.evolve, which copies absent and broken fields as such
-                return (problem if problem and problem.address != "$" else None) or UNSET
+            if isinstance(
+                name, FieldName
+            ):  # attrs.evolve, which copies absent and broken fields as such
+                return (
+                    problem if problem and problem.address != "$" else None
+                ) or UNSET
             if problem:  # a new one each time: an error that is raised again keeps all its earlier frames
                 raise FieldError(problem.address, problem.raw, problem.why)
             if name in _nullable(type(self)):
@@ -247,7 +271,11 @@ class Model(Portable):
             if rest is None or isinstance(rest, Flaws):
                 return NO_EXTRA
             known = set(wire_names(type(self)).values())
-            found = {name: value for name, value in _plain_at(rest).items() if name not in known}
+            found = {
+                name: value
+                for name, value in _plain_at(rest).items()
+                if name not in known
+            }
             extra = MappingProxyType(found) if found else NO_EXTRA
             object.__setattr__(self, "extra", extra)
             object.__setattr__(self, "_rest", None)
@@ -266,7 +294,10 @@ class Model(Portable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         extra = dict(self.extra)  # first, because this releases the wire form
-        slots = {name: stored_value(self, name) for name in (*wire_names(type(self)), "meta", "_rest")}
+        slots = {
+            name: stored_value(self, name)
+            for name in (*wire_names(type(self)), "meta", "_rest")
+        }
         held = {name: value for name, value in slots.items() if value is not UNSET}
         return restore, (type(self), held, extra)
 
@@ -305,7 +336,12 @@ def add_flaws(model: Model) -> Flaws:
 def _models_in(value: object) -> Iterator[tuple[str, Model]]:
     parts: Iterable[tuple[str, object]] = [("", value)]
     if isinstance(value, tuple):
-        parts = ((f"[{at}]", item) for at, item in enumerate(cast("Sequence[object]", value)))
+        parts = (
+            (f"[{at}]", item) for at, item in enumerate(cast("Sequence[object]", value))
+        )
     elif isinstance(value, dict):
-        parts = ((f".{name}", item) for name, item in cast("Mapping[str, object]", value).items())
+        parts = (
+            (f".{name}", item)
+            for name, item in cast("Mapping[str, object]", value).items()
+        )
     yield from ((path, item) for path, item in parts if isinstance(item, Model))

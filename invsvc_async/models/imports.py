@@ -11,7 +11,13 @@ import attrs
 
 from invsvc_async.models.common import ABSENT, Model
 
-__all__ = ["DbtableConnection", "DbtableScope", "DbtableTables", "DbtableWebhooks", "SheetConnection"]
+__all__ = [
+    "DbtableConnection",
+    "DbtableScope",
+    "DbtableTables",
+    "DbtableWebhooks",
+    "SheetConnection",
+]
 __all__ += ["SheetMapping", "SyncSummary", "SyncTotals"]
 
 

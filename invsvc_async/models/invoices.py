@@ -13,7 +13,15 @@ import attrs
 from invsvc_async.models.common import ABSENT, Model
 from invsvc_async.models.teams import Address
 
-__all__ = ["Customer", "DownloadPackage", "DownloadRequest", "Efos", "Invoice", "InvoiceItem", "InvoiceStamp"]
+__all__ = [
+    "Customer",
+    "DownloadPackage",
+    "DownloadRequest",
+    "Efos",
+    "Invoice",
+    "InvoiceItem",
+    "InvoiceStamp",
+]
 __all__ += ["InvoiceStatus", "RelatedDocuments"]
 
 

@@ -11,7 +11,15 @@ import attrs
 
 from invsvc_async.models.common import ABSENT, Model, wire
 
-__all__ = ["ClonedFrom", "Edge", "Journey", "JourneyGraph", "JourneyOrigin", "JourneyStats", "JourneyStatus"]
+__all__ = [
+    "ClonedFrom",
+    "Edge",
+    "Journey",
+    "JourneyGraph",
+    "JourneyOrigin",
+    "JourneyStats",
+    "JourneyStatus",
+]
 __all__ += ["Node", "NodeData", "PausedReason", "Position", "Viewport"]
 
 
@@ -72,7 +80,9 @@ class Edge(Model):
     id: str = ABSENT
     source: str = ABSENT
     target: str = ABSENT
-    source_handle: str | None = attrs.field(default=ABSENT, metadata=wire("sourceHandle"))
+    source_handle: str | None = attrs.field(
+        default=ABSENT, metadata=wire("sourceHandle")
+    )
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
@@ -109,7 +119,9 @@ class JourneyStats(Model):
 
     runs: int = ABSENT
     errors: int = ABSENT
-    last_run_at: datetime | None = attrs.field(default=ABSENT, metadata=wire("lastRunAt"))
+    last_run_at: datetime | None = attrs.field(
+        default=ABSENT, metadata=wire("lastRunAt")
+    )
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
@@ -126,17 +138,25 @@ class Journey(Model):
     livemode: bool = ABSENT
     owner: str | None = ABSENT
     team: str | None = ABSENT
-    cloned_from: ClonedFrom | None = attrs.field(default=ABSENT, metadata=wire("clonedFrom"))
+    cloned_from: ClonedFrom | None = attrs.field(
+        default=ABSENT, metadata=wire("clonedFrom")
+    )
     created_at: datetime | None = ABSENT
     last_updated: datetime | None = ABSENT
     status: JourneyStatus | str = ABSENT
     version: int = ABSENT
     trigger_type: str = attrs.field(default=ABSENT, metadata=wire("triggerType"))
     graph: JourneyGraph = ABSENT
-    replaces_defaults: bool = attrs.field(default=ABSENT, metadata=wire("replacesDefaults"))
+    replaces_defaults: bool = attrs.field(
+        default=ABSENT, metadata=wire("replacesDefaults")
+    )
     stats: JourneyStats = ABSENT
     from_: JourneyOrigin | str = ABSENT
-    paused_reason: PausedReason | str | None = attrs.field(default=ABSENT, metadata=wire("pausedReason"))
-    paused_detail: str | None = attrs.field(default=ABSENT, metadata=wire("pausedDetail"))
+    paused_reason: PausedReason | str | None = attrs.field(
+        default=ABSENT, metadata=wire("pausedReason")
+    )
+    paused_detail: str | None = attrs.field(
+        default=ABSENT, metadata=wire("pausedDetail")
+    )
     paused_at: datetime | None = attrs.field(default=ABSENT, metadata=wire("pausedAt"))
     group_id: str | None = attrs.field(default=ABSENT, metadata=wire("groupId"))

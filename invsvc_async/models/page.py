@@ -42,11 +42,14 @@ class Items(Portable, Generic[T_co], Sequence[T_co]):  # noqa: PYI059 - an alias
     def _repr_html_(self) -> str:
         """Return a table with a column for each field that an item has."""
         rows = [
-            dict(item.__rich_repr__()) if isinstance(item, Model) else {"value": item} for item in self.items
+            dict(item.__rich_repr__()) if isinstance(item, Model) else {"value": item}
+            for item in self.items
         ]
         columns = list(dict.fromkeys(name for row in rows for name in row))
         title = f"{type(self.items[0]).__name__}: {len(rows)}" if rows else "no items"
-        return html_table(title, columns, ([row.get(name) for name in columns] for row in rows))
+        return html_table(
+            title, columns, ([row.get(name) for name in columns] for row in rows)
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -88,16 +91,26 @@ class Page(Items[T_co]):
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
         numbers = {"page": self.page, "per_page": self.per_page}
-        beside: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
+        beside: dict[str, Any] = {
+            name: number for name, number in numbers.items() if number is not None
+        }
         if self.next is not None or not beside:
             beside = {"next": self.next, **beside}
-        more = {"total_results": self.total_results, "message": self.message, "timestamp": self.timestamp}
+        more = {
+            "total_results": self.total_results,
+            "message": self.message,
+            "timestamp": self.timestamp,
+        }
         return {
             "success": True,
             "data": [convert(item) for item in self.items],
             **beside,
             "has_more": self.has_more,
-            **{name: convert(value) for name, value in more.items() if value is not None},
+            **{
+                name: convert(value)
+                for name, value in more.items()
+                if value is not None
+            },
         }
 
     @classmethod
@@ -110,6 +123,14 @@ class Page(Items[T_co]):
     def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
         item: Any = next(iter(arguments), Any)
         types = get_type_hints(cls)
-        beside = ("next", "has_more", "total_results", "page", "per_page", "message", "timestamp")
+        beside = (
+            "next",
+            "has_more",
+            "total_results",
+            "page",
+            "per_page",
+            "message",
+            "timestamp",
+        )
         around = {"success": (bool, False), "data": (tuple[item, ...], True)}
         return around | {name: (types[name], False) for name in beside}

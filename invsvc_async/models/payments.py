@@ -11,7 +11,13 @@ import attrs
 
 from invsvc_async.models.common import ABSENT, Model, wire
 
-__all__ = ["Automation", "HistoricalReferences", "MethodType", "PaymentLink", "ReminderOperation"]
+__all__ = [
+    "Automation",
+    "HistoricalReferences",
+    "MethodType",
+    "PaymentLink",
+    "ReminderOperation",
+]
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
@@ -76,7 +82,9 @@ class PaymentLink(Model):
     exchange: Decimal = ABSENT
     description: str = ABSENT
     metadata: Mapping[str, Any] = ABSENT
-    limit_days_to_pay: int = attrs.field(default=ABSENT, metadata=wire("limitDaysToPay"))
+    limit_days_to_pay: int = attrs.field(
+        default=ABSENT, metadata=wire("limitDaysToPay")
+    )
     automations: tuple[Automation, ...] = ABSENT
     custom_method_types: tuple[MethodType, ...] = ABSENT
 

@@ -81,7 +81,9 @@ class Portable:
 
     __slots__ = ()
 
-    _public: ClassVar[tuple[str, ...]] = ()  # the members that pydantic shows; all, if there are none here
+    _public: ClassVar[
+        tuple[str, ...]
+    ] = ()  # the members that pydantic shows; all, if there are none here
     if TYPE_CHECKING:
         _attrs: ClassVar[tuple[attrs.Attribute[Any], ...]]
     __attrs_attrs__: ClassVar[Any] = _Fields()  # Any: as attrs has it
@@ -140,7 +142,9 @@ class Portable:
         """Return the wire form; *convert* returns that of a part."""
         raise NotImplementedError
 
-    def _to_public(self, convert: Callable[[object], Any], *, full: bool = False) -> dict[str, Any]:
+    def _to_public(
+        self, convert: Callable[[object], Any], *, full: bool = False
+    ) -> dict[str, Any]:
         """Return the part of the wire form that pydantic, and so an endpoint, shows."""
         return self._to_plain(convert)
 
@@ -150,7 +154,9 @@ class Portable:
         raise NotImplementedError
 
     @classmethod
-    def _with_decimals(cls, plain: dict[str, Any], _convert: Callable[[Any, Any], Any], /) -> dict[str, Any]:
+    def _with_decimals(
+        cls, plain: dict[str, Any], _convert: Callable[[Any, Any], Any], /
+    ) -> dict[str, Any]:
         """Return *plain*, read by pydantic; the function makes decimals of texts, given a type and a part."""
         return plain
 
@@ -160,7 +166,9 @@ class Portable:
         raise NotImplementedError
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         # Any: a class or an alias of it, such as Page[Invoice]
         from invsvc_async.codec.pydantic_schema import core_schema_of
 
@@ -174,13 +182,21 @@ class Portable:
 
         made = handler(schema)
         found = handler.resolve_ref_schema(made)
-        found.setdefault("description", re.split(r"\n\n|  Spec: ", cleandoc(cls.__doc__ or ""))[0])
-        required = [name for name, (_, is_required) in cls._wire_types(()).items() if is_required]
+        found.setdefault(
+            "description", re.split(r"\n\n|  Spec: ", cleandoc(cls.__doc__ or ""))[0]
+        )
+        required = [
+            name
+            for name, (_, is_required) in cls._wire_types(()).items()
+            if is_required
+        ]
         # Not of input: the service may leave out a field, and what was stored must be readable again.
         if handler.mode == "serialization" and required:
             found["required"] = required
         if handler.mode == "serialization" and cls._public:
-            found["properties"] = {name: found["properties"][name] for name in cls._public}
+            found["properties"] = {
+                name: found["properties"][name] for name in cls._public
+            }
         return made
 
     if not TYPE_CHECKING:
@@ -205,7 +221,10 @@ class Portable:
                 continue
             with suppress(AttributeError):  # an absent field
                 value: object = object.__getattribute__(self, field.name)
-                yield field.name, _Verbatim(field.repr(value)) if callable(field.repr) else value
+                yield (
+                    field.name,
+                    _Verbatim(field.repr(value)) if callable(field.repr) else value,
+                )
 
     def _repr_html_(self) -> str:
         """Return a table of what the repr shows, for notebooks."""
@@ -233,7 +252,9 @@ def _from_dict(cls: type[P], arguments: tuple[Any, ...], plain: object) -> P:
 
 def _from_wire(cls: type[P], arguments: tuple[Any, ...], plain: object) -> P:
     if not isinstance(plain, dict):
-        raise InvalidRequestError(f"{cls.__name__}: expected an object, got {type(plain).__name__}")
+        raise InvalidRequestError(
+            f"{cls.__name__}: expected an object, got {type(plain).__name__}"
+        )
     return cls._from_plain(cast("dict[str, Any]", plain), arguments)
 
 
@@ -243,7 +264,9 @@ def _from_json(cls: type[P], arguments: tuple[Any, ...], text: str | bytes) -> P
     try:
         plain = loads(text.encode() if isinstance(text, str) else text)
     except (UnreadableResponseError, UnicodeEncodeError):
-        raise InvalidRequestError(f"{cls.__name__}: the text is not valid JSON") from None
+        raise InvalidRequestError(
+            f"{cls.__name__}: the text is not valid JSON"
+        ) from None
     return _from_wire(cls, arguments, plain)
 
 
@@ -263,16 +286,24 @@ class _Verbatim(str):
         return str(self)
 
 
-def html_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+def html_table(
+    title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]
+) -> str:
     """Return an HTML table.  All texts are escaped, and long ones are cut."""
     from html import escape
 
     def text(value: object) -> str:
         shown = "" if value is None else str(value)
-        return escape(shown if len(shown) <= _LONGEST_CELL else f"{shown[:_LONGEST_CELL]}…")
+        return escape(
+            shown if len(shown) <= _LONGEST_CELL else f"{shown[:_LONGEST_CELL]}…"
+        )
 
     head = "".join(f"<th>{text(name)}</th>" for name in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{text(value)}</td>' for value in row)}</tr>" for row in rows)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{text(value)}</td>' for value in row)}</tr>"
+        for row in rows
+    )
     return (
-        f"<table><caption>{text(title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<table><caption>{text(title)}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )

@@ -11,7 +11,15 @@ import attrs
 
 from invsvc_async.models.common import ABSENT, Model
 
-__all__ = ["Address", "Brand", "EmailSettings", "Integration", "Member", "Periodicity", "Preferences"]
+__all__ = [
+    "Address",
+    "Brand",
+    "EmailSettings",
+    "Integration",
+    "Member",
+    "Periodicity",
+    "Preferences",
+]
 __all__ += ["SatState", "Team", "TeamSettings", "User"]
 
 

@@ -80,7 +80,9 @@ def _checked(
         return _checked(connection(), database, kinds, supported)
     if kind is None:
         name = type(connection).__qualname__
-        raise InvalidRequestError(f"connection: a {name} is not supported", hint=supported)
+        raise InvalidRequestError(
+            f"connection: a {name} is not supported", hint=supported
+        )
     theirs, is_open = _state(kind, connection)
     if theirs != database:
         raise InvalidRequestError(
@@ -110,10 +112,14 @@ async def _awaited(
                 await cursor.execute(_PLACE.sub(r"?\1", text), tuple(values))
                 return await cursor.fetchall()
         case _:
-            return await connection.run_sync(lambda sync: _called(kind, sync, text, values))
+            return await connection.run_sync(
+                lambda sync: _called(kind, sync, text, values)
+            )
 
 
-def _called(kind: str | None, connection: Any, text: str, values: Sequence[object]) -> Any:  # Any: the same
+def _called(
+    kind: str | None, connection: Any, text: str, values: Sequence[object]
+) -> Any:  # Any: the same
     match kind:
         case "psycopg":
             from psycopg.rows import tuple_row
@@ -131,15 +137,24 @@ def _called(kind: str | None, connection: Any, text: str, values: Sequence[objec
         case _:
             if kind == "session":
                 connection = connection.connection()
-                if _level_of(connection) == "AUTOCOMMIT":  # which the session has chosen for it alone
+                if (
+                    _level_of(connection) == "AUTOCOMMIT"
+                ):  # which the session has chosen for it alone
                     raise _not_open()
             from sqlalchemy import text as clause
 
-            return connection.execute(clause(_PLACE.sub(r":v\1", text)), _named(values)).all()
+            return connection.execute(
+                clause(_PLACE.sub(r":v\1", text)), _named(values)
+            ).all()
 
 
-def _for_psycopg(cursor: object, text: str, values: Sequence[object]) -> tuple[str, object]:
-    if _kind(cursor, {("psycopg", "AsyncRawCursor"): "", ("psycopg", "RawCursor"): ""}) is not None:
+def _for_psycopg(
+    cursor: object, text: str, values: Sequence[object]
+) -> tuple[str, object]:
+    if (
+        _kind(cursor, {("psycopg", "AsyncRawCursor"): "", ("psycopg", "RawCursor"): ""})
+        is not None
+    ):
         return text, values
     return _PLACE.sub(r"%(v\1)s", text), _named(values)
 
@@ -160,7 +175,10 @@ def _state(kind: str, connection: Any) -> tuple[str, bool]:  # Any: the drivers'
     """Return the database of *connection*, and whether it is in a transaction."""
     match kind:
         case "asyncpg":
-            return "PostgreSQL", not connection.is_closed() and connection.is_in_transaction()
+            return (
+                "PostgreSQL",
+                not connection.is_closed() and connection.is_in_transaction(),
+            )
         case "psycopg":
             return "PostgreSQL", _is_open(connection.info.transaction_status.name)
         case "sqlite3":
@@ -169,18 +187,23 @@ def _state(kind: str, connection: Any) -> tuple[str, bool]:  # Any: the drivers'
             except ValueError:  # aiosqlite's, and closed
                 return "SQLite", False
         case "django":
-            return _NAMES.get(connection.vendor, str(connection.vendor)), connection.in_atomic_block
+            return _NAMES.get(
+                connection.vendor, str(connection.vendor)
+            ), connection.in_atomic_block
         case _:
             sync = getattr(connection, "sync_connection", connection)
             bound = connection.get_bind() if kind == "session" else sync
-            is_open = _level_of(bound) != "AUTOCOMMIT" and bool(connection.in_transaction())
+            is_open = _level_of(bound) != "AUTOCOMMIT" and bool(
+                connection.in_transaction()
+            )
             return _NAMES.get(bound.dialect.name, str(bound.dialect.name)), is_open
 
 
 def _is_open(status: str) -> bool:  # as psycopg names those of libpq
     if status == "INERROR":
         raise InvalidRequestError(
-            "connection: its transaction has failed", hint="Roll it back, and begin another."
+            "connection: its transaction has failed",
+            hint="Roll it back, and begin another.",
         )
     if status == "ACTIVE":
         raise InvalidRequestError(
@@ -190,7 +213,9 @@ def _is_open(status: str) -> bool:  # as psycopg names those of libpq
     return status == "INTRANS"
 
 
-def _level_of(bound: Any) -> Any:  # Any: an engine or connection of SQLAlchemy, and its isolation level
+def _level_of(
+    bound: Any,
+) -> Any:  # Any: an engine or connection of SQLAlchemy, and its isolation level
     """Return the isolation level that *bound* was given, or ``None``."""
     level = bound.get_execution_options().get("isolation_level")
     return level or getattr(bound.dialect, "_on_connect_isolation_level", None)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome
 
 
-MOST_ROUNDS = 10  # how often a process begins a write anew that is proven absent each time
+MOST_ROUNDS = (
+    10  # how often a process begins a write anew that is proven absent each time
+)
 
 
 class OutboxItem(Item, kw_only=True, eq=False):
@@ -36,7 +38,10 @@ class OutboxItem(Item, kw_only=True, eq=False):
     async def settled(self, outcome: AnyOutcome) -> None:
         """Store the outcome, or put the write back."""
         policy = outcome.started_as.policy
-        absent = outcome.verdict is Verdict.NOT_APPLIED and outcome.evidence.cause == "absent"
+        absent = (
+            outcome.verdict is Verdict.NOT_APPLIED
+            and outcome.evidence.cause == "absent"
+        )
         may = policy.resend != "never" and policy.max_resends > 0
         if absent and may and self.times_put_back + 1 < MOST_ROUNDS:
             self._put_back(outcome)
@@ -45,7 +50,11 @@ class OutboxItem(Item, kw_only=True, eq=False):
 
 
 async def dispatch(
-    sending: Sending, entries: OutboxEntries, *, grace: float, on_verdict: Callable[[], None]
+    sending: Sending,
+    entries: OutboxEntries,
+    *,
+    grace: float,
+    on_verdict: Callable[[], None],
 ) -> None:
     """
     Send what is committed, until cancelled. What is under way then has *grace* seconds.
@@ -58,7 +67,9 @@ async def dispatch(
         TransportError: The outbox was restored from a copy, and the service cannot be reached.
     """
     restored = sending.restored = await restored_of(entries.store, sending.client)
-    if restored is not None and all(e.seq > restored.through for e in await entries.not_done(1)):
+    if restored is not None and all(
+        e.seq > restored.through for e in await entries.not_done(1)
+    ):
         await entries.store.run(close_restored)
     dispatcher = Dispatcher(sending, entries, OutboxItem, on_verdict)
     engine = dispatcher.engine
@@ -76,7 +87,9 @@ async def dispatch(
             on_verdict()
     finally:
         ending = [asyncio.create_task(leave())]
-        await until_ended(ending, lambda: ending.append(asyncio.create_task(engine.stop(0.0))))
+        await until_ended(
+            ending, lambda: ending.append(asyncio.create_task(engine.stop(0.0)))
+        )
         ending[0].result()
     if (failure := engine.take_failure()) is not None:
         raise failure

@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 Statement: TypeAlias = "tuple[str, tuple[Cell, ...]]"  # and its values
 
 # What both databases store of a new write.
-columns_of: attrgetter[tuple[Cell, ...]] = attrgetter("key", "thing", "digest", "operation", "intent")
+columns_of: attrgetter[tuple[Cell, ...]] = attrgetter(
+    "key", "thing", "digest", "operation", "intent"
+)
 UNTOLD = "untold "  # facts that begin so, by time and key of a verdict: the last error of on_result for it
-_FORGET_ERRORS = f"DELETE FROM {{s}}facts WHERE name LIKE '{UNTOLD}%' AND substr(name, 8, 13) < $1"
+_FORGET_ERRORS = (
+    f"DELETE FROM {{s}}facts WHERE name LIKE '{UNTOLD}%' AND substr(name, 8, 13) < $1"
+)
 _TRIES = 5  # to insert a write whose key others delete at the same time
 
 

@@ -58,9 +58,19 @@ _AT_ONCE = 16  # verdicts taken together
 _POLL = 1.0  # s between looks for verdicts of other processes
 _VERDICTS = "verdicts"  # what they are told
 _TELL = 0.05  # s between notices to other processes that verdicts were stored
-_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # s before a try after a failure, one after the other
+_PAUSES = (
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    30.0,
+)  # s before a try after a failure, one after the other
 _WORDS = 300  # characters of it
-_DONE_ANEW = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)  # if such a write is sent again
+_DONE_ANEW = (
+    Verdict.NOT_APPLIED,
+    Verdict.REFUSED,
+    Verdict.UNKNOWN,
+)  # if such a write is sent again
 _NO_READERS = (
     "An outbox stores data, and another process could not call a function of this one. Leave the reader out: "
     "the write is then UNKNOWN if its answer is lost."
@@ -77,16 +87,26 @@ class Outbox(Uncopied):
     :meth:`open`, and use it with ``async with``.
     """
 
-    _why_uncopied = "Both would send its writes. Pass on the outbox itself, or open another one."
+    _why_uncopied = (
+        "Both would send its writes. Pass on the outbox itself, or open another one."
+    )
 
     def __init__(self, store: OutboxEntries, sending: Sending) -> None:
         self._store = store
         self._sending = sending
-        self._changed = asyncio.Event()  # set when verdicts are stored or given back, or it is closed
-        self._hearing: asyncio.Task[None] | None = None  # of verdicts that other processes have stored
-        self._consumers: dict[Consumer, tuple[Leases, asyncio.Task[None]]] = {}  # and what shows they live
+        self._changed = (
+            asyncio.Event()
+        )  # set when verdicts are stored or given back, or it is closed
+        self._hearing: asyncio.Task[None] | None = (
+            None  # of verdicts that other processes have stored
+        )
+        self._consumers: dict[
+            Consumer, tuple[Leases, asyncio.Task[None]]
+        ] = {}  # and what shows they live
         self._leaving = asyncio.Lock()  # of one of them at a time
-        self._stored = asyncio.Event()  # verdicts were stored, of which other processes are to be told
+        self._stored = (
+            asyncio.Event()
+        )  # verdicts were stored, of which other processes are to be told
         self._dispatching = False
         self._open = False
         self._loop: asyncio.AbstractEventLoop | None = None  # while it is open
@@ -104,7 +124,8 @@ class Outbox(Uncopied):
         concurrency: int = 100,
         rate: float | None = None,
         tag: bool = True,
-        on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None,  # Any: a Webhook
+        on_secret: Callable[[str, Any], Awaitable[None] | None]
+        | None = None,  # Any: a Webhook
         same_mode: bool = False,
         create: bool = True,
         restored: bool = False,
@@ -142,7 +163,12 @@ class Outbox(Uncopied):
             on_secret=on_secret,
             same_mode=same_mode,
         )
-        how = {"create": create, "restored": restored, "moved": moved, "reading": reading}
+        how = {
+            "create": create,
+            "restored": restored,
+            "moved": moved,
+            "reading": reading,
+        }
         return cls(outbox_at(path, sending.core, same_mode=same_mode, **how), sending)
 
     async def __aenter__(self) -> Self:
@@ -163,9 +189,14 @@ class Outbox(Uncopied):
             if not (error.is_away and self._store.store.starts_away):
                 self._loop = None
                 raise
-            log.error("outbox: it starts without its database, and refuses writes until then: %s", error)
+            log.error(
+                "outbox: it starts without its database, and refuses writes until then: %s",
+                error,
+            )
             self._away = error
-            self._arriving = asyncio.create_task(self._arrive(), name="invsvc outbox opening")
+            self._arriving = asyncio.create_task(
+                self._arrive(), name="invsvc outbox opening"
+            )
         except BaseException:
             self._loop = None
             raise
@@ -226,7 +257,9 @@ class Outbox(Uncopied):
 
     # --- in
 
-    async def enqueue(self, connection: object, write: Write[Any]) -> str:  # Any: of any operation
+    async def enqueue(
+        self, connection: object, write: Write[Any]
+    ) -> str:  # Any: of any operation
         """
         Insert *write* in the transaction of *connection*, and return its key.
 
@@ -251,7 +284,9 @@ class Outbox(Uncopied):
         await self._store.insert(connection, new)
         return new.key
 
-    def enqueue_sync(self, connection: object, write: Write[Any]) -> str:  # Any: of any operation
+    def enqueue_sync(
+        self, connection: object, write: Write[Any]
+    ) -> str:  # Any: of any operation
         """
         Do the same as :meth:`enqueue`, from code without an event loop. The outbox need not be open.
 
@@ -319,7 +354,9 @@ class Outbox(Uncopied):
 
     def _check_writing(self) -> None:
         if self._store.store.how.reading:
-            raise JournalError("outbox: it was opened with reading=True. Open it without for anything else.")
+            raise JournalError(
+                "outbox: it was opened with reading=True. Open it without for anything else."
+            )
 
     def _check_loop(self) -> None:
         if self._loop is not None and self._loop is not asyncio.get_running_loop():
@@ -332,14 +369,19 @@ class Outbox(Uncopied):
         spec = self._sending.taken(write, "outbox")
         if spec.reader is not None or callable(spec.policy.journey_reader):
             operation = spec.operation.name
-            raise InvalidRequestError("reader: cannot be stored", operation=operation, hint=_NO_READERS)
+            raise InvalidRequestError(
+                "reader: cannot be stored", operation=operation, hint=_NO_READERS
+            )
         return self._sending.as_stored(spec, spec.key or token_hex(16))
 
     # --- out
 
     @asynccontextmanager
     async def dispatching(
-        self, *, on_result: Callable[[Result], Awaitable[None] | None] | None = None, grace: float = 10.0
+        self,
+        *,
+        on_result: Callable[[Result], Awaitable[None] | None] | None = None,
+        grace: float = 10.0,
     ) -> AsyncGenerator[None]:
         """
         Send what is committed, while the block runs.
@@ -360,7 +402,9 @@ class Outbox(Uncopied):
         if self._away is None:  # otherwise it begins once the database is back
             self._check_open()
         if self._dispatching:
-            raise ConfigurationError("dispatching: this outbox does so already. Enter it once in a process.")
+            raise ConfigurationError(
+                "dispatching: this outbox does so already. Enter it once in a process."
+            )
         self._sending.core.transport.check_loop()
         self._dispatching = True
         send = partial(self._send, grace)
@@ -369,7 +413,9 @@ class Outbox(Uncopied):
             tasks.append(asyncio.create_task(self._tell()))
         if on_result is not None:
             deliver = partial(self._deliver, on_result)
-            tasks.append(asyncio.create_task(self._steadily("no verdict is given", deliver)))
+            tasks.append(
+                asyncio.create_task(self._steadily("no verdict is given", deliver))
+            )
         try:
             yield
         finally:
@@ -385,7 +431,9 @@ class Outbox(Uncopied):
         await self._until_open()
         await self._store.store.check_place()
         try:
-            await dispatch(self._sending, self._store, grace=grace, on_verdict=self._note_stored)
+            await dispatch(
+                self._sending, self._store, grace=grace, on_verdict=self._note_stored
+            )
         finally:
             self._store.store.forget_place()
 
@@ -418,7 +466,9 @@ class Outbox(Uncopied):
             raise_if_cancelled()
             await asyncio.sleep(_pause_after(failures))
 
-    async def _deliver(self, on_result: Callable[[Result], Awaitable[None] | None]) -> None:
+    async def _deliver(
+        self, on_result: Callable[[Result], Awaitable[None] | None]
+    ) -> None:
         await self._until_open()
         failed: Counter[str] = Counter()
         async for result in self._verdicts(failed):
@@ -471,7 +521,9 @@ class Outbox(Uncopied):
                 if entry is None:
                     await set_within(changed, _POLL)
                     continue
-                yield Result.of(entry, outcome=outcome_in(entry, self._store.store.commons))
+                yield Result.of(
+                    entry, outcome=outcome_in(entry, self._store.store.commons)
+                )
                 if times := failed[entry.key]:
                     consumer.give_back(entry, _pause_after(times))
                 else:
@@ -504,7 +556,9 @@ class Outbox(Uncopied):
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def wait(self, key: str, timeout: float | None = None) -> Outcome[Any]:  # Any: as in get
+    async def wait(
+        self, key: str, timeout: float | None = None
+    ) -> Outcome[Any]:  # Any: as in get
         """
         Wait until the write of *key* has a verdict, and return its outcome, as :meth:`get` does.
 
@@ -526,7 +580,9 @@ class Outbox(Uncopied):
                 "a process dispatches this outbox, and that the transaction was committed."
             ) from None
 
-    async def _outcome_of(self, key: str, *, is_there: bool = False) -> Outcome[Any]:  # Any: as in get
+    async def _outcome_of(
+        self, key: str, *, is_there: bool = False
+    ) -> Outcome[Any]:  # Any: as in get
         """Wait for the outcome of the write of *key*, which *is_there*, or may still be enqueued."""
         while True:
             changed = self._hear()
@@ -534,10 +590,14 @@ class Outbox(Uncopied):
             if entry is not None and entry.state is State.DONE:
                 return outcome_in(entry, self._store.store.commons)
             if entry is None and is_there:
-                raise JournalError(f"outbox: {key!r} was deleted meanwhile. It may have been applied.")
+                raise JournalError(
+                    f"outbox: {key!r} was deleted meanwhile. It may have been applied."
+                )
             await set_within(changed, _POLL)
 
-    async def get(self, key: str) -> Outcome[Any] | None:  # Any: the operation says what its value is
+    async def get(
+        self, key: str
+    ) -> Outcome[Any] | None:  # Any: the operation says what its value is
         """
         Return the outcome of the write of *key*; ``None`` if it has no verdict yet, or is not known.
 
@@ -589,7 +649,9 @@ class Outbox(Uncopied):
         self._check_open()
         from invsvc_async.durable.resolve import note, resolution, resolve
 
-        resolved = await resolve(self._store.store, key, resolution(applied, because, by))
+        resolved = await resolve(
+            self._store.store, key, resolution(applied, because, by)
+        )
         note(self._sending.core, resolved)
         self._note_stored()
         await self._store.store.tell(_VERDICTS)
@@ -624,15 +686,21 @@ class Outbox(Uncopied):
         """
         self._check_open()
         if not older_than >= 0:
-            raise InvalidRequestError(f"older_than: must be 0 or more seconds, not {older_than!r}")
+            raise InvalidRequestError(
+                f"older_than: must be 0 or more seconds, not {older_than!r}"
+            )
         before = await self._store.ago(older_than)
         return await self._store.prune(before, unacknowledged=unacknowledged)
 
 
-def outbox_at(path: str | Path, core: ClientCore, *, same_mode: bool = False, **how: bool) -> OutboxEntries:
+def outbox_at(
+    path: str | Path, core: ClientCore, *, same_mode: bool = False, **how: bool
+) -> OutboxEntries:
     """Return the entries of *core* at *path*, not open yet. The settings are those of ``Outbox.open``."""
     if is_postgres(str(path)):
-        return PostgresOutbox(store_at(path, "outbox", **how), core, same_mode=same_mode)
+        return PostgresOutbox(
+            store_at(path, "outbox", **how), core, same_mode=same_mode
+        )
     check_path(str(path), "outbox")
     if str(path) in ("", ".", ":memory:"):
         raise ConfigurationError(

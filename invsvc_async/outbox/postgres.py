@@ -49,7 +49,9 @@ class PostgresOutbox(OutboxEntries):
 
     async def insert(self, connection: object | None, new: Entry) -> bool:
         """Enqueue *new* in the transaction of *connection*, or in one of its own."""
-        await self.base.store_commons()  # on a connection of our own, and only if it is new
+        await (
+            self.base.store_commons()
+        )  # on a connection of our own, and only if it is new
         script = partial(self.enqueue, self.base.schema, new)
         if connection is None:
             return await self.base.run(script)
@@ -67,8 +69,13 @@ class PostgresOutbox(OutboxEntries):
 
     def _statements(self, place: str, new: Entry) -> tuple[Statement, Statement]:
         lane = self.lane_of(new.key, new.thing)
-        text = _INSERT.format(schema=place, lock=_NO_LOCK if new.thing is None else _LOCK)
-        turn = int.from_bytes(blake2b(f"{place} {new.thing}".encode(), digest_size=8).digest(), signed=True)
+        text = _INSERT.format(
+            schema=place, lock=_NO_LOCK if new.thing is None else _LOCK
+        )
+        turn = int.from_bytes(
+            blake2b(f"{place} {new.thing}".encode(), digest_size=8).digest(),
+            signed=True,
+        )
         find = f"SELECT digest = CAST($2 AS text) FROM {place}.entries WHERE key = CAST($1 AS text)"
         values = place, str(lane), lane, *columns_of(new), new.common, turn
         return (text, values), (find, (new.key, new.digest))

@@ -87,12 +87,21 @@ class SqliteOutbox(OutboxEntries):
 
     database: ClassVar[Database] = "SQLite"
 
-    def __init__(self, path: str | Path, core: ClientCore, *, same_mode: bool = False, **how: bool) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        core: ClientCore,
+        *,
+        same_mode: bool = False,
+        **how: bool,
+    ) -> None:
         self._path = Path(path)
         self._base_url = core.base_url
         part = blake2b(core.base_url.encode(), digest_size=4).hexdigest()
         self._beside = self._path.with_name(f"{self._path.name}-outbox-{part}")
-        super().__init__(file_at(self._beside, "outbox", **how), core, same_mode=same_mode)
+        super().__init__(
+            file_at(self._beside, "outbox", **how), core, same_mode=same_mode
+        )
         self._writer: Writer | None = None  # the thread that has the application's file
         self._moving = asyncio.Lock()
         self._fast_until = 0.0  # loop time
@@ -107,8 +116,12 @@ class SqliteOutbox(OutboxEntries):
                 version.
             InvalidRequestError: It was begun with another credential, and *same_mode* is false.
         """
-        if (self.store.how.reading or not self.store.how.create) and not self._path.exists():
-            raise JournalError(f"outbox {self._path}: the file does not exist. Check the path.")
+        if (
+            self.store.how.reading or not self.store.how.create
+        ) and not self._path.exists():
+            raise JournalError(
+                f"outbox {self._path}: the file does not exist. Check the path."
+            )
         if self.store.how.reading and not self._beside.exists():
             raise JournalError(
                 f"outbox {self._path}: it has no writes for {self._base_url}. Check the path and the profile."
@@ -117,11 +130,16 @@ class SqliteOutbox(OutboxEntries):
             await super().open()
             assert self._core is not None
             await self.facts.check_client(
-                self._core, "outbox", same_mode=self._same_mode, reading=self.store.how.reading
+                self._core,
+                "outbox",
+                same_mode=self._same_mode,
+                reading=self.store.how.reading,
             )
             name = f"outbox {self._path}"
             same = SameFile(self._path.resolve(), name, "all that use it")
-            connect = partial(_connected, self._path, name, reading=self.store.how.reading)
+            connect = partial(
+                _connected, self._path, name, reading=self.store.how.reading
+            )
             writer = Writer(name, connect, check=same.check)
             await writer.start()
             same.remember()
@@ -136,7 +154,11 @@ class SqliteOutbox(OutboxEntries):
         """Check that rows of this file were moved by the same journal."""
         epoch = await self.facts.get("epoch")
         known = await self._do(_EPOCH, self._base_url)
-        if known and known[0][0] != epoch and not (self.store.how.restored or self.store.how.moved):
+        if (
+            known
+            and known[0][0] != epoch
+            and not (self.store.how.restored or self.store.how.moved)
+        ):
             raise JournalError(
                 f"outbox {self._path}: the file beside it, {self._path.name}-outbox-…, is not the one that "
                 "was there, so writes may have been sent that it does not have. Nothing was sent. Put that "
@@ -167,19 +189,25 @@ class SqliteOutbox(OutboxEntries):
     def table(self) -> Writer:
         """The thread that has the application's file."""
         if self._writer is None:
-            raise JournalError(f"outbox {self._path}: it is not open. Use it with `async with`.")
+            raise JournalError(
+                f"outbox {self._path}: it is not open. Use it with `async with`."
+            )
         return self._writer
 
     async def _do(self, text: str, *values: Cell) -> list[Cell]:
         return await self.table.act(
-            lambda connection: connection.execute(*DIALECT.translated(text, values)).fetchall()
+            lambda connection: connection.execute(
+                *DIALECT.translated(text, values)
+            ).fetchall()
         )
 
     async def _rows(self, where: str, *values: Cell) -> list[Entry]:
         """Select rows as entries that are to do; ``seq`` is that of the row, without an intent if moved."""
         entries: list[Entry] = []
         for common, *row in await self._do(_ROWS + where, self._base_url, *values):
-            entry = Entry(state=State.TO_DO, lane=1, **dict(zip(_FIELDS, row, strict=True)))
+            entry = Entry(
+                state=State.TO_DO, lane=1, **dict(zip(_FIELDS, row, strict=True))
+            )
             if entry.common is not None:
                 self.store.commons.texts[entry.common] = common
             entries.append(entry)
@@ -236,7 +264,9 @@ class SqliteOutbox(OutboxEntries):
         async with self._moving:
             if not (new := await self._rows(_NEW, _AT_ONCE)):
                 return None, False
-            count, before = await self.store.run(partial(_take_in, new, self.store.commons.texts))
+            count, before = await self.store.run(
+                partial(_take_in, new, self.store.commons.texts)
+            )
             await self._do(_MARK, [row.seq for row in new[:count]])
             return before, count > 0
 
@@ -244,7 +274,9 @@ class SqliteOutbox(OutboxEntries):
 
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
-        new = await self._rows("moved = 0 AND key = $2", key)  # first: it may be moved now
+        new = await self._rows(
+            "moved = 0 AND key = $2", key
+        )  # first: it may be moved now
         moved = await super().entry(key)
         if moved is not None and (not new or new[0].digest == moved.digest):
             return moved
@@ -256,7 +288,9 @@ class SqliteOutbox(OutboxEntries):
 
     async def first(self, limit: int, state: str | None) -> list[Entry]:
         """Return the first entries, all or of a *state*: ``"open"``, ``"untold"`` or a verdict."""
-        new = await self._rows(_NEW, limit) if state in (None, "open") else []  # first: as in entry()
+        new = (
+            await self._rows(_NEW, limit) if state in (None, "open") else []
+        )  # first: as in entry()
         found = await super().first(limit, state)
         there = {entry.key for entry in found}
         return [*found, *(row for row in new if row.key not in there)][:limit]
@@ -275,7 +309,9 @@ class SqliteOutbox(OutboxEntries):
     async def _forget(self, keys: Sequence[str]) -> None:
         """Delete the rows of *keys* first: without an entry, they would keep their keys from new writes."""
         known = await self.store.rows(KNOWN, list(keys))
-        await self._do(_DELETE_OLD, self._base_url, [(key, digest) for key, _, digest, *_ in known])
+        await self._do(
+            _DELETE_OLD, self._base_url, [(key, digest) for key, _, digest, *_ in known]
+        )
 
 
 def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:
@@ -287,7 +323,9 @@ def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:
             connection.execute("PRAGMA query_only = 1")
         else:
             connection.executescript(_TABLES)
-        columns = [row[1] for row in connection.execute("PRAGMA table_info(invsvc_outbox)")]
+        columns = [
+            row[1] for row in connection.execute("PRAGMA table_info(invsvc_outbox)")
+        ]
         if "digest" not in columns:
             raise JournalError(
                 f"{name}: its table invsvc_outbox is of another version. Use the version of the package that "
@@ -297,7 +335,9 @@ def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:
         return connection
 
 
-def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[tuple[int, int | None]]:
+def _take_in(
+    new: Sequence[Entry], commons: Mapping[int, str]
+) -> Script[tuple[int, int | None]]:
     """
     Insert the entries of *new* rows; return how many were taken, and the number before those of new ones.
 
@@ -307,7 +347,9 @@ def _take_in(new: Sequence[Entry], commons: Mapping[int, str]) -> Script[tuple[i
     """
     digests = {row.key: row.digest for row in new}
     there = yield KNOWN, ([*digests],)
-    others = {key: state for key, _, digest, state, _ in there if digest != digests[key]}
+    others = {
+        key: state for key, _, digest, state, _ in there if digest != digests[key]
+    }
     taken = [*takewhile(lambda row: others.get(row.key, State.DONE) == State.DONE, new)]
     if replaced := [row.key for row in taken if row.key in others]:
         yield _NOT_HEARD, (replaced,)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 Item: TypeAlias = Any  # a model that may have the field
 
-_ROUNDING = timedelta(seconds=1)  # the service also takes seconds, so it may compare in seconds
+_ROUNDING = timedelta(
+    seconds=1
+)  # the service also takes seconds, so it may compare in seconds
 _LAST = 253_402_300_798_000  # ms: the last time that can still be rounded up
 _LONGEST = 18  # digits of a folio
 _SPELLINGS = {"cancelled": "canceled"}
@@ -32,11 +34,21 @@ _NAMES = "status series folio idempotency_key client_id client_tax_id created_af
 _CHECKED = frozenset(_NAMES.split())
 
 
-def filters_of(operation: Operation, query: Mapping[str, str], names: ParameterNames) -> dict[str, str]:
+def filters_of(
+    operation: Operation, query: Mapping[str, str], names: ParameterNames
+) -> dict[str, str]:
     """Return what *query* (wire names) asks for, by the parameters that can be checked on an item."""
-    given = {row.name: query.get(wire_name(row, names) or "") for row in operation.parameters}
-    filters = {name: asked for name, asked in given.items() if asked is not None and name in _CHECKED}
-    return filters | {name: asked for name, asked in query.items() if name.startswith(METADATA)}
+    given = {
+        row.name: query.get(wire_name(row, names) or "") for row in operation.parameters
+    }
+    filters = {
+        name: asked
+        for name, asked in given.items()
+        if asked is not None and name in _CHECKED
+    }
+    return filters | {
+        name: asked for name, asked in query.items() if name.startswith(METADATA)
+    }
 
 
 def first_mismatch(items: Sequence[object], filters: Mapping[str, str]) -> str | None:
@@ -55,11 +67,19 @@ def _differs(item: Item, name: str, asked: str) -> bool:
     """Return whether *item* certainly does not match the parameter *name*."""
     match name:
         case "status":
-            return bool(_SPELLINGS.get(item.status, item.status) != _SPELLINGS.get(asked, asked))
+            return bool(
+                _SPELLINGS.get(item.status, item.status) != _SPELLINGS.get(asked, asked)
+            )
         case "folio":
-            return asked.isdecimal() and len(asked) <= _LONGEST and item.folio_number != int(asked)
+            return (
+                asked.isdecimal()
+                and len(asked) <= _LONGEST
+                and item.folio_number != int(asked)
+            )
         case "client_id" | "client_tax_id":
-            return _is_other_text(getattr(item.client, name.removeprefix("client_"), None), asked)
+            return _is_other_text(
+                getattr(item.client, name.removeprefix("client_"), None), asked
+            )
         case "created_after":
             return bool(item.created_at < _instant(asked) - _ROUNDING)
         case "created_before":

@@ -28,7 +28,14 @@ from invsvc_async.models.page import Page
 from invsvc_async.models.portable import html_table
 from invsvc_async.reads import retry
 from invsvc_async.reads.filter_check import filters_of, first_mismatch
-from invsvc_async.reads.resume_token import FIRST, PagePosition, Place, digest_of, read_token, write_token
+from invsvc_async.reads.resume_token import (
+    FIRST,
+    PagePosition,
+    Place,
+    digest_of,
+    read_token,
+    write_token,
+)
 from invsvc_async.settings import is_number
 
 if TYPE_CHECKING:
@@ -64,7 +71,9 @@ class Pages(Generic[T]):
 
     def _repr_html_(self) -> str:
         """Return a table of the arguments, for notebooks.  Nothing is loaded before it is awaited."""
-        title = f"{self._request.operation.name}: not loaded (await it, or iterate over it)"
+        title = (
+            f"{self._request.operation.name}: not loaded (await it, or iterate over it)"
+        )
         return html_table(title, ("parameter", "value"), self._request.query.items())
 
     def __await__(self) -> Generator[object, None, Page[T]]:
@@ -75,7 +84,9 @@ class Pages(Generic[T]):
             async for page in walk:
                 for item in page:
                     yield item
-                del page  # the next one reuses its memory, which saves a fifth of the time
+                del (
+                    page
+                )  # the next one reuses its memory, which saves a fifth of the time
 
     async def by_page(self) -> AsyncGenerator[Page[T], None]:
         """
@@ -98,7 +109,9 @@ class Pages(Generic[T]):
                 ahead = None
                 following = self._following(page, position, walked)
                 if self._prefetch and isinstance(following, PagePosition):
-                    ahead = asyncio.create_task(self._answer(following))  # made into models when it is needed
+                    ahead = asyncio.create_task(
+                        self._answer(following)
+                    )  # made into models when it is needed
                 yield page
                 del page  # before the next is made
                 if following is None:
@@ -122,7 +135,9 @@ class Pages(Generic[T]):
 
         Spec: Resources, Response envelopes.
         """
-        if max is not None and not (is_number(max) and isinstance(max, int) and max >= 1):
+        if max is not None and not (
+            is_number(max) and isinstance(max, int) and max >= 1
+        ):
             raise InvalidRequestError("max: must be a whole number, 1 or more")
         items: list[T] = []
         async with aclosing(self.by_page()) as walk:
@@ -162,11 +177,15 @@ class Pages(Generic[T]):
             problem = "token: belongs to another team"
         elif request.query and place.query != request.query:
             problem = "token: belongs to a list with other arguments"
-        elif not arguments.are_parameters(place.query, request.operation, self._view.names):
+        elif not arguments.are_parameters(
+            place.query, request.operation, self._view.names
+        ):
             problem = "token: contains arguments that this list does not accept"
         else:
             start = PagePosition(cursor=place.cursor, page=place.page)
-            return attrs.evolve(self, request=replace(request, query=place.query), start=start)
+            return attrs.evolve(
+                self, request=replace(request, query=place.query), start=start
+            )
         raise InvalidRequestError(problem, operation=request.operation.name)
 
     async def _page(self, position: PagePosition) -> Page[T]:
@@ -176,7 +195,10 @@ class Pages(Generic[T]):
         names = self._view.names
         query = dict(self._request.query)
         with self._placed(position):
-            for name, value in ((names.cursor, position.cursor), (names.page, position.page)):
+            for name, value in (
+                (names.cursor, position.cursor),
+                (names.page, position.page),
+            ):
                 if value is not None:
                     if name is None:
                         raise PagingError(
@@ -196,7 +218,9 @@ class Pages(Generic[T]):
                 next=envelope.next,
                 has_more=envelope.has_more,
                 total_results=envelope.total_results,
-                page=asked if envelope.page is None else envelope.page,  # for token_after
+                page=asked
+                if envelope.page is None
+                else envelope.page,  # for token_after
                 per_page=envelope.per_page,
                 message=envelope.message,
                 timestamp=meta.timestamp,
@@ -208,7 +232,10 @@ class Pages(Generic[T]):
                     "Check ParameterNames.page, then continue with resume(error.resume_token)."
                 )
             filters = filters_of(request.operation, request.query, self._view.names)
-            if filters and (mismatch := first_mismatch(page.items, filters)) is not None:
+            if (
+                filters
+                and (mismatch := first_mismatch(page.items, filters)) is not None
+            ):
                 raise FilterNotHonouredError(
                     f"{request.operation.name}: {mismatch}: the service ignored the filter. "
                     "Set the deployment's name of that parameter in ParameterNames."

@@ -28,7 +28,13 @@ class PagePosition:
 FIRST = PagePosition()
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
+class Place(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    array_like=True,
+    forbid_unknown_fields=True,
+):
     """A position, and the list to which it belongs. A token is the JSON of a place."""
 
     version: Literal[1] = 1
@@ -60,10 +66,16 @@ def read_token(token: object) -> Place:
     Raises:
         InvalidRequestError: It is not a resume token, is truncated, or is of another version.
     """
-    if not isinstance(token, str) or not 0 < len(token) <= _LONGEST or not _ALPHABET.fullmatch(token):
+    if (
+        not isinstance(token, str)
+        or not 0 < len(token) <= _LONGEST
+        or not _ALPHABET.fullmatch(token)
+    ):
         raise InvalidRequestError("token: is not a resume token")
     try:
         text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         return _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequestError("token: is damaged, truncated, or of another version") from error
+        raise InvalidRequestError(
+            "token: is damaged, truncated, or of another version"
+        ) from error

@@ -38,7 +38,9 @@ _TRANSIENT = frozenset({408, 425, 500, 502, 503, 504})
 _MOST_DOUBLINGS = 32
 
 
-def read(view: ClientOptions, request: Request, *, deadline: float | None = None) -> Awaitable[Envelope]:
+def read(
+    view: ClientOptions, request: Request, *, deadline: float | None = None
+) -> Awaitable[Envelope]:
     """
     Send *request* until it is answered, the retries are used up, or *deadline* has passed.
 
@@ -56,12 +58,20 @@ def read(view: ClientOptions, request: Request, *, deadline: float | None = None
     return running if on_call is None else on_call(request, running, None)
 
 
-async def _read(view: ClientOptions, request: Request, deadline: float | None) -> Envelope:
+async def _read(
+    view: ClientOptions, request: Request, deadline: float | None
+) -> Envelope:
     now = asyncio.get_running_loop().time()
     if deadline is None:
         deadline = now + view.timeouts.call
-    exchange = await view.attempt(request, deadline=min(deadline, now + view.timeouts.attempt))
-    if exchange.end is End.ANSWERED and exchange.status is not None and exchange.status < 300:
+    exchange = await view.attempt(
+        request, deadline=min(deadline, now + view.timeouts.attempt)
+    )
+    if (
+        exchange.end is End.ANSWERED
+        and exchange.status is not None
+        and exchange.status < 300
+    ):
         envelope = view.opened(request, exchange)
     else:
         envelope = await _RetriedRead(view, request, deadline).after(exchange)
@@ -79,17 +89,23 @@ def is_true(name: str, condition: Callable[[T], object], value: T) -> bool:
     """
     result = condition(value)
     if inspect.isawaitable(result):
-        raise InvalidRequestError(f"{name}: {NOT_A_CONDITION}", hint="Correct it and call again.")
+        raise InvalidRequestError(
+            f"{name}: {NOT_A_CONDITION}", hint="Correct it and call again."
+        )
     return bool(result)
 
 
 def is_transient(error: BaseException) -> bool:
     """Return whether a read that failed with *error* may succeed if it is sent again."""
     if isinstance(error, ServiceError):
-        if error.status == 429:  # without Retry-After, or under another code: credits or a daily limit
+        if (
+            error.status == 429
+        ):  # without Retry-After, or under another code: credits or a daily limit
             return error.code == "rate_limit_exceeded" and error.retry_after is not None
         return error.status in _TRANSIENT
-    return isinstance(error, TransportError) and not isinstance(error, UnreadableResponseError)
+    return isinstance(error, TransportError) and not isinstance(
+        error, UnreadableResponseError
+    )
 
 
 @attrs.define(eq=False)
@@ -148,7 +164,10 @@ class _RetriedRead:
     def _pause(self, state: RetryCallState) -> float:
         self.failure = state.outcome.exception() if state.outcome else None
         reads = self.view.reads
-        highest = min(reads.maximum, reads.initial * 2.0 ** min(state.attempt_number - 1, _MOST_DOUBLINGS))
+        highest = min(
+            reads.maximum,
+            reads.initial * 2.0 ** min(state.attempt_number - 1, _MOST_DOUBLINGS),
+        )
         return max(self.view.core.random() * highest, self._retry_after())
 
     def _retry_after(self) -> float:
@@ -157,9 +176,14 @@ class _RetriedRead:
 
     def _is_over(self, state: RetryCallState) -> bool:
         reads = self.view.reads
-        if state.attempt_number >= reads.attempts or state.upcoming_sleep >= self._left():
+        if (
+            state.attempt_number >= reads.attempts
+            or state.upcoming_sleep >= self._left()
+        ):
             return True
-        spent = self.view.core.retries_spent + (reads.timeout_cost if self.timed_out else 1.0)
+        spent = self.view.core.retries_spent + (
+            reads.timeout_cost if self.timed_out else 1.0
+        )
         if spent > reads.quota:
             return True
         self.view.core.retries_spent = spent
@@ -167,7 +191,10 @@ class _RetriedRead:
 
     def _give_up(self, state: RetryCallState) -> NoReturn:
         left = self._left()
-        cut_short = state.attempt_number < self.view.reads.attempts and state.upcoming_sleep >= left
+        cut_short = (
+            state.attempt_number < self.view.reads.attempts
+            and state.upcoming_sleep >= left
+        )
         if left <= 0 or (cut_short and not self._retry_after()):
             raise self._out_of_time() from self.failure
         raise self.failure or AssertionError  # tenacity gives up on failures only

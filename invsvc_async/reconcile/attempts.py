@@ -9,7 +9,15 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from invsvc_async.reconcile.history import Attempt, Done, End, Evidence, History, Send, Verdict
+from invsvc_async.reconcile.history import (
+    Attempt,
+    Done,
+    End,
+    Evidence,
+    History,
+    Send,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.kinds import Kind
@@ -18,7 +26,9 @@ if TYPE_CHECKING:
 
 AttemptKind = Literal["applied", "not applied", "echo", "short", "long"]
 ANSWERED = Done(
-    verdict=Verdict.APPLIED, reason="the service answered so", evidence=Evidence(basis="answered")
+    verdict=Verdict.APPLIED,
+    reason="the service answered so",
+    evidence=Evidence(basis="answered"),
 )
 
 
@@ -35,7 +45,11 @@ def kind_of(attempt: Attempt) -> AttemptKind:
     if attempt.end is End.ANSWERED and status is not None:
         if 200 <= status < 300:
             return "applied" if attempt.readable and status != 202 else "long"
-        if 400 <= status < 500 and status != 408 and (attempt.own_envelope or attempt.of_authentication):
+        if (
+            400 <= status < 500
+            and status != 408
+            and (attempt.own_envelope or attempt.of_authentication)
+        ):
             return "echo" if status in (404, 409, 410) else "not applied"
         if status == 500 and attempt.own_envelope:
             return "short"
@@ -44,15 +58,26 @@ def kind_of(attempt: Attempt) -> AttemptKind:
 
 def refusal_of(attempt: Attempt) -> Attempt | None:
     """Return *attempt* if it was refused, perhaps after a send took effect: only absence makes it final."""
-    refused = attempt.end is End.ANSWERED and 400 <= (attempt.status or 0) < 500 and attempt.status != 408
+    refused = (
+        attempt.end is End.ANSWERED
+        and 400 <= (attempt.status or 0) < 500
+        and attempt.status != 408
+    )
     return attempt if refused and kind_of(attempt) in ("echo", "long") else None
 
 
-_first_send = lru_cache(maxsize=64)(lambda attempt_timeout: Send(attempt_timeout=attempt_timeout))
+_first_send = lru_cache(maxsize=64)(
+    lambda attempt_timeout: Send(attempt_timeout=attempt_timeout)
+)
 
 
 def sent_at_once(
-    kind: Kind, timeouts: Timeouts, *, has_baseline: bool, knows_clock: bool, never_listed: bool
+    kind: Kind,
+    timeouts: Timeouts,
+    *,
+    has_baseline: bool,
+    knows_clock: bool,
+    never_listed: bool,
 ) -> Send | None:
     """Return the first send of a write that needs no read before it; ``None``: call ``decide``."""
     if not knows_clock or never_listed or (kind.needs_baseline and not has_baseline):
@@ -62,6 +87,10 @@ def sent_at_once(
 
 def answered_at_once(history: History) -> Done | None:
     """Return APPLIED if the first send was answered with a success; ``None``: call ``decide``."""
-    if len(history) != 1 or not isinstance(history[0], Attempt) or history[0].value is not None:
+    if (
+        len(history) != 1
+        or not isinstance(history[0], Attempt)
+        or history[0].value is not None
+    ):
         return None
     return ANSWERED if kind_of(history[0]) == "applied" else None

@@ -28,7 +28,9 @@ MOST_COMPARED = 200_000
 MOST_ROUNDED = 2_000  # that are compared as rounded: this makes copies of all
 _ESCAPE = "%([0-9A-Fa-f]{2})"
 # Characters that mean the same whether they are escaped or not; programs differ in which they escape.
-_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!'()*")
+_UNRESERVED = frozenset(
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!'()*"
+)
 _KEPT = "!#$%&'()*+,/:;=?@"  # ASCII that is not escaped
 _NOT_KEPT = re.compile(f"[^A-Za-z0-9._~{re.escape(_KEPT)}-]").search
 
@@ -51,7 +53,9 @@ def same(one: Wire, other: Wire) -> bool:
         return all(map(same, one, other))
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
-    if isinstance(one, (int, float, Decimal)) and isinstance(other, (int, float, Decimal)):
+    if isinstance(one, (int, float, Decimal)) and isinstance(
+        other, (int, float, Decimal)
+    ):
         return _exact(one) == _exact(other)
     return isinstance(one, str) and isinstance(other, str) and one == other
 
@@ -102,7 +106,11 @@ def parts_of(value: Wire) -> int:
 
 
 # The members of a graph that may be null or absent are empty here; the others have such ones in them.
-_NULLABLE: Wire = {"viewport": {}, "nodes": {"data": {"config": {}}}, "edges": {"sourceHandle": {}}}
+_NULLABLE: Wire = {
+    "viewport": {},
+    "nodes": {"data": {"config": {}}},
+    "edges": {"sourceHandle": {}},
+}
 
 
 def _same_but_for_nulls(one: Wire, other: Wire, nullable: Wire) -> bool:
@@ -120,7 +128,11 @@ def _same_but_for_nulls(one: Wire, other: Wire, nullable: Wire) -> bool:
         if inner == {}:
             if not same(one.get(name), other.get(name)):
                 return False
-        elif name not in one or name not in other or not _same_but_for_nulls(one[name], other[name], inner):
+        elif (
+            name not in one
+            or name not in other
+            or not _same_but_for_nulls(one[name], other[name], inner)
+        ):
             return False
     return True
 
@@ -140,13 +152,24 @@ def normal_url(url: str) -> str:
         parts = urlsplit(url.strip())
         host = (parts.hostname or "").rstrip(".")
         port = parts.port
-        place = URL.build(scheme=parts.scheme, host=host, port=port).raw_authority if host else ""
+        place = (
+            URL.build(scheme=parts.scheme, host=host, port=port).raw_authority
+            if host
+            else ""
+        )
     except ValueError:
         return url
-    login = ":".join(quote(unquote(part), safe="") for part in parts.netloc.rpartition("@")[0].split(":", 1))
-    place = f"{login.rstrip(':')}@{place}".lstrip("@")  # an empty password is the same as none
+    login = ":".join(
+        quote(unquote(part), safe="")
+        for part in parts.netloc.rpartition("@")[0].split(":", 1)
+    )
+    place = f"{login.rstrip(':')}@{place}".lstrip(
+        "@"
+    )  # an empty password is the same as none
     path = _without_dots(_escaped(parts.path.replace("\\", "/"))) or "/"
-    return urlunsplit((parts.scheme, place, path, _escaped(parts.query), _escaped(parts.fragment)))
+    return urlunsplit(
+        (parts.scheme, place, path, _escaped(parts.query), _escaped(parts.fragment))
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -160,7 +183,9 @@ def url_key(url: str) -> str:
     place, _, rest = (normal.partition("://")[2] or normal).partition("/")
     path, _, query = rest.partition("?")
     plain = f"{place.rpartition('@')[2]}/{path.rstrip('/')}?{query}".replace("+", " ")
-    return quote(unquote(plain).casefold(), safe="/?:[]")  # "ß" becomes "ss", as in IDNA 2003
+    return quote(
+        unquote(plain).casefold(), safe="/?:[]"
+    )  # "ß" becomes "ss", as in IDNA 2003
 
 
 def _decoded(label: re.Match[str]) -> str:
@@ -200,7 +225,11 @@ def same_hook_field(name: str, one: Wire, other: Wire) -> bool:
     """Return whether one field of two webhooks is equal.  An absent description equals an empty one."""
     if name == "url" and isinstance(one, str) and isinstance(other, str):
         return normal_url(one) == normal_url(other)
-    if name == "events" and isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+    if (
+        name == "events"
+        and isinstance(one, (list, tuple))
+        and isinstance(other, (list, tuple))
+    ):
         return set(map(str, one)) == set(map(str, other))
     if name == "description":
         return same(one or "", other or "")

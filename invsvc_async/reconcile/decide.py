@@ -68,12 +68,22 @@ if TYPE_CHECKING:
 
 
 NOT_SENT_TRIES = 3  # retries of a request that never left
-PROOF_LASTS = 5.0  # s: for so long after its end, a read that shows absence allows a re-send
+PROOF_LASTS = (
+    5.0  # s: for so long after its end, a read that shows absence allows a re-send
+)
 SHORTEST_TRY = 1.0  # s: minimum timeout of such a retry, unless half of the configured one is shorter
 NOT_SENT_PAUSES = (0.1, 0.5, 2.0)  # s before each further try
 BASELINE_PAUSES = (0.1, 0.5)  # s before the read of baseline and clock is retried
-READ_PAUSES = (0.5, 1.0, 2.0, 4.0, 5.0)  # s between settling reads; the last one repeats
-LIMITED_PAUSE = 0.1  # s: minimum wait before a rate-limited write is sent again; doubled each time
+READ_PAUSES = (
+    0.5,
+    1.0,
+    2.0,
+    4.0,
+    5.0,
+)  # s between settling reads; the last one repeats
+LIMITED_PAUSE = (
+    0.1  # s: minimum wait before a rate-limited write is sent again; doubled each time
+)
 
 _ANSWERED_AGAIN = "the service answered so to a re-send"
 _HELD_BACK: dict[Cause, str] = {
@@ -97,9 +107,19 @@ def decide(known: Known) -> Decision:
     decision = _settle(known) if known.in_doubt else _first(known)
     if history and isinstance(history[-1], Closed) and not isinstance(decision, Done):
         if known.in_doubt:
-            return unknown(known, "the client was closed before the outcome was known", "client closed")
+            return unknown(
+                known,
+                "the client was closed before the outcome was known",
+                "client closed",
+            )
         reason = "the client was closed before the write could be sent; no earlier send had an effect"
-        return done(known, Verdict.NOT_APPLIED, reason, _basis_without_doubt(known), cause="client closed")
+        return done(
+            known,
+            Verdict.NOT_APPLIED,
+            reason,
+            _basis_without_doubt(known),
+            cause="client closed",
+        )
     if isinstance(decision, Send) and (held := _held_back(known)) is not None:
         basis: Basis = "absence" if known.in_doubt else _basis_without_doubt(known)
         reading = history[-1] if history and isinstance(history[-1], Reading) else None
@@ -125,7 +145,9 @@ def _held_back(known: Known) -> Cause | None:
         return "overtaken"
     if resumed.reads_only:
         return "only read"
-    may_be_newest = resumed.journaled or resumed.newest is not None or known.method == "POST"
+    may_be_newest = (
+        resumed.journaled or resumed.newest is not None or known.method == "POST"
+    )
     last = known.history[-1]
     if may_be_newest or (isinstance(last, Reading) and known.is_newest(last)):
         return None
@@ -140,12 +162,26 @@ def _first(known: Known) -> Decision:
     if last is None:
         return _before_first(known)
     if known.kinds[-1] == "applied":
-        return done(known, Verdict.APPLIED, "the service answered so", "answered", value=last.value)
+        return done(
+            known,
+            Verdict.APPLIED,
+            "the service answered so",
+            "answered",
+            value=last.value,
+        )
     if last.end is End.NOT_SENT:
         return _never_left(known)
-    if last.status == 401 and last.token_renewed and sum(each.token_renewed for each in known.attempts) == 1:
+    if (
+        last.status == 401
+        and last.token_renewed
+        and sum(each.token_renewed for each in known.attempts) == 1
+    ):
         return _send(known)
-    is_limit = last.status == 429 and last.error is not None and last.error.code == "rate_limit_exceeded"
+    is_limit = (
+        last.status == 429
+        and last.error is not None
+        and last.error.code == "rate_limit_exceeded"
+    )
     if known.policy.wait_when_limited and is_limit and last.retry_after is not None:
         refusals = sum(each.status == 429 for each in known.attempts)
         pause = max(last.retry_after, LIMITED_PAUSE * 2 ** (refusals - 1))
@@ -171,10 +207,17 @@ def _before_first(known: Known) -> Decision:
     if not tries:
         return read
     last = tries[-1]
-    if len(tries) > len(BASELINE_PAUSES) or last.status in (401, 403) or is_evidence(known, last):
+    if (
+        len(tries) > len(BASELINE_PAUSES)
+        or last.status in (401, 403)
+        or is_evidence(known, last)
+    ):
         return _send(known)
     due = last.ended + BASELINE_PAUSES[len(tries) - 1]
-    if no_such_read(known, last) or due >= tries[0].started + known.intent.timeouts.call / 2:
+    if (
+        no_such_read(known, last)
+        or due >= tries[0].started + known.intent.timeouts.call / 2
+    ):
         return _send(known)
     return read if known.now >= due else Wait(due - known.now)
 
@@ -210,7 +253,9 @@ def _did_not_leave(known: Known, how_long: str) -> Done:
         reason = f"the request never left this machine{how_long}"
         return done(known, Verdict.NOT_APPLIED, reason, basis, cause="never left")
     earlier = "an earlier request of it had no effect"
-    answered = [attempt.status for attempt in known.attempts if attempt.end is End.ANSWERED]
+    answered = [
+        attempt.status for attempt in known.attempts if attempt.end is End.ANSWERED
+    ]
     if answered:
         earlier = f"the service answered HTTP {answered[-1]}"
     reason = f"{earlier}, and after that no request left this machine{how_long}"
@@ -247,8 +292,15 @@ def _answered_before(known: Known, last: object) -> Decision:
     """
     reader = _reader(known)
     if reader and not isinstance(last, Reading):
-        return Read(reader=reader, why="the value of a write that was answered before the restart")
-    finding = find(known, last) if isinstance(last, Reading) and is_evidence(known, last) else None
+        return Read(
+            reader=reader,
+            why="the value of a write that was answered before the restart",
+        )
+    finding = (
+        find(known, last)
+        if isinstance(last, Reading) and is_evidence(known, last)
+        else None
+    )
     value = finding.value if isinstance(finding, (Applied, Holds)) else None
     reason = "the service had answered so before the restart"
     if value is None or not known.kind.creates or is_unique(known.intent.tag):
@@ -263,7 +315,9 @@ def _answered(known: Known) -> Decision | None:
     last = known.attempts[-1]
     kind = known.kinds[-1]
     if kind == "applied" and not _needs_audit(known):
-        return done(known, Verdict.APPLIED, _ANSWERED_AGAIN, "answered", value=last.value)
+        return done(
+            known, Verdict.APPLIED, _ANSWERED_AGAIN, "answered", value=last.value
+        )
     if kind == "not applied" and last.end is End.ANSWERED and not _completes(known):
         return refused(known, last)
     return None
@@ -271,7 +325,9 @@ def _answered(known: Known) -> Decision | None:
 
 def _completes(known: Known) -> bool:
     """Return whether the last send was to complete an update that was stored in part: it has an effect."""
-    sent_at = max(at for at, event in enumerate(known.history) if isinstance(event, Attempt))
+    sent_at = max(
+        at for at, event in enumerate(known.history) if isinstance(event, Attempt)
+    )
     proof = known.history[sent_at - 1]
     if not isinstance(proof, Reading) or not is_evidence(known, proof):
         return False
@@ -284,7 +340,9 @@ def _judged(known: Known, last: object) -> Decision | None:
         return None
     if last.status in (401, 403):
         return _positive(known) or unknown(
-            known, f"reading the state was refused with HTTP {last.status}", "read refused"
+            known,
+            f"reading the state was refused with HTTP {last.status}",
+            "read refused",
         )
     if no_such_read(known, last):
         reason = f"this deployment has no {_reader_in_spec(known)} (HTTP {last.status})"
@@ -293,7 +351,12 @@ def _judged(known: Known, last: object) -> Decision | None:
     if not is_evidence(known, last):
         refusal = known.refusal
         # The write was refused alike, and not by the service, as under a wrong base URL.
-        if after and refusal is not None and refusal.status == last.status and not last.own_envelope:
+        if (
+            after
+            and refusal is not None
+            and refusal.status == last.status
+            and not last.own_envelope
+        ):
             reason = f"something before the service answers the write and its reads with HTTP {last.status}"
             return unknown(known, f"{reason}; check the base URL", "read refused")
         return _positive(known) if after else None
@@ -306,7 +369,9 @@ def _judged(known: Known, last: object) -> Decision | None:
 
 
 def _by_state(
-    known: Known, finding: Holds[Wire] | Absent | Superseded | CannotTell | Partly, reading: Reading
+    known: Known,
+    finding: Holds[Wire] | Absent | Superseded | CannotTell | Partly,
+    reading: Reading,
 ) -> Decision:
     """Return the decision after a read that started after all settle windows."""
     match finding:
@@ -314,7 +379,14 @@ def _by_state(
             reason = "the state matches the write (it may have matched before)"
             return done(known, Verdict.APPLIED, reason, "equal", reading, value=value)
         case Superseded(reason):
-            return done(known, Verdict.SUPERSEDED, reason, "baseline", reading, cause="changed since")
+            return done(
+                known,
+                Verdict.SUPERSEDED,
+                reason,
+                "baseline",
+                reading,
+                cause="changed since",
+            )
         case CannotTell(reason, candidates, cause):
             return unknown(known, reason, cause, reading, candidates=candidates)
         case Partly():
@@ -331,9 +403,13 @@ def _by_state(
             held = _held_back(known)
             if held in ("overtaken", "only read"):
                 again = _HELD_BACK[held]
-            reason = "a read after the settle window shows that the write was not applied"
+            reason = (
+                "a read after the settle window shows that the write was not applied"
+            )
             reason = f"{reason}; not sent again, because {again}"
-            return done(known, Verdict.NOT_APPLIED, reason, "absence", reading, cause="absent")
+            return done(
+                known, Verdict.NOT_APPLIED, reason, "absence", reading, cause="absent"
+            )
 
 
 def _resend(known: Known, reading: Reading) -> Send | str:
@@ -376,7 +452,9 @@ def _needs_audit(known: Known) -> bool:
     If it was, one read after the settle windows looks for duplicates.
     """
     own = known.intent.reader is not None
-    return len(known.sends) > 1 and (known.kind.creates or (own and known.method == "POST"))
+    return len(known.sends) > 1 and (
+        known.kind.creates or (own and known.method == "POST")
+    )
 
 
 def _positive(known: Known) -> Done | None:
@@ -390,7 +468,12 @@ def _positive(known: Known) -> Done | None:
     for event in reversed(known.history):
         if isinstance(event, Attempt) and kind_of(event) == "applied":
             return done(
-                known, Verdict.APPLIED, _ANSWERED_AGAIN, "answered", value=event.value, duplicates=None
+                known,
+                Verdict.APPLIED,
+                _ANSWERED_AGAIN,
+                "answered",
+                value=event.value,
+                duplicates=None,
             )
         if isinstance(event, Reading) and is_evidence(known, event):
             finding = find(known, event)
@@ -404,7 +487,9 @@ def _positive(known: Known) -> Done | None:
 
 def _next_read(known: Known) -> Decision:
     readings = known.readings
-    if known.now > known.deadline or (readings and readings[-1].started >= known.deadline):
+    if known.now > known.deadline or (
+        readings and readings[-1].started >= known.deadline
+    ):
         reason = "time ran out: reads after the settle window were not conclusive"
         if known.now < known.over:
             left = known.over - known.now
@@ -440,7 +525,11 @@ def _due(known: Known) -> float:
     if latest.started >= known.over:
         return due
     # A large state is compared only if it matters.
-    if due < known.current_from and is_evidence(known, latest) and isinstance(find(known, latest), Holds):
+    if (
+        due < known.current_from
+        and is_evidence(known, latest)
+        and isinstance(find(known, latest), Holds)
+    ):
         due = known.current_from
     return min(due, end)
 
@@ -493,10 +582,20 @@ def shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:
         basis = known.kind.basis
     reason = "a read of the state shows the write"
     value = finding.value
-    return done(known, Verdict.APPLIED, reason, basis, reading, value=value, duplicates=finding.duplicates)
+    return done(
+        known,
+        Verdict.APPLIED,
+        reason,
+        basis,
+        reading,
+        value=value,
+        duplicates=finding.duplicates,
+    )
 
 
-def refused(known: Known, refusal: Attempt | ErrorFacts, reading: Reading | None = None) -> Done:
+def refused(
+    known: Known, refusal: Attempt | ErrorFacts, reading: Reading | None = None
+) -> Done:
     """Return REFUSED.  In doubt, *reading* is the read that showed that no send had an effect."""
     reason = f"the service answered HTTP {refusal.status}"
     if reading is not None:
@@ -513,4 +612,12 @@ def unknown(
     candidates: tuple[Wire, ...] = (),
 ) -> Done:
     """Return UNKNOWN.  *candidates* may be effects of the write."""
-    return done(known, Verdict.UNKNOWN, reason, "none", reading, candidates=candidates, cause=cause)
+    return done(
+        known,
+        Verdict.UNKNOWN,
+        reason,
+        "none",
+        reading,
+        candidates=candidates,
+        cause=cause,
+    )

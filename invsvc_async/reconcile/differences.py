@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 _MOST_FIELDS: Final = 5  # that are told
 _LONGEST_VALUE: Final = 60  # characters of a value that is told
 _LOGIN: Final = re.compile(r"//[^/@\s]*@")  # user and password in a URL
-_QUERY: Final = re.compile(r"([?&][^=&#\s]*=)[^&#\s]*")  # one member of the query of a URL, often a token
+_QUERY: Final = re.compile(
+    r"([?&][^=&#\s]*=)[^&#\s]*"
+)  # one member of the query of a URL, often a token
 
-Shows: TypeAlias = Literal["as sent", "as before", "foreign", "other words", "either", "unclear"]
+Shows: TypeAlias = Literal[
+    "as sent", "as before", "foreign", "other words", "either", "unclear"
+]
 
 
 class Field(NamedTuple):
@@ -37,14 +41,19 @@ class Field(NamedTuple):
     was_known: bool
     shown: Wire
     shows: Shows
-    was_changed: bool  # by the write, as far as it is known: its value before was another one
+    was_changed: (
+        bool  # by the write, as far as it is known: its value before was another one
+    )
 
 
 def differences(
     kind: Kind, wanted: Mapping[str, Wire], baseline: Wire, seen: Mapping[str, Wire]
 ) -> tuple[Field, ...]:
     """Compare each field of *wanted* with its value before the write and with that in *seen*."""
-    return tuple(_field(kind, name, sent, baseline, seen.get(name)) for name, sent in wanted.items())
+    return tuple(
+        _field(kind, name, sent, baseline, seen.get(name))
+        for name, sent in wanted.items()
+    )
 
 
 def _field(kind: Kind, name: str, sent: Wire, baseline: Wire, shown: Wire) -> Field:
@@ -52,7 +61,11 @@ def _field(kind: Kind, name: str, sent: Wire, baseline: Wire, shown: Wire) -> Fi
     before = baseline.get(name) if was_known else None
     shows = _shows(kind, name, sent, before, shown, was_known=was_known)
     # What is shown as before, and not as sent, was changed.  A graph may be large: it is not compared again.
-    was_changed = shows in ("as before", "either") or not was_known or not kind.same_field(name, before, sent)
+    was_changed = (
+        shows in ("as before", "either")
+        or not was_known
+        or not kind.same_field(name, before, sent)
+    )
     return Field(
         name=name,
         sent=sent,
@@ -64,18 +77,26 @@ def _field(kind: Kind, name: str, sent: Wire, baseline: Wire, shown: Wire) -> Fi
     )
 
 
-def _shows(kind: Kind, name: str, sent: Wire, before: Wire, shown: Wire, *, was_known: bool) -> Shows:
+def _shows(
+    kind: Kind, name: str, sent: Wire, before: Wire, shown: Wire, *, was_known: bool
+) -> Shows:
     if kind.same_field(name, sent, shown):
         return "as sent"
     is_made_of_sent = kind.is_made_of(name, sent, shown)
     if was_known and kind.same_field(name, before, shown):
         return "either" if is_made_of_sent else "as before"
     # An answer may have repeated what was sent, so the state before is in the service's own words as well.
-    if was_known and not _is_not_of(kind, name, before, shown) and kind.is_made_of(name, before, shown):
+    if (
+        was_known
+        and not _is_not_of(kind, name, before, shown)
+        and kind.is_made_of(name, before, shown)
+    ):
         return "either"
     if is_made_of_sent:
         return "other words"
-    if kind.is_foreign(name, sent, shown) and (not was_known or _is_not_of(kind, name, before, shown)):
+    if kind.is_foreign(name, sent, shown) and (
+        not was_known or _is_not_of(kind, name, before, shown)
+    ):
         return "foreign"
     return "unclear"
 
@@ -135,5 +156,9 @@ def _short(value: Wire) -> str:
 
 
 def _counts(value: dict[str, Wire]) -> str:
-    sizes = [f"{len(each)} {name}" for name, each in value.items() if isinstance(each, (list, tuple))]
+    sizes = [
+        f"{len(each)} {name}"
+        for name, each in value.items()
+        if isinstance(each, (list, tuple))
+    ]
     return f"{{{', '.join(sizes) or f'{len(value)} members'}}}"

@@ -31,7 +31,10 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-NO_EFFECT = Verdict.NOT_APPLIED, Verdict.REFUSED  # a write that ended so has overtaken nothing
+NO_EFFECT = (
+    Verdict.NOT_APPLIED,
+    Verdict.REFUSED,
+)  # a write that ended so has overtaken nothing
 
 
 @attrs.frozen(kw_only=True)

@@ -9,8 +9,21 @@ from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.facts import Known, start_of
-from invsvc_async.reconcile.history import Attempt, Closed, Done, End, Reading, Resumed, Tick
-from invsvc_async.reconcile.json_form import check_version, event_from_wire, intent_from_json, parsed
+from invsvc_async.reconcile.history import (
+    Attempt,
+    Closed,
+    Done,
+    End,
+    Reading,
+    Resumed,
+    Tick,
+)
+from invsvc_async.reconcile.json_form import (
+    check_version,
+    event_from_wire,
+    intent_from_json,
+    parsed,
+)
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
@@ -44,7 +57,11 @@ def _told(event: Event) -> str:
         case Reading(finding=None, error=error, status=None) if error is not None:
             return f"read failed: {error.message}"
         case Reading(finding=None, status=status, seen=seen, raw_count=count):
-            shown = f": {count} item{'' if count == 1 else 's'}" if isinstance(seen, list) else ""
+            shown = (
+                f": {count} item{'' if count == 1 else 's'}"
+                if isinstance(seen, list)
+                else ""
+            )
             return f"read the state: HTTP {status}{shown}"
         case Reading(finding=finding):
             return f"the caller's reader found: {type(finding).__name__}"
@@ -78,9 +95,17 @@ def story_of(plain: dict[str, Wire], what: str) -> tuple[Intent, History, str]:
     events = plain.get("history", [])
     intent = plain.get("intent")
     verdict = plain.get("verdict")
-    if not isinstance(events, list) or not isinstance(intent, dict) or not isinstance(verdict, str):
+    if (
+        not isinstance(events, list)
+        or not isinstance(intent, dict)
+        or not isinstance(verdict, str)
+    ):
         raise InvalidRequestError(f"not {what}: intent, history or verdict is missing")
-    return intent_from_json(envelope.dumps(intent)), tuple(map(event_from_wire, events)), verdict
+    return (
+        intent_from_json(envelope.dumps(intent)),
+        tuple(map(event_from_wire, events)),
+        verdict,
+    )
 
 
 def replay(intent: Intent, history: History) -> list[tuple[Event | None, Decision]]:

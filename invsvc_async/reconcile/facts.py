@@ -30,7 +30,15 @@ from invsvc_async.codec.fields import maker_of
 from invsvc_async.reconcile.attempts import AttemptKind, kind_of, refusal_of
 from invsvc_async.reconcile.compare import is_time
 from invsvc_async.reconcile.differences import differences, digest, is_part
-from invsvc_async.reconcile.history import Attempt, Bounds, Closed, End, Reading, Resumed, Tick
+from invsvc_async.reconcile.history import (
+    Attempt,
+    Bounds,
+    Closed,
+    End,
+    Reading,
+    Resumed,
+    Tick,
+)
 from invsvc_async.reconcile.intent import Intent, Sent, SentEnd, revised
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.reconcile.server_clock import WHOLE_MS, agree, bounds_of, cut_by
@@ -40,7 +48,14 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import ErrorFacts, Event, Finding, History, Partly, Send
+    from invsvc_async.reconcile.history import (
+        ErrorFacts,
+        Event,
+        Finding,
+        History,
+        Partly,
+        Send,
+    )
     from invsvc_async.settings import ReconcilePolicy
 
 _make_sent = maker_of(Sent)
@@ -113,7 +128,9 @@ class Known:
     @cached_property
     def resumed(self) -> Resumed | None:
         """The event with which another process took over this write, if any process did."""
-        return next((event for event in self.history if isinstance(event, Resumed)), None)
+        return next(
+            (event for event in self.history if isinstance(event, Resumed)), None
+        )
 
     @cached_property
     def attempts(self) -> list[Attempt]:
@@ -132,7 +149,9 @@ class Known:
 
         ``None`` if there are none, or if the service's clock was set meanwhile.
         """
-        if not all(event.steady for event in self.history if isinstance(event, Reading)):
+        if not all(
+            event.steady for event in self.history if isinstance(event, Reading)
+        ):
             return None
         known = [
             bounds_of(event.stamp, event.started, event.ended)
@@ -145,7 +164,9 @@ class Known:
 
     def window_of(self, kind: AttemptKind) -> float:
         """Return how long after such an end the write may still take effect, in seconds."""
-        if kind == "short" and self.method != "POST":  # lists lag, and a second effect of a create stays
+        if (
+            kind == "short" and self.method != "POST"
+        ):  # lists lag, and a second effect of a create stays
             # A read that lags may show no effect of a write that was answered 500 after it.
             lag = min(self.policy.reads_lag, self.policy.settle_after_loss)
             return max(self.policy.settle_after_error, lag)
@@ -156,7 +177,11 @@ class Known:
         """The sends of earlier processes that may have had an effect."""
         if self.resumed is None:
             return []
-        sends = [sent for sent in self._stored_sends() if sent.end is None or sent.end.kind != "not applied"]
+        sends = [
+            sent
+            for sent in self._stored_sends()
+            if sent.end is None or sent.end.kind != "not applied"
+        ]
         return [self._carried(sent, self.resumed) for sent in sends]
 
     def _stored_sends(self) -> tuple[Sent, ...]:
@@ -172,20 +197,28 @@ class Known:
         running = 0.0 if sent.end or resumed.sender_gone else sent.attempt_timeout
         since = resumed.at if resumed.since is None else resumed.since
         over_by_wait = since + running + window
-        ended_by = sent.latest + sent.attempt_timeout if sent.latest is not None else None
+        ended_by = (
+            sent.latest + sent.attempt_timeout if sent.latest is not None else None
+        )
         ended_from = sent.earliest
         began = since
         if sent.end and sent.end.latest is not None:
             ended_by = sent.end.latest
             ended_from = sent.end.earliest or sent.earliest
         over = over_by_wait
-        if self.bounds is not None and ended_by is not None:  # by the service's clock, if that is sooner
-            over = min(over, ended_by + window + self.policy.clock_slack - self.bounds.low)
+        if (
+            self.bounds is not None and ended_by is not None
+        ):  # by the service's clock, if that is sooner
+            over = min(
+                over, ended_by + window + self.policy.clock_slack - self.bounds.low
+            )
         if ended_by is None and self.bounds is not None:
             ended_by = since + running + self.bounds.high
         if self.bounds is not None and sent.latest is not None:
             began = min(began, sent.latest + self.policy.clock_slack - self.bounds.low)
-        return Sending(kind, began, sent.earliest, sent.latest, ended_from, ended_by, window, over)
+        return Sending(
+            kind, began, sent.earliest, sent.latest, ended_from, ended_by, window, over
+        )
 
     @cached_property
     def sends(self) -> list[Sending]:
@@ -197,7 +230,9 @@ class Known:
                 began = attempt.started
                 start = _server_time(began, self.bounds)
                 end = _server_time(attempt.ended, self.bounds)
-                found.append(Sending(kind, began, *start, *end, window, attempt.ended + window))
+                found.append(
+                    Sending(kind, began, *start, *end, window, attempt.ended + window)
+                )
         return found
 
     @cached_property
@@ -212,13 +247,20 @@ class Known:
     @cached_property
     def forgotten_until(self) -> int | None:
         """Webhooks created up to this server time (ms) may be missing in ``strangers``."""
-        first = next((at for at, event in enumerate(self.history) if isinstance(event, Attempt)), None)
+        first = next(
+            (at for at, event in enumerate(self.history) if isinstance(event, Attempt)),
+            None,
+        )
         listed = first and not self.carried and self.shows_list(self.history[first - 1])
         return None if listed else self.intent.forgotten_until
 
     def shows_list(self, event: Event) -> bool:
         """Return whether *event* is a reading that showed the list of what a create adds to."""
-        return self.kind.creates and isinstance(event, Reading) and isinstance(event.seen, list)
+        return (
+            self.kind.creates
+            and isinstance(event, Reading)
+            and isinstance(event.seen, list)
+        )
 
     def shown_by(self, reading: Reading) -> set[str]:
         """Return the ids of what could be mistaken for the effect of this create, in a list."""
@@ -229,7 +271,9 @@ class Known:
     @cached_property
     def in_doubt(self) -> bool:
         """Whether any send was ambiguous."""
-        return bool(self.carried) or any(kind in ("short", "long") for kind in self.kinds)
+        return bool(self.carried) or any(
+            kind in ("short", "long") for kind in self.kinds
+        )
 
     @property
     def never_left(self) -> bool:
@@ -295,7 +339,10 @@ class Known:
 
     @cached_property
     def _before(self) -> tuple[Wire, float | None]:
-        before: tuple[Wire, float | None] = self.intent.baseline, self.intent.baseline_at
+        before: tuple[Wire, float | None] = (
+            self.intent.baseline,
+            self.intent.baseline_at,
+        )
         if self.carried:
             return before
         for event in self.history:
@@ -305,8 +352,17 @@ class Known:
                 continue
             at = None if self.bounds is None else event.ended + self.bounds.high
             if event.status == 200 and isinstance(event.seen, dict):
-                before = {name: value for name, value in event.seen.items() if name != "secret"}, at
-            elif event.status == 404 and event.own_envelope and self.kind.needs_baseline:
+                before = (
+                    {
+                        name: value
+                        for name, value in event.seen.items()
+                        if name != "secret"
+                    },
+                    at,
+                )
+            elif (
+                event.status == 404 and event.own_envelope and self.kind.needs_baseline
+            ):
                 before = {}, at
         return before
 
@@ -328,7 +384,11 @@ class Known:
         """The state before the first send, in wire form, if it can be compared; else ``None``."""
         hides = self.kind.hides
         before = self.before
-        if hides is not None and isinstance(before, dict) and hides(self.policy, before):
+        if (
+            hides is not None
+            and isinstance(before, dict)
+            and hides(self.policy, before)
+        ):
             return None  # it may not be the one that is written
         return before or None
 
@@ -337,7 +397,9 @@ class Known:
         """Whether the resource is known to have been absent before the first send."""
         return isinstance(self.before, dict) and not self.before
 
-    def when(self, milliseconds: Wire, reading: Reading) -> Literal["before", "after", "band", "unsure"]:
+    def when(
+        self, milliseconds: Wire, reading: Reading
+    ) -> Literal["before", "after", "band", "unsure"]:
         """
         Compare a server time (ms) that *reading* showed with the start of the first send.
 
@@ -357,7 +419,9 @@ class Known:
             now = reading.stamp / 1000
         elif self.bounds is not None:
             now = reading.ended + self.bounds.high
-        if now is None or at > now + slack or now < low:  # the service's clock has stepped back
+        if (
+            now is None or at > now + slack or now < low
+        ):  # the service's clock has stepped back
             return "unsure"
         if at + WHOLE_MS < low:
             return "unsure" if at + cut_by(milliseconds) >= low else "before"
@@ -390,18 +454,31 @@ class Known:
         slack = self.policy.clock_slack
         if started is not None and at + slack < started:
             return False  # the service's clock has stepped back
-        closed = [send.ended_from + send.window for send in self.carried if send.ended_from is not None]
-        return len(closed) == len(self.carried) and at <= max(closed) + slack + self.policy.clock_band
+        closed = [
+            send.ended_from + send.window
+            for send in self.carried
+            if send.ended_from is not None
+        ]
+        return (
+            len(closed) == len(self.carried)
+            and at <= max(closed) + slack + self.policy.clock_band
+        )
 
     @property
     def mixture(self) -> str | None:
         """A digest of the state in the last event, if that is a read of an update that is stored in part."""
         last = self.history[-1] if self.history else None
-        if not isinstance(last, Reading) or not self.in_doubt or last.started < self.over:
+        if (
+            not isinstance(last, Reading)
+            or not self.in_doubt
+            or last.started < self.over
+        ):
             return None
         is_state = last.own_envelope and isinstance(last.seen, dict)
         wanted = (
-            self.kind.visible(self.intent.body) if is_state and isinstance(self.intent.body, dict) else {}
+            self.kind.visible(self.intent.body)
+            if is_state and isinstance(self.intent.body, dict)
+            else {}
         )
         if not is_part(differences(self.kind, wanted, self.baseline, last.seen)):
             return None
@@ -410,7 +487,11 @@ class Known:
     @property
     def is_overtaken(self) -> bool:
         """Whether a later write of this program to the same resource was sent; always false for a create."""
-        return self.resumed is not None and not self.kind.creates and self.resumed.newest is False
+        return (
+            self.resumed is not None
+            and not self.kind.creates
+            and self.resumed.newest is False
+        )
 
     @cached_property
     def free_at(self) -> float:
@@ -425,7 +506,11 @@ class Known:
         """
         if not self.in_doubt:
             return float("-inf")
-        widths = [each.high - each.low for each in (self.bounds, self.intent.bounds) if each is not None]
+        widths = [
+            each.high - each.low
+            for each in (self.bounds, self.intent.bounds)
+            if each is not None
+        ]
         widths += [
             sent.latest - sent.earliest
             for sent in self.intent.sent
@@ -433,10 +518,20 @@ class Known:
         ]
         ends = [self.over]
         if self.resumed is not None and self.kind.creates:
-            since = self.resumed.at if self.resumed.since is None else self.resumed.since
+            since = (
+                self.resumed.at if self.resumed.since is None else self.resumed.since
+            )
             since += self.window_of("long")
-            ends += [since + sent.attempt_timeout for sent in self._stored_sends() if sent.end is None]
-        return max(ends) + 2 * self.policy.clock_slack + max([self.policy.clock_band, *widths])
+            ends += [
+                since + sent.attempt_timeout
+                for sent in self._stored_sends()
+                if sent.end is None
+            ]
+        return (
+            max(ends)
+            + 2 * self.policy.clock_slack
+            + max([self.policy.clock_band, *widths])
+        )
 
     def earlier(self, reading: Reading) -> Iterator[Reading]:
         """Yield the readings before *reading* that show no state older than the first send."""
@@ -461,7 +556,11 @@ class Known:
 
 
 def stored(
-    known: Known, *, livemode: bool | None = None, send: Send | None = None, at: float = 0.0
+    known: Known,
+    *,
+    livemode: bool | None = None,
+    send: Send | None = None,
+    at: float = 0.0,
 ) -> Intent:
     """
     Return the intent with the sends, the baseline and the clock bounds that are known by now.
@@ -475,9 +574,13 @@ def stored(
     newest = True if known.resumed is None else known.resumed.newest
     if livemode is not None and scope.livemode is None:
         scope = attrs.evolve(scope, livemode=livemode)
-    if send is not None and not known.history and intent.baseline is None:  # nothing is known yet
+    if (
+        send is not None and not known.history and intent.baseline is None
+    ):  # nothing is known yet
         about_to = _about_to(send, at, intent.bounds)
-        return revised(intent, scope=scope, sent=(*intent.sent, about_to), newest=newest)
+        return revised(
+            intent, scope=scope, sent=(*intent.sent, about_to), newest=newest
+        )
     bounds = known.bounds
     strangers = known.strangers
     forgotten_until = known.forgotten_until
@@ -506,7 +609,9 @@ def stored(
 
 def _about_to(send: Send, at: float, bounds: Bounds | None) -> Sent:
     earliest, latest = _server_time(at, bounds)
-    return _make_sent(earliest=earliest, latest=latest, attempt_timeout=send.attempt_timeout)
+    return _make_sent(
+        earliest=earliest, latest=latest, attempt_timeout=send.attempt_timeout
+    )
 
 
 def _sent(attempt: Attempt, bounds: Bounds | None) -> Sent:
@@ -520,4 +625,6 @@ def _sent(attempt: Attempt, bounds: Bounds | None) -> Sent:
         refusal=None if refusal is None else refusal.error,
     )
     earliest, latest = _server_time(attempt.started, bounds)
-    return Sent(earliest=earliest, latest=latest, attempt_timeout=attempt.timeout, end=end)
+    return Sent(
+        earliest=earliest, latest=latest, attempt_timeout=attempt.timeout, end=end
+    )

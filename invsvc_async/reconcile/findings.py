@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.codec.exact_json import Wire, is_object
 from invsvc_async.reconcile import foreign, made_of
-from invsvc_async.reconcile.compare import MOST_COMPARED, MOST_ROUNDED, is_time, parts_of, rounded, same
+from invsvc_async.reconcile.compare import (
+    MOST_COMPARED,
+    MOST_ROUNDED,
+    is_time,
+    parts_of,
+    rounded,
+    same,
+)
 from invsvc_async.reconcile.differences import Field, differences, digest, is_part, told
 from invsvc_async.reconcile.history import (
     Absent,
@@ -50,7 +57,10 @@ _NOT_THERE = (404, 405, 501)
 
 def _too_long_ago(known: Known) -> CannotTell:
     least = f"the write was sent more than {known.policy.absence_within:g} s ago"
-    return CannotTell(f"{least}, or at an unknown time: its absence proves nothing", cause="too long ago")
+    return CannotTell(
+        f"{least}, or at an unknown time: its absence proves nothing",
+        cause="too long ago",
+    )
 
 
 def is_evidence(known: Known, reading: Reading) -> bool:
@@ -61,7 +71,9 @@ def is_evidence(known: Known, reading: Reading) -> bool:
         return False
     if reading.status == 404:
         return known.kind.gone_is_evidence
-    return reading.status == 200 and isinstance(reading.seen, list if known.kind.creates else dict)
+    return reading.status == 200 and isinstance(
+        reading.seen, list if known.kind.creates else dict
+    )
 
 
 def find(known: Known, reading: Reading) -> Finding | Partly:
@@ -74,7 +86,11 @@ def find(known: Known, reading: Reading) -> Finding | Partly:
 
 def _find(known: Known, reading: Reading) -> Finding | Partly:
     if reading.finding is not None:
-        if isinstance(reading.finding, Absent) and known.method != "POST" and not known.is_newest(reading):
+        if (
+            isinstance(reading.finding, Absent)
+            and known.method != "POST"
+            and not known.is_newest(reading)
+        ):
             reason = "the write does not show, but a later write of this program may have undone it"
             return CannotTell(reason, cause="perhaps overtaken")
         return _with_decay(known, reading, reading.finding)
@@ -95,7 +111,11 @@ def no_such_read(known: Known, reading: Reading) -> bool:
 
     It may lack one that the specification does not list.
     """
-    if not known.kind.may_lack_read or reading.finding is not None or reading.status not in _NOT_THERE:
+    if (
+        not known.kind.may_lack_read
+        or reading.finding is not None
+        or reading.status not in _NOT_THERE
+    ):
         return False
     return reading.own_envelope or reading.status != 404
 
@@ -113,7 +133,9 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
         return CannotTell(reason, cause="may be published")
     wanted = kind.visible(known.intent.body)
     if not wanted:
-        reason = f"only nulls were sent, for fields that are never null in a {kind.thing}"
+        reason = (
+            f"only nulls were sent, for fields that are never null in a {kind.thing}"
+        )
         return CannotTell(reason, cause="not visible")
     if any(parts_of(value) > MOST_COMPARED for value in wanted.values()):
         reason = f"the {kind.thing} is too large to be compared (more than {MOST_COMPARED} nodes and edges)"
@@ -124,7 +146,9 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
         return Applied(seen) if written else Holds(seen)
     if baseline is not None and _is_unchanged(kind, seen, baseline, wanted):
         known_before = {name: wanted[name] for name in _known_of(wanted, baseline)}
-        if cut_by(seen["last_updated"]) and not _leaves_trace(known, reading, known_before, baseline):
+        if cut_by(seen["last_updated"]) and not _leaves_trace(
+            known, reading, known_before, baseline
+        ):
             return _without_trace(known, reading, known_before)
         return Absent()
     if placed == "before" and not _shows_part(known, seen, wanted):
@@ -133,9 +157,13 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
         return Holds(seen)
     fields = differences(kind, wanted, baseline, seen)
     earlier = [before.seen for before in known.earlier(reading)]
-    changed_since = placed == "after" or any(_is_changed(kind, before, seen, wanted) for before in earlier)
+    changed_since = placed == "after" or any(
+        _is_changed(kind, before, seen, wanted) for before in earlier
+    )
     if changed_since and _may_be_dated_by_write(fields):
-        changed_since = any(_is_foreign_since(kind, before, fields) for before in earlier)
+        changed_since = any(
+            _is_foreign_since(kind, before, fields) for before in earlier
+        )
     return _differing(known, reading, fields, changed_since=changed_since)
 
 
@@ -143,13 +171,17 @@ def _shows_part(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) ->
     """Return whether a part of the write may show: a service that stores a part may not date that."""
     kind = known.kind
     baseline = known.baseline
-    if baseline is not None and same(seen.get("last_updated"), baseline.get("last_updated")):
+    if baseline is not None and same(
+        seen.get("last_updated"), baseline.get("last_updated")
+    ):
         return True  # whatever has changed since the baseline is not dated
     fields = differences(kind, wanted, baseline, seen)
     return any(
         field.was_changed
         and field.shows in ("as sent", "other words", "either")
-        and not (field.was_known and kind.same_field(field.name, field.before, field.shown))
+        and not (
+            field.was_known and kind.same_field(field.name, field.before, field.shown)
+        )
         for field in fields
     )
 
@@ -159,13 +191,16 @@ def _may_be_dated_by_write(fields: Iterable[Field]) -> bool:
     Return whether the last change may be that of a part of the write, beside foreign values from before it.
     """
     shown = {field.shows for field in fields if field.was_changed}
-    return "foreign" in shown and not shown.isdisjoint({"as sent", "other words", "either", "unclear"})
+    return "foreign" in shown and not shown.isdisjoint(
+        {"as sent", "other words", "either", "unclear"}
+    )
 
 
 def _is_foreign_since(kind: Kind, before: Wire, fields: Iterable[Field]) -> bool:
     """Return whether the state *before* did not have one of the values that are foreign now."""
     return isinstance(before, dict) and any(
-        field.shows == "foreign" and not kind.same_field(field.name, before.get(field.name), field.shown)
+        field.shows == "foreign"
+        and not kind.same_field(field.name, before.get(field.name), field.shown)
         for field in fields
     )
 
@@ -178,7 +213,9 @@ def _is_rounded(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) ->
     """
     kind = known.kind
     baseline = known.baseline
-    if baseline is None or any(parts_of(value) > MOST_ROUNDED for value in wanted.values()):
+    if baseline is None or any(
+        parts_of(value) > MOST_ROUNDED for value in wanted.values()
+    ):
         return False
     known_before = _known_of(wanted, baseline)
     if not known_before or not _same(kind, rounded(seen), rounded(wanted), wanted):
@@ -242,11 +279,15 @@ def _foreign(
     return CannotTell(reason, cause="changed since")
 
 
-def _same(kind: Kind, one: dict[str, Wire], other: dict[str, Wire], names: Iterable[str]) -> bool:
+def _same(
+    kind: Kind, one: dict[str, Wire], other: dict[str, Wire], names: Iterable[str]
+) -> bool:
     return all(kind.same_field(name, one.get(name), other.get(name)) for name in names)
 
 
-def _is_written(known: Known, reading: Reading, wanted: dict[str, Wire], placed: str) -> bool:
+def _is_written(
+    known: Known, reading: Reading, wanted: dict[str, Wire], placed: str
+) -> bool:
     """Return whether the state, which matches the write, was changed since the baseline."""
     baseline = known.baseline
     if baseline is None:
@@ -254,11 +295,15 @@ def _is_written(known: Known, reading: Reading, wanted: dict[str, Wire], placed:
     before = baseline.get("last_updated")
     after = reading.seen.get("last_updated")
     if is_time(before) and is_time(after) and after != before:
-        if after < before or placed == "before":  # a read that lags, or a change by somebody else
+        if (
+            after < before or placed == "before"
+        ):  # a read that lags, or a change by somebody else
             return False
         return placed == "band" or _is_current(known, reading)
     names = _known_of(wanted, baseline)
-    return _is_current(known, reading) and not _same(known.kind, baseline, wanted, names)
+    return _is_current(known, reading) and not _same(
+        known.kind, baseline, wanted, names
+    )
 
 
 def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> list[str]:
@@ -267,17 +312,24 @@ def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> list[str]:
 
 
 def _is_unchanged(
-    kind: Kind, seen: dict[str, Wire], baseline: dict[str, Wire], wanted: dict[str, Wire]
+    kind: Kind,
+    seen: dict[str, Wire],
+    baseline: dict[str, Wire],
+    wanted: dict[str, Wire],
 ) -> bool:
     """Return whether *seen* is still the state *baseline*.  A null ``last_updated`` equals no other."""
     last = seen.get("last_updated")
     names = _known_of(wanted, baseline)
     return (
-        last is not None and same(last, baseline.get("last_updated")) and _same(kind, seen, baseline, names)
+        last is not None
+        and same(last, baseline.get("last_updated"))
+        and _same(kind, seen, baseline, names)
     )
 
 
-def _is_changed(kind: Kind, before: Wire, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+def _is_changed(
+    kind: Kind, before: Wire, seen: dict[str, Wire], wanted: dict[str, Wire]
+) -> bool:
     """Return whether two reads show different states."""
     if not isinstance(before, dict) or before.get("status") != seen.get("status"):
         return False
@@ -332,7 +384,9 @@ def _each_once(known: Known, items: list[Wire]) -> list[Wire]:
     return [*kept.values(), *others]
 
 
-def _matched(known: Known, reading: Reading, candidates: list[Wire]) -> Applied[Wire] | None:
+def _matched(
+    known: Known, reading: Reading, candidates: list[Wire]
+) -> Applied[Wire] | None:
     """Return Applied if the *candidates* that equal the create are as many as it may have made."""
     equal = [item for item in candidates if is_object(item) and _is_exact(known, item)]
     exact = _made_in_time(known, reading, equal)
@@ -345,12 +399,16 @@ def _matched(known: Known, reading: Reading, candidates: list[Wire]) -> Applied[
     return Applied(first, duplicates=tuple(others) if all_told else None)
 
 
-def _made_in_time(known: Known, reading: Reading, equal: list[dict[str, Wire]]) -> list[dict[str, Wire]]:
+def _made_in_time(
+    known: Known, reading: Reading, equal: list[dict[str, Wire]]
+) -> list[dict[str, Wire]]:
     """Return the *equal* items that were made by the end of the windows, and are not another write's."""
     # Not the sends that a restored journal assumes: at an unknown time, a thing of anybody would fit.
     timed = [send for send in known.sends if send.latest is not None]
     return [
-        item for item in equal if _is_in_time(known, timed, item) and item.get("id") not in reading.guessed
+        item
+        for item in equal
+        if _is_in_time(known, timed, item) and item.get("id") not in reading.guessed
     ]
 
 
@@ -366,7 +424,9 @@ def _may_be_hidden(known: Known, items: list[Wire]) -> bool:
 
 
 def _wanted(known: Known) -> dict[str, Wire]:
-    sent = {name: value for name, value in known.intent.body.items() if value is not None}
+    sent = {
+        name: value for name, value in known.intent.body.items() if value is not None
+    }
     return {**known.kind.defaults, **sent}
 
 
@@ -390,7 +450,9 @@ def _description(known: Known, item: dict[str, Wire]) -> str:
 def _bears_our_tag(known: Known, item: dict[str, Wire]) -> bool:
     tag = known.intent.tag
     text = _description(known, item)
-    return tag is not None and (text == tag or text.endswith(f" {tag}") or tag in TAG.findall(text))
+    return tag is not None and (
+        text == tag or text.endswith(f" {tag}") or tag in TAG.findall(text)
+    )
 
 
 def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
@@ -409,7 +471,9 @@ def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
     in_time = _is_in_time(known, known.sends, item)
     if _is_alike(known, item) or _bears_our_tag(known, item):
         return in_time or _is_exact(known, item)
-    if item.get("id") in reading.guessed:  # of the URL of another write that is under way or in doubt
+    if (
+        item.get("id") in reading.guessed
+    ):  # of the URL of another write that is under way or in doubt
         return False
     return in_time and _may_be_at_our_place(known, item)
 
@@ -428,14 +492,21 @@ def _may_be_at_our_place(known: Known, item: dict[str, Wire]) -> bool:
     return kind.same({**_wanted(known), url: item[url]}, item)
 
 
-def _is_known_from_elsewhere(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:
+def _is_known_from_elsewhere(
+    known: Known, reading: Reading, item: dict[str, Wire]
+) -> bool:
     """Return whether *item* is certainly not an effect of this write: another's, or known before."""
     known_as = item.get("id")
-    if isinstance(known_as, str) and (known_as in reading.claimed_by_others or known_as in known.strangers):
+    if isinstance(known_as, str) and (
+        known_as in reading.claimed_by_others or known_as in known.strangers
+    ):
         return True
     # Tags in the requested description are not those of another write.
     own = TAG.findall(_description(known, known.intent.body))
-    if any(tag != known.intent.tag and tag not in own for tag in TAG.findall(_description(known, item))):
+    if any(
+        tag != known.intent.tag and tag not in own
+        for tag in TAG.findall(_description(known, item))
+    ):
         return True
     return _lacks_our_tag(known, item) and _keeps_tags(known, reading)
 
@@ -465,8 +536,14 @@ def _keeps_tags(known: Known, reading: Reading) -> bool:
     sent = _description(known, known.intent.body)
     if "<" in sent:
         return False
-    lists = [event for event in known.history if isinstance(event, Reading) and known.shows_list(event)]
-    items = (item for each in (*lists, reading) for item in each.seen if is_object(item))
+    lists = [
+        event
+        for event in known.history
+        if isinstance(event, Reading) and known.shows_list(event)
+    ]
+    items = (
+        item for each in (*lists, reading) for item in each.seen if is_object(item)
+    )
     shown = (_description(known, item) for item in items)
     return any(len(text) >= len(sent) and TAG.search(text) for text in shown)
 
@@ -513,18 +590,30 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
     thing = kind.thing
     sent = kind.visible(body)
     if not sent:
-        return CannotTell(f"none of the fields sent is visible in a {thing}", cause="not visible")
+        return CannotTell(
+            f"none of the fields sent is visible in a {thing}", cause="not visible"
+        )
     if _same(kind, reading.seen, body, sent):
         differed = baseline is not None and not _same(kind, baseline, body, sent)
-        return Applied(reading.seen) if differed and _is_current(known, reading) else Holds(reading.seen)
-    seen_before = [before.seen for before in known.earlier(reading) if isinstance(before.seen, dict)]
+        return (
+            Applied(reading.seen)
+            if differed and _is_current(known, reading)
+            else Holds(reading.seen)
+        )
+    seen_before = [
+        before.seen
+        for before in known.earlier(reading)
+        if isinstance(before.seen, dict)
+    ]
     as_before = baseline is not None and _same(kind, reading.seen, baseline, sent)
     if baseline is None or not as_before or not known.is_newest(reading):
         was_as_before = baseline is not None and any(
             _same(kind, before, baseline, sent) for before in seen_before
         )
         fields = differences(kind, sent, baseline, reading.seen)
-        return _differing(known, reading, fields, changed_since=was_as_before and not as_before)
+        return _differing(
+            known, reading, fields, changed_since=was_as_before and not as_before
+        )
     if any(not _same(kind, before, baseline, sent) for before in seen_before):
         reason = (
             f"the {thing} is as before the write, but an earlier read showed another state; whether the "
@@ -538,7 +627,9 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
     return Absent()
 
 
-def _leaves_trace(known: Known, reading: Reading, sent: dict[str, Wire], baseline: dict[str, Wire]) -> bool:
+def _leaves_trace(
+    known: Known, reading: Reading, sent: dict[str, Wire], baseline: dict[str, Wire]
+) -> bool:
     """
     Return whether the write would have changed the state *baseline*, whatever the service makes of it.
 
@@ -549,7 +640,9 @@ def _leaves_trace(known: Known, reading: Reading, sent: dict[str, Wire], baselin
         not kind.same_field(name, value, baseline.get(name))
         and (
             not kind.is_made_of(name, value, baseline.get(name))
-            or made_of.would_show(value, baseline.get(name), reading.longest_texts.get(name, 0))
+            or made_of.would_show(
+                value, baseline.get(name), reading.longest_texts.get(name, 0)
+            )
         )
         for name, value in sent.items()
     )
@@ -558,14 +651,20 @@ def _leaves_trace(known: Known, reading: Reading, sent: dict[str, Wire], baselin
 def _without_trace(known: Known, reading: Reading, sent: dict[str, Wire]) -> CannotTell:
     fields = told(differences(known.kind, sent, known.baseline, reading.seen))
     reason = f"the {known.kind.thing} is as before the write, in words that the service may have for it"
-    return CannotTell(f"{reason}, so the write leaves no trace ({fields})", cause="not visible")
+    return CannotTell(
+        f"{reason}, so the write leaves no trace ({fields})", cause="not visible"
+    )
 
 
 def _gone(known: Known, reading: Reading) -> Finding:
     if known.was_gone:
         return Absent()
-    if known.is_newest(reading) and any(isinstance(before.seen, dict) for before in known.earlier(reading)):
-        return Superseded(f"the {known.kind.thing} was deleted after the write was sent")
+    if known.is_newest(reading) and any(
+        isinstance(before.seen, dict) for before in known.earlier(reading)
+    ):
+        return Superseded(
+            f"the {known.kind.thing} was deleted after the write was sent"
+        )
     reason = f"the {known.kind.thing} is gone; whether the write was applied first is unknown"
     return CannotTell(reason, cause="gone")
 

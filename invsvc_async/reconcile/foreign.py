@@ -34,7 +34,9 @@ Foreign: TypeAlias = "Callable[[Wire, Wire], bool]"
 # the second one, which chance does not.
 _LEAST_IN_COMMON: Final = 4
 _MOST_IN_COMMON: Final = 16
-_LONGEST: Final = 20_000  # characters of a text that is compared: the specification allows 1,000
+_LONGEST: Final = (
+    20_000  # characters of a text that is compared: the specification allows 1,000
+)
 _MARKUP: Final = re.compile(r"<[^<>]*>")
 _UNESCAPED: Final = 3  # times: what is escaped may be escaped again
 _MOST_NAMES: Final = 2_000  # that are compared by their letters
@@ -54,7 +56,11 @@ def text(sent: Wire, shown: Wire) -> bool:
     share enough if one contains the other, or if they have a run of characters in common that is too long
     for chance.
     """
-    if not isinstance(sent, str) or not isinstance(shown, str) or max(len(sent), len(shown)) > _LONGEST:
+    if (
+        not isinstance(sent, str)
+        or not isinstance(shown, str)
+        or max(len(sent), len(shown)) > _LONGEST
+    ):
         return False
     one = letters(sent)
     other = letters(shown)
@@ -65,7 +71,9 @@ def text(sent: Wire, shown: Wire) -> bool:
 
 def _contains(whole: str, part: str) -> bool:
     """Return whether *whole* contains *part*, and not by chance: a single letter is in most texts."""
-    is_long_enough = len(part) >= _LEAST_IN_COMMON or len(whole) <= _LEAST_IN_COMMON * len(part)
+    is_long_enough = len(part) >= _LEAST_IN_COMMON or len(
+        whole
+    ) <= _LEAST_IN_COMMON * len(part)
     return part in whole and (not part or is_long_enough)
 
 
@@ -82,7 +90,10 @@ def _have_run_in_common(one: str, other: str) -> bool:
     share = min(len(one), len(other)) // 4
     length = min(max(_LEAST_IN_COMMON, share), _MOST_IN_COMMON)
     runs = {one[start : start + length] for start in range(len(one) - length + 1)}
-    return any(other[start : start + length] in runs for start in range(len(other) - length + 1))
+    return any(
+        other[start : start + length] in runs
+        for start in range(len(other) - length + 1)
+    )
 
 
 def names(sent: Wire, shown: Wire) -> bool:
@@ -97,7 +108,11 @@ def names(sent: Wire, shown: Wire) -> bool:
 
 
 def _texts_in(items: Wire) -> set[str]:
-    return {each for each in items if isinstance(each, str)} if isinstance(items, (list, tuple)) else set()
+    return (
+        {each for each in items if isinstance(each, str)}
+        if isinstance(items, (list, tuple))
+        else set()
+    )
 
 
 def graph(sent: Wire, shown: Wire) -> bool:
@@ -130,7 +145,11 @@ def host_of(value: Wire) -> str | None:
         host = urlsplit(f"//{place}").hostname
     except ValueError:
         return None
-    return host if host and any(map(str.isalnum, host)) and "%" not in host and "*" not in host else None
+    return (
+        host
+        if host and any(map(str.isalnum, host)) and "%" not in host and "*" not in host
+        else None
+    )
 
 
 def status(sent: Wire, shown: Wire) -> bool:

@@ -14,9 +14,39 @@ import attrs
 from invsvc_async.codec.exact_json import Wire  # noqa: TC001 - cattrs resolves the annotations
 from invsvc_async.reconcile.enums import Bounds, End, Verdict
 
-__all__ = ["FINDINGS", "Absent", "Applied", "Attempt", "Bounds", "CannotTell", "Cause", "Closed", "Decision"]
-__all__ += ["Done", "End", "ErrorFacts", "Event", "Evidence", "Finding", "History", "Holds", "Partly"]
-__all__ += ["PersonFinding", "Read", "Reading", "Resumed", "Secret", "Send", "Superseded", "Tick", "Verdict"]
+__all__ = [
+    "FINDINGS",
+    "Absent",
+    "Applied",
+    "Attempt",
+    "Bounds",
+    "CannotTell",
+    "Cause",
+    "Closed",
+    "Decision",
+]
+__all__ += [
+    "Done",
+    "End",
+    "ErrorFacts",
+    "Event",
+    "Evidence",
+    "Finding",
+    "History",
+    "Holds",
+    "Partly",
+]
+__all__ += [
+    "PersonFinding",
+    "Read",
+    "Reading",
+    "Resumed",
+    "Secret",
+    "Send",
+    "Superseded",
+    "Tick",
+    "Verdict",
+]
 __all__ += ["Wait"]
 
 T_co = TypeVar("T_co", covariant=True)
@@ -39,15 +69,25 @@ class Attempt:
     started: float
     ended: float
     end: End
-    status: int | None = None  # also if only the head arrived, but then it is not evidence
-    readable: bool = False  # a 2xx with the content that the operation's answer must have
-    own_envelope: bool = False  # the body was the service's own envelope (success or error)
-    of_authentication: bool = False  # it was the body of the service's authentication layer
+    status: int | None = (
+        None  # also if only the head arrived, but then it is not evidence
+    )
+    readable: bool = (
+        False  # a 2xx with the content that the operation's answer must have
+    )
+    own_envelope: bool = (
+        False  # the body was the service's own envelope (success or error)
+    )
+    of_authentication: bool = (
+        False  # it was the body of the service's authentication layer
+    )
     value: Wire = None  # the payload of a readable 2xx
     error: ErrorFacts | None = None
     stamp: int | None = None  # the envelope's timestamp, server ms
     retry_after: float | None = None
-    token_renewed: bool = False  # after a 401 of the authentication layer, a fresh token was obtained
+    token_renewed: bool = (
+        False  # after a 401 of the authentication layer, a fresh token was obtained
+    )
     timeout: float = 30.0  # s
 
 
@@ -65,8 +105,12 @@ class Reading:
     stamp: int | None = None
     # No answer to this client showed that the service's clock was set since the write began.
     steady: bool = True
-    claimed_by_others: frozenset[str] = frozenset()  # ids in answers to other writes: certainly theirs
-    guessed: frozenset[str] = frozenset()  # ids that other writes matched, or of their URLs: perhaps theirs
+    claimed_by_others: frozenset[str] = (
+        frozenset()
+    )  # ids in answers to other writes: certainly theirs
+    guessed: frozenset[str] = (
+        frozenset()
+    )  # ids that other writes matched, or of their URLs: perhaps theirs
     # By field: the characters of the longest text that reads of this client showed in such things.
     longest_texts: dict[str, int] = attrs.field(factory=dict)
     finding: Finding | None = None  # of a user-supplied reader
@@ -152,13 +196,24 @@ class Partly:
 
 # Why a write is not applied, or not known to be, as a code: reports group by it, and choose their advice.
 _NotSent: TypeAlias = Literal[
-    "never left", "not sent again", "overtaken", "perhaps overtaken", "only read", "client closed"
+    "never left",
+    "not sent again",
+    "overtaken",
+    "perhaps overtaken",
+    "only read",
+    "client closed",
 ]
-_NoRead: TypeAlias = Literal["no read", "read refused", "out of time", "list full", "reader"]
-_NoProof: TypeAlias = Literal["may be published", "not visible", "no baseline", "candidates", "too long ago"]
+_NoRead: TypeAlias = Literal[
+    "no read", "read refused", "out of time", "list full", "reader"
+]
+_NoProof: TypeAlias = Literal[
+    "may be published", "not visible", "no baseline", "candidates", "too long ago"
+]
 _Changed: TypeAlias = Literal["changed since", "gone", "perhaps undone"]
 _Stored: TypeAlias = Literal["other words", "in part"]
-Cause: TypeAlias = Literal["absent", "person", _NotSent, _NoRead, _NoProof, _Changed, _Stored]
+Cause: TypeAlias = Literal[
+    "absent", "person", _NotSent, _NoRead, _NoProof, _Changed, _Stored
+]
 
 
 @attrs.frozen
@@ -170,12 +225,18 @@ class CannotTell:
     cause: Cause = "reader"
 
 
-Finding: TypeAlias = Applied[Any] | Holds[Any] | Absent | Superseded | CannotTell  # Any: wire data
+Finding: TypeAlias = (
+    Applied[Any] | Holds[Any] | Absent | Superseded | CannotTell
+)  # Any: wire data
 FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)
 
-Secret: TypeAlias = Literal["returned", "delivered", "not stored", "lost"]  # who has a webhook's
+Secret: TypeAlias = Literal[
+    "returned", "delivered", "not stored", "lost"
+]  # who has a webhook's
 
-_ByRead: TypeAlias = Literal["tag", "match", "equal", "last_updated", "baseline", "absence", "gone", "reader"]
+_ByRead: TypeAlias = Literal[
+    "tag", "match", "equal", "last_updated", "baseline", "absence", "gone", "reader"
+]
 Basis: TypeAlias = Literal["answered", "never sent", "none", "person", _ByRead]
 
 
@@ -205,7 +266,9 @@ class Evidence:
 
     basis: Basis
     read_at: float | None = None  # start of the read that showed it, local s
-    window_until: float | None = None  # end of the settle window, local s; None: no window
+    window_until: float | None = (
+        None  # end of the settle window, local s; None: no window
+    )
     candidates: tuple[Wire, ...] = ()
     duplicates: tuple[Wire, ...] | None = ()  # None: not known
     cause: Cause | None = None

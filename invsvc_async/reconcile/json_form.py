@@ -45,15 +45,29 @@ SCHEMA = 1
 LONGEST = 64 * 2**20  # characters of an intent's text
 _EVENT: Any = history.Event  # Any: a union of types
 _LONGEST_PAUSE = 10**9  # seconds of a Retry-After
-_ERROR_FIELDS = ("operation", "status", "code", "details", "own_envelope", "retry_after")
-_DESCRIBED = (ConfigurationError, DeadlineExceededError, TransportError, *TransportError.__subclasses__())
+_ERROR_FIELDS = (
+    "operation",
+    "status",
+    "code",
+    "details",
+    "own_envelope",
+    "retry_after",
+)
+_DESCRIBED = (
+    ConfigurationError,
+    DeadlineExceededError,
+    TransportError,
+    *TransportError.__subclasses__(),
+)
 # Errors other than the service's that a text describes.
 _ERRORS: dict[str, type[InvsvcError]] = {each.__name__: each for each in _DESCRIBED}
 
 
 def intent_to_json(intent: Intent) -> str:
     """Encode *intent* as JSON."""
-    return envelope.dumps({"schema": SCHEMA, **_converter().unstructure(intent)}).decode()
+    return envelope.dumps(
+        {"schema": SCHEMA, **_converter().unstructure(intent)}
+    ).decode()
 
 
 def intent_from_json(text: str | bytes) -> Intent:
@@ -70,13 +84,19 @@ def intent_from_json(text: str | bytes) -> Intent:
 def parsed(text: str | bytes, what: str) -> dict[str, Wire]:
     """Decode the JSON object in *text*, and check its version."""
     if not isinstance(text, (str, bytes)):
-        raise InvalidRequestError(f"not {what}: must be text or bytes, not {type(text).__name__}")
+        raise InvalidRequestError(
+            f"not {what}: must be text or bytes, not {type(text).__name__}"
+        )
     if len(text) > LONGEST:
-        raise InvalidRequestError(f"not {what}: the text is longer than {LONGEST} characters")
+        raise InvalidRequestError(
+            f"not {what}: the text is longer than {LONGEST} characters"
+        )
     try:
         plain = envelope.loads(text.encode() if isinstance(text, str) else text)
     except (InvsvcError, UnicodeEncodeError) as error:
-        raise InvalidRequestError(f"not {what}: the text is damaged or truncated") from error
+        raise InvalidRequestError(
+            f"not {what}: the text is damaged or truncated"
+        ) from error
     return check_version(plain, what)
 
 
@@ -106,7 +126,9 @@ def structured(plain: Wire, cls: type[T], what: str) -> T:
     try:
         return _converter().structure(plain, cls)
     except (BaseValidationError, ForbiddenExtraKeysError) as error:
-        raise InvalidRequestError([f"not {what}: {each}" for each in transform_error(error)][:20]) from error
+        raise InvalidRequestError(
+            [f"not {what}: {each}" for each in transform_error(error)][:20]
+        ) from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise InvalidRequestError(f"not {what}: {error}") from error
 
@@ -116,19 +138,27 @@ def misfit(intent: Intent) -> str | None:
     operation = BY_NAME.get(intent.operation)
     if operation is None or operation.kind != "write":
         return f"there is no write called {intent.operation!r}"
-    names = {each.wire or each.name for each in operation.parameters if each.where == "path"}
+    names = {
+        each.wire or each.name for each in operation.parameters if each.where == "path"
+    }
     path = intent.path
     fits = all(map(is_segment, intent.path.values()))
     if not operation.listed:
         names = {"method", "path"}
         method = path.get("method")
-        fits = method in ("DELETE", "PATCH", "POST", "PUT") and is_below_base(path.get("path", ""))
+        fits = method in ("DELETE", "PATCH", "POST", "PUT") and is_below_base(
+            path.get("path", "")
+        )
     if set(path) != names:
         return f"its path has {sorted(path)}, not {sorted(names)}"
     if not fits or "team" in intent.query:
         return "its path or query is none that a write can have"  # below the base URL, and in its team
     kind = kind_of_write(operation)
-    if kind.shown_by is not None and not kind.deletes and not isinstance(intent.body, dict):
+    if (
+        kind.shown_by is not None
+        and not kind.deletes
+        and not isinstance(intent.body, dict)
+    ):
         return "its body is not an object"
     try:
         settings.checked_headers(intent.headers)
@@ -138,7 +168,11 @@ def misfit(intent: Intent) -> str | None:
         return f"its body has no {kind.found_by}"
     if any(sent.attempt_timeout < 0 for sent in intent.sent):
         return "one of its sends had less than no time"
-    return "its baseline is not an object" if not isinstance(intent.baseline, (dict, type(None))) else None
+    return (
+        "its baseline is not an object"
+        if not isinstance(intent.baseline, (dict, type(None)))
+        else None
+    )
 
 
 def event_to_wire(event: Event) -> Wire:
@@ -152,7 +186,9 @@ def event_from_wire(plain: Wire) -> Event:
     try:
         envelope.utc(getattr(event, "stamp", None) or 0)
     except OverflowError:
-        raise InvalidRequestError("not a story: a stamp is outside the range of times") from None
+        raise InvalidRequestError(
+            "not a story: a stamp is outside the range of times"
+        ) from None
     return event
 
 
@@ -164,7 +200,12 @@ def plain_error(error: InvsvcError) -> dict[str, Wire]:
     fields = {name: getattr(error, name, None) for name in _ERROR_FIELDS}
     fields["details"] = without_secrets(fields["details"])
     said = error.message if isinstance(error, ServiceError) else None
-    found = {"type": type(error).__name__, "text": str(error), "message": said, **fields}
+    found = {
+        "type": type(error).__name__,
+        "text": str(error),
+        "message": said,
+        **fields,
+    }
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -179,7 +220,9 @@ def error_of(plain: Wire) -> InvsvcError | None:
         return kind(text, operation=plain.get("operation"), status=status)
     if kind is not None or type(status) is not int:
         return (kind or InvsvcError)(text)
-    details, code, message, pause = map(plain.get, ("details", "code", "message", "retry_after"))
+    details, code, message, pause = map(
+        plain.get, ("details", "code", "message", "retry_after")
+    )
     if isinstance(details, list) and all(isinstance(each, str) for each in details):
         details = tuple(details)
     return service_error_class(status)(
@@ -188,7 +231,9 @@ def error_of(plain: Wire) -> InvsvcError | None:
         message=message if isinstance(message, str) else None,
         details=details,
         operation=plain.get("operation"),
-        retry_after=float(pause) if is_time(pause) and 0 <= pause <= _LONGEST_PAUSE else None,
+        retry_after=float(pause)
+        if is_time(pause) and 0 <= pause <= _LONGEST_PAUSE
+        else None,
         own_envelope=plain.get("own_envelope") is True,
     )
 
@@ -210,7 +255,9 @@ def _converter() -> Converter:
     from cattrs.strategies import configure_tagged_union
 
     attrs.resolve_types(settings.ReconcilePolicy, localns={"AnyReader": str})
-    converter = Converter(forbid_extra_keys=True, unstruct_collection_overrides={frozenset: sorted})
+    converter = Converter(
+        forbid_extra_keys=True, unstruct_collection_overrides={frozenset: sorted}
+    )
     for kind in (str, bool, int):
         converter.register_structure_hook(kind, _exactly)
     converter.register_structure_hook(float, _number)
@@ -220,19 +267,27 @@ def _converter() -> Converter:
         settings.ReconcilePolicy: {
             "journey_reader": override(
                 struct_hook=_reader,
-                unstruct_hook=lambda reader: settings.JOURNEY_READER if callable(reader) else reader,
+                unstruct_hook=lambda reader: (
+                    settings.JOURNEY_READER if callable(reader) else reader
+                ),
             )
         },
         settings.Timeouts: {},
-        history.Reading: {"finding": override(struct_hook=_finding, unstruct_hook=_finding_to_wire)},
+        history.Reading: {
+            "finding": override(struct_hook=_finding, unstruct_hook=_finding_to_wire)
+        },
     }
     for cls, fields in special.items():
-        structure: Any = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True, **fields)
+        structure: Any = make_dict_structure_fn(
+            cls, converter, _cattrs_forbid_extra_keys=True, **fields
+        )
         unstructure: Any = make_dict_unstructure_fn(cls, converter, **fields)
         # What is of the class already stays: journals keep what many intents share.
         converter.register_structure_hook(
             cls,
-            lambda value, of, make=structure: value if type(value) is of else make(value, of),  # type: ignore[misc]
+            lambda value, of, make=structure: (
+                value if type(value) is of else make(value, of)
+            ),  # type: ignore[misc]
         )
         converter.register_unstructure_hook(cls, unstructure)
     configure_tagged_union(_EVENT, converter, _tag, "event")
@@ -270,7 +325,10 @@ def _finding_to_wire(finding: Finding | None) -> Wire:
     if finding is None:
         return None
     fields = attrs.asdict(finding, recurse=False)
-    return {"finding": _tag(type(finding)), **{name: _plain(value) for name, value in fields.items()}}
+    return {
+        "finding": _tag(type(finding)),
+        **{name: _plain(value) for name, value in fields.items()},
+    }
 
 
 def _plain(value: Any) -> Wire:  # Any: whatever a reader of the caller's found
@@ -291,5 +349,7 @@ def _finding(plain: Wire, _: object) -> Finding | None:
         return None
     cls: Any = next(cls for cls in history.FINDINGS if _tag(cls) == plain["finding"])
     fields = {name: value for name, value in plain.items() if name != "finding"}
-    found: Finding = cls(**{n: tuple(it) if isinstance(it, list) else it for n, it in fields.items()})
+    found: Finding = cls(
+        **{n: tuple(it) if isinstance(it, list) else it for n, it in fields.items()}
+    )
     return found

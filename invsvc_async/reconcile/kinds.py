@@ -32,7 +32,13 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME, TABLE, Operation
 from invsvc_async.reconcile import foreign, made_of
-from invsvc_async.reconcile.compare import HOOK_FIELDS, same, same_hook_field, same_journey_field, url_key
+from invsvc_async.reconcile.compare import (
+    HOOK_FIELDS,
+    same,
+    same_hook_field,
+    same_journey_field,
+    url_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -113,9 +119,15 @@ class Kind:
     deletes: bool = _follows(lambda kind: kind.shown_by == "absence")
     shows_change: bool = _follows(lambda kind: kind.shown_by == "time of change")
     needs_baseline: bool = _follows(lambda kind: kind.shown_by == "baseline")
-    gone_is_evidence: bool = _follows(lambda kind: kind.deletes or kind.needs_baseline)  # a 404 of the read
-    basis: Literal["match", "gone", "equal"] = _follows(  # of the verdict APPLIED, if a read shows the write
-        lambda kind: "match" if kind.creates else "gone" if kind.deletes else "equal"
+    gone_is_evidence: bool = _follows(
+        lambda kind: kind.deletes or kind.needs_baseline
+    )  # a 404 of the read
+    basis: Literal["match", "gone", "equal"] = (
+        _follows(  # of the verdict APPLIED, if a read shows the write
+            lambda kind: (
+                "match" if kind.creates else "gone" if kind.deletes else "equal"
+            )
+        )
     )
 
     def visible(self, body: Mapping[str, Wire]) -> dict[str, Wire]:
@@ -129,7 +141,10 @@ class Kind:
 
     def same(self, one: Mapping[str, Wire], other: Mapping[str, Wire]) -> bool:
         """Return whether all fields that a read shows are equal in two states."""
-        return all(self.same_field(name, one.get(name), other.get(name)) for name in self.fields or one)
+        return all(
+            self.same_field(name, one.get(name), other.get(name))
+            for name in self.fields or one
+        )
 
     def alike(self, fields: Wire) -> str | None:
         """
@@ -152,11 +167,16 @@ class Kind:
         """Return, by field, how many characters of a text the service keeps, as *items* of its reads show."""
         names = [name for name, of in self.made_in.items() if of is made_of.text]
         things = [item for item in items if isinstance(item, dict)]
-        return {name: max((made_of.kept_of(each.get(name)) for each in things), default=0) for name in names}
+        return {
+            name: max((made_of.kept_of(each.get(name)) for each in things), default=0)
+            for name in names
+        }
 
     def place_of(self, fields: Wire) -> str | None:
         """Return the part of ``found_by`` in *fields* that a service leaves unchanged, if it is known."""
-        return self.place(fields.get(self.found_by)) if isinstance(fields, dict) else None
+        return (
+            self.place(fields.get(self.found_by)) if isinstance(fields, dict) else None
+        )
 
     def ids_near(self, items: Iterable[Wire]) -> dict[str | None, set[str]]:
         """Return the ids of the *items* of a list (wire form), by what ``place_of`` returns for them."""
@@ -217,12 +237,18 @@ _WEBHOOK = Kind(
     },
     defaults={"status": "active"},
     stored=("id", *HOOK_FIELDS),
-    always=("url", "events", "status"),  # the description may be left out if there is none
+    always=(
+        "url",
+        "events",
+        "status",
+    ),  # the description may be left out if there is none
 )
 
 KINDS: dict[str, Kind] = {
     "write without a read": Kind(),
-    "update of a journey": attrs.evolve(_JOURNEY, shown_by="time of change", may_lack_read=True),
+    "update of a journey": attrs.evolve(
+        _JOURNEY, shown_by="time of change", may_lack_read=True
+    ),
     "create of a webhook": attrs.evolve(
         _WEBHOOK,
         shown_by="list",
@@ -232,7 +258,9 @@ KINDS: dict[str, Kind] = {
         hidden_by="status",
         has_secret=True,
     ),
-    "update of a webhook": attrs.evolve(_WEBHOOK, shown_by="baseline", answer_shows_thing=False),
+    "update of a webhook": attrs.evolve(
+        _WEBHOOK, shown_by="baseline", answer_shows_thing=False
+    ),
     "delete of a webhook": attrs.evolve(_WEBHOOK, shown_by="absence"),
 }
 

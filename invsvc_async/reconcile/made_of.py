@@ -34,9 +34,13 @@ if TYPE_CHECKING:
 MadeOf: TypeAlias = "Callable[[Wire, Wire], bool]"
 
 _LEAST_PART: Final = 4  # letters and digits; shorter parts are in most texts
-_LONGEST: Final = 20_000  # characters of a text that is compared: the specification allows 1,000
+_LONGEST: Final = (
+    20_000  # characters of a text that is compared: the specification allows 1,000
+)
 _MASK: Final = re.compile(r"[xX]{3,}|\[[^\[\]]*\]")  # instead of a part: xxxx, [hidden]
-_CUT_SIGN: Final = re.compile(r"(&[a-zA-Z0-9#]*|<[^<>]*)$")  # an escape or a tag that a cut has left open
+_CUT_SIGN: Final = re.compile(
+    r"(&[a-zA-Z0-9#]*|<[^<>]*)$"
+)  # an escape or a tag that a cut has left open
 _SEPARATORS: Final = re.compile(r"[/?&=;#]")
 _SIGNS: Final = " ,.:;_()'/-"
 _PLAIN: Final = re.compile(rf"[A-Za-z0-9{re.escape(_SIGNS)}]+").fullmatch
@@ -56,7 +60,9 @@ def value(sent: Wire, shown: Wire) -> bool:
     """
     if isinstance(sent, bool) or isinstance(shown, bool):
         return switch(sent, shown)
-    if isinstance(sent, (int, float, Decimal)) and isinstance(shown, (int, float, Decimal)):
+    if isinstance(sent, (int, float, Decimal)) and isinstance(
+        shown, (int, float, Decimal)
+    ):
         return _is_near(sent, shown)
     if isinstance(sent, (dict, list, tuple)) and isinstance(shown, (dict, list, tuple)):
         return True
@@ -133,7 +139,11 @@ def would_show(sent: Wire, shown: Wire, kept: int) -> bool:
 
     It would if *sent* only adds plain words to the end of *shown*: nothing but a cut leaves those out.
     """
-    if not isinstance(sent, str) or not isinstance(shown, str) or not sent.startswith(shown):
+    if (
+        not isinstance(sent, str)
+        or not isinstance(shown, str)
+        or not sent.startswith(shown)
+    ):
         return False
     added = sent[len(shown) :]
     first = next((at for at, each in enumerate(added) if each.isalnum()), None)
@@ -150,7 +160,9 @@ def names(sent: Wire, shown: Wire) -> bool:
     """
     if not isinstance(sent, (list, tuple)) or not isinstance(shown, (list, tuple)):
         return False
-    return {letters(str(each)) for each in sent} == {letters(str(each)) for each in shown}
+    return {letters(str(each)) for each in sent} == {
+        letters(str(each)) for each in shown
+    }
 
 
 def url(sent: Wire, shown: Wire) -> bool:
@@ -166,17 +178,24 @@ def url(sent: Wire, shown: Wire) -> bool:
     if ours is not None and theirs is not None and ours != theirs:
         return False
     parts = _parts_of_url(sent)
-    return all(part in parts or _is_rest_of(part, parts) for part in _parts_of_url(shown))
+    return all(
+        part in parts or _is_rest_of(part, parts) for part in _parts_of_url(shown)
+    )
 
 
 def _parts_of_url(value: str) -> set[str]:
     _, _, rest = url_key(html.unescape(value)).partition("/")
-    return {letters(_MASK.sub("", part)) for part in _SEPARATORS.split(unquote(rest))} - {""}
+    return {
+        letters(_MASK.sub("", part)) for part in _SEPARATORS.split(unquote(rest))
+    } - {""}
 
 
 def _is_rest_of(part: str, parts: set[str]) -> bool:
     """Return whether *part* is the beginning or the end of one of *parts*, the rest of which is masked."""
-    return any(len(part) >= _LEAST_PART and (each.startswith(part) or each.endswith(part)) for each in parts)
+    return any(
+        len(part) >= _LEAST_PART and (each.startswith(part) or each.endswith(part))
+        for each in parts
+    )
 
 
 def graph(sent: Wire, shown: Wire) -> bool:
@@ -197,7 +216,9 @@ def graph(sent: Wire, shown: Wire) -> bool:
 def _by_id(value: dict[str, Wire]) -> dict[str, dict[str, Wire]] | None:
     """Return the nodes of a graph by their ids; ``None`` if they cannot be told apart."""
     nodes = value.get("nodes")
-    if not isinstance(nodes, (list, tuple)) or not all(isinstance(node, dict) for node in nodes):
+    if not isinstance(nodes, (list, tuple)) or not all(
+        isinstance(node, dict) for node in nodes
+    ):
         return None
     found = {letters(str(node.get("id"))): node for node in nodes}
     return found if len(found) == len(nodes) else None
@@ -233,4 +254,6 @@ def _is_near(one: Wire, other: Wire) -> bool:
 
 def switch(sent: Wire, shown: Wire) -> bool:
     """Return whether a boolean is not the other one."""
-    return not (isinstance(sent, bool) and isinstance(shown, bool) and sent is not shown)
+    return not (
+        isinstance(sent, bool) and isinstance(shown, bool) and sent is not shown
+    )

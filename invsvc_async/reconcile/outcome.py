@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Self,
+    TypeAlias,
+    TypeVar,
+    cast,
+)
 
 import attrs
 
@@ -11,7 +21,12 @@ from invsvc_async import models
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import structure
 from invsvc_async.codec.envelope import loads
-from invsvc_async.errors import InvalidRequestError, InvsvcError, ServiceError, without_secrets
+from invsvc_async.errors import (
+    InvalidRequestError,
+    InvsvcError,
+    ServiceError,
+    without_secrets,
+)
 from invsvc_async.models.portable import Portable, keep_arguments
 from invsvc_async.reconcile.explain import story_of, tell
 from invsvc_async.reconcile.facts import Known, stored
@@ -33,7 +48,14 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["LIST_FULL", "AmbiguousWriteError", "Outcome", "OutcomeBase", "SecretLostError", "WriteError"]
+__all__ = [
+    "LIST_FULL",
+    "AmbiguousWriteError",
+    "Outcome",
+    "OutcomeBase",
+    "SecretLostError",
+    "WriteError",
+]
 __all__ += ["WriteNotAppliedError", "WriteSupersededError", "read_back", "summary"]
 
 T_co = TypeVar("T_co", covariant=True)
@@ -45,7 +67,9 @@ class WriteError(InvsvcError):
     hint: ClassVar[str] = ""
 
     # Any: errors do not carry the type of the value
-    def __init__(self, message: str, *, outcome: Outcome[Any], hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, outcome: Outcome[Any], hint: str | None = None
+    ) -> None:
         self.outcome = outcome
         super().__init__(f"{message}. {hint or self.hint}")
 
@@ -92,8 +116,16 @@ class SecretLostError(WriteError):
         return cast("models.Webhook", self.outcome.value)
 
 
-for _error in (WriteError, WriteNotAppliedError, WriteSupersededError, AmbiguousWriteError, SecretLostError):
-    _error.__module__ = "invsvc_async.errors"  # which gives them, and by which they are pickled
+for _error in (
+    WriteError,
+    WriteNotAppliedError,
+    WriteSupersededError,
+    AmbiguousWriteError,
+    SecretLostError,
+):
+    _error.__module__ = (
+        "invsvc_async.errors"  # which gives them, and by which they are pickled
+    )
 
 _ERRORS: dict[Verdict, type[WriteError]] = {
     Verdict.NOT_APPLIED: WriteNotAppliedError,
@@ -105,7 +137,9 @@ LIST_FULL = (
     "A list shows at most 100 webhooks. Delete those that nobody needs, then settle it again (in a batch or "
     "outbox: retry) before absence_within of its policy is over. Do not just send it again."
 )
-_HINTS: dict[Cause | None, str] = {  # of NOT_APPLIED, if the hint of the error's class does not fit
+_HINTS: dict[
+    Cause | None, str
+] = {  # of NOT_APPLIED, if the hint of the error's class does not fit
     "never left": "Nothing was sent. Check the address and the network, then write again.",
     "not sent again": "Nothing was changed. Check the address and the network, then write again.",
     "overtaken": "Nothing was changed. Write again only to replace the newer write.",
@@ -120,7 +154,11 @@ _HINTS: dict[Cause | None, str] = {  # of NOT_APPLIED, if the hint of the error'
 
 def _shown(value: object) -> str:
     """Format a model, but only the type of plain data, which may contain a webhook's secret."""
-    return f"<{type(value).__name__}>" if isinstance(value, (dict, list, str, bytes)) else repr(value)
+    return (
+        f"<{type(value).__name__}>"
+        if isinstance(value, (dict, list, str, bytes))
+        else repr(value)
+    )
 
 
 _NO_INTENT = (
@@ -180,7 +218,9 @@ class OutcomeBase(Portable, Generic[T_co]):
     secret: Secret | None = None
     history: History = attrs.field(default=(), repr=False)
     started_as: Intent = attrs.field(repr=False)  # the intent before *history*
-    livemode: bool | None = attrs.field(default=None, repr=False)  # the data mode, as answers showed it
+    livemode: bool | None = attrs.field(
+        default=None, repr=False
+    )  # the data mode, as answers showed it
     replayed: bool = False
     took: float = attrs.field(default=0.0, eq=False)
     waited: float = attrs.field(default=0.0, eq=False)
@@ -189,7 +229,10 @@ class OutcomeBase(Portable, Generic[T_co]):
     def intent(self) -> Intent:
         """The intent with all sends, for :meth:`Client.settle`."""
         started = self.started_as
-        return stored(Known(BY_NAME[started.operation], started, self.history), livemode=self.livemode)
+        return stored(
+            Known(BY_NAME[started.operation], started, self.history),
+            livemode=self.livemode,
+        )
 
     @property
     def applied(self) -> bool | None:
@@ -215,7 +258,8 @@ class OutcomeBase(Portable, Generic[T_co]):
         if self.verdict is Verdict.APPLIED:
             if self.secret_lost:
                 raise SecretLostError(
-                    f"{self._lead()}: applied, but its secret was lost", outcome=cast("Outcome[T_co]", self)
+                    f"{self._lead()}: applied, but its secret was lost",
+                    outcome=cast("Outcome[T_co]", self),
                 ) from self.error
             return self.value  # type: ignore[return-value]  # None only where no read gives the value; see explain()
         if self.verdict is Verdict.REFUSED and isinstance(self.error, ServiceError):
@@ -232,9 +276,15 @@ class OutcomeBase(Portable, Generic[T_co]):
         if self.verdict is Verdict.UNKNOWN and operation.reader is None:
             return AmbiguousWriteError.without_read
         if self.verdict is not Verdict.NOT_APPLIED:
-            return LIST_FULL if self.evidence.cause == "list full" else _ERRORS[self.verdict].hint
+            return (
+                LIST_FULL
+                if self.evidence.cause == "list full"
+                else _ERRORS[self.verdict].hint
+            )
         overtaken = Known(operation, self.started_as, self.history).is_overtaken
-        return _HINTS.get("overtaken" if overtaken else self.evidence.cause, WriteNotAppliedError.hint)
+        return _HINTS.get(
+            "overtaken" if overtaken else self.evidence.cause, WriteNotAppliedError.hint
+        )
 
     def _lead(self) -> str:
         return f"{self.started_as.operation} ({self.started_as.key})"
@@ -245,7 +295,9 @@ class OutcomeBase(Portable, Generic[T_co]):
 
         For NOT_APPLIED, SUPERSEDED and UNKNOWN they end with why it was not sent again and what to do next.
         """
-        head, _, story = tell(self.started_as, self.history, self.verdict, self.message).partition("\n")
+        head, _, story = tell(
+            self.started_as, self.history, self.verdict, self.message
+        ).partition("\n")
         lines = [head, *self._times(), *self._found_by(), story]
         if self.verdict is Verdict.UNKNOWN:
             lines.append("  not sent again, because it may have been applied")
@@ -281,7 +333,9 @@ class OutcomeBase(Portable, Generic[T_co]):
             "history": [event_to_wire(event) for event in self.history],
         }
 
-    def _to_public(self, convert: Callable[[object], Wire], *, full: bool = False) -> dict[str, Wire]:
+    def _to_public(
+        self, convert: Callable[[object], Wire], *, full: bool = False
+    ) -> dict[str, Wire]:
         """
         Return the outcome as an endpoint shows it, or with *full* as an application stores it.
 
@@ -301,7 +355,11 @@ class OutcomeBase(Portable, Generic[T_co]):
         if isinstance(plain["intent"], str):
             plain = {**plain, "intent": parsed(plain["intent"], "an intent")}
         intent, history, _ = story_of(plain, "an outcome")
-        given = {each.name: plain[each.name] for each in attrs.fields(_Members) if each.name in plain}
+        given = {
+            each.name: plain[each.name]
+            for each in attrs.fields(_Members)
+            if each.name in plain
+        }
         members = structured(given, _Members, "an outcome")
         value = plain.get("value")
         operation = BY_NAME[intent.operation]
@@ -316,13 +374,24 @@ class OutcomeBase(Portable, Generic[T_co]):
         )
 
     @classmethod
-    def _with_decimals(cls, plain: dict[str, Wire], convert: Callable[[Any, Any], Any]) -> dict[str, Wire]:
+    def _with_decimals(
+        cls, plain: dict[str, Wire], convert: Callable[[Any, Any], Any]
+    ) -> dict[str, Wire]:
         if "intent" not in plain:
             raise InvalidRequestError(_NO_INTENT)
-        operation = BY_NAME.get(str(parsed(plain["intent"], "an intent").get("operation")))
-        if operation is None or operation.kind != "write" or operation.result == "object":
+        operation = BY_NAME.get(
+            str(parsed(plain["intent"], "an intent").get("operation"))
+        )
+        if (
+            operation is None
+            or operation.kind != "write"
+            or operation.result == "object"
+        ):
             return plain
-        return {**plain, "value": convert(getattr(models, operation.result), plain.get("value"))}
+        return {
+            **plain,
+            "value": convert(getattr(models, operation.result), plain.get("value")),
+        }
 
     @classmethod
     def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
@@ -361,7 +430,9 @@ if TYPE_CHECKING:
     class OtherOutcome(OutcomeBase[T_co]):
         """An outcome with another verdict."""
 
-        verdict: Literal[Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED, Verdict.UNKNOWN]
+        verdict: Literal[
+            Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED, Verdict.UNKNOWN
+        ]
         value: None
 
         @property
@@ -382,7 +453,9 @@ def read_back(secret: Secret | None) -> Secret | None:
     return "not stored" if secret == "returned" else secret
 
 
-def summary(outcome: OutcomeBase[Any], convert: Callable[[object], Wire]) -> dict[str, Wire]:
+def summary(
+    outcome: OutcomeBase[Any], convert: Callable[[object], Wire]
+) -> dict[str, Wire]:
     """Return all but the intent and the history."""
     return {
         "verdict": str(outcome.verdict),

@@ -90,7 +90,11 @@ class ServerClock(Struct):
 
         If not, the service's clock was set meanwhile, and perhaps set back.
         """
-        recent = [(low, high) for begun, low, high in self._buckets if begun >= since - _BUCKET]
+        recent = [
+            (low, high)
+            for begun, low, high in self._buckets
+            if begun >= since - _BUCKET
+        ]
         return not recent or agree(recent, slack) is not None
 
     def bounds(self, now: float, slack: float) -> Bounds | None:

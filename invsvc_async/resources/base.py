@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T", bound=Model)
-Values: TypeAlias = "Mapping[str, object]"  # by the names of parameters; UNSET is not sent
+Values: TypeAlias = (
+    "Mapping[str, object]"  # by the names of parameters; UNSET is not sent
+)
 
 _AUTHORITY_WORDS = {
     "api_key": "an API key",
@@ -81,7 +83,9 @@ class Resource:
         if options is None:
             return self._view
         if not isinstance(options, CallOptions):
-            raise InvalidRequestError(f"options: must be CallOptions(…), not {type(options).__name__}")
+            raise InvalidRequestError(
+                f"options: must be CallOptions(…), not {type(options).__name__}"
+            )
         return self._view.for_call(options)
 
     def _request(
@@ -103,11 +107,19 @@ class Resource:
         view = self._with_options(call.get("options"))
         team = call.get("team")
         checked = checks.check(
-            operation, values, view.names, team, call.get("extra_query"), call.get("extra_body"), problems
+            operation,
+            values,
+            view.names,
+            team,
+            call.get("extra_query"),
+            call.get("extra_body"),
+            problems,
         )
         kind = view.core.credential.kind
         if operation.credentials and kind not in operation.credentials:
-            wanted = " or ".join(_AUTHORITY_WORDS[each] for each in operation.credentials)
+            wanted = " or ".join(
+                _AUTHORITY_WORDS[each] for each in operation.credentials
+            )
             raise ConfigurationError(
                 f"{operation.name}: needs {wanted}, but this client has {_AUTHORITY_WORDS[kind]}. "
                 "Nothing was sent: make a client with such a credential."
@@ -123,7 +135,11 @@ class Resource:
         )
 
     async def _read(
-        self, model: type[T], operation: Operation, values: Values, **call: Unpack[CallArguments]
+        self,
+        model: type[T],
+        operation: Operation,
+        values: Values,
+        **call: Unpack[CallArguments],
     ) -> T:
         view, request = self._request(operation, values, **call)
         return codec.one(model, await retry.read(view, request))
@@ -163,7 +179,9 @@ class Resource:
             deadline = loop.time() + min(view.timeouts.call, end - clock.now())
             failure = None
             try:
-                seen = codec.one(model, await retry.read(view, request, deadline=deadline))
+                seen = codec.one(
+                    model, await retry.read(view, request, deadline=deadline)
+                )
             except (ServiceError, TransportError, DeadlineExceededError) as error:
                 if not _may_pass(error):
                     raise
@@ -178,7 +196,11 @@ class Resource:
             await clock.sleep(poll)
 
     async def _read_state(
-        self, model: type[T], operation: Operation, values: Values, **call: Unpack[CallArguments]
+        self,
+        model: type[T],
+        operation: Operation,
+        values: Values,
+        **call: Unpack[CallArguments],
     ) -> T:
         """
         Read a thing, and keep its state for later writes.
@@ -238,7 +260,12 @@ class Resource:
         """Make a write of *operation*. *problems* of its arguments were found before."""
         view, request = self._request(operation, values, problems, **call)
         return self._write_of(
-            view, request, baseline=baseline, reader=reader, tag=tag, on_lost_secret=on_lost_secret
+            view,
+            request,
+            baseline=baseline,
+            reader=reader,
+            tag=tag,
+            on_lost_secret=on_lost_secret,
         )
 
     def _write_of(
@@ -258,7 +285,9 @@ class Resource:
         """
         known = None if isinstance(baseline, str) else baseline
         if isinstance(known, Model) and not is_decoded(known):
-            known = codec.unstructure(known)  # now: it may contain values that have no wire form
+            known = codec.unstructure(
+                known
+            )  # now: it may contain values that have no wire form
         spec = WriteSpec(
             options=view,
             request=request,

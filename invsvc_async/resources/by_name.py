@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 _MEMBERS = ("operation", "arguments", "key")
 _NOT_DATA = ("options", "prefetch", "reader")  # objects of Python, or set by a command
-_WRITES = tuple(name for name, row in BY_NAME.items() if row.kind is OperationKind.WRITE)
+_WRITES = tuple(
+    name for name, row in BY_NAME.items() if row.kind is OperationKind.WRITE
+)
 
 
 class WriteByName(NamedTuple):
@@ -56,13 +58,19 @@ def parsed(line: Mapping[str, Any] | str | bytes) -> WriteByName:
     reason = 'is not an object: write {"operation": …, "arguments": {…}, "key": …}'
     if isinstance(plain, Mapping):
         if (found := _problem(plain)) is None:
-            return WriteByName(plain["operation"], dict(plain.get("arguments", {})), plain.get("key"))
+            return WriteByName(
+                plain["operation"], dict(plain.get("arguments", {})), plain.get("key")
+            )
         reason = found
     raise InvalidRequestError(reason, operation="line")
 
 
 def as_write(
-    client: object, operation: str, arguments: Mapping[str, Any], *, key: str | None = None
+    client: object,
+    operation: str,
+    arguments: Mapping[str, Any],
+    *,
+    key: str | None = None,
 ) -> Write[Any]:  # Any: the operation says what the value is
     """
     Call the method *operation* of *client* with *arguments*, and return the write. Nothing is sent.
@@ -76,7 +84,9 @@ def as_write(
         is_read = operation in BY_NAME
         wrong = f"operation: {operation!r} is {'a read' if is_read else 'unknown'}"
         hint = None if is_read else did_you_mean(operation, _WRITES) or None
-        raise InvalidRequestError(f"{wrong}; it must be one of {', '.join(_WRITES)}", hint=hint)
+        raise InvalidRequestError(
+            f"{wrong}; it must be one of {', '.join(_WRITES)}", hint=hint
+        )
     write: Write[Any] = called(client, operation, arguments)
     return write if key is None else write.keyed(key)
 
@@ -96,7 +106,10 @@ def called(
     method = _method(client, operation)
     takes = _data_of(method)
     unknown = [name for name in arguments if name not in takes]
-    problems = [f"{name}: not an argument; {operation} takes {', '.join(takes)}" for name in unknown]
+    problems = [
+        f"{name}: not an argument; {operation} takes {', '.join(takes)}"
+        for name in unknown
+    ]
     problems += [
         f"{name}: missing"
         for name, each in takes.items()

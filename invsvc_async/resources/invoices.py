@@ -132,7 +132,11 @@ class Invoices(Resource):
         )
 
     async def download_status(
-        self, request_id: str, *, team: str | None = None, options: CallOptions | None = None
+        self,
+        request_id: str,
+        *,
+        team: str | None = None,
+        options: CallOptions | None = None,
     ) -> DownloadRequest:
         """
         Read the status of a download from the tax authority. The specification names only ``completed``.

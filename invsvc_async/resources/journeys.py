@@ -76,7 +76,11 @@ class Journeys(Resource):
         )
 
     async def get(
-        self, journey_id: str, *, team: str | None = None, options: CallOptions | None = None
+        self,
+        journey_id: str,
+        *,
+        team: str | None = None,
+        options: CallOptions | None = None,
     ) -> Journey:
         """
         Read a journey. The specification does not list this operation, so a deployment may lack it.
@@ -91,5 +95,9 @@ class Journeys(Resource):
         Spec: none; see Endpoints, Journeys, for the object.
         """
         return await self._read_state(
-            models.Journey, operations.JOURNEYS_GET, {"journey_id": journey_id}, team=team, options=options
+            models.Journey,
+            operations.JOURNEYS_GET,
+            {"journey_id": journey_id},
+            team=team,
+            options=options,
         )

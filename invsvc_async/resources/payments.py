@@ -23,7 +23,11 @@ class Payments(Resource):
     """
 
     async def link(
-        self, link_id: str, *, team: str | None = None, options: CallOptions | None = None
+        self,
+        link_id: str,
+        *,
+        team: str | None = None,
+        options: CallOptions | None = None,
     ) -> PaymentLink:
         """
         Read a reusable payment link. Saving a link neither charges anybody nor stamps an invoice.
@@ -38,7 +42,11 @@ class Payments(Resource):
         Spec: Endpoints, Payments.
         """
         return await self._read(
-            models.PaymentLink, operations.PAYMENTS_LINK, {"link_id": link_id}, team=team, options=options
+            models.PaymentLink,
+            operations.PAYMENTS_LINK,
+            {"link_id": link_id},
+            team=team,
+            options=options,
         )
 
     async def reminder_operation(

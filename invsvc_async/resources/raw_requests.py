@@ -52,25 +52,42 @@ class RawArguments(TypedDict, total=False):
 class Unlisted(Resource):
     """Operations that the specification does not list. ``Client`` documents them."""
 
-    async def read(self, method: str, path: str, **given: Unpack[RawArguments]) -> Envelope:
+    async def read(
+        self, method: str, path: str, **given: Unpack[RawArguments]
+    ) -> Envelope:
         """Read, as ``Client.request``."""
-        view, request = self._raw_request(operations.CLIENT_REQUEST, method, path, **given)
+        view, request = self._raw_request(
+            operations.CLIENT_REQUEST, method, path, **given
+        )
         return await retry.read(view, request)
 
     def write(
-        self, method: str, path: str, *, reader: AnyReader | None, **given: Unpack[RawArguments]
+        self,
+        method: str,
+        path: str,
+        *,
+        reader: AnyReader | None,
+        **given: Unpack[RawArguments],
     ) -> Write[Wire]:
         """Make a write, as ``Client.write``."""
-        view, request = self._raw_request(operations.CLIENT_WRITE, method, path, **given)
+        view, request = self._raw_request(
+            operations.CLIENT_WRITE, method, path, **given
+        )
         return self._write_of(view, request, reader=reader)
 
     def download(self, path: str, **given: Unpack[RawArguments]) -> ByteStream:
         """Make a download, as ``Client.download``."""
-        view, request = self._raw_request(operations.CLIENT_DOWNLOAD, "GET", path, **given)
+        view, request = self._raw_request(
+            operations.CLIENT_DOWNLOAD, "GET", path, **given
+        )
         return ByteStream(view, request)
 
     def _raw_request(
-        self, operation: Operation, method: str, path: str, **given: Unpack[RawArguments]
+        self,
+        operation: Operation,
+        method: str,
+        path: str,
+        **given: Unpack[RawArguments],
     ) -> tuple[ClientOptions, Request]:
         """
         Check the arguments of a call; return the view for the call, and its request.
@@ -85,7 +102,9 @@ class Unlisted(Resource):
         methods, other = _WRITES if operation is operations.CLIENT_WRITE else _READS
         if method not in methods:
             shown = quoted(method) if isinstance(method, str) else kind_of(method)
-            problems.append(f"method: {shown} is not one of {', '.join(methods)}; use {other} for others")
+            problems.append(
+                f"method: {shown} is not one of {', '.join(methods)}; use {other} for others"
+            )
         _check_path(path, problems)
         if team is not None:
             check_team(team, problems)
@@ -108,7 +127,9 @@ class Unlisted(Resource):
 
 def _check_path(path: object, problems: Problems) -> None:
     if not isinstance(path, str) or not path.strip("/"):
-        problems.append("path: must be a string relative to the base URL, such as /payments")
+        problems.append(
+            "path: must be a string relative to the base URL, such as /payments"
+        )
         return
     whole = unquote(f"/{path.removeprefix('/')}")
     if CONTROL.search(path + whole) or "\\" in whole:
@@ -117,7 +138,9 @@ def _check_path(path: object, problems: Problems) -> None:
         problems.append("path: contains ? or #; pass the query as params")
     has_steps = not {".", ".."}.isdisjoint(whole.split("/"))
     if _SCHEME.match(path) or "//" in whole or has_steps:
-        problems.append("path: must stay below the base URL: no scheme, no //, no . or .. segment")
+        problems.append(
+            "path: must stay below the base URL: no scheme, no //, no . or .. segment"
+        )
 
 
 @attrs.define(eq=False, repr=False)
@@ -138,7 +161,10 @@ class ByteStream:
         return await self._open.enter_async_context(self._opened())
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self._open.__aexit__(kind, error, trace)
 

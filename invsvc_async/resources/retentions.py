@@ -42,8 +42,16 @@ class Retentions(Resource):
 
         Spec: Endpoints, Retentions.
         """
-        values = {"retention_id": retention_id, "file_type": UNSET if file_type is None else file_type}
-        view, request = self._request(operations.RETENTIONS_FILES, values, team=team, options=options)
+        values = {
+            "retention_id": retention_id,
+            "file_type": UNSET if file_type is None else file_type,
+        }
+        view, request = self._request(
+            operations.RETENTIONS_FILES, values, team=team, options=options
+        )
         envelope = await retry.read(view, request)
         meta = codec.meta_of(envelope)
-        return [codec.with_meta(item, meta) for item in codec.many(models.RetentionFile, envelope)]
+        return [
+            codec.with_meta(item, meta)
+            for item in codec.many(models.RetentionFile, envelope)
+        ]

@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.models import Address, Brand, DbtableTables, DbtableWebhooks, Member, Team, Unset
+    from invsvc_async.models import (
+        Address,
+        Brand,
+        DbtableTables,
+        DbtableWebhooks,
+        Member,
+        Team,
+        Unset,
+    )
     from invsvc_async.settings import AnyReader, CallOptions
     from invsvc_async.writes.write import Write
 

@@ -24,7 +24,13 @@ class Users(Resource):
     Spec: Endpoints, Users.
     """
 
-    async def get(self, user_id: str, *, team: str | None = None, options: CallOptions | None = None) -> User:
+    async def get(
+        self,
+        user_id: str,
+        *,
+        team: str | None = None,
+        options: CallOptions | None = None,
+    ) -> User:
         """
         Read one user, with the ids of their teams.
 
@@ -36,7 +42,11 @@ class Users(Resource):
         Spec: Endpoints, Users.
         """
         return await self._read(
-            models.User, operations.USERS_GET, {"user_id": user_id}, team=team, options=options
+            models.User,
+            operations.USERS_GET,
+            {"user_id": user_id},
+            team=team,
+            options=options,
         )
 
     def update_preferences(

@@ -51,19 +51,33 @@ class Webhooks(Resource):
         Spec: Endpoints, Webhooks.
         """
         view, request = self._request(
-            operations.WEBHOOKS_LIST, {"limit": limit, "status": status}, team=team, options=options
+            operations.WEBHOOKS_LIST,
+            {"limit": limit, "status": status},
+            team=team,
+            options=options,
         )
         envelope = await retry.read(view, request)
         items = codec.many(models.Webhook, envelope)
         asked = _DEFAULT_LIMIT if isinstance(limit, Unset) else limit
         is_full = len(items) >= asked or is_cut(envelope, len(items))
-        if isinstance(status, Unset) and not is_full:  # a part of the list does not show what exists
-            shown = [{"id": getattr(each, "id", None), "url": getattr(each, "url", None)} for each in items]
+        if (
+            isinstance(status, Unset) and not is_full
+        ):  # a part of the list does not show what exists
+            shown = [
+                {"id": getattr(each, "id", None), "url": getattr(each, "url", None)}
+                for each in items
+            ]
             view.core.writes.learn_list(request.operation.name, request.team, shown)
-        return models.WebhookList(items=items, is_full=is_full, meta=codec.meta_of(envelope))
+        return models.WebhookList(
+            items=items, is_full=is_full, meta=codec.meta_of(envelope)
+        )
 
     async def get(
-        self, webhook_id: str, *, team: str | None = None, options: CallOptions | None = None
+        self,
+        webhook_id: str,
+        *,
+        team: str | None = None,
+        options: CallOptions | None = None,
     ) -> Webhook:
         """
         Read a webhook. ``secret`` is ``None``, because the service shows it only once.
@@ -76,7 +90,11 @@ class Webhooks(Resource):
         Spec: Endpoints, Webhooks.
         """
         return await self._read_state(
-            models.Webhook, operations.WEBHOOKS_GET, {"webhook_id": webhook_id}, team=team, options=options
+            models.Webhook,
+            operations.WEBHOOKS_GET,
+            {"webhook_id": webhook_id},
+            team=team,
+            options=options,
         )
 
     def create(
@@ -124,11 +142,19 @@ class Webhooks(Resource):
         is_text = isinstance(tag, str) and tag.isprintable() and bool(tag.strip())
         if tag is not None and not isinstance(tag, bool) and not is_text:
             problems.append("tag: must be true, false, null or a printable string")
-        if on_lost_secret not in ("raise", "keep"):  # not a set: values of JSON may be unhashable
+        if on_lost_secret not in (
+            "raise",
+            "keep",
+        ):  # not a set: values of JSON may be unhashable
             problems.append("on_lost_secret: must be 'raise' or 'keep'")
         return self._write(
             operations.WEBHOOKS_CREATE,
-            {"url": url, "events": events, "description": description, "status": status},
+            {
+                "url": url,
+                "events": events,
+                "description": description,
+                "status": status,
+            },
             problems=problems,
             tag=tag,
             on_lost_secret=on_lost_secret,
@@ -167,7 +193,13 @@ class Webhooks(Resource):
         """
         return self._write(
             operations.WEBHOOKS_UPDATE,
-            {"webhook": webhook, "url": url, "events": events, "description": description, "status": status},
+            {
+                "webhook": webhook,
+                "url": url,
+                "events": events,
+                "description": description,
+                "status": status,
+            },
             baseline=webhook,
             extra_body=extra_body,
             team=team,
@@ -175,7 +207,11 @@ class Webhooks(Resource):
         )
 
     def delete(
-        self, webhook: Webhook | str, *, team: str | None = None, options: CallOptions | None = None
+        self,
+        webhook: Webhook | str,
+        *,
+        team: str | None = None,
+        options: CallOptions | None = None,
     ) -> Write[Deleted]:
         """
         Delete a webhook, which stops its deliveries.
@@ -193,7 +229,11 @@ class Webhooks(Resource):
         Spec: Endpoints, Webhooks.
         """
         return self._write(
-            operations.WEBHOOKS_DELETE, {"webhook": webhook}, baseline=webhook, team=team, options=options
+            operations.WEBHOOKS_DELETE,
+            {"webhook": webhook},
+            baseline=webhook,
+            team=team,
+            options=options,
         )
 
     async def health(self, *, options: CallOptions | None = None) -> Health:
@@ -205,4 +245,6 @@ class Webhooks(Resource):
 
         Spec: Endpoints, Webhooks.
         """
-        return await self._read(models.Health, operations.WEBHOOKS_HEALTH, {}, options=options)
+        return await self._read(
+            models.Health, operations.WEBHOOKS_HEALTH, {}, options=options
+        )

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 PASS = parse_step("pass")
 IDLE_CLOSE_AFTER = 0.02  # seconds, by default
-NOBODY = Caller(IssuedToken("key", None, livemode=True, user=""), team="", livemode=True)
+NOBODY = Caller(
+    IssuedToken("key", None, livemode=True, user=""), team="", livemode=True
+)
 CODES = {
     400: "validation_failed",
     401: "unauthorized",
@@ -59,7 +61,14 @@ class Application:
     """Routes, scripts and the fault plan around the operations."""
 
     def __init__(
-        self, keyring: Keyring, ledger: Ledger, plan: Plan, *, seed: int, latency: float, at_once: int | None
+        self,
+        keyring: Keyring,
+        ledger: Ledger,
+        plan: Plan,
+        *,
+        seed: int,
+        latency: float,
+        at_once: int | None,
     ) -> None:
         check_seconds("latency", latency)
         if at_once is not None and not (isinstance(at_once, int) and at_once >= 1):
@@ -74,13 +83,17 @@ class Application:
         self._plan = plan
         self._chance = seeded(seed, "faults")
         self._busy: set[web.RequestHandler] = set()
-        self._pending: set[asyncio.Task[Any]] = set()  # Any: late effects and slow exchanges
+        self._pending: set[asyncio.Task[Any]] = (
+            set()
+        )  # Any: late effects and slow exchanges
         self._released = asyncio.Event()
 
     def mount(self, app: web.Application) -> None:
         """Add every route below ``/v2``, and a 404 in the service's envelope for everything else."""
         for route in BY_OPERATION.values():
-            app.router.add_route(route.method, f"/v2{route.path}", partial(self._arrive, route))
+            app.router.add_route(
+                route.method, f"/v2{route.path}", partial(self._arrive, route)
+            )
         app.router.add_route("*", UNKNOWN.path, partial(self._arrive, UNKNOWN))
 
     async def settled(self) -> None:
@@ -100,13 +113,19 @@ class Application:
         try:
             raw = await request.read()
         except ConnectionError:
-            return replies.Broken()  # the client disconnected within the body: not an arrival
+            return (
+                replies.Broken()
+            )  # the client disconnected within the body: not an arrival
         protocol = request.protocol
         self._busy.add(protocol)
         exchange = self._note(route, request, raw)
         try:
             steps = self.scripts.get(route.operation)
-            drawn = None if steps else self._plan().draw(self._chance, route.operation, write=route.write)
+            drawn = (
+                None
+                if steps
+                else self._plan().draw(self._chance, route.operation, write=route.write)
+            )
             step = steps.popleft() if steps else drawn
             return await self._play(step or PASS, request, exchange)
         finally:
@@ -136,16 +155,23 @@ class Application:
         refused = None
         if not route.public:
             try:
-                caller = self._keyring.caller(request.headers.get("Authorization"), query.get("team"))
+                caller = self._keyring.caller(
+                    request.headers.get("Authorization"), query.get("team")
+                )
                 entry.team = caller.team
                 entry.livemode = caller.livemode
             except Refusal as error:
                 refused = error
         return ReceivedRequest(
-            route, Call(self._state, caller, request.match_info, query, body), entry, refused
+            route,
+            Call(self._state, caller, request.match_info, query, body),
+            entry,
+            refused,
         )
 
-    async def _play(self, step: Step, request: web.Request, exchange: ReceivedRequest) -> web.StreamResponse:
+    async def _play(
+        self, step: Step, request: web.Request, exchange: ReceivedRequest
+    ) -> web.StreamResponse:
         if step is not PASS:
             exchange.entry.fault = step.words
         if self.latency or step.wait:
@@ -205,7 +231,9 @@ class Application:
         if step.end == "slow" and step.number:
             await asyncio.sleep(step.number)
         elif step.end == "idle-close":
-            self._close_later(request, IDLE_CLOSE_AFTER if step.number is None else step.number)
+            self._close_later(
+                request, IDLE_CLOSE_AFTER if step.number is None else step.number
+            )
         return whole
 
     def _close_later(self, request: web.Request, seconds: float) -> None:
@@ -241,7 +269,9 @@ def _false_answer(step: Step, entry: Entry, clock: ServiceClock) -> web.Response
     """Return the answer of the step, whether or not the effect happened."""
     status = entry.answered = step.status or 200
     if step.end == "success false":
-        return replies.answer(200, error_body(clock, "internal_server_error", "The operation failed"))
+        return replies.answer(
+            200, error_body(clock, "internal_server_error", "The operation failed")
+        )
     if step.end != "status":
         return replies.answer(200, *replies.UNREADABLE[step.end])
     entry.refused = status < 500 and step.own and step.effect == "none"
@@ -249,7 +279,9 @@ def _false_answer(step: Step, entry: Entry, clock: ServiceClock) -> web.Response
         return replies.gateway_page(status)
     if step.variant == "raw":
         return replies.answer(status, {"message": "Unauthorized"})
-    code = CODES.get(status, "operation_not_allowed" if status < 500 else "internal_server_error")
+    code = CODES.get(
+        status, "operation_not_allowed" if status < 500 else "internal_server_error"
+    )
     message = f"Answered {status} as it was told to"
     headers = dict[str, str]()
     if step.variant == "credits":

@@ -76,10 +76,20 @@ class Keyring:
         number = f"{self.state.random.getrandbits(128):032x}"
         token = f"oat_{number}"
         if credential.kind != "oauth":
-            claims = {"sub": credential.user, "livemode": credential.livemode, "jti": number}
+            claims = {
+                "sub": credential.user,
+                "livemode": credential.livemode,
+                "jti": number,
+            }
             own = {} if credential.team is None else {"team": credential.team}
-            texts = (json_text({"alg": "HS256", "typ": "JWT"}), json_text(own | claims), number)
-            parts = (base64.urlsafe_b64encode(each.encode()).rstrip(b"=") for each in texts)
+            texts = (
+                json_text({"alg": "HS256", "typ": "JWT"}),
+                json_text(own | claims),
+                number,
+            )
+            parts = (
+                base64.urlsafe_b64encode(each.encode()).rstrip(b"=") for each in texts
+            )
             token = b".".join(parts).decode()
         self.issued[token] = credential
         return token
@@ -119,7 +129,11 @@ class Keyring:
         if team is None or team == own:
             return own
         if credential.kind != "key":
-            with_what = "OAuth token" if credential.kind == "oauth" else "the current authenticated team"
+            with_what = (
+                "OAuth token"
+                if credential.kind == "oauth"
+                else "the current authenticated team"
+            )
             raise _denied(403, f"Team mismatch with {with_what}")
         master = self.state.accounts[own]
         target = self.state.accounts.get(team)

@@ -45,7 +45,9 @@ class Call:
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: Json | ValueError  # an error if it is not JSON
-    past: float | None = None  # a monotonic time: the operation shows the state as it was then
+    past: float | None = (
+        None  # a monotonic time: the operation shows the state as it was then
+    )
 
     @property
     def book(self) -> Book:
@@ -57,7 +59,12 @@ class Call:
         return shelf.as_of(self.past)
 
     def success(
-        self, payload: Json, message: str | None = None, *, status: int = 200, target: str | None = None
+        self,
+        payload: Json,
+        message: str | None = None,
+        *,
+        status: int = 200,
+        target: str | None = None,
     ) -> Answer:
         """Answer with *payload* in the standard success envelope."""
         body: dict[str, Json] = {"success": True, "data": payload}
@@ -66,19 +73,33 @@ class Call:
         return Answer({**body, "timestamp": self.state.clock.now_ms()}, status, target)
 
     def kept(
-        self, record: Record, kept: Kept, message: str | None = None, *, status: int = 200, **more: Json
+        self,
+        record: Record,
+        kept: Kept,
+        message: str | None = None,
+        *,
+        status: int = 200,
+        **more: Json,
     ) -> Answer:
         """Answer a write with its *record* and *more*, or with a 500 if only a part of it was stored."""
         target = str(record["id"])
         if kept.in_part:
-            body = error_body(self.state.clock, "internal_server_error", "The operation failed halfway")
+            body = error_body(
+                self.state.clock,
+                "internal_server_error",
+                "The operation failed halfway",
+            )
             return Answer(body, 500, target, kept)
         echo = kept.sent if self.state.stores.echoes else {}
-        answer = self.success(record | echo | more, message, status=status, target=target)
+        answer = self.success(
+            record | echo | more, message, status=status, target=target
+        )
         answer.kept = kept
         return answer
 
-    def refusal(self, status: int, code: str, message: str, details: Details = None) -> Refusal:
+    def refusal(
+        self, status: int, code: str, message: str, details: Details = None
+    ) -> Refusal:
         """Make a refusal in the standard error envelope."""
         return Refusal(status, error_body(self.state.clock, code, message, details))
 
@@ -111,9 +132,16 @@ class Call:
             Refusal: 400, ``invalid_request_body`` or ``validation_failed`` with every problem.
         """
         if isinstance(self.body, ValueError):
-            raise self.refusal(400, "invalid_request_body", "The body is not valid JSON", str(self.body))
+            raise self.refusal(
+                400,
+                "invalid_request_body",
+                "The body is not valid JSON",
+                str(self.body),
+            )
         if not is_object(self.body):
-            raise self.refusal(400, "invalid_request_body", "The body must be a JSON object")
+            raise self.refusal(
+                400, "invalid_request_body", "The body must be a JSON object"
+            )
         if problems := [*check(self.body, "")]:
             raise self.invalid(problems)
         return self.body
@@ -126,20 +154,30 @@ class Call:
     def require_role(self, role: Role, module: str | None = None) -> None:
         """Refuse with 403 ``insufficient_permissions`` a caller below *role* or outside *module*."""
         credential = self.caller.credential
-        if RANK[credential.role] < RANK[role] or (module is not None and module not in credential.modules):
+        if RANK[credential.role] < RANK[role] or (
+            module is not None and module not in credential.modules
+        ):
             asked = role if module is None else f"{role} of {module}"
-            raise self.refusal(403, "insufficient_permissions", f"This needs the authority of {asked}")
+            raise self.refusal(
+                403, "insufficient_permissions", f"This needs the authority of {asked}"
+            )
 
     def require_person(self, team: str) -> None:
         """Refuse with 403 all callers except persons who are members of *team*."""
         credential = self.caller.credential
         if credential.kind != "person":
-            raise self.refusal(403, "insufficient_permissions", "This needs a person's token")
+            raise self.refusal(
+                403, "insufficient_permissions", "This needs a person's token"
+            )
         if team not in self.state.users.items[credential.user]["teams"]:
-            raise self.refusal(403, "insufficient_permissions", "No active membership in this team")
+            raise self.refusal(
+                403, "insufficient_permissions", "No active membership in this team"
+            )
 
 
-def error_body(clock: ServiceClock, code: str, message: str, details: Details = None) -> dict[str, Json]:
+def error_body(
+    clock: ServiceClock, code: str, message: str, details: Details = None
+) -> dict[str, Json]:
     """Make the standard error envelope."""
     error: dict[str, Json] = {"code": code, "message": message}
     if details is not None:

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from invsvc_async.simulator import samples
-from invsvc_async.simulator.json_records import Json, Record, is_array, is_object, json_text
+from invsvc_async.simulator.json_records import (
+    Json,
+    Record,
+    is_array,
+    is_object,
+    json_text,
+)
 from invsvc_async.simulator.plan_checks import check_seconds
 from invsvc_async.simulator.state import Book, ServiceState, Version, seeded
 
@@ -65,7 +71,9 @@ class EventDelivery:
     @property
     def delivered(self) -> bool:
         """Whether any attempt was answered 2xx."""
-        return any(status is not None and 200 <= status < 300 for status in self.statuses)
+        return any(
+            status is not None and 200 <= status < 300 for status in self.statuses
+        )
 
 
 def signature(body: bytes, secret: str) -> str:
@@ -84,7 +92,9 @@ def prepare(
 ) -> EventDelivery:
     """Build a delivery: text, headers and, for the two signed events or if asked, the signature."""
     text = json_text(body).encode()
-    sent = {"Content-Type": "application/json"} | ({"X-Service-Test": "true"} if body.get("test") else {})
+    sent = {"Content-Type": "application/json"} | (
+        {"X-Service-Test": "true"} if body.get("test") else {}
+    )
     if event in SIGNED:
         sent["X-Service-Event"] = event
     elif not body.get("test"):
@@ -103,7 +113,14 @@ class Post:
     """
 
     def __init__(
-        self, state: ServiceState, seed: int, plan: Plan, *, backoff: float, timeout: float, kept: int | None
+        self,
+        state: ServiceState,
+        seed: int,
+        plan: Plan,
+        *,
+        backoff: float,
+        timeout: float,
+        kept: int | None,
     ) -> None:
         check_seconds("delivery_backoff", backoff)
         check_seconds("delivery_timeout", timeout)
@@ -117,7 +134,9 @@ class Post:
         self._backoff = backoff
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
-        self._under_way: dict[asyncio.Task[EventDelivery], EventDelivery] = {}  # in the order of their starts
+        self._under_way: dict[
+            asyncio.Task[EventDelivery], EventDelivery
+        ] = {}  # in the order of their starts
         self._is_stopped = False
 
     def emit(
@@ -129,7 +148,9 @@ class Post:
             if hook["status"] != "active" or event not in hook["events"]:
                 continue
             to = book.receivers[known_as]
-            body = body_of(self._state, event, book, to.version, known_as, resource=resource)
+            body = body_of(
+                self._state, event, book, to.version, known_as, resource=resource
+            )
             sent = prepare(event, body, hook["url"], to.secret, to.headers)
             started.append(self._start(sent))
         return started
@@ -142,8 +163,20 @@ class Post:
         for folio in batch["accepted"]:
             self.emit("invoice.created", book, book.invoices.items[folio])
         count = batch["total"]
-        counts = {"queued": 0, "stamped": count, "failed": 0, "duplicate": 0, "needs_review": 0}
-        told = {"id": batch["id"], "total": count, "accepted": count, "rejected": 0, "counts": counts}
+        counts = {
+            "queued": 0,
+            "stamped": count,
+            "failed": 0,
+            "duplicate": 0,
+            "needs_review": 0,
+        }
+        told = {
+            "id": batch["id"],
+            "total": count,
+            "accepted": count,
+            "rejected": 0,
+            "counts": counts,
+        }
         self.emit("invoice_batch.completed", book, {**told, "result": "completed"})
 
     async def settled(self) -> None:
@@ -157,7 +190,9 @@ class Post:
         while under_way := list(self._under_way):
             for task in under_way:
                 task.cancel()
-            await asyncio.wait(under_way)  # unlike gather(), it yields even if all have ended
+            await asyncio.wait(
+                under_way
+            )  # unlike gather(), it yields even if all have ended
         if self._session is not None:
             await self._session.close()
 
@@ -169,10 +204,16 @@ class Post:
         for _ in range(delivery.copies):
             for number in range(1 if delivery.event in SIGNED else delivery.most):
                 if number:
-                    await asyncio.sleep(self._backoff * min(2 ** (number - 1), LONGEST_BACKOFF))
+                    await asyncio.sleep(
+                        self._backoff * min(2 ** (number - 1), LONGEST_BACKOFF)
+                    )
                 attempt = await self._attempt(delivery)
                 delivery.attempts.append(attempt)
-                if attempt.status is not None and attempt.status not in RETRIED and attempt.status < 500:
+                if (
+                    attempt.status is not None
+                    and attempt.status not in RETRIED
+                    and attempt.status < 500
+                ):
                     break
         return delivery
 
@@ -207,7 +248,10 @@ class Post:
         at = self._state.clock.steady()
         try:
             async with self._session.post(
-                delivery.url, data=delivery.body, headers=delivery.headers, allow_redirects=False
+                delivery.url,
+                data=delivery.body,
+                headers=delivery.headers,
+                allow_redirects=False,
             ) as response:
                 return DeliveryAttempt(at, response.status)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -249,17 +293,25 @@ def body_of(
     if version == "v1":
         return body | marked
     if event == "invoice.created":
-        internal |= {"customer": internal.get("client"), "date": internal["date"] - SIX_HOURS}
+        internal |= {
+            "customer": internal.get("client"),
+            "date": internal["date"] - SIX_HOURS,
+        }
     return {"payload": body} | marked
 
 
 def _internal(value: Json, name: str = "") -> Json:
     """Return the internal form of v1: camelCase names, and the values in *name* "metadata" as strings."""
     if is_object(value) and name == "metadata":
-        return {key: item if isinstance(item, str) else json_text(item) for key, item in value.items()}
+        return {
+            key: item if isinstance(item, str) else json_text(item)
+            for key, item in value.items()
+        }
     if is_object(value):
         return {
-            re.sub(r"_([a-z])", lambda found: found[1].upper(), key): _internal(item, key)
+            re.sub(r"_([a-z])", lambda found: found[1].upper(), key): _internal(
+                item, key
+            )
             for key, item in value.items()
         }
     return [_internal(item) for item in value] if is_array(value) else value
@@ -286,14 +338,20 @@ def _made_up(state: ServiceState, event: str, book: Book) -> Record:
     kind = event.partition(".")[0]
     if kind == "invoice":
         status = "canceled" if event == "invoice.canceled" else "valid"
-        return samples.new_invoice(state, book, {"status": status, "metadata": {"order_id": 17}})
+        return samples.new_invoice(
+            state, book, {"status": status, "metadata": {"order_id": 17}}
+        )
     if kind == "customer":
         return samples.new_client(state, book)
     status = event.rpartition(".")[2]
-    return samples.sample(state, "event", book, id=state.new_id(f"{kind}_"), status=status)
+    return samples.sample(
+        state, "event", book, id=state.new_id(f"{kind}_"), status=status
+    )
 
 
-def _signed(state: ServiceState, event: str, book: Book, fields: Mapping[str, Json]) -> dict[str, Json]:
+def _signed(
+    state: ServiceState, event: str, book: Book, fields: Mapping[str, Json]
+) -> dict[str, Json]:
     if event == "sat.invoice.synced":
         uuid = state.new_folio()
         issuer = samples.new_tax_id(state)
@@ -303,7 +361,14 @@ def _signed(state: ServiceState, event: str, book: Book, fields: Mapping[str, Js
             "receiver": {"rfc": receiver, "name": "EMPRESA DE EJEMPLO"},
         }
     else:
-        data = samples.sample(state, event, id=state.new_id("batch_"), livemode=book.livemode)
+        data = samples.sample(
+            state, event, id=state.new_id("batch_"), livemode=book.livemode
+        )
     known_as = f"evt_{state.random.getrandbits(64):016x}"
     created = state.clock.now_ms() // 1000
-    return {"id": known_as, "event": event, "created_at": created, "data": data | dict(fields)}
+    return {
+        "id": known_as,
+        "event": event,
+        "created_at": created,
+        "data": data | dict(fields),
+    }

@@ -28,13 +28,27 @@ if TYPE_CHECKING:
 
 
 STATUSES = ("500", "502", "503", "504", "408")
-LOST = ("reset", "close", "hang", "truncate", "garbage", "html", "empty", "half-head", "idle-close")
+LOST = (
+    "reset",
+    "close",
+    "hang",
+    "truncate",
+    "garbage",
+    "html",
+    "empty",
+    "half-head",
+    "idle-close",
+)
 KINDS = (*STATUSES, *LOST)
 PHASES = ("before", "after", "late")
-GATEWAY = frozenset({408, 502, 503, 504})  # answered by a gateway, in HTML, unless the step says "own"
+GATEWAY = frozenset(
+    {408, 502, 503, 504}
+)  # answered by a gateway, in HTML, unless the step says "own"
 
 # Ends with the service's true answer.  With them, a valid write always has its effect.
-TRUTHFUL = frozenset({"pass", "slow", "drip", "bare", "idle-close", "stale", "bad item"})
+TRUTHFUL = frozenset(
+    {"pass", "slow", "drip", "bare", "idle-close", "stale", "bad item"}
+)
 READ_ONLY = frozenset({"stale", "bad item"})
 INVOICE_LISTS = frozenset({"invoices.egress", "invoices.payment_complements"})
 
@@ -49,7 +63,9 @@ class Step:
     late: float = 0.0  # seconds from the end to the effect
     status: int = 0
     wait: float = 0.0  # seconds that the service works before the effect
-    number: float | None = None  # seconds of "slow", "hang", "idle-close", "stale"; Retry-After of 429
+    number: float | None = (
+        None  # seconds of "slow", "hang", "idle-close", "stale"; Retry-After of 429
+    )
     own: bool = True  # the service's own envelope, not a gateway's page
     variant: str = ""
 
@@ -59,7 +75,9 @@ _EFFECT = re.compile(rf"(?:(?P<now>apply)|late {_SECONDS}), then (?P<end>.+)")
 _ENDS = (
     re.compile(rf"(?P<end>slow|stale) {_SECONDS}"),
     re.compile(rf"(?P<end>hang|idle-close)(?: {_SECONDS})?"),
-    re.compile(r"(?P<end>pass|drip|bare|bad item|reset|close|truncate|garbage|html|empty|success false)"),
+    re.compile(
+        r"(?P<end>pass|drip|bare|bad item|reset|close|truncate|garbage|html|empty|success false)"
+    ),
     re.compile(r"(?P<end>half-head|head then close)"),
     re.compile(rf"(?P<status>429)(?: after {_SECONDS}| (?P<variant>credits))?"),
     re.compile(r"(?P<status>401) (?P<variant>raw)"),
@@ -101,7 +119,9 @@ def _parse_end(words: str, end: str) -> Step:
     parts = _parts_of_end(end)
     if parts is None:
         raise ValueError(f"step not understood: {words!r}; expected {WORDS}")
-    name = "half-head" if parts["end"] == "head then close" else parts["end"] or "status"
+    name = (
+        "half-head" if parts["end"] == "head then close" else parts["end"] or "status"
+    )
     status = int(parts["status"] or 0)
     seconds = float(parts["number"]) if parts["number"] else None
     variant = parts["variant"]
@@ -114,7 +134,11 @@ def _parts_of_end(words: str) -> defaultdict[str, str] | None:
     for pattern in _ENDS:
         match = pattern.fullmatch(words)
         if match is not None:
-            found = ((name, part) for name, part in match.groupdict().items() if part is not None)
+            found = (
+                (name, part)
+                for name, part in match.groupdict().items()
+                if part is not None
+            )
             return defaultdict(str, found)
     return None
 
@@ -202,12 +226,16 @@ class Faults:
         for part, value in parts_of(text):
             name = "late_up_to" if part == "late" else part
             if name not in known:
-                raise ValueError(f"faults: {name!r} is not among {', '.join(sorted(known | {'late'}))}")
+                raise ValueError(
+                    f"faults: {name!r} is not among {', '.join(sorted(known | {'late'}))}"
+                )
             is_list = name in ("kinds", "phases", "operations")
             try:
                 found[name] = listed(value) if is_list else float(value)
             except ValueError:
-                raise ValueError(f"faults: {name} takes a number, not {value!r}") from None
+                raise ValueError(
+                    f"faults: {name} takes a number, not {value!r}"
+                ) from None
         return cls(**found)  # type: ignore[arg-type] # each value was made for its field above
 
     def _rate_of(self, operation: str, *, write: bool) -> float:
@@ -215,7 +243,9 @@ class Faults:
             return 0.0
         return self.rate if write or self.reads is None else self.reads
 
-    def draw(self, chance: random.Random, operation: str, *, write: bool) -> Step | None:
+    def draw(
+        self, chance: random.Random, operation: str, *, write: bool
+    ) -> Step | None:
         """Draw the step of one arrival; `None` means no fault."""
         rate = self._rate_of(operation, write=write)
         if not rate or chance.random() >= rate:

@@ -32,10 +32,21 @@ PATH = "/_inspect/"
 SHOWN = 1000  # most recent arrivals that one answer has
 DELIVERIES = 100  # most recent deliveries that one answer has
 BODY = 2000  # characters of a request's body
-SHOWN_OF_ENTRY = ("number", "operation", "team", "late", "fault", "answered", "refused", "by")
+SHOWN_OF_ENTRY = (
+    "number",
+    "operation",
+    "team",
+    "late",
+    "fault",
+    "answered",
+    "refused",
+    "by",
+)
 
 
-def mount(app: web.Application, service: Simulator, *, is_open: Callable[[], bool]) -> None:
+def mount(
+    app: web.Application, service: Simulator, *, is_open: Callable[[], bool]
+) -> None:
     """Add the page and its data below `PATH`; both are a 404 until *is_open* returns true."""
     start = service.ledger.steady()
 
@@ -43,9 +54,14 @@ def mount(app: web.Application, service: Simulator, *, is_open: Callable[[], boo
         first = query.get("from", "1")
         if not first.isdecimal():
             raise ValueError("from: must be the number of an arrival")
-        return {"arrivals": _arrivals(service.ledger, int(first), start), **_summary(service, start)}
+        return {
+            "arrivals": _arrivals(service.ledger, int(first), start),
+            **_summary(service, start),
+        }
 
-    mount_page(app, PATH, ("invsvc_async.simulator", "inspector.html"), data, is_open=is_open)
+    mount_page(
+        app, PATH, ("invsvc_async.simulator", "inspector.html"), data, is_open=is_open
+    )
 
 
 def mount_admin(app: web.Application, service: Simulator) -> None:
@@ -74,14 +90,21 @@ def mount_admin(app: web.Application, service: Simulator) -> None:
         service.faults = Faults.parse((await request.read()).decode())
         return asdict(service.faults)
 
-    for method, acts in (("GET", (ledger, arrivals, settled)), ("POST", (script, faults))):
+    for method, acts in (
+        ("GET", (ledger, arrivals, settled)),
+        ("POST", (script, faults)),
+    ):
         for act in acts:
-            app.router.add_route(method, f"/_simulator/{act.__name__}", local(answering(act)))
+            app.router.add_route(
+                method, f"/_simulator/{act.__name__}", local(answering(act))
+            )
 
 
 def plan_text(plan: Faults) -> str:
     """Return *plan* in the words of `Faults.parse`."""
-    if not (plan.rate or plan.reads or plan.duplicate_deliveries or plan.reorder_deliveries):
+    if not (
+        plan.rate or plan.reads or plan.duplicate_deliveries or plan.reorder_deliveries
+    ):
         return "none"
     parts: list[str] = []
     for field in fields(plan):
@@ -101,8 +124,15 @@ def _summary(service: Simulator, start: float) -> dict[str, Json]:
         "base_url": service.base_url,
         "now": _since(start, ledger.steady()),
         "faults": plan_text(service.faults),
-        "scripts": {name: [step.words for step in steps] for name, steps in service.scripts.items() if steps},
-        "operations": [{"name": each.operation, "write": each.write} for each in BY_OPERATION.values()],
+        "scripts": {
+            name: [step.words for step in steps]
+            for name, steps in service.scripts.items()
+            if steps
+        },
+        "operations": [
+            {"name": each.operation, "write": each.write}
+            for each in BY_OPERATION.values()
+        ],
         "newest": ledger.newest,
         "totals": {
             "writes": len(ledger.entries),
@@ -116,9 +146,14 @@ def _summary(service: Simulator, start: float) -> dict[str, Json]:
                 "event": each.event,
                 "url": each.url,
                 "delivered": each.delivered,
-                "attempts": [{**asdict(one), "at": _since(start, one.at)} for one in each.attempts],
+                "attempts": [
+                    {**asdict(one), "at": _since(start, one.at)}
+                    for one in each.attempts
+                ],
             }
-            for number, each in enumerate(service.deliveries[-DELIVERIES:], max(sent - DELIVERIES, 0) + 1)
+            for number, each in enumerate(
+                service.deliveries[-DELIVERIES:], max(sent - DELIVERIES, 0) + 1
+            )
         ],
     }
 
@@ -135,19 +170,35 @@ def _arrivals(ledger: Ledger, first: int, start: float) -> list[Json]:
     """
     by_number = attrgetter("number")
     first = max(first, ledger.newest - SHOWN + 1)
-    parts = [each[bisect_left(each, first, key=by_number) :] for each in (ledger.entries, ledger.reads)]
+    parts = [
+        each[bisect_left(each, first, key=by_number) :]
+        for each in (ledger.entries, ledger.reads)
+    ]
     found: list[Json] = []
     for entry in merge(*parts, key=by_number):
         body = json_text(entry.body) if entry.body is not None else ""
-        content = "\n".join((entry.operation, entry.team or "", entry.path_id or "", body))
-        name = entry.sender or hashlib.sha256(content.encode(errors="replace")).hexdigest()[:8]
-        times = {"at": entry.received_at, "ended": entry.ended_at, "applied": entry.applied_at}
+        content = "\n".join(
+            (entry.operation, entry.team or "", entry.path_id or "", body)
+        )
+        name = (
+            entry.sender
+            or hashlib.sha256(content.encode(errors="replace")).hexdigest()[:8]
+        )
+        times = {
+            "at": entry.received_at,
+            "ended": entry.ended_at,
+            "applied": entry.applied_at,
+        }
         about = {
             "write": name if BY_OPERATION.get(entry.operation, UNKNOWN).write else None,
             "thing": entry.target or entry.path_id,
-            "query": "&".join(f"{name}={value}" for name, value in (entry.query or {}).items()),
+            "query": "&".join(
+                f"{name}={value}" for name, value in (entry.query or {}).items()
+            ),
             "body": body[:BODY] + "…" * (len(body) > BODY),
         }
         shown = {name: getattr(entry, name) for name in SHOWN_OF_ENTRY}
-        found.append(shown | about | {name: _since(start, at) for name, at in times.items()})
+        found.append(
+            shown | about | {name: _since(start, at) for name, at in times.items()}
+        )
     return found

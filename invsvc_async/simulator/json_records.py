@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Json = Any  # what JSON can hold; a recursive alias would have to be narrowed at every key
+Json = (
+    Any  # what JSON can hold; a recursive alias would have to be narrowed at every key
+)
 
 
 class Record(dict[str, Json]):
@@ -55,12 +57,16 @@ def _digits(value: object) -> str:
     raise TypeError(f"not JSON: {value!r}")
 
 
-_encode = json.JSONEncoder(separators=(",", ":"), default=_digits, allow_nan=False).encode
+_encode = json.JSONEncoder(
+    separators=(",", ":"), default=_digits, allow_nan=False
+).encode
 
 
 def json_text(value: Json) -> str:
     """Encode *value* as compact JSON in ASCII.  A Decimal becomes a number with the same digits."""
-    return _MARKED.sub(r"\1", _encode(value))  # the standard encoder cannot write a Decimal as a number
+    return _MARKED.sub(
+        r"\1", _encode(value)
+    )  # the standard encoder cannot write a Decimal as a number
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -81,7 +87,10 @@ def read_json(text: bytes) -> Json:
     """
     decoded = text.decode()
     if decoded.count("[") + decoded.count("{") > _DEEPEST:
-        steps = ({"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0) for token in _TOKEN.finditer(decoded))
+        steps = (
+            {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
+            for token in _TOKEN.finditer(decoded)
+        )
         if max(accumulate(steps)) > _DEEPEST:
             raise ValueError("nested too deeply")
     return _decode(decoded)

@@ -46,10 +46,16 @@ class Entry:
     by: Literal["client", "other"] = "client"
     target: str | None = None  # the id of the resource that was created or changed
     refused: bool = False  # the service answered with a definite 4xx, without an effect
-    ended_at: float | None = None  # the answer was sent, or the connection was closed without one
-    stored: How | None = None  # of a journey or webhook, once applied: "as sent", in "other words", "in part"
+    ended_at: float | None = (
+        None  # the answer was sent, or the connection was closed without one
+    )
+    stored: How | None = (
+        None  # of a journey or webhook, once applied: "as sent", in "other words", "in part"
+    )
     fields: dict[str, Json] | None = None  # of it, what was stored, as it was stored
-    sender: str | None = None  # the header `SENDER` of the request: which write of the client sent it
+    sender: str | None = (
+        None  # the header `SENDER` of the request: which write of the client sent it
+    )
 
     @property
     def applied(self) -> bool:
@@ -74,11 +80,21 @@ class Ledger:
 
     def effects(self, operation: str | None = None) -> list[Entry]:
         """Return the entries whose effect has happened, including those of somebody else."""
-        return [each for each in self.entries if each.applied and operation in (None, each.operation)]
+        return [
+            each
+            for each in self.entries
+            if each.applied and operation in (None, each.operation)
+        ]
 
-    def find(self, operation: str, matches: Callable[[Json], bool] = lambda _body: True) -> list[Entry]:
+    def find(
+        self, operation: str, matches: Callable[[Json], bool] = lambda _body: True
+    ) -> list[Entry]:
         """Return the writes of *operation* whose parsed body *matches*."""
-        return [entry for entry in self.entries if entry.operation == operation and matches(entry.body)]
+        return [
+            entry
+            for entry in self.entries
+            if entry.operation == operation and matches(entry.body)
+        ]
 
     async def arrived(self, operation: str, n: int = 1) -> None:
         """Wait until at least *n* requests of *operation* have arrived since the start."""

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
     Handler = Callable[[web.Request], Awaitable[web.Response]]
     Page = tuple[str, str]  # its package and file
-    Data = Callable[[Mapping[str, str]], Awaitable[Json]]  # takes the query; a ValueError is a 400
+    Data = Callable[
+        [Mapping[str, str]], Awaitable[Json]
+    ]  # takes the query; a ValueError is a 400
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -45,7 +47,11 @@ PATIENCE = 1.0  # s for answers under way when the server stops
 
 
 def mount_page(
-    app: web.Application, path: str, page: Page, data: Data, is_open: Callable[[], bool] = lambda: True
+    app: web.Application,
+    path: str,
+    page: Page,
+    data: Data,
+    is_open: Callable[[], bool] = lambda: True,
 ) -> None:
     """
     Add *page*, named by its package and file, at *path*, and *data* as JSON at ``data`` below it.
@@ -57,13 +63,20 @@ def mount_page(
     async def show(_request: web.Request) -> web.Response:
         nonce = secrets.token_urlsafe(16)
         headers = {**HEADERS, "Content-Security-Policy": POLICY.format(nonce=nonce)}
-        style = files("invsvc_async.simulator").joinpath("loopback_page.css").read_text(encoding="utf-8")
+        style = (
+            files("invsvc_async.simulator")
+            .joinpath("loopback_page.css")
+            .read_text(encoding="utf-8")
+        )
         text = files(page[0]).joinpath(page[1]).read_text(encoding="utf-8")
         text = text.replace("SHARED_STYLE", style).replace("NONCE", nonce)
         return web.Response(text=text, content_type="text/html", headers=headers)
 
     app.router.add_get(path, local(show, is_open))
-    app.router.add_get(f"{path}data", local(answering(lambda request: data(request.query), HEADERS), is_open))
+    app.router.add_get(
+        f"{path}data",
+        local(answering(lambda request: data(request.query), HEADERS), is_open),
+    )
 
 
 def answering(
@@ -134,9 +147,19 @@ def local(handler: Handler, is_open: Callable[[], bool] = lambda: True) -> Handl
         if not is_open():
             return replies.answer(404, {"problem": "The page is not enabled."})
         if not is_loopback(request.remote):
-            return replies.answer(403, {"problem": "This address answers only to this machine."})
-        problem = _refusal(request.host, request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site"))
-        return await handler(request) if problem is None else replies.answer(403, {"problem": problem})
+            return replies.answer(
+                403, {"problem": "This address answers only to this machine."}
+            )
+        problem = _refusal(
+            request.host,
+            request.headers.get("Origin"),
+            request.headers.get("Sec-Fetch-Site"),
+        )
+        return (
+            await handler(request)
+            if problem is None
+            else replies.answer(403, {"problem": problem})
+        )
 
     return checked
 
@@ -158,7 +181,10 @@ def _refusal(host: str, origin: str | None, site: str | None) -> str | None:
     if name != "localhost" and _ip(name) is None:
         return f"Host: {host!r} may be another site's name. Use localhost or an IP address."
     # A browser always sends Origin with a POST from a page; "null" is that of a page without a site.
-    if (origin is not None and origin != f"http://{host}") or site in {"cross-site", "same-site"}:
+    if (origin is not None and origin != f"http://{host}") or site in {
+        "cross-site",
+        "same-site",
+    }:
         return "Origin: the request comes from a web page of another site. Send it from a program."
     return None
 

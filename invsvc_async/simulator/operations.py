@@ -15,7 +15,13 @@ from invsvc_async.simulator import samples, validate
 from invsvc_async.simulator.calls import Answer, Call
 from invsvc_async.simulator.json_records import Json, Record, json_text
 from invsvc_async.simulator.state import Subscription
-from invsvc_async.simulator.stores import Kept, kept_of_new, kept_of_update, listed_hooks, time_of
+from invsvc_async.simulator.stores import (
+    Kept,
+    kept_of_new,
+    kept_of_update,
+    listed_hooks,
+    time_of,
+)
 from invsvc_async.simulator.validate import Query
 
 if TYPE_CHECKING:
@@ -24,7 +30,9 @@ if TYPE_CHECKING:
     Run = Callable[[Call], Answer]
 
 NAME = r"[A-Za-z0-9_-]"
-LAST_UPDATED_TOO = 0.5  # probability that a journey that is changed in part shows the time of it
+LAST_UPDATED_TOO = (
+    0.5  # probability that a journey that is changed in part shows the time of it
+)
 UUID4 = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 
 
@@ -50,10 +58,16 @@ BY_OPERATION: dict[str, Route] = {}
 
 def routes() -> list[tuple[str, str, str]]:
     """List (operation, method, path) of the 19 operations and of the read of a journey."""
-    return [(each.operation, each.method, each.path) for each in BY_OPERATION.values() if not each.named_only]
+    return [
+        (each.operation, each.method, each.path)
+        for each in BY_OPERATION.values()
+        if not each.named_only
+    ]
 
 
-def _route(operation: str, method: str, path: str, **more: bool) -> Callable[[Run], Run]:
+def _route(
+    operation: str, method: str, path: str, **more: bool
+) -> Callable[[Run], Run]:
     def add(run: Run) -> Run:
         BY_OPERATION[operation] = Route(operation, method, path, run, **more)
         return run
@@ -71,12 +85,20 @@ def update_journey(call: Call) -> Answer:
     body = call.checked(validate.JOURNEY_UPDATE)
     journey = call.found(call.rows(call.book.journeys), call.path["id"], "Journey")
     if journey["status"] == "archived":
-        raise call.refusal(409, "resource_conflict", "An archived journey cannot be changed")
-    sent = {name: value for name, value in body.items() if value is not None or name == "description"}
+        raise call.refusal(
+            409, "resource_conflict", "An archived journey cannot be changed"
+        )
+    sent = {
+        name: value
+        for name, value in body.items()
+        if value is not None or name == "description"
+    }
     kept = _kept(call, sent, journey)
     changes = dict(kept.stored)
     if not kept.in_part or call.state.chance.random() < LAST_UPDATED_TOO:
-        changes["last_updated"] = time_of(call.state.stores.last_updated, call.state.clock.now_ms())
+        changes["last_updated"] = time_of(
+            call.state.stores.last_updated, call.state.clock.now_ms()
+        )
     journey = call.book.journeys.change(journey["id"], changes)
     return call.kept(journey, kept)
 
@@ -114,8 +136,12 @@ def egress(call: Call) -> Answer:
     }
     for name, value in call.query.items():
         if name in places:
-            wanted[places[name]] = "canceled" if (name, value) == ("status", "cancelled") else value
-        elif name.startswith(("metadata.", "metadata_")) and len(name) > len("metadata."):
+            wanted[places[name]] = (
+                "canceled" if (name, value) == ("status", "cancelled") else value
+            )
+        elif name.startswith(("metadata.", "metadata_")) and len(name) > len(
+            "metadata."
+        ):
             wanted["metadata", name[len("metadata.") :]] = value
     return _invoices(call, "E", wanted)
 
@@ -152,9 +178,15 @@ def _invoices(call: Call, kind: str, wanted: dict[tuple[str, ...], str]) -> Answ
         )
 
     def place(invoice: Record) -> tuple[Json, str]:
-        return invoice["client"]["name"] if name_first else invoice["created_at"], invoice["uuid"]
+        return invoice["client"]["name"] if name_first else invoice[
+            "created_at"
+        ], invoice["uuid"]
 
-    rows = sorted(filter(shown, call.rows(call.book.invoices).values()), key=place, reverse=descending)
+    rows = sorted(
+        filter(shown, call.rows(call.book.invoices).values()),
+        key=place,
+        reverse=descending,
+    )
     pages: dict[str, Json] = {"total_results": len(rows)}
     if is_numbered:
         end = page * limit
@@ -177,17 +209,27 @@ def _text_at(invoice: Record, path: tuple[str, ...]) -> str | None:
     return value if isinstance(value, str) else json_text(value)
 
 
-def _part(call: Call, rows: list[Record], key: str, limit: int) -> tuple[list[Record], str | None]:
+def _part(
+    call: Call, rows: list[Record], key: str, limit: int
+) -> tuple[list[Record], str | None]:
     """Return the rows after the call's cursor, and the cursor of what follows them, if anything does."""
     ids = [row[key] for row in rows]
     name = call.state.names["cursor"]
     cursor = call.query.get(name)
     try:
-        start = 0 if cursor is None else ids.index(base64.urlsafe_b64decode(cursor).decode()) + 1
+        start = (
+            0
+            if cursor is None
+            else ids.index(base64.urlsafe_b64decode(cursor).decode()) + 1
+        )
     except ValueError:
         raise call.invalid([f"{name}: is not a cursor of this list"]) from None
     end = start + limit
-    following = base64.urlsafe_b64encode(ids[end - 1].encode()).decode() if end < len(rows) else None
+    following = (
+        base64.urlsafe_b64encode(ids[end - 1].encode()).decode()
+        if end < len(rows)
+        else None
+    )
     return rows[start:end], following
 
 
@@ -195,11 +237,18 @@ def _part(call: Call, rows: list[Record], key: str, limit: int) -> tuple[list[Re
 def download_status(call: Call) -> Answer:
     """Show a download request of the tax authority."""
     return call.success(
-        call.found(call.rows(call.book.downloads), call.path["request_id"], "Download request")
+        call.found(
+            call.rows(call.book.downloads), call.path["request_id"], "Download request"
+        )
     )
 
 
-@_route("invoices.download_package", "GET", "/invoices/download/package/{package_id}", named_only=True)
+@_route(
+    "invoices.download_package",
+    "GET",
+    "/invoices/download/package/{package_id}",
+    named_only=True,
+)
 def download_package(call: Call) -> Answer:
     """Return the bytes of a package, without an envelope."""
     return Answer(call.found(call.book.packages, call.path["package_id"], "Package"))
@@ -211,10 +260,18 @@ def income_batch(call: Call) -> Answer:
     body = call.checked(validate.INCOME_BATCH)
     issued: list[str] = []
     for each in body.get("invoices", [body]):
-        told = {"idempotency_key": each.get("idempotency_key"), "metadata": each.get("metadata", {})}
+        told = {
+            "idempotency_key": each.get("idempotency_key"),
+            "metadata": each.get("metadata", {}),
+        }
         invoice = samples.new_invoice(call.state, call.book, {**told, "from": "api"})
         issued.append(call.book.invoices.put(invoice["uuid"], invoice)["uuid"])
-    batch = {"id": call.state.new_id("batch_"), "total": len(issued), "accepted": issued, "rejected": []}
+    batch = {
+        "id": call.state.new_id("batch_"),
+        "total": len(issued),
+        "accepted": issued,
+        "rejected": [],
+    }
     return call.success(batch, status=201, target=str(batch["id"]))
 
 
@@ -225,7 +282,11 @@ def retention_files(call: Call) -> Answer:
     wanted = query.choice("file_type", "pdf", "xml")
     call.check_query(query)
     files = call.found(call.book.retentions, call.path["id"], "Retention")
-    shown = [file for file in files if wanted is None or file["filename"].endswith(f".{wanted}")]
+    shown = [
+        file
+        for file in files
+        if wanted is None or file["filename"].endswith(f".{wanted}")
+    ]
     return call.success(shown)
 
 
@@ -238,13 +299,17 @@ def create_team(call: Call) -> Answer:
     state = call.state
     account = state.accounts[call.caller.team]
     if "multipleIssuerAccounts" not in account.features:
-        raise call.refusal(403, "insufficient_permissions", "The plan lacks multipleIssuerAccounts")
+        raise call.refusal(
+            403, "insufficient_permissions", "The plan lacks multipleIssuerAccounts"
+        )
     if "suppliers" not in account.features:
         raise call.refusal(401, "unauthorized", "The plan lacks the suppliers feature")
     body = call.checked(validate.TEAM_CREATE)
     master = state.teams.items[call.caller.team]
     owner = call.caller.credential.user
-    team = samples.new_team(state, body, owner=owner, billing=account.billing, master=master)
+    team = samples.new_team(
+        state, body, owner=owner, billing=account.billing, master=master
+    )
     state.teams.put(team["id"], team)
     return call.success(team, "Team created", status=201, target=team["id"])
 
@@ -264,18 +329,26 @@ def dbtable_webhooks(call: Call) -> Answer:
     manages = call.caller.credential.role == "admin"
     mappings = call.state.book(team, livemode=livemode).mappings
     rows = [row for row in mappings if wanted is None or row["state"] == wanted]
-    about = samples.sample(call.state, "mappings", scope=scope, livemode=livemode, can_manage=manages)
+    about = samples.sample(
+        call.state, "mappings", scope=scope, livemode=livemode, can_manage=manages
+    )
     return call.success({**_listing(call, rows, limit), **about})
 
 
-@_route("teams.dbtable_tables", "GET", "/teams/{id}/integrations/dbtable/bases/{baseId}/tables")
+@_route(
+    "teams.dbtable_tables",
+    "GET",
+    "/teams/{id}/integrations/dbtable/bases/{baseId}/tables",
+)
 def dbtable_tables(call: Call) -> Answer:
     """List the tables and fields of one base."""
     team = call.path_id("id", rf"{NAME}{{1,128}}")
     base = call.path_id("baseId", rf"{NAME}{{1,128}}")
     call.require_person(team)
     tables = call.found(call.state.bases, (team, base), "Base")
-    return call.success({**_listing(call, tables, 100), "effect_scope": "team_provider_connection"})
+    return call.success(
+        {**_listing(call, tables, 100), "effect_scope": "team_provider_connection"}
+    )
 
 
 def _listing(call: Call, rows: list[Record], limit: int) -> dict[str, Json]:
@@ -301,7 +374,9 @@ def update_preferences(call: Call) -> Answer:
     body = call.checked(validate.PREFERENCES)
     user = call.caller.credential.user
     before = call.state.preference(user, team)
-    changed = before.with_changes({name: body[name] for name in before if name in body and name != "team_id"})
+    changed = before.with_changes(
+        {name: body[name] for name in before if name in body and name != "team_id"}
+    )
     call.state.preferences[user, team] = changed
     return call.success(changed, target=team)
 
@@ -317,12 +392,18 @@ def payment_link(call: Call) -> Answer:
     return call.success(call.found(call.rows(call.book.links), link_id, "Payment link"))
 
 
-@_route("payments.reminder_operation", "GET", "/payments/{paymentId}/reminder-operations/{operationId}")
+@_route(
+    "payments.reminder_operation",
+    "GET",
+    "/payments/{paymentId}/reminder-operations/{operationId}",
+)
 def reminder_operation(call: Call) -> Answer:
     """Show a payment reminder operation.  Reading it again settles an uncertain result."""
     payment = call.path_id("paymentId", rf"{NAME}{{1,160}}")
     operation = call.path_id("operationId", UUID4)
-    return call.success(call.found(call.book.reminders, (payment, operation), "Reminder operation"))
+    return call.success(
+        call.found(call.book.reminders, (payment, operation), "Reminder operation")
+    )
 
 
 @_route("sheets.save_mapping", "PUT", "/sheets/mapping")
@@ -330,9 +411,15 @@ def save_mapping(call: Call) -> Answer:
     """Save the import mapping of the spreadsheet, which pauses its connection."""
     call.require_role("editor", "payments")
     body = call.checked(validate.MAPPING)
-    connection = call.found(call.rows(call.book.sheets), "connection", "Spreadsheet connection")
+    connection = call.found(
+        call.rows(call.book.sheets), "connection", "Spreadsheet connection"
+    )
     mapping = {**connection["mapping"], "fields": body["fields"]}
-    changes = {"mapping": mapping, "enabled": False, "last_activity_at": call.state.clock.now_ms()}
+    changes = {
+        "mapping": mapping,
+        "enabled": False,
+        "last_activity_at": call.state.clock.now_ms(),
+    }
     connection = call.book.sheets.change("connection", changes)
     message = "Mapping saved; the connection is paused"
     target = connection["spreadsheet_id"]
@@ -365,7 +452,9 @@ def webhooks(call: Call) -> Answer:
 @_route("webhooks.get", "GET", "/webhooks/{id}")
 def webhook(call: Call) -> Answer:
     """Show one webhook, without its secret."""
-    return call.success(call.found(call.rows(call.book.webhooks), call.path["id"], "Webhook"))
+    return call.success(
+        call.found(call.rows(call.book.webhooks), call.path["id"], "Webhook")
+    )
 
 
 @_route("webhooks.create", "POST", "/webhooks")
@@ -390,7 +479,11 @@ def update_webhook(call: Call) -> Answer:
     """Change fields of a webhook.  The specification leaves the answer open; this one shows the webhook."""
     body = call.checked(validate.WEBHOOK_UPDATE)
     hook = call.found(call.rows(call.book.webhooks), call.path["id"], "Webhook")
-    kept = _kept(call, {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}, hook)
+    kept = _kept(
+        call,
+        {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body},
+        hook,
+    )
     hook = call.book.webhooks.change(hook.id, kept.stored)
     return call.kept(hook, kept, "Webhook updated")
 

@@ -18,11 +18,18 @@ if TYPE_CHECKING:
 
     from invsvc_async.simulator.json_records import Json
 
-    Way = Callable[[Any, int], Json]  # Any: a value of its kind, and the characters that a cut leaves
+    Way = Callable[
+        [Any, int], Json
+    ]  # Any: a value of its kind, and the characters that a cut leaves
 
 MASK: Final = "****"
 VIEWPORT: Final = {"x": 0, "y": 0, "zoom": 1}
-ALIASES: Final = {"manual": "on_demand", "schedule": "cron", "webhook": "http_request", "email": "inbound"}
+ALIASES: Final = {
+    "manual": "on_demand",
+    "schedule": "cron",
+    "webhook": "http_request",
+    "email": "inbound",
+}
 FIELDS: Final[Mapping[str, str]] = {  # a field, and the kind of its values
     "name": "text",
     "description": "text",
@@ -36,7 +43,9 @@ FIELDS: Final[Mapping[str, str]] = {  # a field, and the kind of its values
 _TAG = re.compile(r"<[^<>]*>")
 _EMOJI = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\ufe0f]")
 _ZERO_WIDTH = re.compile("[\u200b-\u200d\u2060\ufeff]")
-_SECRET_NAME = re.compile(r"(?i)(^|[&;])([^=&;]*(?:token|key|secret|sig|password)[^=&;]*)=[^&;]+")
+_SECRET_NAME = re.compile(
+    r"(?i)(^|[&;])([^=&;]*(?:token|key|secret|sig|password)[^=&;]*)=[^&;]+"
+)
 _TOKEN = re.compile(r"(?=[\w-]*[0-9])(?=[\w-]*[A-Za-z])([\w-]{4})[\w-]{8,}", re.ASCII)
 
 
@@ -63,7 +72,9 @@ def _masked_url(value: str, longest: int) -> str:
 def _folded_url(value: str, _longest: int) -> str:
     """Fold the case of host and path; a query may be in base64."""
     parts = urlsplit(value)
-    return urlunsplit(parts._replace(netloc=parts.netloc.lower(), path=parts.path.lower()))
+    return urlunsplit(
+        parts._replace(netloc=parts.netloc.lower(), path=parts.path.lower())
+    )
 
 
 def _sorted_query(value: str, _longest: int) -> str:
@@ -120,7 +131,9 @@ def _inactive(_value: str, _longest: int) -> str:
     return "inactive"
 
 
-WAYS: Final[Mapping[str, Mapping[str, Way]]] = {  # in the order in which they are applied
+WAYS: Final[
+    Mapping[str, Mapping[str, Way]]
+] = {  # in the order in which they are applied
     "nfc": {"text": _nfc, "url": _nfc},
     "no markup": {"text": _without(_TAG)},
     "no emoji": {"text": _without(_EMOJI)},

@@ -18,7 +18,9 @@ def digits(seconds: float) -> str:
 def check_seconds(name: str, value: object, *, or_none: bool = False) -> None:
     """Raise ValueError if *value* is not a finite number of seconds, 0 or more."""
     if not (value is None and or_none) and not _is_number_up_to(value, math.inf):
-        raise ValueError(f"{name} must be seconds, 0 or more{', or None' * or_none}, not {value!r}")
+        raise ValueError(
+            f"{name} must be seconds, 0 or more{', or None' * or_none}, not {value!r}"
+        )
 
 
 def check_probability(name: str, value: object) -> None:
@@ -32,7 +34,9 @@ def check_known(name: str, chosen: Iterable[str], known: Iterable[str]) -> None:
     if isinstance(chosen, str):
         raise ValueError(f"{name} takes several, such as {(chosen,)!r}, not one text")  # noqa: TRY004 - what is promised
     if unknown := sorted(set(chosen) - set(known)) if chosen else ["nothing"]:
-        raise ValueError(f"{name}: {', '.join(unknown)} is not among {', '.join(known)}")
+        raise ValueError(
+            f"{name}: {', '.join(unknown)} is not among {', '.join(known)}"
+        )
 
 
 def parts_of(text: str) -> Iterator[tuple[str, str]]:
@@ -48,4 +52,6 @@ def listed(value: str) -> tuple[str, ...]:
 
 
 def _is_number_up_to(value: object, high: float) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= high
+    return (
+        isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= high
+    )

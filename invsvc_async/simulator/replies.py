@@ -30,11 +30,21 @@ LOOK_EVERY = 0.1  # seconds
 LINGER_ZERO = struct.pack("ii", 1, 0)  # close() then sends RST instead of FIN
 
 
-def answer(status: int, body: Json | bytes, headers: dict[str, str] | None = None) -> web.Response:
+def answer(
+    status: int, body: Json | bytes, headers: dict[str, str] | None = None
+) -> web.Response:
     """Make a complete answer: JSON, or the bytes of a download."""
     if isinstance(body, bytes):
-        return web.Response(status=status, body=body, headers=headers or {"Content-Type": "application/zip"})
-    return web.Response(status=status, body=json_text(body).encode(), headers={**JSON, **(headers or {})})
+        return web.Response(
+            status=status,
+            body=body,
+            headers=headers or {"Content-Type": "application/zip"},
+        )
+    return web.Response(
+        status=status,
+        body=json_text(body).encode(),
+        headers={**JSON, **(headers or {})},
+    )
 
 
 def gateway_page(status: int) -> web.Response:
@@ -68,14 +78,20 @@ def cut_off(request: web.BaseRequest, end: str) -> Broken:
     return Broken()
 
 
-async def hang(request: web.BaseRequest, released: asyncio.Event, seconds: float | None) -> Broken:
+async def hang(
+    request: web.BaseRequest, released: asyncio.Event, seconds: float | None
+) -> Broken:
     """Send nothing until the client disconnects, *seconds* have passed, or the service stops."""
     loop = asyncio.get_running_loop()
     until = math.inf if seconds is None else loop.time() + seconds
     # aiohttp.web does not report that a client has disconnected, but its transport is gone.
-    while request.transport is not None and loop.time() < until and not released.is_set():
+    while (
+        request.transport is not None and loop.time() < until and not released.is_set()
+    ):
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(released.wait(), min(LOOK_EVERY, until - loop.time()))
+            await asyncio.wait_for(
+                released.wait(), min(LOOK_EVERY, until - loop.time())
+            )
     return Broken()
 
 
@@ -100,7 +116,9 @@ CUT_OFF = {
     "reset": b"",
     "close": b"",
     "half-head": JSON_HEAD + b"Content-Le",  # it ends within a header's name
-    "truncate": JSON_HEAD + b"Content-Length: %d\r\n\r\n" % (len(CUT_BODY) + 200) + CUT_BODY,
+    "truncate": JSON_HEAD
+    + b"Content-Length: %d\r\n\r\n" % (len(CUT_BODY) + 200)
+    + CUT_BODY,
 }
 UNREADABLE: dict[str, tuple[bytes, dict[str, str]]] = {
     "garbage": (GARBAGE, JSON),

@@ -22,10 +22,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DAY = 86_400_000  # ms
-COMPANIES = ("Aceros del Norte", "Café Horizonte", "Luz y Sombra", "Mar Adentro", "Tejidos Alba")
+COMPANIES = (
+    "Aceros del Norte",
+    "Café Horizonte",
+    "Luz y Sombra",
+    "Mar Adentro",
+    "Tejidos Alba",
+)
 TAX_LETTERS = "ABCDEFGHJKLMNPRSTUVWXYZ"
-FORMS: Json = read_json(files("invsvc_async.simulator").joinpath("samples.json").read_bytes())
-AWKWARD = (Decimal("1234567890.123456789"), Decimal("0.1"), Decimal("10.00"), Decimal("0.000001"))
+FORMS: Json = read_json(
+    files("invsvc_async.simulator").joinpath("samples.json").read_bytes()
+)
+AWKWARD = (
+    Decimal("1234567890.123456789"),
+    Decimal("0.1"),
+    Decimal("10.00"),
+    Decimal("0.000001"),
+)
 
 
 def sample(
@@ -57,7 +70,9 @@ def sample(
 def new_tax_id(state: ServiceState) -> str:
     """Make a tax id in the form of a Mexican company's."""
     letters = "".join(state.random.choices(TAX_LETTERS, k=3))
-    day = "".join(f"{state.random.randint(*each):02d}" for each in ((0, 29), (1, 12), (1, 28)))
+    day = "".join(
+        f"{state.random.randint(*each):02d}" for each in ((0, 29), (1, 12), (1, 28))
+    )
     return f"{letters}{day}{''.join(state.random.choices('0123456789', k=3))}"
 
 
@@ -85,15 +100,29 @@ def new_team(
         id=team_id,
         owner=owner,
         members=[{"id": owner, "email": "ana@example.com", "role": "admin"}],
-        sat={"completed": True, "connected_at": now, "csd_expires_at": now + 1000 * DAY},
+        sat={
+            "completed": True,
+            "connected_at": now,
+            "csd_expires_at": now + 1000 * DAY,
+        },
     )
-    known: dict[str, Json] = {n: value for n, value in fields.items() if n in team and n != "owner"}
-    known |= {name: {**team[name], **known[name]} for name in ("address", "brand") if name in known}
+    known: dict[str, Json] = {
+        n: value for n, value in fields.items() if n in team and n != "owner"
+    }
+    known |= {
+        name: {**team[name], **known[name]}
+        for name in ("address", "brand")
+        if name in known
+    }
     if fields.get("generate_onboarding_url"):
         known["onboarding_url"] = f"https://onboarding.example/{team_id}"
     state.accounts[team_id] = Account(billing, connect=connect)
-    copied = master["members"] if master and fields.get("add_master_team_members") else []
-    known["members"] = _members({**team, **known}["members"], copied, fields.get("add_members", []))
+    copied = (
+        master["members"] if master and fields.get("add_master_team_members") else []
+    )
+    known["members"] = _members(
+        {**team, **known}["members"], copied, fields.get("add_members", [])
+    )
     return team.with_changes(known)
 
 
@@ -101,16 +130,26 @@ def _members(own: list[Json], copied: list[Json], invited: list[Json]) -> list[J
     """Return the members of a new team; those *copied* from the master are not repeated."""
     there = {member["id"] for member in own}
     new = [member for member in copied if member["id"] not in there]
-    return [*own, *new, *({"email": "invited@example.com", **member} for member in invited)]
+    return [
+        *own,
+        *new,
+        *({"email": "invited@example.com", **member} for member in invited),
+    ]
 
 
 def new_invoice(state: ServiceState, book: Book, fields: Mapping[str, Json]) -> Record:
     """Make an invoice, of type E by default.  Type P has zero totals and no payment codes."""
     number = len(book.invoices.items) + 1
     is_egress = (kind := fields.get("invoice_type", "E")) == "E"
-    created = state.clock.now_ms() - (0 if "idempotency_key" in fields else number * 3_600_000)
+    created = state.clock.now_ms() - (
+        0 if "idempotency_key" in fields else number * 3_600_000
+    )
     is_plain = number > len(AWKWARD)
-    price = Decimal(state.random.randint(100, 10**8)).scaleb(-2) if is_plain else AWKWARD[number - 1]
+    price = (
+        Decimal(state.random.randint(100, 10**8)).scaleb(-2)
+        if is_plain
+        else AWKWARD[number - 1]
+    )
     folio = state.new_folio()
     invoice = sample(
         state,
@@ -128,18 +167,32 @@ def new_invoice(state: ServiceState, book: Book, fields: Mapping[str, Json]) -> 
         use="G02" if is_egress else "CP01",
         items=[sample(state, "item", unit_price=price)],
         metadata={"order": f"A-{number}"},
-        stamp={"sello": base64.b64encode(folio.encode()).decode(), "stamp_at": created + 1500},
+        stamp={
+            "sello": base64.b64encode(folio.encode()).decode(),
+            "stamp_at": created + 1500,
+        },
         verification_url=f"https://verify.example/?id={folio}",
         related_documents=[{"relationship": "01", "documents": [state.new_folio()]}],
     )
     if number % 7 == 0:
-        invoice |= {"status": "canceled", "cancellation": {"motive": "02", "canceled_at": created + DAY}}
+        invoice |= {
+            "status": "canceled",
+            "cancellation": {"motive": "02", "canceled_at": created + DAY},
+        }
     if kind != "P":
         taxes = (price * 16).scaleb(-2)
         total = price if price in AWKWARD else price + taxes
-        invoice |= {"total": total, "subtotal": price, "taxes": taxes, "withholding_taxes": Decimal("0.00")}
+        invoice |= {
+            "total": total,
+            "subtotal": price,
+            "taxes": taxes,
+            "withholding_taxes": Decimal("0.00"),
+        }
     if is_egress:
-        invoice |= {"payment_form": "03", "payment_method": "PUE" if number % 2 else "PPD"}
+        invoice |= {
+            "payment_form": "03",
+            "payment_method": "PUE" if number % 2 else "PPD",
+        }
     return invoice.with_changes(fields)
 
 
@@ -153,8 +206,17 @@ def new_package(name: str) -> bytes:
 
 def new_files(name: str) -> list[Record]:
     """Make the two files of a retention."""
-    kinds = (("pdf", "application/pdf", b"%PDF-1.7 example"), ("xml", "application/xml", b"<Retenciones/>"))
+    kinds = (
+        ("pdf", "application/pdf", b"%PDF-1.7 example"),
+        ("xml", "application/xml", b"<Retenciones/>"),
+    )
     return [
-        Record({"content": base64.b64encode(content).decode(), "filename": f"{name}.{ending}", "type": media})
+        Record(
+            {
+                "content": base64.b64encode(content).decode(),
+                "filename": f"{name}.{ending}",
+                "type": media,
+            }
+        )
         for ending, media, content in kinds
     ]

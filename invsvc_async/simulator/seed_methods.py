@@ -48,7 +48,9 @@ class Seeding:
     ) -> Record:
         """Make a team.  A *connected* team shares the billing account; *connect* makes a managing team."""
         billing = BILLING if connected else self._state.new_id("acct_")
-        team = samples.new_team(self._state, fields, owner="usr_1", billing=billing, connect=connect)
+        team = samples.new_team(
+            self._state, fields, owner="usr_1", billing=billing, connect=connect
+        )
         self._state.accounts[team.id].features = set(features)
         return self._state.teams.seed(team)
 
@@ -59,7 +61,9 @@ class Seeding:
 
     def seed_user(self, **fields: Json) -> Record:
         """Make a user of the default team."""
-        return self._state.users.seed(samples.sample(self._state, "user", fields=fields, teams=[self.team]))
+        return self._state.users.seed(
+            samples.sample(self._state, "user", fields=fields, teams=[self.team])
+        )
 
     def seed_webhook(
         self,
@@ -76,13 +80,24 @@ class Seeding:
         """Make a webhook, as if it had always existed; its events are signed with *secret*."""
         book = self.book(team=team, livemode=livemode)
         told = {} if description is None else {"description": description}
-        hook = {"id": self._state.new_id("wh_"), "url": url, "events": list(events), "status": status, **told}
-        made = {"owner": "usr_1", "created_at": self._state.clock.now_ms() - samples.DAY}
+        hook = {
+            "id": self._state.new_id("wh_"),
+            "url": url,
+            "events": list(events),
+            "status": status,
+            **told,
+        }
+        made = {
+            "owner": "usr_1",
+            "created_at": self._state.clock.now_ms() - samples.DAY,
+        }
         record = book.webhooks.seed(Record(hook | made | fields))
         book.receivers[record.id] = Subscription(secret or self._state.new_id("whsec_"))
         return record
 
-    def secret_of(self, webhook_id: str, *, team: str | None = None, livemode: bool = True) -> str:
+    def secret_of(
+        self, webhook_id: str, *, team: str | None = None, livemode: bool = True
+    ) -> str:
         """Return the secret of a webhook, which only a create shows."""
         return self.book(team=team, livemode=livemode).receivers[webhook_id].secret
 
@@ -101,18 +116,26 @@ class Seeding:
             book.published[journey.id] = journey.with_changes(published or {})
         return book.journeys.seed(journey)
 
-    def seed_invoice(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
+    def seed_invoice(
+        self, *, team: str | None = None, livemode: bool = True, **fields: Json
+    ) -> Record:
         """Make an invoice of type E, or of another `invoice_type`."""
         book = self.book(team=team, livemode=livemode)
-        return book.invoices.seed(samples.new_invoice(self._state, book, fields), "uuid")
+        return book.invoices.seed(
+            samples.new_invoice(self._state, book, fields), "uuid"
+        )
 
     def seed_invoices(
         self, n: int, *, team: str | None = None, livemode: bool = True, **fields: Json
     ) -> list[Record]:
         """Make *n* invoices that differ only in ids, folios and the like."""
-        return [self.seed_invoice(team=team, livemode=livemode, **fields) for _ in range(n)]
+        return [
+            self.seed_invoice(team=team, livemode=livemode, **fields) for _ in range(n)
+        ]
 
-    def seed_download(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
+    def seed_download(
+        self, *, team: str | None = None, livemode: bool = True, **fields: Json
+    ) -> Record:
         """Make a download request, by default completed, and its packages."""
         book = self.book(team=team, livemode=livemode)
         request = self._state.new_folio().lower()
@@ -124,14 +147,22 @@ class Seeding:
         return book.downloads.seed(download, "request_id")
 
     def seed_retention(
-        self, retention_id: str | None = None, *, team: str | None = None, livemode: bool = True
+        self,
+        retention_id: str | None = None,
+        *,
+        team: str | None = None,
+        livemode: bool = True,
     ) -> Record:
         """Make a stamped retention with a PDF and an XML.  Return its id and files."""
         retention = retention_id or self._state.new_folio().lower()
-        files = self.book(team=team, livemode=livemode).retentions[retention] = samples.new_files(retention)
+        files = self.book(team=team, livemode=livemode).retentions[retention] = (
+            samples.new_files(retention)
+        )
         return Record(id=retention, files=files)
 
-    def seed_link(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
+    def seed_link(
+        self, *, team: str | None = None, livemode: bool = True, **fields: Json
+    ) -> Record:
         """Make a reusable payment link."""
         link_id = str(fields.get("id") or self._state.new_id("plink"))
         book = self.book(team=team, livemode=livemode)
@@ -144,7 +175,14 @@ class Seeding:
             livemode=livemode,
             url=f"https://pay.example/{link_id}",
             short_url=f"https://p.example/{link_id[-6:]}",
-            automations=[{"type": "invoice", "from": "payment_link", "ref": link_id, "action": "create"}],
+            automations=[
+                {
+                    "type": "invoice",
+                    "from": "payment_link",
+                    "ref": link_id,
+                    "action": "create",
+                }
+            ],
         )
         return book.links.seed(link)
 
@@ -159,20 +197,35 @@ class Seeding:
     ) -> Record:
         """Make or change a reminder operation.  The specification does not list its fields."""
         book = self.book(team=team, livemode=livemode)
-        made = {"payment_id": payment_id, "operation_id": operation_id, "status": "processing"}
+        made = {
+            "payment_id": payment_id,
+            "operation_id": operation_id,
+            "status": "processing",
+        }
         record = book.reminders[payment_id, operation_id] = Record({**made, **fields})
         return record
 
     def seed_base(
-        self, base_id: str, tables: Sequence[Mapping[str, Json]], *, team: str | None = None
+        self,
+        base_id: str,
+        tables: Sequence[Mapping[str, Json]],
+        *,
+        team: str | None = None,
     ) -> None:
         """Make a base of the table-database provider."""
-        self._state.bases[team or self.team, base_id] = [Record(table) for table in tables]
+        self._state.bases[team or self.team, base_id] = [
+            Record(table) for table in tables
+        ]
 
     # Changes by somebody else
 
     def change_journey(
-        self, journey_id: str, *, team: str | None = None, livemode: bool = True, **fields: Json
+        self,
+        journey_id: str,
+        *,
+        team: str | None = None,
+        livemode: bool = True,
+        **fields: Json,
     ) -> Record:
         """Change a journey as somebody else would, and its `last_updated` unless *fields* has one."""
         book = self.book(team=team, livemode=livemode)
@@ -184,14 +237,21 @@ class Seeding:
         return journey
 
     def change_webhook(
-        self, webhook_id: str, *, team: str | None = None, livemode: bool = True, **fields: Json
+        self,
+        webhook_id: str,
+        *,
+        team: str | None = None,
+        livemode: bool = True,
+        **fields: Json,
     ) -> Record:
         """Change a webhook as somebody else would."""
         book = self.book(team=team, livemode=livemode)
         _note(self.ledger, "webhooks.update", book, webhook_id, fields)
         return book.webhooks.change(webhook_id, fields)
 
-    def remove_webhook(self, webhook_id: str, *, team: str | None = None, livemode: bool = True) -> None:
+    def remove_webhook(
+        self, webhook_id: str, *, team: str | None = None, livemode: bool = True
+    ) -> None:
         """Delete a webhook as somebody else would."""
         book = self.book(team=team, livemode=livemode)
         _note(self.ledger, "webhooks.delete", book, webhook_id, None)
@@ -200,7 +260,9 @@ class Seeding:
 
 def _note(ledger: Ledger, operation: str, book: Book, target: str, body: Json) -> None:
     """Record that somebody else changed *target*, immediately and without a request."""
-    entry = Entry(operation=operation, path_id=target, target=target, body=body, by="other")
+    entry = Entry(
+        operation=operation, path_id=target, target=target, body=body, by="other"
+    )
     entry.team = book.team
     entry.livemode = book.livemode
     entry.applied_at = entry.ended_at = ledger.steady()
@@ -223,9 +285,21 @@ def seed_all(service: Seeding, state: ServiceState) -> None:
         service.seed_retention(RETENTION, livemode=livemode)
         book = service.book(livemode=livemode)
         # The specification lists no fields, so it has only the ids by which it is read.
-        book.reminders[REMINDER] = Record(zip(("payment_id", "operation_id"), REMINDER, strict=True))
-        book.sheets.seed(samples.sample(state, "connection", livemode=livemode, key="connection"), "key")
+        book.reminders[REMINDER] = Record(
+            zip(("payment_id", "operation_id"), REMINDER, strict=True)
+        )
+        book.sheets.seed(
+            samples.sample(state, "connection", livemode=livemode, key="connection"),
+            "key",
+        )
         book.mappings.append(Record(id="map_1", base_id="base_1", state="active"))
     service.seed_base(
-        "base_1", [{"id": "tbl_1", "name": "Pagos", "fields": [{"id": "fld_1", "name": "Monto"}]}]
+        "base_1",
+        [
+            {
+                "id": "tbl_1",
+                "name": "Pagos",
+                "fields": [{"id": "fld_1", "name": "Monto"}],
+            }
+        ],
     )

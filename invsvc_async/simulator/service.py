@@ -15,13 +15,25 @@ from aiohttp import web
 from invsvc_async.simulator import inspector
 from invsvc_async.simulator.app import Application
 from invsvc_async.simulator.auth import MODULES, IssuedToken, Keyring, Role
-from invsvc_async.simulator.deliveries import ATTEMPTS, EventDelivery, Post, body_of, changed, prepare
+from invsvc_async.simulator.deliveries import (
+    ATTEMPTS,
+    EventDelivery,
+    Post,
+    body_of,
+    changed,
+    prepare,
+)
 from invsvc_async.simulator.faults import Faults, Step, parse_for
 from invsvc_async.simulator.ledger import Ledger
 from invsvc_async.simulator.loopback_page import serving
 from invsvc_async.simulator.operations import BY_OPERATION
 from invsvc_async.simulator.seed_methods import Seeding, seed_all
-from invsvc_async.simulator.state import JourneyReads, ServiceClock, ServiceState, Version
+from invsvc_async.simulator.state import (
+    JourneyReads,
+    ServiceClock,
+    ServiceState,
+    Version,
+)
 from invsvc_async.simulator.stores import Stores
 from invsvc_async.simulator.validate import EVENTS
 
@@ -102,12 +114,19 @@ class Simulator(Seeding):
         )
         self._keyring = Keyring(self._state)
         self._app = Application(
-            self._keyring, self.ledger, lambda: self.faults, seed=seed, latency=latency, at_once=at_once
+            self._keyring,
+            self.ledger,
+            lambda: self.faults,
+            seed=seed,
+            latency=latency,
+            at_once=at_once,
         )
         self.scripts: Mapping[str, Iterable[Step]] = self._app.scripts
         """The steps that wait for their arrivals, by operation."""
         timing = {"backoff": delivery_backoff, "timeout": delivery_timeout}
-        self._post = Post(self._state, seed, lambda: self.faults, kept=deliveries_kept, **timing)
+        self._post = Post(
+            self._state, seed, lambda: self.faults, kept=deliveries_kept, **timing
+        )
         self.deliveries: list[EventDelivery] = self._post.sent
         """All deliveries so far, in the order in which they were first sent."""
         if deliver:
@@ -131,12 +150,16 @@ class Simulator(Seeding):
         inspector.mount(app, self, is_open=lambda: self._is_inspected)
         self._app.mount(app)
         root = await self._running.enter_async_context(
-            serving(app, host=self._host, port=self._port, patience=PATIENCE, ssl=self._ssl)
+            serving(
+                app, host=self._host, port=self._port, patience=PATIENCE, ssl=self._ssl
+            )
         )
         self._running.push_async_callback(self._post.stop)
         self._running.push_async_callback(self._app.stop)
         self.base_url = f"{root}/v2"
-        self._root = root.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        self._root = root.replace("//0.0.0.0:", "//127.0.0.1:").replace(
+            "//[::]:", "//[::1]:"
+        )
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -171,7 +194,9 @@ class Simulator(Seeding):
         route = BY_OPERATION.get(operation)
         if route is None:
             known = ", ".join(sorted(BY_OPERATION))
-            raise ValueError(f"unknown operation {operation!r}; expected one of {known}")
+            raise ValueError(
+                f"unknown operation {operation!r}; expected one of {known}"
+            )
         parsed = [parse_for(operation, words, write=route.write) for words in steps]
         self._app.scripts.setdefault(operation, deque()).extend(parsed)
 
@@ -209,12 +234,18 @@ class Simulator(Seeding):
         """
         if isinstance(event, str):
             if event not in EVENTS:
-                raise ValueError(f"unknown event {event!r}; expected one of {', '.join(EVENTS)}")
+                raise ValueError(
+                    f"unknown event {event!r}; expected one of {', '.join(EVENTS)}"
+                )
             name = event
             book = self._state.book(team, livemode=livemode)
             kind = (event, book, version, webhook)
             body: Mapping[str, Json] = body_of(
-                self._state, *kind, resource=resource, test=test, connected_team=connected_team
+                self._state,
+                *kind,
+                resource=resource,
+                test=test,
+                connected_team=connected_team,
             )
         else:
             name = str(event.get("type") or event.get("event"))
@@ -238,7 +269,9 @@ class Simulator(Seeding):
         book = self.book(team=team, livemode=livemode)
         return [await task for task in self._post.emit(event, book, resource)]
 
-    def emit_soon(self, event: str, *, team: str = "team_1", livemode: bool = True) -> None:
+    def emit_soon(
+        self, event: str, *, team: str = "team_1", livemode: bool = True
+    ) -> None:
         """Start what ``emit`` does; ``delivered`` waits for its end."""
         self._post.emit(event, self.book(team=team, livemode=livemode))
 
@@ -267,7 +300,9 @@ class Simulator(Seeding):
     def pages(self) -> dict[str, str]:
         """Addresses of what is enabled beside the API: ``admin_url`` and ``inspect_url``."""
         found = {"admin_url": f"{self._root}/_simulator/"} if self._admin else {}
-        return found | {"inspect_url": self.inspect_url} if self._is_inspected else found
+        return (
+            found | {"inspect_url": self.inspect_url} if self._is_inspected else found
+        )
 
     def arrivals(self, operation: str | None = None) -> int:
         """Return how many requests of *operation*, or of all, reached the service completely."""
@@ -290,17 +325,25 @@ class Simulator(Seeding):
     ) -> str:
         """Make an API key.  `in_token=False` leaves the team out of it, which the service refuses."""
         selected = (team or self.team) if in_token else None
-        return self._keyring.issue(IssuedToken("key", selected, livemode, "usr_1", role, modules))
+        return self._keyring.issue(
+            IssuedToken("key", selected, livemode, "usr_1", role, modules)
+        )
 
-    def issue_oauth_token(self, *, team: str | None = None, livemode: bool = True) -> str:
+    def issue_oauth_token(
+        self, *, team: str | None = None, livemode: bool = True
+    ) -> str:
         """Make an OAuth access token, bound to its team."""
-        return self._keyring.issue(IssuedToken("oauth", team or self.team, livemode, "usr_1"))
+        return self._keyring.issue(
+            IssuedToken("oauth", team or self.team, livemode, "usr_1")
+        )
 
     def issue_person_token(
         self, *, user: str = "usr_1", team: str | None = None, role: Role = "admin"
     ) -> str:
         """Make a person's token.  Its data mode is the person's stored preference."""
-        return self._keyring.issue(IssuedToken("person", team or self.team, True, user, role))
+        return self._keyring.issue(
+            IssuedToken("person", team or self.team, True, user, role)
+        )
 
     def revoke(self, token: str) -> None:
         """Revoke *token*."""

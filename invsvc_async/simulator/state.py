@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 Version = Literal["v1", "v1.1", "v2"]
 JourneyReads = Literal["draft", "published", "off"]
-_AS_IT_IS = "limit order_by order created_after created_before client_id client_tax_id page"
+_AS_IT_IS = (
+    "limit order_by order created_after created_before client_id client_tax_id page"
+)
 NAMES: Mapping[str, str] = {name: name for name in _AS_IT_IS.split()} | {
     "cursor": "next",
     "dbtable_limit": "limit",
@@ -117,7 +119,9 @@ class Subscription:
 class Book:
     """Everything that a team has in one data mode."""
 
-    def __init__(self, team: str, steady: Callable[[], float], *, livemode: bool) -> None:
+    def __init__(
+        self, team: str, steady: Callable[[], float], *, livemode: bool
+    ) -> None:
         self.team: str = team
         self.livemode: bool = livemode
         self.journeys: Shelf = Shelf(steady)
@@ -141,7 +145,9 @@ class Account:
     billing: str
     connect: bool = False
     api_access: bool = True
-    features: set[str] = field(default_factory=lambda: {"multipleIssuerAccounts", "suppliers"})
+    features: set[str] = field(
+        default_factory=lambda: {"multipleIssuerAccounts", "suppliers"}
+    )
 
 
 class ServiceState:
@@ -157,9 +163,13 @@ class ServiceState:
         stores: Stores,
     ) -> None:
         if unknown := set(names) - set(NAMES):
-            raise ValueError(f"names: {', '.join(sorted(unknown))} is not among {', '.join(sorted(NAMES))}")
+            raise ValueError(
+                f"names: {', '.join(sorted(unknown))} is not among {', '.join(sorted(NAMES))}"
+            )
         if journey_reads not in (readings := get_args(JourneyReads)):
-            raise ValueError(f"journey_reads must be one of {', '.join(readings)}, not {journey_reads!r}")
+            raise ValueError(
+                f"journey_reads must be one of {', '.join(readings)}, not {journey_reads!r}"
+            )
         self.clock = clock
         self.names: dict[str, str] = {**NAMES, **names}
         self.journey_reads = journey_reads
@@ -202,5 +212,9 @@ class ServiceState:
 
     def preference(self, user: str, team: str) -> Record:
         """Return the preferences of *user* for *team*, by default live mode."""
-        usual = {"testmode": False, "search_collection": "invoices", "invoices_order_by": "timestamp"}
+        usual = {
+            "testmode": False,
+            "search_collection": "invoices",
+            "invoices_order_by": "timestamp",
+        }
         return self.preferences.get((user, team)) or Record(team_id=team, **usual)

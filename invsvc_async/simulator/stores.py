@@ -12,7 +12,12 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, get_args
 
 from invsvc_async.simulator.own_words import FIELDS, WAYS, WORDS
-from invsvc_async.simulator.plan_checks import check_known, check_probability, listed, parts_of
+from invsvc_async.simulator.plan_checks import (
+    check_known,
+    check_probability,
+    listed,
+    parts_of,
+)
 
 if TYPE_CHECKING:
     import random
@@ -78,12 +83,18 @@ class Stores:
             check_probability(name, getattr(self, name))
         for name in ("echoes", "hides_inactive"):
             if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, not {getattr(self, name)!r}")  # noqa: TRY004 - what is promised
+                raise ValueError(  # noqa: TRY004 - what is promised
+                    f"{name} must be True or False, not {getattr(self, name)!r}"
+                )
         if self.words != ():
             check_known("words", self.words, WORDS)
         if self.fields is not None:
             check_known("fields", self.fields, FIELDS)
-        if isinstance(self.longest, bool) or not isinstance(self.longest, int) or self.longest < 1:
+        if (
+            isinstance(self.longest, bool)
+            or not isinstance(self.longest, int)
+            or self.longest < 1
+        ):
             raise ValueError(f"longest must be 1 or more, not {self.longest!r}")
         for name in ("created_at", "last_updated"):
             check_known(name, (getattr(self, name),), get_args(Times))
@@ -108,7 +119,10 @@ class Stores:
             for each in fields(self)
             if getattr(self, each.name) != each.default
         }
-        return ",".join(f"{name}={_text(value)}" for name, value in changed.items()) or "none"
+        return (
+            ",".join(f"{name}={_text(value)}" for name, value in changed.items())
+            or "none"
+        )
 
     def in_own_words(self, name: str, value: Json, seeded: Seeded) -> Json:
         """Return the *value* of a field as it is stored."""
@@ -157,7 +171,9 @@ def time_of(times: Times, now_ms: int) -> int:
 
 def kept_of_new(stores: Stores, sent: Mapping[str, Json], seeded: Seeded) -> Kept:
     """Return the fields of a create as they are stored."""
-    stored = {name: stores.in_own_words(name, value, seeded) for name, value in sent.items()}
+    stored = {
+        name: stores.in_own_words(name, value, seeded) for name, value in sent.items()
+    }
     return Kept(sent=dict(sent), stored=stored)
 
 
@@ -177,7 +193,9 @@ def kept_of_update(
         name: value if name == "status" else stores.in_own_words(name, value, seeded)
         for name, value in sent.items()
     }
-    changing = sorted(name for name, value in stored.items() if value != before.get(name))
+    changing = sorted(
+        name for name, value in stored.items() if value != before.get(name)
+    )
     has_parts = len(changing) > 1
     if not (has_parts and stores.partly and chance.random() < stores.partly):
         return Kept(sent=dict(sent), stored=stored)
@@ -186,7 +204,9 @@ def kept_of_update(
     return Kept(sent=dict(sent), stored=part, in_part=True)
 
 
-def listed_hooks(stores: Stores, hooks: list[Record], seeded: Seeded, *, status: str | None) -> list[Record]:
+def listed_hooks(
+    stores: Stores, hooks: list[Record], seeded: Seeded, *, status: str | None
+) -> list[Record]:
     """Return the webhooks of a list as the service shows them; *status* is what the list was asked for."""
     if stores.hides_inactive and status is None:
         hooks = [hook for hook in hooks if hook["status"] != "inactive"]

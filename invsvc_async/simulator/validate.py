@@ -38,7 +38,10 @@ def text(low: int = 0, high: int | None = None) -> Check:
     bounds = f" of at least {low} characters" if low else ""
     if high is not None:
         bounds = f" of {low} to {high} characters"
-    return expect(f"a string{bounds}", lambda it: isinstance(it, str) and low <= len(it) <= (high or inf))
+    return expect(
+        f"a string{bounds}",
+        lambda it: isinstance(it, str) and low <= len(it) <= (high or inf),
+    )
 
 
 def expect(words: str, holds: Callable[[Json], bool]) -> Check:
@@ -58,13 +61,17 @@ def one_of(*allowed: str) -> Check:
 
 def _is_url(value: Json) -> bool:
     try:
-        return isinstance(value, str) and bool(urlsplit(value).scheme and urlsplit(value).hostname)
+        return isinstance(value, str) and bool(
+            urlsplit(value).scheme and urlsplit(value).hostname
+        )
     except ValueError:
         return False
 
 
 anything: Check = expect("anything", lambda _value: True)
-number: Check = expect("a number", lambda it: isinstance(it, int | Decimal) and not isinstance(it, bool))
+number: Check = expect(
+    "a number", lambda it: isinstance(it, int | Decimal) and not isinstance(it, bool)
+)
 boolean: Check = expect("a boolean", lambda value: isinstance(value, bool))
 free_object: Check = expect("an object", is_object)
 url: Check = expect("a valid URL", _is_url)  # absolute, of any scheme
@@ -93,7 +100,9 @@ def array(inner: Check) -> Check:
     return check
 
 
-def shape(fields: Mapping[str, Check], *, required: tuple[str, ...] = (), closed: bool = True) -> Check:
+def shape(
+    fields: Mapping[str, Check], *, required: tuple[str, ...] = (), closed: bool = True
+) -> Check:
     """Expect an object with these *fields*.  If *closed*, other keys are rejected."""
 
     def check(value: Json, path: str) -> Iterator[str]:
@@ -130,7 +139,11 @@ EDGE = shape(
     required=("id", "source", "target"),
 )
 GRAPH = shape(
-    {"nodes": array(NODE), "edges": array(EDGE), "viewport": nullable(_numbers("x", "y", "zoom"))},
+    {
+        "nodes": array(NODE),
+        "edges": array(EDGE),
+        "viewport": nullable(_numbers("x", "y", "zoom")),
+    },
     required=("nodes", "edges"),
 )
 JOURNEY_UPDATE = shape(
@@ -153,31 +166,57 @@ WEBHOOK_FIELDS: dict[str, Check] = {
 WEBHOOK_CREATE = shape(WEBHOOK_FIELDS, required=("url", "events"), closed=False)
 WEBHOOK_UPDATE = shape(WEBHOOK_FIELDS, closed=False)
 
-_ADDRESS = ("country", "street", "zip", "city", "state", "exterior", "municipality", "neighborhood")
+_ADDRESS = (
+    "country",
+    "street",
+    "zip",
+    "city",
+    "state",
+    "exterior",
+    "municipality",
+    "neighborhood",
+)
 _BRAND = ("alias", "primary_color", "secondary_color")
-RESERVED = ("team", "livemode", "owner")  # set by the authentication layer, regardless of the body
+RESERVED = (
+    "team",
+    "livemode",
+    "owner",
+)  # set by the authentication layer, regardless of the body
 
 
 TEAM_CREATE = shape(
     {
-        **dict.fromkeys(("support_email", "support_phone", "legal_name", "tax_id", "tax_system"), text()),
+        **dict.fromkeys(
+            ("support_email", "support_phone", "legal_name", "tax_id", "tax_system"),
+            text(),
+        ),
         "address": shape(dict.fromkeys(_ADDRESS, text()), closed=False),
-        "brand": shape({**dict.fromkeys(_BRAND, nullable(text())), "logo": nullable(url)}, closed=False),
+        "brand": shape(
+            {**dict.fromkeys(_BRAND, nullable(text())), "logo": nullable(url)},
+            closed=False,
+        ),
         "generate_onboarding_url": boolean,
         "add_master_team_members": boolean,
         "metadata": free_object,
-        "add_members": array(shape({"id": text(1), "role": text(1)}, required=("id", "role"), closed=False)),
+        "add_members": array(
+            shape(
+                {"id": text(1), "role": text(1)}, required=("id", "role"), closed=False
+            )
+        ),
         "credit_limit": nullable(number),
         **dict.fromkeys(RESERVED, anything),
     }
 )
 MAPPING = shape({"fields": free_object}, required=("fields",), closed=False)
 PREFERENCES = shape(
-    {"testmode": boolean, "search_collection": text(), "invoices_order_by": text()}, closed=False
+    {"testmode": boolean, "search_collection": text(), "invoices_order_by": text()},
+    closed=False,
 )
 # The specification has only the name of this operation.  The fields that lists of invoices show are checked.
 _ISSUED = {"idempotency_key": nullable(text()), "metadata": free_object}
-INCOME_BATCH = shape({**_ISSUED, "invoices": array(shape(_ISSUED, closed=False))}, closed=False)
+INCOME_BATCH = shape(
+    {**_ISSUED, "invoices": array(shape(_ISSUED, closed=False))}, closed=False
+)
 
 
 class Query:
@@ -220,7 +259,12 @@ class Query:
                 count = int(value)
                 return count if abs(count) >= 10**11 else count * 1000
             moment = datetime.fromisoformat(value)
-            return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+            return int(
+                (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+                * 1000
+            )
         except ValueError:
-            self.problems.append(f"{name}: must be seconds, milliseconds or an ISO 8601 date")
+            self.problems.append(
+                f"{name}: must be seconds, milliseconds or an ISO 8601 date"
+            )
             return None

@@ -47,8 +47,14 @@ Connection: TypeAlias = Any  # asyncpg has no types
 Script: TypeAlias = Generator[tuple[str, Values], Rows, T]
 
 MOST: Final = 256  # rows of a list
-_WORDS: Final = re.compile(r"\{(?P<word>\w+)(?: (?P<number>\d+) (?P<types>[^}]+))?\}|\$(?P<plain>\d+)")
-_LOCKS: Final = {"share": "FOR SHARE", "update": "FOR UPDATE", "skip": "FOR UPDATE SKIP LOCKED"}
+_WORDS: Final = re.compile(
+    r"\{(?P<word>\w+)(?: (?P<number>\d+) (?P<types>[^}]+))?\}|\$(?P<plain>\d+)"
+)
+_LOCKS: Final = {
+    "share": "FOR SHARE",
+    "update": "FOR UPDATE",
+    "skip": "FOR UPDATE SKIP LOCKED",
+}
 _ONLY: Final = {"postgres", "sqlite", "counted"}
 
 
@@ -74,11 +80,20 @@ def _parsed(text: str) -> _Statement:
     parts: list[_Word] = []
     for found in _WORDS.finditer(text):
         word, number, types, plain = found.group("word", "number", "types", "plain")
-        columns = [(name, kind) for name, _, kind in (each.rpartition(":") for each in (types or "").split())]
-        parts.append(_Word("arg" if plain else word, int(plain or number or 0), (*columns,)))
+        columns = [
+            (name, kind)
+            for name, _, kind in (
+                each.rpartition(":") for each in (types or "").split()
+            )
+        ]
+        parts.append(
+            _Word("arg" if plain else word, int(plain or number or 0), (*columns,))
+        )
     rows = {part.number: len(part.columns) for part in parts if part.word == "rows"}
     words = {part.word for part in parts}
-    return _Statement((*parts,), rows, next(iter(words & _ONLY), None), "changed" in words)
+    return _Statement(
+        (*parts,), rows, next(iter(words & _ONLY), None), "changed" in words
+    )
 
 
 class _Dialect:
@@ -108,7 +123,9 @@ def run_script(script: Script[T], execute: Callable[[str, Values], Rows]) -> T:
         rows = execute(text, values)
 
 
-async def await_script(script: Script[T], execute: Callable[[str, Values], Awaitable[Rows]]) -> T:
+async def await_script(
+    script: Script[T], execute: Callable[[str, Values], Awaitable[Rows]]
+) -> T:
     """Run *script* as :func:`run_script` does, with statements that are awaited."""
     rows: Cell = None
     while True:
@@ -124,7 +141,9 @@ class PostgresDialect(_Dialect):
     """Statements for PostgreSQL, run by asyncpg: a list is an array for each column."""
 
     def __init__(self, *kinds: str, **names: str) -> None:
-        super().__init__("postgres", *kinds, changed="RETURNING true", **_LOCKS, **names)
+        super().__init__(
+            "postgres", *kinds, changed="RETURNING true", **_LOCKS, **names
+        )
 
     async def run(self, connection: Connection, script: Script[T]) -> T:
         """Run *script* in the open transaction of *connection*."""
@@ -146,7 +165,11 @@ class PostgresDialect(_Dialect):
             if number not in statement.rows:
                 given.append(value)
             else:
-                given += map(list, zip(*value, strict=True)) if value else [[]] * statement.rows[number]
+                given += (
+                    map(list, zip(*value, strict=True))
+                    if value
+                    else [[]] * statement.rows[number]
+                )
         if text not in self._known:
             words = (self._word(part, firsts[part.number]) for part in statement.parts)
             self._known[text] = _WORDS.sub(lambda _: next(words), text)
@@ -156,12 +179,18 @@ class PostgresDialect(_Dialect):
     def _word(self, part: _Word, first: int) -> str:
         """Return what stands for *part*, whose value is the one with the number *first*, or begins there."""
         if part.word == "rows":
-            arrays = ", ".join(f"${first + at}::{kind}[]" for at, (_, kind) in enumerate(part.columns))
+            arrays = ", ".join(
+                f"${first + at}::{kind}[]" for at, (_, kind) in enumerate(part.columns)
+            )
             return f"unnest({arrays}) AS given ({', '.join(name for name, _ in part.columns)})"
         if not part.number:
             return self._names[part.word]
         kind = part.columns[0][1] if part.columns else ""
-        return f"= ANY (${first}::{kind}[])" if part.word == "any" else f"${first}{kind and '::'}{kind}"
+        return (
+            f"= ANY (${first}::{kind}[])"
+            if part.word == "any"
+            else f"${first}{kind and '::'}{kind}"
+        )
 
 
 _NULL = nan  # stored as NULL. For a `None`, `sqlite3` would look for an adapter: 3,000 instructions each time
@@ -170,7 +199,9 @@ _NULL = nan  # stored as NULL. For a `None`, `sqlite3` would look for an adapter
 class SqliteDialect(_Dialect):
     """Statements for SQLite: a list is ``VALUES``, or marks in parentheses; names of *clocks*, the time."""
 
-    def __init__(self, clocks: Mapping[str, Callable[[], float]] | None = None, **names: str) -> None:
+    def __init__(
+        self, clocks: Mapping[str, Callable[[], float]] | None = None, **names: str
+    ) -> None:
         super().__init__("sqlite", changed="", **dict.fromkeys(_LOCKS, ""), **names)
         self._clocks = clocks or {}
 
@@ -178,13 +209,17 @@ class SqliteDialect(_Dialect):
         """Run *script* in the open transaction of *connection*, on its thread."""
         return run_script(script, partial(self._execute, connection))
 
-    def _execute(self, connection: sqlite3.Connection, text: str, values: Values) -> Rows:
+    def _execute(
+        self, connection: sqlite3.Connection, text: str, values: Values
+    ) -> Rows:
         statement = _parsed(text)
         if statement.only not in self._kinds:
             return ()
         cursor = connection.execute(*self.translated(text, values))
         # A statement with RETURNING takes 13 to 15 instead of 9 to 10 µs.
-        return ((True,),) * cursor.rowcount if statement.is_counted else cursor.fetchall()
+        return (
+            ((True,),) * cursor.rowcount if statement.is_counted else cursor.fetchall()
+        )
 
     def translated(self, text: str, values: Values) -> tuple[str, Values]:
         """Return the statement, and its values."""
@@ -216,11 +251,15 @@ class SqliteDialect(_Dialect):
     def _word(self, part: _Word, sizes: Iterator[int]) -> str:
         if part.word == "rows":
             rows = "), (".join([", ".join("?" * len(part.columns))] * next(sizes))
-            named = ", ".join(f"column{at} AS {name}" for at, (name, _) in enumerate(part.columns, 1))
+            named = ", ".join(
+                f"column{at} AS {name}" for at, (name, _) in enumerate(part.columns, 1)
+            )
             return f"(SELECT {named} FROM (VALUES ({rows})) LIMIT ?) AS given"
         if part.word == "any":
             return f"IN ({', '.join('?' * next(sizes))})"
-        return "?" if part.number or part.word in self._clocks else self._names[part.word]
+        return (
+            "?" if part.number or part.word in self._clocks else self._names[part.word]
+        )
 
 
 def _cells(part: _Word, value: Any, size: int) -> list[Cell]:  # Any: rows, or cells
@@ -237,5 +276,7 @@ def _cells(part: _Word, value: Any, size: int) -> list[Cell]:  # Any: rows, or c
 def _size(rows: int) -> int:
     """Return to how many rows a list of *rows* is filled up."""
     if rows > MOST:
-        raise ValueError(f"a list of {rows} rows for one statement. Divide it into lists of {MOST}.")
+        raise ValueError(
+            f"a list of {rows} rows for one statement. Divide it into lists of {MOST}."
+        )
     return 1 << max(rows - 1, 0).bit_length()

@@ -57,7 +57,9 @@ def _ask(number: int, command: str, kind: str, start: int, length: int = 1) -> b
     if sys.platform != "linux":  # pragma: no cover - the other branch is tested
         raise OSError(errno.ENOTSUP, "only Linux has such locks")
     lock = struct.pack("@hhqqi0q", getattr(fcntl, kind), os.SEEK_SET, start, length, 0)
-    answer: int = struct.unpack("@hhqqi0q", fcntl.fcntl(number, getattr(fcntl, command), lock))[0]
+    answer: int = struct.unpack(
+        "@hhqqi0q", fcntl.fcntl(number, getattr(fcntl, command), lock)
+    )[0]
     return answer != fcntl.F_UNLCK
 
 
@@ -67,7 +69,9 @@ def _is_shared_elsewhere(number: int, name: bytes) -> bool:
     others = (_SHARED, place), (_SHARED + place + 1, _NAMES - place)
     try:
         _ask(number, "F_OFD_SETLK", "F_RDLCK", _SHARED + place)
-        return any(_ask(number, "F_OFD_GETLK", "F_WRLCK", *each) for each in others if each[1])
+        return any(
+            _ask(number, "F_OFD_GETLK", "F_WRLCK", *each) for each in others if each[1]
+        )
     except OSError:
         return False
 
@@ -97,7 +101,9 @@ class _LockFile:
 
 
 _all: set[_LockFile] = set()
-_used: WeakValueDictionary[tuple[int, int], _LockFile] = WeakValueDictionary()  # files of SQLite
+_used: WeakValueDictionary[tuple[int, int], _LockFile] = (
+    WeakValueDictionary()
+)  # files of SQLite
 _changing = threading.Lock()  # the last: a cancelled closing ends on another thread
 
 
@@ -186,7 +192,9 @@ class FileLock:
         """
         with _changing:
             file, self._file = self._file, None
-            if file is not None and file.number >= 0:  # else it is that of the parent process
+            if (
+                file is not None and file.number >= 0
+            ):  # else it is that of the parent process
                 file.users.discard(self)
                 if not file.users:
                     file.close()
@@ -200,10 +208,14 @@ class FileLock:
     def _use(self, path: Path, flags: int = 0) -> _LockFile:
         with _changing:
             file = None
-            with suppress(OSError):  # it does not exist, or opening it says what is wrong
+            with suppress(
+                OSError
+            ):  # it does not exist, or opening it says what is wrong
                 file = _used.get(_identity(path.stat()))
             if file is None or file.number < 0:
-                file = _LockFile(os.open(path, os.O_RDWR | flags, 0o600))  # not yet known to be ours
+                file = _LockFile(
+                    os.open(path, os.O_RDWR | flags, 0o600)
+                )  # not yet known to be ours
                 _used[_identity(os.fstat(file.number))] = file
             file.users.add(self)
         self._file = file
@@ -231,10 +243,17 @@ class FileLock:
                     "aclose()), or use another path."
                 ) from error
             host, pid = owner_of(self._path) or (None, None)
-            raise self._in_use(f"process {pid} on {host}" if pid else "another process") from error
-        with suppress(OSError):  # on a full disk the lock is held, but does not name its owner
+            raise self._in_use(
+                f"process {pid} on {host}" if pid else "another process"
+            ) from error
+        with suppress(
+            OSError
+        ):  # on a full disk the lock is held, but does not name its owner
             os.ftruncate(number, 0)
-            os.write(number, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+            os.write(
+                number,
+                json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(),
+            )
 
     def _in_use(self, holder: str) -> JournalError:
         return JournalError(
@@ -341,7 +360,9 @@ def check_names(path: Path, name: str) -> None:
 def _check_kind(found: os.stat_result, name: str) -> None:
     """Reject folders, pipes and devices: SQLite could wait for ever for them."""
     if not stat.S_ISREG(found.st_mode):
-        raise JournalError(f"{name}: it is a folder, a pipe or a device. Choose the path of a file.")
+        raise JournalError(
+            f"{name}: it is a folder, a pipe or a device. Choose the path of a file."
+        )
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

@@ -25,11 +25,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.storage")
 
-_CLIENT = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-_SERVER = (asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)
+_CLIENT = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+_SERVER = (
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+)
 AWAY = (OSError, *_CLIENT, *_SERVER, asyncpg.TooManyConnectionsError)
 # Nothing was done, because of others' transactions or connections; a role may have a lock_timeout.
-_OTHERS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+_OTHERS = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+)
 _STOOD_STILL = asyncpg.IdleInTransactionSessionTimeoutError
 _UNDONE = (*_OTHERS, _STOOD_STILL, asyncpg.TooManyConnectionsError)
 # Classes of SQLSTATE whose messages contain no stored value: connection, login, database, syntax and rights,
@@ -38,7 +50,10 @@ _WITHOUT_VALUES = {"08", "28", "3D", "42", "53", "57", "58"}
 _Errors: TypeAlias = tuple[type[Exception], ...]
 # What fails, and which of ``AWAY`` last: values that cannot be stored; on the first connection also a host
 # that has no address, and what a pooler does not pass on.
-_OF_OTHERS: tuple[_Errors, _Errors] = (JournalError, *AWAY, asyncpg.PostgresError), (ValueError,)
+_OF_OTHERS: tuple[_Errors, _Errors] = (
+    (JournalError, *AWAY, asyncpg.PostgresError),
+    (ValueError,),
+)
 _OF_FIRST: tuple[_Errors, _Errors] = (
     (*_OF_OTHERS[0], ValueError, OverflowError),
     (ValueError, socket.gaierror, asyncpg.ProtocolViolationError),
@@ -113,7 +128,13 @@ class Pool:
     """
 
     def __init__(
-        self, address: str, name: str, *, size: int = 5, patience: float = PATIENCE, retry: bool = True
+        self,
+        address: str,
+        name: str,
+        *,
+        size: int = 5,
+        patience: float = PATIENCE,
+        retry: bool = True,
     ) -> None:
         self._address = address
         self._name = name
@@ -125,18 +146,30 @@ class Pool:
         self.to_open: float = _TO_OPEN
         self._usual_patience: float | None = None  # if it is shorter now
 
-    async def connect(self, prepare: Callable[[Connection], Awaitable[None]], **server_settings: str) -> None:
+    async def connect(
+        self, prepare: Callable[[Connection], Awaitable[None]], **server_settings: str
+    ) -> None:
         """Connect, and run *prepare* on a connection, in a transaction; again while the database is away."""
         self._loop = asyncio.get_running_loop()
         create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        limits = {"min_size": 0, "max_size": self._size, "timeout": min(self.patience, 10.0)}
-        ours = {"reset": _no_reset, "init": self.connected, "connection_class": _Connection}
+        limits = {
+            "min_size": 0,
+            "max_size": self._size,
+            "timeout": min(self.patience, 10.0),
+        }
+        ours = {
+            "reset": _no_reset,
+            "init": self.connected,
+            "connection_class": _Connection,
+        }
         # It connects when it lends its first connection.
         self._pool = await _without_frames(
             create(self._address, server_settings=server_settings, **limits, **ours)
         )
         try:
-            await self.steadily(lambda connection: in_transaction(connection, prepare), is_first=True)
+            await self.steadily(
+                lambda connection: in_transaction(connection, prepare), is_first=True
+            )
         except JournalError:
             await self.aclose()
             raise
@@ -147,7 +180,11 @@ class Pool:
 
     async def aclose(self) -> None:
         """Disconnect; raise ConfigurationError in another event loop, unless its own one is closed."""
-        if self._pool is not None and self._loop is not None and not self._loop.is_closed():
+        if (
+            self._pool is not None
+            and self._loop is not None
+            and not self._loop.is_closed()
+        ):
             self._check_loop()
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -172,7 +209,9 @@ class Pool:
         """Run a statement, in a transaction of its own, as :meth:`ask` does; return the rows."""
         return await self.steadily(lambda connection: connection.fetch(text, *values))
 
-    async def steadily(self, act: Callable[[Connection], Awaitable[T]], *, is_first: bool = False) -> T:
+    async def steadily(
+        self, act: Callable[[Connection], Awaitable[T]], *, is_first: bool = False
+    ) -> T:
         """
         Run *act* on a connection, again while the database is away, or ends it because of others.
 
@@ -191,7 +230,10 @@ class Pool:
         failures, lasting = _OF_FIRST if is_first else _OF_OTHERS
         while True:
             try:
-                async with asyncio.timeout(min(self.patience, _ANSWER)), self.lent() as connection:
+                async with (
+                    asyncio.timeout(min(self.patience, _ANSWER)),
+                    self.lent() as connection,
+                ):
                     result = await act(connection)
             except failures as error:
                 failed = without_frames(error)  # those of asyncpg show the password
@@ -208,10 +250,14 @@ class Pool:
                 raise self._refusal(failed, is_away=is_away, is_first=is_first)
             if not told:
                 told = True
-                log.warning("%s cannot be reached yet (%s); trying on", self._name, _why(failed))
+                log.warning(
+                    "%s cannot be reached yet (%s); trying on", self._name, _why(failed)
+                )
             await asyncio.sleep(min(self.patience, _PAUSE))
 
-    def _refusal(self, failed: Exception, *, is_away: bool, is_first: bool) -> JournalError:
+    def _refusal(
+        self, failed: Exception, *, is_away: bool, is_first: bool
+    ) -> JournalError:
         """Return the error for a statement that is not tried again."""
         wrong, advice = _AWAY if is_away else _REFUSED
         if is_first:
@@ -222,19 +268,24 @@ class Pool:
         refusal.__suppress_context__ = True
         return refusal
 
-    def _error(self, wrong: str, error: Exception, advice: str, *, is_away: bool = False) -> JournalError:
+    def _error(
+        self, wrong: str, error: Exception, advice: str, *, is_away: bool = False
+    ) -> JournalError:
         """
         Build the JournalError for *error*: *wrong* says what failed, *advice* what to do.
 
         If *error* is one for which there is more specific advice, that is used instead.
         """
-        if place := re.match("permission denied for (schema|database) (.+)", str(error)):
-            advice = (
-                f"Let an owner run: GRANT CREATE ON {place[1].upper()} {place[2]} TO the role of the address."
-            )
+        if place := re.match(
+            "permission denied for (schema|database) (.+)", str(error)
+        ):
+            kind = place[1].upper()
+            advice = f"Let an owner run: GRANT CREATE ON {kind} {place[2]} TO the role of the address."
         else:
             advice = _HINTS.get(_state(error), advice)
-        return JournalError(f"{self._name} {wrong} ({_why(error)}). {advice}", is_away=is_away)
+        return JournalError(
+            f"{self._name} {wrong} ({_why(error)}). {advice}", is_away=is_away
+        )
 
     @asynccontextmanager
     async def hurried(self) -> AsyncGenerator[None]:
@@ -252,7 +303,9 @@ class Pool:
                 self._usual_patience, self.patience = self.patience, _AT_THE_END
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise JournalError(f"{self._name} {'. '.join(_AWAY)}") from without_frames(error)
+            raise JournalError(f"{self._name} {'. '.join(_AWAY)}") from without_frames(
+                error
+            )
 
     @asynccontextmanager
     async def lent(self) -> AsyncGenerator[Connection]:
@@ -265,7 +318,9 @@ class Pool:
         try:
             yield connection
         except asyncio.CancelledError:
-            with suppress(asyncpg.InterfaceError):  # it is lost already, which must not hide what is raised
+            with suppress(
+                asyncpg.InterfaceError
+            ):  # it is lost already, which must not hide what is raised
                 connection.terminate()
             raise
         finally:
@@ -300,7 +355,9 @@ async def _without_frames(connecting: Awaitable[Connection]) -> Connection:
         del connecting, ended  # which refer to those frames
 
 
-async def in_transaction(connection: Connection, act: Callable[[Connection], Awaitable[T]]) -> T:
+async def in_transaction(
+    connection: Connection, act: Callable[[Connection], Awaitable[T]]
+) -> T:
     """
     Run *act* in a transaction.
 

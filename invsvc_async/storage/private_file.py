@@ -54,10 +54,15 @@ def make_private(file: str | int, *, for_root: bool = True) -> None:
         OSError: It belongs to another user.  *for_root*: root may use it nevertheless.
     """
     found = os.stat(file)  # noqa: PTH116 - it may be a descriptor
-    if not (stat.S_ISREG(found.st_mode) and hasattr(os, "geteuid")):  # the latter: Windows
+    if not (
+        stat.S_ISREG(found.st_mode) and hasattr(os, "geteuid")
+    ):  # the latter: Windows
         return
     if (user := os.geteuid()) != found.st_uid and not (for_root and user == 0):
-        raise OSError(errno.EPERM, "it belongs to another user. Change its owner, or choose another file")
+        raise OSError(
+            errno.EPERM,
+            "it belongs to another user. Change its owner, or choose another file",
+        )
     if found.st_mode & 0o077:
         os.chmod(file, 0o600)  # noqa: PTH101
 

@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("invsvc_async.storage")
 _TELL_EVERY: Final = 10.0  # s
-STEPS: Final = 10_000  # of SQLite's virtual machine, a millisecond, between looks whether to stop
+STEPS: Final = (
+    10_000  # of SQLite's virtual machine, a millisecond, between looks whether to stop
+)
 DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_LOOK_EVERY: Final = 1.0  # s; one for each commit made puts slower, because it releases the GIL
+_LOOK_EVERY: Final = (
+    1.0  # s; one for each commit made puts slower, because it releases the GIL
+)
 _SAFE = (
     "Keep it, and do not continue with an older copy or a new file: what those do not know would be done "
     "again. The documentation of batches says what is safe"
@@ -26,9 +30,21 @@ _SAFE = (
 _DAMAGED = "the file is damaged", _SAFE
 # A part of SQLite's message, what is wrong, and what to do.
 _KNOWN = (
-    ("full", "the disk is full, so nothing more was stored or sent", "Free some space and try again"),
-    ("readonly", "the file is read-only", "Check the permissions of the file and its folder"),
-    ("unable to open", "the file cannot be opened", "Check that the folder exists and is writable"),
+    (
+        "full",
+        "the disk is full, so nothing more was stored or sent",
+        "Free some space and try again",
+    ),
+    (
+        "readonly",
+        "the file is read-only",
+        "Check the permissions of the file and its folder",
+    ),
+    (
+        "unable to open",
+        "the file cannot be opened",
+        "Check that the folder exists and is writable",
+    ),
     ("malformed", *_DAMAGED),
     ("could not decode", *_DAMAGED),
     (
@@ -36,8 +52,16 @@ _KNOWN = (
         "the file is not a SQLite database",
         f"If it never was one, choose another path. Otherwise it is damaged. {_SAFE}",
     ),
-    ("locked", "another connection is using the file", "End its transaction, or stop its process"),
-    ("disk i/o error", "the disk cannot be read or written", "Look at the system's log"),
+    (
+        "locked",
+        "another connection is using the file",
+        "End its transaction, or stop its process",
+    ),
+    (
+        "disk i/o error",
+        "the disk cannot be read or written",
+        "Look at the system's log",
+    ),
 )
 
 
@@ -67,7 +91,9 @@ def boot() -> str:
     """Return a text that stays the same until the machine is started again."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:  # not Linux: the hour in which it was started, as far as the clocks tell
+    except (
+        OSError
+    ):  # not Linux: the hour in which it was started, as far as the clocks tell
         return f"{(time.time() - time.monotonic()) // 3600:.0f}"
 
 
@@ -81,7 +107,9 @@ def opened_as(path: Path) -> str:
     return f"{boot()} {found.st_dev} {found.st_ino}"
 
 
-def check_file(connection: sqlite3.Connection, name: str, stops: Callable[[], bool] | None = None) -> None:
+def check_file(
+    connection: sqlite3.Connection, name: str, stops: Callable[[], bool] | None = None
+) -> None:
     """
     Compare the tables of the file *name* with their indexes; that takes a second or more for a million rows.
 
@@ -126,7 +154,9 @@ def _code_in(found: str) -> int | None:
 def _unread(found: str, code: int) -> sqlite3.Error:
     """Return the error of a statement that could not read the page: the check has hidden it."""
     is_disk = code & 0xFF == sqlite3.SQLITE_IOERR
-    error = sqlite3.OperationalError(f"{'disk I/O error' if is_disk else 'it cannot be checked'}: {found}")
+    error = sqlite3.OperationalError(
+        f"{'disk I/O error' if is_disk else 'it cannot be checked'}: {found}"
+    )
     error.sqlite_errorcode = code
     return error
 

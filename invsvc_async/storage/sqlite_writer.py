@@ -37,13 +37,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_names: dict[Writer, str] = {}  # of those whose threads live, and so may have a connection
-_of_parent: set[str] = set()  # names of the files that the parent of this process had open when it forked
+_names: dict[
+    Writer, str
+] = {}  # of those whose threads live, and so may have a connection
+_of_parent: set[str] = (
+    set()
+)  # names of the files that the parent of this process had open when it forked
 
 
 @contextmanager
 def transaction(
-    connection: sqlite3.Connection, begin: str | Callable[[sqlite3.Connection], object] = "BEGIN"
+    connection: sqlite3.Connection,
+    begin: str | Callable[[sqlite3.Connection], object] = "BEGIN",
 ) -> Generator[None]:
     """Run the block in the open transaction, or in a new one; the caller rolls back if it fails."""
     if connection.in_transaction:
@@ -57,10 +62,14 @@ def transaction(
     connection.execute("COMMIT")
 
 
-class _Job(msgspec.Struct, eq=False, gc=False):  # gc=False: a quarter of the collections (measured)
+class _Job(
+    msgspec.Struct, eq=False, gc=False
+):  # gc=False: a quarter of the collections (measured)
     """A request: *act* runs in the transaction, *value* is stored with the other values of its group."""
 
-    done: asyncio.Future[Any] | None  # Any: the result of *act*, or of storing *value*; None: it was told
+    done: (
+        asyncio.Future[Any] | None
+    )  # Any: the result of *act*, or of storing *value*; None: it was told
     value: Any = None  # Any: as the writer's owner has it
     act: Callable[[sqlite3.Connection], Any] | None = None
     result: Any = None
@@ -100,7 +109,8 @@ class Writer:
         self,
         name: str,
         connect: Callable[[], sqlite3.Connection],
-        store: Callable[[sqlite3.Connection, list[Any]], Sequence[Any] | None] | None = None,
+        store: Callable[[sqlite3.Connection, list[Any]], Sequence[Any] | None]
+        | None = None,
         *,
         begin: str | Callable[[sqlite3.Connection], object] = "BEGIN",
         check: Callable[[], None] | None = None,
@@ -114,7 +124,9 @@ class Writer:
         self._ended_group = ended
         self._groups: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._live, name=f"invsvc {name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._live, name=f"invsvc {name}", daemon=True
+        )
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self.is_ending: bool = False  # its thread was told to end
         # These three belong to the loop: the thread receives whole groups, because each hand-over costs a
@@ -122,7 +134,9 @@ class Writer:
         self._waiting: list[_Job] = []
         self._under_way: list[_Job] = []
         self._ended: JournalError | None = None
-        self._handed: list[_Job] | None = None  # the group that the thread was given last
+        self._handed: list[_Job] | None = (
+            None  # the group that the thread was given last
+        )
 
     @property
     def has_ended(self) -> bool:
@@ -155,10 +169,14 @@ class Writer:
     def end(self) -> None:
         """End the thread once all requests are committed and the file is closed. Any thread may call this."""
         if self._ended is None and self._waiting:
-            self._groups.put(self._waiting)  # if this is called again, the thread ignores it
+            self._groups.put(
+                self._waiting
+            )  # if this is called again, the thread ignores it
         self._groups.put(None)
         self.is_ending = True
-        self._ended = self._ended or JournalError(f"{self._name}: it is closed. Open it again.")
+        self._ended = self._ended or JournalError(
+            f"{self._name}: it is closed. Open it again."
+        )
 
     def join(self, seconds: float) -> None:
         """Wait until the thread has ended, at most for *seconds*."""
@@ -172,7 +190,9 @@ class Writer:
         """Run *act* in a transaction, after all earlier requests; the future has its result."""
         return self._put(_Job(self._loop.create_future(), act=act))
 
-    def run(self, dialect: SqliteDialect, script: Callable[[], Script[T]]) -> asyncio.Future[T]:
+    def run(
+        self, dialect: SqliteDialect, script: Callable[[], Script[T]]
+    ) -> asyncio.Future[T]:
         """Run a new *script* in a transaction, after all earlier requests; the future has its result."""
         return self.act(lambda connection: dialect.run(connection, script()))
 
@@ -183,8 +203,12 @@ class Writer:
             job.error = self._ended
             job.resolve()
             return done
-        if not (self._waiting or self._under_way or self._loop.is_closed()):  # if it is, `stop` hands over
-            self._loop.call_soon(self._hand_over)  # together with all that is requested until then
+        if not (
+            self._waiting or self._under_way or self._loop.is_closed()
+        ):  # if it is, `stop` hands over
+            self._loop.call_soon(
+                self._hand_over
+            )  # together with all that is requested until then
             self._loop.call_soon(self._hand_over)
         self._waiting.append(job)
         return done
@@ -198,7 +222,9 @@ class Writer:
         if self._waiting is self._under_way:
             self._waiting = []
         if self._under_way and self._handed is not self._under_way:
-            self._groups.put(self._under_way)  # perhaps for the second time: the thread ignores that
+            self._groups.put(
+                self._under_way
+            )  # perhaps for the second time: the thread ignores that
             self._handed = self._under_way
 
     # --- on the thread
@@ -231,7 +257,9 @@ class Writer:
         except BaseException as error:  # noqa: BLE001 - whatever it is, the callers get it
             self._tell(self._died, in_words(self._name, error))
         else:
-            self._tell(self._died, JournalError(f"{self._name}: it is closed. Open it again."))
+            self._tell(
+                self._died, JournalError(f"{self._name}: it is closed. Open it again.")
+            )
         finally:
             connection.close()
 
@@ -251,7 +279,9 @@ class Writer:
                 for job in jobs:
                     self._commit(connection, [job])
                 return False
-            failure = error if isinstance(error, InvsvcError) else in_words(self._name, error)
+            failure = (
+                error if isinstance(error, InvsvcError) else in_words(self._name, error)
+            )
             for job in jobs:
                 job.error = failure
             if not isinstance(error, Exception):
@@ -263,7 +293,11 @@ class Writer:
         if self._check is not None:
             self._check()
         # Without functions, what is stored may be one statement, which is its own transaction.
-        with transaction(connection, self._begin) if any(map(_act_of, jobs)) else nullcontext():
+        with (
+            transaction(connection, self._begin)
+            if any(map(_act_of, jobs))
+            else nullcontext()
+        ):
             for act, some in groupby(jobs, _act_of):
                 if act is not None:
                     for job in some:

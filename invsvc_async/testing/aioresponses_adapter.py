@@ -39,10 +39,19 @@ class aioresponses(_aioresponses):  # noqa: N801 - the name that users know
     """
 
     async def _request_mock(
-        self, orig_self: aiohttp.ClientSession, method: str, url: Any, *args: Any, **kwargs: Any
+        self,
+        orig_self: aiohttp.ClientSession,
+        method: str,
+        url: Any,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
-        owners = (getattr(each, "__self__", None) for each in kwargs.get("middlewares") or ())
-        gates = [each for each in (kwargs.get("data"), *owners) if isinstance(each, Gate)]
+        owners = (
+            getattr(each, "__self__", None) for each in kwargs.get("middlewares") or ()
+        )
+        gates = [
+            each for each in (kwargs.get("data"), *owners) if isinstance(each, Gate)
+        ]
         # The library deep-copies every call, so bodies are replaced by their bytes, and headers by a dict.
         kwargs["headers"] = dict(kwargs.get("headers") or {})
         for gate in gates:
@@ -55,14 +64,18 @@ class aioresponses(_aioresponses):  # noqa: N801 - the name that users know
 
 
 _build = RequestMatch._build_response
-_TAKES_WRITER = "stream_writer" in inspect.signature(aiohttp.ClientResponse.__init__).parameters
+_TAKES_WRITER = (
+    "stream_writer" in inspect.signature(aiohttp.ClientResponse.__init__).parameters
+)
 
 
 def _built(self: RequestMatch, *args: Any, **kwargs: Any) -> Any:
     """Add what aioresponses leaves out of its answers."""
     if _TAKES_WRITER:
         kind: Any = kwargs.get("response_class") or aiohttp.ClientResponse
-        kwargs["response_class"] = partial(kind, stream_writer=SimpleNamespace(output_size=0))
+        kwargs["response_class"] = partial(
+            kind, stream_writer=SimpleNamespace(output_size=0)
+        )
     response: Any = _build(self, *args, **kwargs)
     sent = response.content._buffer
     response._headers.setdefault("Content-Length", str(len(sent[0]) if sent else 0))

@@ -93,10 +93,14 @@ def _execute(address: str, statement: str) -> None:
         thread.submit(asyncio.run, execute()).result()
 
 
-def new_fixtures() -> dict[str, Callable[..., AsyncGenerator[Any]]]:  # Any: a service, a client
+def new_fixtures() -> dict[
+    str, Callable[..., AsyncGenerator[Any]]
+]:  # Any: a service, a client
     """Return both as new functions: pytest-asyncio stores a loop scope on the function that it decorates."""
 
-    async def service(invsvc_service_options: dict[str, Any]) -> AsyncGenerator[Simulator]:
+    async def service(
+        invsvc_service_options: dict[str, Any],
+    ) -> AsyncGenerator[Simulator]:
         from invsvc_async.simulator import Simulator
 
         async with Simulator(**invsvc_service_options) as running:
@@ -119,7 +123,9 @@ _invsvc_client = pytest.fixture(name="_invsvc_client")(_fixtures["client"])
 
 
 @pytest.fixture
-def _invsvc_service_on_a_thread(invsvc_service_options: dict[str, Any]) -> Generator[Simulator]:
+def _invsvc_service_on_a_thread(
+    invsvc_service_options: dict[str, Any],
+) -> Generator[Simulator]:
     from invsvc_async.testing import serving
 
     with serving(**invsvc_service_options) as service:
@@ -146,7 +152,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         names.insert(0, "loop")
 
 
-def _wants_its_loop(item: pytest.Item | pytest.Collector, names: list[str], function: object) -> bool:
+def _wants_its_loop(
+    item: pytest.Item | pytest.Collector, names: list[str], function: object
+) -> bool:
     return (
         item.config.pluginmanager.hasplugin(_AIOHTTP)
         and ("invsvc_service" in names or "invsvc_client" in names)
@@ -162,12 +170,20 @@ def _name(request: pytest.FixtureRequest, what: str) -> str:
     item: pytest.Item = request.node
     marker = item.get_closest_marker("asyncio")
     by_anyio = item.get_closest_marker("anyio")
-    if by_anyio and (backend := request.getfixturevalue("anyio_backend_name")) != "asyncio":
-        pytest.fail(f"invsvc_{what} runs on asyncio, not {backend}. Override anyio_backend", pytrace=False)
+    if (
+        by_anyio
+        and (backend := request.getfixturevalue("anyio_backend_name")) != "asyncio"
+    ):
+        pytest.fail(
+            f"invsvc_{what} runs on asyncio, not {backend}. Override anyio_backend",
+            pytrace=False,
+        )
     if not (marker or by_anyio) and _runs_only_marked(item.config):
         # pytest's own words do not say why nothing runs it
         words = "nothing runs this async test. Mark the test with pytest.mark.asyncio or pytest.mark.anyio"
-        pytest.fail(f"invsvc_{what}: {words}, or set asyncio_mode = auto", pytrace=False)
+        pytest.fail(
+            f"invsvc_{what}: {words}, or set asyncio_mode = auto", pytrace=False
+        )
     if marker is None or by_anyio:
         return f"_invsvc_{what}"
     return f"_invsvc_{what}_in_{_scope_of(marker, request.config)}"
@@ -182,7 +198,11 @@ def _scope_of(marker: pytest.Mark, config: pytest.Config) -> object:
 def _runs_only_marked(config: pytest.Config) -> bool:
     """Return whether async tests run only with a marker."""
     has = config.pluginmanager.hasplugin
-    return not has(_AIOHTTP) and has("asyncio") and config.getini("asyncio_mode") == "strict"
+    return (
+        not has(_AIOHTTP)
+        and has("asyncio")
+        and config.getini("asyncio_mode") == "strict"
+    )
 
 
 def _is_async(request: pytest.FixtureRequest) -> bool:

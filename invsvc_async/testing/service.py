@@ -21,7 +21,9 @@ _TIMEOUTS = Timeouts(attempt=1.0, connect=2.0, call=5.0)
 _READS = ReadRetries(initial=0.01, maximum=0.05)
 
 
-def quick_client(service: Simulator, **settings: Any) -> Client:  # Any: arguments of Client
+def quick_client(
+    service: Simulator, **settings: Any
+) -> Client:  # Any: arguments of Client
     """
     Return a client of *service* that settles within 0.2 s and times out after 1 s; *settings* override this.
 
@@ -33,7 +35,11 @@ def quick_client(service: Simulator, **settings: Any) -> Client:  # Any: argumen
         ConfigurationError: A setting is invalid.
     """
     credential = settings.pop("credential", None) or ApiKey(service.api_key)
-    defaults: dict[str, Any] = {"reconcile": _POLICY, "timeout": _TIMEOUTS, "reads": _READS}
+    defaults: dict[str, Any] = {
+        "reconcile": _POLICY,
+        "timeout": _TIMEOUTS,
+        "reads": _READS,
+    }
     return Client(service.base_url, credential, **{**defaults, **settings})
 
 
@@ -47,6 +53,8 @@ def serving(**options: Any) -> Generator[Simulator]:  # Any: the arguments of Si
     Raises:
         ValueError: An option is invalid.
     """
-    portal: Any = Portal(cast("Any", partial(Simulator, **options)))  # it enters what its function makes
+    portal: Any = Portal(
+        cast("Any", partial(Simulator, **options))
+    )  # it enters what its function makes
     with portal as entered:
         yield entered.client

@@ -24,7 +24,12 @@ from yarl import URL
 from invsvc_async.api.operations import Operation, OperationKind
 from invsvc_async.codec import envelope as wire
 from invsvc_async.concurrency.deadline import Deadline, Deadlines, set_within
-from invsvc_async.errors import NotSentError, ResponseLostError, ServiceError, UnreadableResponseError
+from invsvc_async.errors import (
+    NotSentError,
+    ResponseLostError,
+    ServiceError,
+    UnreadableResponseError,
+)
 from invsvc_async.reconcile.enums import End
 from invsvc_async.reconcile.server_clock import ServerClock
 from invsvc_async.settings import Timeouts
@@ -39,7 +44,13 @@ if TYPE_CHECKING:
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.settings import CallOptions, OnSecret, ParameterNames, ReadRetries, ReconcilePolicy
+    from invsvc_async.settings import (
+        CallOptions,
+        OnSecret,
+        ParameterNames,
+        ReadRetries,
+        ReconcilePolicy,
+    )
     from invsvc_async.transport.credentials import Credential
     from invsvc_async.transport.response_body import Download
     from invsvc_async.writes.journal import WriteJournal
@@ -57,7 +68,9 @@ TO_BE_CANCELLED = 1.0  # s that it may take to end after that, when it was cance
 _LOOK = 0.1  # s between looks whether only such hooks are left
 _LONGEST_LOOK = 3600.0
 CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
-_SHORTEST_TOKEN = 10  # characters: shorter ones are test values, and could be part of any word
+_SHORTEST_TOKEN = (
+    10  # characters: shorter ones are test values, and could be part of any word
+)
 _ANY = "surrogateescape"  # as aiohttp reads headers
 # On 3.11, access to an enum's member through its class takes as long as a call.
 _WRITE = OperationKind.WRITE
@@ -66,7 +79,9 @@ _ANSWERED = End.ANSWERED
 _UNRESERVED = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):  # made for every call
+class Request(
+    msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
+):  # made for every call
     """An operation with its values, without headers."""
 
     operation: Operation
@@ -111,9 +126,8 @@ class DecisionReport(msgspec.Struct, frozen=True, kw_only=True):
 # They return what ends, or opens, as what they are given does; a call is awaited once, in the caller's task.
 # The text is the trace in which a write was begun, if that was earlier. Any: whatever the call returns.
 Around: TypeAlias = "Callable[[Request, Awaitable[Any], str | None], Awaitable[Any]]"
-AroundStream: TypeAlias = (
-    "Callable[[Request, AbstractAsyncContextManager[Download]], AbstractAsyncContextManager[Download]]"
-)
+Streamed: TypeAlias = "AbstractAsyncContextManager[Download]"
+AroundStream: TypeAlias = "Callable[[Request, Streamed], Streamed]"
 
 
 class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
@@ -123,7 +137,9 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     clock: Clock
     base_url: str
     credential: Credential
-    client_of: Callable[[ClientOptions], Any]  # Any: a Client, which is above this folder
+    client_of: Callable[
+        [ClientOptions], Any
+    ]  # Any: a Client, which is above this folder
     headers: dict[str, str]
     writes: WriteRegister
     on_attempt: Callable[[AttemptReport], None] | None = None
@@ -132,29 +148,43 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     on_secret: OnSecret | None = None
     on_replay: Callable[[Outcome[Any]], None] | None = None
     on_call: Around | None = None
-    trace: Callable[[], dict[str, str]] | None = None  # the headers of the trace context of a call
+    trace: Callable[[], dict[str, str]] | None = (
+        None  # the headers of the trace context of a call
+    )
     on_stream: AroundStream | None = None
     random: Callable[[], float] = random.random
     server_clock: ServerClock = msgspec.field(default_factory=ServerClock)
     livemode: bool | None = None  # as answers showed it
     retries_spent: float = 0.0  # of the quota that all views share, so that retries do not amplify an outage
     # By the leases of each store that is open: its kind, and its loop.
-    stores: WeakKeyDictionary[Any, tuple[str, asyncio.AbstractEventLoop]] = msgspec.field(
-        default_factory=WeakKeyDictionary
+    stores: WeakKeyDictionary[Any, tuple[str, asyncio.AbstractEventLoop]] = (
+        msgspec.field(default_factory=WeakKeyDictionary)
     )  # Any: Leases, which are above this folder
     warned: set[str] = msgspec.field(default_factory=set)
-    prepared: dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]] = msgspec.field(default_factory=dict)
+    prepared: dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]] = (
+        msgspec.field(default_factory=dict)
+    )
     closed: bool = False
     waits: Deadlines | None = None  # that end when it is closed
-    hooks: Deadlines | None = None  # of users: waits for them that end some time after that
-    handing: set[Deadline] = msgspec.field(default_factory=set)  # those of them that are under way
-    runs: dict[object, asyncio.Task[Any] | None] = msgspec.field(default_factory=dict)  # of writes
-    idle: asyncio.Event = msgspec.field(default_factory=asyncio.Event)  # once it is closed: no run is left
+    hooks: Deadlines | None = (
+        None  # of users: waits for them that end some time after that
+    )
+    handing: set[Deadline] = msgspec.field(
+        default_factory=set
+    )  # those of them that are under way
+    runs: dict[object, asyncio.Task[Any] | None] = msgspec.field(
+        default_factory=dict
+    )  # of writes
+    idle: asyncio.Event = msgspec.field(
+        default_factory=asyncio.Event
+    )  # once it is closed: no run is left
 
     def __repr__(self) -> str:
         return object.__repr__(self)  # without the credential
 
-    def __reduce__(self) -> NoReturn:  # also of clients, resources and writes, which have it
+    def __reduce__(
+        self,
+    ) -> NoReturn:  # also of clients, resources and writes, which have it
         raise TypeError(
             "Client: cannot be pickled, because its connections belong to this process. Make a client in the "
             "other one, and give it a write as write.to_line(), for client.write_from(line)."
@@ -163,7 +193,9 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     def prepare(self, key: tuple[str | None, bool, bool]) -> CIMultiDictProxy[str]:
         """Build the headers for *key* (the token, whether it writes and has a body) and keep them."""
         authorization, write, has_body = key
-        headers = CIMultiDict({istr(name): value for name, value in self.headers.items()})
+        headers = CIMultiDict(
+            {istr(name): value for name, value in self.headers.items()}
+        )
         headers[hdrs.ACCEPT_ENCODING] = CODINGS[write]
         if authorization is not None:
             headers[hdrs.AUTHORIZATION] = authorization
@@ -187,7 +219,9 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         loop = asyncio.get_running_loop()
         if self.hooks is None or self.hooks.loop is not loop:
             self.hooks = Deadlines(loop)
-        waiting = Deadline(loop, loop.time() + TO_KEEP_SECRETS if self.closed else inf, self.hooks)
+        waiting = Deadline(
+            loop, loop.time() + TO_KEEP_SECRETS if self.closed else inf, self.hooks
+        )
         with waiting:
             self.handing.add(waiting)
             try:
@@ -208,7 +242,9 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
                     len(stuck),
                 )
                 return
-            next_end = min((end - now for end in ends.values() if end > now), default=_LONGEST_LOOK)
+            next_end = min(
+                (end - now for end in ends.values() if end > now), default=_LONGEST_LOOK
+            )
             await set_within(self.idle, _LOOK if stuck else next_end)
 
     async def pause(self, seconds: float) -> bool:
@@ -232,7 +268,9 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     def is_running(self, identity: str) -> bool:
         """Return whether a run of the write with this identity is under way."""
         intents = (getattr(run, "intent", None) for run in self.runs)
-        return any(intent is not None and intent.identity == identity for intent in intents)
+        return any(
+            intent is not None and intent.identity == identity for intent in intents
+        )
 
     async def aclose(self) -> None:
         """
@@ -267,12 +305,18 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         """Wait until no write runs, unless this is called within one."""
         loop = asyncio.get_running_loop()
         # The runs of a loop that is closed will not end.
-        self.runs = {run: of for run, of in self.runs.items() if of is not None and of.get_loop() is loop}
+        self.runs = {
+            run: of
+            for run, of in self.runs.items()
+            if of is not None and of.get_loop() is loop
+        }
         if self.runs and asyncio.current_task() not in self.runs.values():
             self.idle.clear()
             await self._until_idle()
 
-    def leave_unsettled(self, intent: Intent, line: str | None, *, in_journal: bool = False) -> None:
+    def leave_unsettled(
+        self, intent: Intent, line: str | None, *, in_journal: bool = False
+    ) -> None:
         """Keep an intent with an unknown outcome, and call the user's hook."""
         self.writes.leave_open(intent, line, in_journal=in_journal)
         self.tell(self.on_unsettled, intent)
@@ -283,7 +327,9 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
             try:
                 hook(report)
             except Exception:
-                log.exception("a hook of the client raised an exception; the call continues")
+                log.exception(
+                    "a hook of the client raised an exception; the call continues"
+                )
 
     def opened(self, kind: str, leases: object) -> None:
         """Note a store that was opened: a *journal*, *batch* or *outbox*."""
@@ -310,7 +356,9 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
     reconcile: ReconcilePolicy
     names: ParameterNames
     team: str | None = None
-    journal: WriteJournal | None = None  # overrides that of the core (a batch has its own)
+    journal: WriteJournal | None = (
+        None  # overrides that of the core (a batch has its own)
+    )
     headers: dict[str, str] | None = None  # of one call
 
     def __repr__(self) -> str:
@@ -343,7 +391,9 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         """Return these options without the team, for intents: each contains its own, or none."""
         return msgspec.structs.replace(self, team=None)
 
-    def attempt(self, request: Request, *, deadline: float, lane: Lane = "call") -> Awaitable[Exchange]:
+    def attempt(
+        self, request: Request, *, deadline: float, lane: Lane = "call"
+    ) -> Awaitable[Exchange]:
         """
         Send *request* once, and return the record of it. Raises no network errors.
 
@@ -353,18 +403,30 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         if self.core.credential.ready is None and request.operation.credentials:
             return self._attempt_with_token(request, deadline, lane)
         sending = self.core.transport.send(self.exchange(request, deadline, lane))
-        return sending if self.core.on_attempt is None else self._reported(request, sending)
+        return (
+            sending
+            if self.core.on_attempt is None
+            else self._reported(request, sending)
+        )
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
         """Send *exchange*, of *request*. Its ``end`` is set even if the caller is cancelled."""
         sending = self.core.transport.send(exchange)
-        return sending if self.core.on_attempt is None else self._reported(request, sending)
+        return (
+            sending
+            if self.core.on_attempt is None
+            else self._reported(request, sending)
+        )
 
-    async def _attempt_with_token(self, request: Request, deadline: float, lane: Lane) -> Exchange:
+    async def _attempt_with_token(
+        self, request: Request, deadline: float, lane: Lane
+    ) -> Exchange:
         await self.fetch_token(request, deadline)
         return await self.send(request, self.exchange(request, deadline, lane))
 
-    async def _reported(self, request: Request, sending: Awaitable[Exchange]) -> Exchange:
+    async def _reported(
+        self, request: Request, sending: Awaitable[Exchange]
+    ) -> Exchange:
         exchange = await sending
         assert exchange.end is not None
         report = AttemptReport(
@@ -395,7 +457,12 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
                 raise NotSentError(f"{request.operation.name}: {reason}") from None
 
     def exchange(
-        self, request: Request, deadline: float, lane: Lane = "call", *, not_after: float | None = None
+        self,
+        request: Request,
+        deadline: float,
+        lane: Lane = "call",
+        *,
+        not_after: float | None = None,
     ) -> Exchange:
         """Make the record of one request, with URL, headers and body."""
         core = self.core
@@ -429,8 +496,16 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             if not all(map(_UNRESERVED, values.values())):
                 values = {name: quote(value, safe="") for name, value in values.items()}
             path = request.operation.path.format_map(values)
-        query = request.query if request.team is None else {**request.query, "team": request.team}
-        text = f"{self.core.base_url}{path}?{urlencode(query)}" if query else f"{self.core.base_url}{path}"
+        query = (
+            request.query
+            if request.team is None
+            else {**request.query, "team": request.team}
+        )
+        text = (
+            f"{self.core.base_url}{path}?{urlencode(query)}"
+            if query
+            else f"{self.core.base_url}{path}"
+        )
         return URL(text, encoded=True)
 
     def opened(self, request: Request, exchange: Exchange) -> Envelope:
@@ -443,7 +518,11 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             ServiceError: It is an error.
         """
         name = request.operation.name
-        if exchange.end is not _ANSWERED or exchange.status is None or exchange.answer_headers is None:
+        if (
+            exchange.end is not _ANSWERED
+            or exchange.status is None
+            or exchange.answer_headers is None
+        ):
             raise _no_answer(name, exchange) from exchange.error
         if not 200 <= exchange.status < 300:
             raise self._error_in(request, exchange)
@@ -459,7 +538,9 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
             error.raw = _without_token(exchange, error.raw)
             raise error.with_traceback(None)  # noqa: B904 - its cause is set; its frames refer to the whole body
         if envelope.stamp is not None:
-            self.core.server_clock.learn(envelope.stamp, exchange.started, exchange.ended)
+            self.core.server_clock.learn(
+                envelope.stamp, exchange.started, exchange.ended
+            )
         return envelope
 
     def _error_in(self, request: Request, exchange: Exchange) -> ServiceError:
@@ -477,10 +558,18 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         url = self.core.base_url
         message = str(error.args[0]).removesuffix(error.hint)
         before = URL(url).path.rstrip("/").rpartition("/")[0]
-        words = f" It has {before} before the version, which only a gateway needs." if before else ""
-        error.args = (f"{message}Check the base URL {url}: the service has this path.{words}",)
+        words = (
+            f" It has {before} before the version, which only a gateway needs."
+            if before
+            else ""
+        )
+        error.args = (
+            f"{message}Check the base URL {url}: the service has this path.{words}",
+        )
 
-    async def renew_token(self, exchange: Exchange, *, within: float | None = None) -> bool:
+    async def renew_token(
+        self, exchange: Exchange, *, within: float | None = None
+    ) -> bool:
         """
         Get a fresh token after a 401 of the authentication layer.
 
@@ -488,12 +577,18 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         standard envelope means a missing plan feature, not a stale token.
         """
         credential = self.core.credential
-        if not credential.renewable or exchange.status != 401 or exchange.answer_headers is None:
+        if (
+            not credential.renewable
+            or exchange.status != 401
+            or exchange.answer_headers is None
+        ):
             return False
         if error_of(exchange, "").own_envelope:
             return False
         try:
-            async with asyncio.timeout(self.timeouts.attempt if within is None else within):
+            async with asyncio.timeout(
+                self.timeouts.attempt if within is None else within
+            ):
                 return await credential.renew(exchange.headers.get("Authorization"))
         except TimeoutError:
             return False
@@ -508,14 +603,23 @@ def error_of(exchange: Exchange, operation: str) -> ServiceError:
     values = "\n".join(headers.values()).encode("utf-8", _ANY)
     if _without_token(exchange, values) != values:
         headers = CIMultiDict(
-            (name, _without_token(exchange, value.encode("utf-8", _ANY)).decode("utf-8", _ANY))
+            (
+                name,
+                _without_token(exchange, value.encode("utf-8", _ANY)).decode(
+                    "utf-8", _ANY
+                ),
+            )
             for name, value in headers.items()
         )
-    return wire.read_error(content, status=exchange.status, headers=headers, operation=operation)
+    return wire.read_error(
+        content, status=exchange.status, headers=headers, operation=operation
+    )
 
 
 def _without_token(exchange: Exchange, content: bytes) -> bytes:
-    token = exchange.headers.get(hdrs.AUTHORIZATION, "").removeprefix("Bearer ").encode()
+    token = (
+        exchange.headers.get(hdrs.AUTHORIZATION, "").removeprefix("Bearer ").encode()
+    )
     if len(token) < _SHORTEST_TOKEN:
         return content
     return content.replace(token, b"***").replace(token.replace(b"/", rb"\/"), b"***")
@@ -529,12 +633,21 @@ def stamp_of(error: ServiceError) -> int | None:
 
 
 def _no_answer(operation: str, exchange: Exchange) -> NotSentError | ResponseLostError:
-    why = str(exchange.error) or type(exchange.error).__name__ if exchange.error else "no answer"
+    why = (
+        str(exchange.error) or type(exchange.error).__name__
+        if exchange.error
+        else "no answer"
+    )
     if exchange.timed_out:
         why = f"timed out ({why})"
     if exchange.end is End.NOT_SENT:
         advice = "Check the address and the network, then call again."
-        return NotSentError(f"{operation}: the request was not sent: {why}. {advice}", operation=operation)
+        return NotSentError(
+            f"{operation}: the request was not sent: {why}. {advice}",
+            operation=operation,
+        )
     advice = "Reads can be called again. A write is settled by reading."
-    words = f"{operation}: the request was sent and its answer was lost: {why}. {advice}"
+    words = (
+        f"{operation}: the request was sent and its answer was lost: {why}. {advice}"
+    )
     return ResponseLostError(words, operation=operation, status=exchange.status)

@@ -38,7 +38,9 @@ class Credential:
         return f"{type(self).__name__}(***)"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a credential cannot be pickled. Make a new one where it is needed.")
+        raise TypeError(
+            "a credential cannot be pickled. Make a new one where it is needed."
+        )
 
     async def header(self) -> str:
         """Return the value of the Authorization header."""
@@ -89,9 +91,13 @@ def _team_in(token: str) -> str | None:
 def _checked(text: object, name: str) -> str:
     """Return a token without the line break at the end of a mounted file: no token has white space."""
     if not isinstance(text, str) or not (text := text.strip()):
-        raise ConfigurationError(f"{name}: needs the token as a string that is not empty")
+        raise ConfigurationError(
+            f"{name}: needs the token as a string that is not empty"
+        )
     if text.lower().startswith("bearer "):
-        raise ConfigurationError(f"{name}: the token starts with 'Bearer '. Pass it without.")
+        raise ConfigurationError(
+            f"{name}: the token starts with 'Bearer '. Pass it without."
+        )
     if not text.isascii() or not text.isprintable() or " " in text:
         raise ConfigurationError(
             f"{name}: the token contains a space, a line break or another invalid character"
@@ -140,11 +146,17 @@ class TokenProvider(Credential):
     renewable = True
     __slots__ = ("_fetching", "_source", "kind")
 
-    def __init__(self, source: Callable[[], Awaitable[str]], *, kind: CredentialKind) -> None:
+    def __init__(
+        self, source: Callable[[], Awaitable[str]], *, kind: CredentialKind
+    ) -> None:
         if kind not in KINDS:
-            raise ConfigurationError(f"TokenProvider: kind must be one of {', '.join(KINDS)}, not {kind!r}")
+            raise ConfigurationError(
+                f"TokenProvider: kind must be one of {', '.join(KINDS)}, not {kind!r}"
+            )
         if not callable(source):
-            raise ConfigurationError("TokenProvider: source must be an async callable that returns the token")
+            raise ConfigurationError(
+                "TokenProvider: source must be an async callable that returns the token"
+            )
         self.kind: CredentialKind = kind
         self._source = source
         self.ready = None
@@ -168,17 +180,25 @@ class TokenProvider(Credential):
 
     async def _fetch(self) -> None:
         fetching = self._fetching
-        if fetching is None or fetching.done() or fetching.get_loop() is not asyncio.get_running_loop():
+        if (
+            fetching is None
+            or fetching.done()
+            or fetching.get_loop() is not asyncio.get_running_loop()
+        ):
             fetching = self._fetching = asyncio.create_task(self._fetched())
             # Marks the exception as retrieved: every waiter may be cancelled, and asyncio would log it.
-            fetching.add_done_callback(lambda task: task.cancelled() or task.exception())
+            fetching.add_done_callback(
+                lambda task: task.cancelled() or task.exception()
+            )
         before = cancellations()
         try:
             await asyncio.shield(fetching)
         except asyncio.CancelledError:
             raise_if_cancelled(before)
             if fetching.cancelled():
-                raise ConfigurationError("TokenProvider: the source was cancelled") from None
+                raise ConfigurationError(
+                    "TokenProvider: the source was cancelled"
+                ) from None
             raise
 
     async def _fetched(self) -> None:
@@ -206,7 +226,11 @@ _VARIABLES: dict[str, type[Credential]] = {
 @takes_secrets
 def credential_from(environment: Mapping[str, str]) -> Credential:
     """Return the credential for the one token that is set in *environment*."""
-    given = [kind(text) for name, kind in _VARIABLES.items() if (text := environment.get(name))]
+    given = [
+        kind(text)
+        for name, kind in _VARIABLES.items()
+        if (text := environment.get(name))
+    ]
     if len(given) != 1:
         raise ConfigurationError(
             f"credential: {f'{len(given)} tokens are set' if given else 'no token is set'}. "

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from invsvc_async.transport.client_core import AttemptReport
 
 VARIABLE = "INVSVC_LOG"
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 log: logging.Logger = logging.getLogger("invsvc_async.transport")
@@ -33,7 +38,9 @@ def log_to_stderr(environment: Mapping[str, str]) -> bool:
         return False
     level = _LEVELS.get(name.strip().lower())
     if level is None:
-        raise ConfigurationError(f"{VARIABLE}: must be one of {', '.join(_LEVELS)}, not {name[:40]!a}.")
+        raise ConfigurationError(
+            f"{VARIABLE}: must be one of {', '.join(_LEVELS)}, not {name[:40]!a}."
+        )
     logger = logging.getLogger("invsvc_async")
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
@@ -43,13 +50,20 @@ def log_to_stderr(environment: Mapping[str, str]) -> bool:
     return level == logging.DEBUG
 
 
-def logged(hook: Callable[[AttemptReport], None] | None) -> Callable[[AttemptReport], None]:
+def logged(
+    hook: Callable[[AttemptReport], None] | None,
+) -> Callable[[AttemptReport], None]:
     """Return a hook that logs each request, and calls *hook*."""
 
     def on_attempt(report: AttemptReport) -> None:
         status = "" if report.status is None else f" HTTP {report.status}"
         log.debug(
-            "%s (%s): %s%s after %.3f s", report.operation, report.method, report.end, status, report.seconds
+            "%s (%s): %s%s after %.3f s",
+            report.operation,
+            report.method,
+            report.end,
+            status,
+            report.seconds,
         )
         if hook is not None:
             hook(report)

@@ -38,11 +38,17 @@ class Exchange(msgspec.Struct, eq=False):  # made for every call
     not_after: float | None = None  # when the proof that allows a re-send expires
     lane: Lane = "call"
     end: End | None = None
-    status: int | None = None  # set even if only the head arrived; then it is not an answer
+    status: int | None = (
+        None  # set even if only the head arrived; then it is not an answer
+    )
     answer_headers: CIMultiDictProxy[str] | None = None
     answer: bytes = b""  # that of a create contains the webhook's secret
-    error: Exception | None = None  # only a message: the original refers to headers and frames
-    started: float = nan  # when the first byte may have been sent, or when `send` was called
+    error: Exception | None = (
+        None  # only a message: the original refers to headers and frames
+    )
+    started: float = (
+        nan  # when the first byte may have been sent, or when `send` was called
+    )
     ended: float = nan
     timed_out: bool = False
 
@@ -57,7 +63,13 @@ class Exchange(msgspec.Struct, eq=False):  # made for every call
         answered = self.end is End.ANSWERED and (self.status or 0) < 500
         timed_out = self.end is End.LOST and self.timed_out
         if answered or timed_out:
-            limit.note(self.started, self.ended, in_flight, refused=self.status == 429, timed_out=timed_out)
+            limit.note(
+                self.started,
+                self.ended,
+                in_flight,
+                refused=self.status == 429,
+                timed_out=timed_out,
+            )
 
     def __repr__(self) -> str:
         return f"<Exchange {self.method} {self.url}: {self.end or 'under way'}>"

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
 
 
-_MOST_MEMBERS = 10_000  # of a gzip body: 64 MiB in blocks of bgzip, the smallest in use, are 1,000
+_MOST_MEMBERS = (
+    10_000  # of a gzip body: 64 MiB in blocks of bgzip, the smallest in use, are 1,000
+)
 # What aiohttp quotes of an answer that is no HTTP, such as the end of a body with a webhook's secret.
 _QUOTED = re.compile(r"""(?<!\s)\s*(\bb)?['"].*""", re.DOTALL)
 # The same in an error that quotes other errors as well.
@@ -45,7 +47,9 @@ class Download:
     ``status`` and ``headers`` are known from the start.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, gate: Gate, *, pause: float, cap: int) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, gate: Gate, *, pause: float, cap: int
+    ) -> None:
         self.status: int = response.status
         self.headers: CIMultiDictProxy[str] = response.headers
         self._response = response
@@ -144,7 +148,9 @@ def _is_framed(response: aiohttp.ClientResponse) -> bool:
         is_marked = coding.rpartition(",")[2].strip().lower() == "chunked"
     else:
         is_marked = hdrs.CONTENT_LENGTH in headers
-    return is_marked or response.status in {204, 304} or response.method == hdrs.METH_HEAD
+    return (
+        is_marked or response.status in {204, 304} or response.method == hdrs.METH_HEAD
+    )
 
 
 def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
@@ -181,7 +187,9 @@ def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
     return b"".join(parts)
 
 
-def _next_part(reader: zlib._Decompress, name: str, data: memoryview, most: int) -> bytes:
+def _next_part(
+    reader: zlib._Decompress, name: str, data: memoryview, most: int
+) -> bytes:
     """Return the next part of a member, at most *most* bytes, from *data*."""
     if not data:
         raise CutError(f"the answer's {name} coding is truncated")
@@ -207,7 +215,9 @@ def _too_long(cap: int) -> CutError:
 
 
 def _unmarked() -> CutError:
-    return CutError("only the end of the connection marks the end of the answer, so it may be truncated")
+    return CutError(
+        "only the end of the connection marks the end of the answer, so it may be truncated"
+    )
 
 
 def plain_error(error: Exception) -> Exception:
@@ -219,19 +229,28 @@ def plain_error(error: Exception) -> Exception:
     text = ""
     # The parser's errors have a status and a URL, as if the service had answered.
     if isinstance(error, (aiohttp.ClientResponseError, HttpProcessingError)):
-        if not isinstance(error, TransferEncodingError):  # which may be a part of the body alone
+        if not isinstance(
+            error, TransferEncodingError
+        ):  # which may be a part of the body alone
             text = _QUOTED.sub("", error.message)
-    elif isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str):
+    elif isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(
+        error.message, str
+    ):
         text = "the connection ended within the head of the answer"  # which the message would quote
     else:
         text = _QUOTED_BYTES.sub("", str(error))
-    return ConnectionError(f"{type(error).__name__}: {' '.join(text.split())}".rstrip(": "))
+    return ConnectionError(
+        f"{type(error).__name__}: {' '.join(text.split())}".rstrip(": ")
+    )
 
 
 def failure(gate: Gate) -> TransportError:
     """Make the exception of a stream, from the record of its exchange."""
     exchange = gate.exchange
     kind = ResponseLostError if gate.opened else NotSentError
-    raised = kind(f"{exchange.method} {exchange.url.path}: {exchange.error}", status=exchange.status)
+    raised = kind(
+        f"{exchange.method} {exchange.url.path}: {exchange.error}",
+        status=exchange.status,
+    )
     raised.__cause__ = exchange.error
     return raised

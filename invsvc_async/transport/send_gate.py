@@ -35,10 +35,14 @@ if TYPE_CHECKING:
     from invsvc_async.transport.exchange import Exchange
 
 
-TOO_LATE = "the time until which it may be sent had passed"  # in the message of the error
+TOO_LATE = (
+    "the time until which it may be sent had passed"  # in the message of the error
+)
 Protocol: TypeAlias = Any  # a ResponseHandler, which aiohttp types as its base class
 _PEER_IS_GONE = getattr(select, "POLLRDHUP", 0)
-_DISCARD = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)  # SO_LINGER: close with RST
+_DISCARD = struct.pack(
+    "hh" if os.name == "nt" else "ii", 1, 0
+)  # SO_LINGER: close with RST
 
 
 class OwnError(Exception):
@@ -59,13 +63,19 @@ class Gate(aiohttp.Payload):
 
     # Until something is known. Not in each gate, because one is made for every request.
     opened: bool = False
-    sealed: bool = False  # on Python 3.11, the task that writes the body may run when it is sealed
+    sealed: bool = (
+        False  # on Python 3.11, the task that writes the body may run when it is sealed
+    )
     refusal: str | None = None
     scope: Deadline | None = None  # what limits the current wait
     transport: asyncio.Transport | None = None  # what the request was written to
-    _tls: Any = None  # Any: asyncio's own protocol of TLS, which has what sends the bytes
+    _tls: Any = (
+        None  # Any: asyncio's own protocol of TLS, which has what sends the bytes
+    )
 
-    def __init__(self, exchange: Exchange, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, exchange: Exchange, clock: Clock, loop: asyncio.AbstractEventLoop
+    ) -> None:
         # Without super().__init__, which builds headers for each request.
         self._value = exchange.content or b""
         self._size = len(self._value)
@@ -81,7 +91,9 @@ class Gate(aiohttp.Payload):
         """Send head and body, as :meth:`write_with_length`."""
         await self.write_with_length(writer, None)
 
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+    async def write_with_length(
+        self, writer: AbstractStreamWriter, content_length: int | None
+    ) -> None:
         """
         Send head and body, unless something prevents it at this moment.
 
@@ -121,17 +133,23 @@ class Gate(aiohttp.Payload):
             refusal = TOO_LATE
         elif self._loop.time() >= exchange.deadline:
             refusal = "its deadline had passed"
-        elif protocol.should_close:  # among other reasons: an answer is there before the request
+        elif (
+            protocol.should_close
+        ):  # among other reasons: an answer is there before the request
             refusal = "the connection held a stale answer, or was to be closed"
         elif transport is None or transport.is_closing():
             refusal = "the connection was closed"
         # A plain read on a closed connection is simply retried, so it needs no system call.
-        elif (exchange.write or exchange.lane == "settle") and _peer_was_first(transport):
+        elif (exchange.write or exchange.lane == "settle") and _peer_was_first(
+            transport
+        ):
             refusal = "the server had closed the connection, or spoken first"
         else:
             self.opened = self.sealed = True
             self.transport = transport
-            self._tls = getattr(transport, "_ssl_protocol", None)  # now: closed twice, the transport loses it
+            self._tls = getattr(
+                transport, "_ssl_protocol", None
+            )  # now: closed twice, the transport loses it
             exchange.started = now
             return
         self.refusal = refusal
@@ -159,8 +177,14 @@ class Gate(aiohttp.Payload):
         Without *force*, an open connection is left alone, because another request may use it already.
         """
         if self.transport is not None and (force or self.transport.is_closing()):
-            sender = self.transport if self._tls is None else getattr(self._tls, "_transport", None)
-            if sender is None:  # its connection is lost; asked about it, a transport of TLS would raise
+            sender = (
+                self.transport
+                if self._tls is None
+                else getattr(self._tls, "_transport", None)
+            )
+            if (
+                sender is None
+            ):  # its connection is lost; asked about it, a transport of TLS would raise
                 return
             sock = sender.get_extra_info("socket")
             if sock is not None:
@@ -176,9 +200,13 @@ def _peer_was_first(transport: asyncio.Transport) -> bool:
     With TLS, data may be a session ticket, so only the end of the connection counts.
     """
     sock = transport.get_extra_info("socket")
-    if sock is None or not hasattr(select, "poll"):  # pragma: no cover - Windows has no poll
+    if sock is None or not hasattr(
+        select, "poll"
+    ):  # pragma: no cover - Windows has no poll
         return False
     watch = select.poll()
     in_tls = transport.get_extra_info("sslcontext") is not None
-    watch.register(sock.fileno(), _PEER_IS_GONE if in_tls else _PEER_IS_GONE | select.POLLIN)
+    watch.register(
+        sock.fileno(), _PEER_IS_GONE if in_tls else _PEER_IS_GONE | select.POLLIN
+    )
     return bool(watch.poll(0))

@@ -25,7 +25,13 @@ from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.enums import End
 from invsvc_async.settings import check_count
 from invsvc_async.transport.exchange import Exchange
-from invsvc_async.transport.response_body import Download, body_at_hand, failure, plain_error, whole_body
+from invsvc_async.transport.response_body import (
+    Download,
+    body_at_hand,
+    failure,
+    plain_error,
+    whole_body,
+)
 from invsvc_async.transport.send_gate import Gate, RefusedError
 
 if TYPE_CHECKING:
@@ -43,7 +49,9 @@ MAX_RESPONSE_BYTES = 64 * 2**20
 # s, well below the usual 15 of servers: a write on a connection that the server closes is LOST
 _KEEP_IDLE = 10.0
 _ANSWERED = End.ANSWERED  # on 3.11, access through the class takes as long as a call
-_SHORTEST_WATCH = 0.005  # s between two checks of deadlines: how late one may be noticed
+_SHORTEST_WATCH = (
+    0.005  # s between two checks of deadlines: how late one may be noticed
+)
 # bytes: a page of 100 invoices is read without pausing the socket (saves a tenth of a walk)
 _READ_AT_ONCE = 2**19
 _LONG_ANSWER = 2**20  # bytes
@@ -52,7 +60,12 @@ _SESSION_ANSWERED = (
     "the session that was passed answered without a request, as one with a cache does, or its connection "
     "held a stale answer. Pass a session without a cache"
 )
-_NEVER_BY_DEFAULT = (hdrs.EXPECT, hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, hdrs.CONTENT_ENCODING)
+_NEVER_BY_DEFAULT = (
+    hdrs.EXPECT,
+    hdrs.CONTENT_LENGTH,
+    hdrs.TRANSFER_ENCODING,
+    hdrs.CONTENT_ENCODING,
+)
 
 
 class Transport:
@@ -80,7 +93,9 @@ class Transport:
         ssl: tls.SSLContext | aiohttp.Fingerprint | bool | None = None,
         trust_env: bool = False,
     ) -> None:
-        self._session: aiohttp.ClientSession | None = None  # until the arguments are checked
+        self._session: aiohttp.ClientSession | None = (
+            None  # until the arguments are checked
+        )
         self._closed = False
         self._name = name
         check_count("max_response_bytes", max_response_bytes, least=1)
@@ -151,7 +166,11 @@ class Transport:
                 try:
                     _hear(gate, response, is_of_user=self._user_supplied)
                     answer = body_at_hand(response, cap=self._cap)
-                    exchange.answer = await whole_body(response, cap=self._cap) if answer is None else answer
+                    exchange.answer = (
+                        await whole_body(response, cap=self._cap)
+                        if answer is None
+                        else answer
+                    )
                     exchange.end = _ANSWERED
                 finally:
                     if not response.closed:
@@ -220,7 +239,9 @@ class Transport:
             if self._loop is not None and not self._loop.is_closed():
                 for gate in tuple(self._in_flight):
                     gate.interrupt()
-                    if gate.scope is None:  # a stream between two reads: its reader will notice
+                    if (
+                        gate.scope is None
+                    ):  # a stream between two reads: its reader will notice
                         self._in_flight.discard(gate)
                 if self._in_flight:
                     await self._emptied.wait()
@@ -251,7 +272,9 @@ class Transport:
         if session is None:
             # aiohttp makes its TLS context at import, so no certificates are read on the loop.
             limit = self._limiter.total if self._knee is None else 2 * self._knee.most
-            connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=_KEEP_IDLE, ssl=self._tls)
+            connector = aiohttp.TCPConnector(
+                limit=limit, keepalive_timeout=_KEEP_IDLE, ssl=self._tls
+            )
             session = self._session = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -259,7 +282,9 @@ class Transport:
                 **_READ_HERE,
             )
         elif self._user_supplied and session.closed:
-            raise ConfigurationError("session: the aiohttp session is closed. Pass an open one.")
+            raise ConfigurationError(
+                "session: the aiohttp session is closed. Pass an open one."
+            )
         return loop, session
 
     def check_loop(self, *, closing: bool = False) -> None:
@@ -277,7 +302,10 @@ class Transport:
             raise ConfigurationError(OTHER_LOOP)
 
     def _request(
-        self, session: aiohttp.ClientSession, gate: Gate, loop: asyncio.AbstractEventLoop
+        self,
+        session: aiohttp.ClientSession,
+        gate: Gate,
+        loop: asyncio.AbstractEventLoop,
     ) -> Awaitable[aiohttp.ClientResponse]:
         exchange = gate.exchange
         proxy = self._proxy
@@ -291,9 +319,14 @@ class Transport:
 
             proxy = proxy_of_environment(exchange.url)
         if proxy is not None:
-            options = dict[str, Any](options, proxy=proxy.url, proxy_headers=proxy.headers)
+            options = dict[str, Any](
+                options, proxy=proxy.url, proxy_headers=proxy.headers
+            )
             if proxy.headers is not None and exchange.url.scheme == "http":
-                headers = {**headers, **proxy.headers}  # aiohttp sends a proxy's headers in CONNECT only
+                headers = {
+                    **headers,
+                    **proxy.headers,
+                }  # aiohttp sends a proxy's headers in CONNECT only
         by_body = exchange.write or exchange.content is not None
         return session.request(
             exchange.method,
@@ -325,7 +358,9 @@ class Transport:
         if self._room is not None:
             self._room.cancel()
             self._room = None
-        if (waits or limiter.has_waiting) and (due := knee.in_flight.next_hangs_at()) < inf:
+        if (waits or limiter.has_waiting) and (
+            due := knee.in_flight.next_hangs_at()
+        ) < inf:
             self._room = self._loop.call_at(due, self._make_room, knee)
 
     def _conclude(self, gate: Gate) -> None:
@@ -353,7 +388,9 @@ def _hear(gate: Gate, response: aiohttp.ClientResponse, *, is_of_user: bool) -> 
     if not gate.opened:  # a cache; on Python 3.11, also an answer that was there before the request was sent
         gate.sealed = True
         response.close()
-        raise RefusedError(_SESSION_ANSWERED if is_of_user else "the connection held a stale answer")
+        raise RefusedError(
+            _SESSION_ANSWERED if is_of_user else "the connection held a stale answer"
+        )
     gate.exchange.status = response.status
     gate.exchange.answer_headers = response.headers
 
@@ -366,7 +403,9 @@ def _timeout(connect: float, *, own_pool: bool) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, ceil_threshold=inf, **limit)
 
 
-def _check_session(session: object, ssl: object, proxy: object, *, trust_env: bool) -> None:
+def _check_session(
+    session: object, ssl: object, proxy: object, *, trust_env: bool
+) -> None:
     if session is not None and not isinstance(session, aiohttp.ClientSession):
         raise ConfigurationError(
             f"session: must be an aiohttp.ClientSession, not a {type(session).__name__}. Pass it without a "
@@ -379,17 +418,23 @@ def _check_session(session: object, ssl: object, proxy: object, *, trust_env: bo
             "ssl, trust_env and proxy: cannot be combined with session. Configure the session instead."
         )
     if proxy is not None and trust_env:
-        raise ConfigurationError("proxy: cannot be combined with trust_env. Choose one.")
+        raise ConfigurationError(
+            "proxy: cannot be combined with trust_env. Choose one."
+        )
 
 
 def _check_ssl(ssl: object) -> None:
-    if ssl is not None and not isinstance(ssl, (tls.SSLContext, aiohttp.Fingerprint, bool)):
+    if ssl is not None and not isinstance(
+        ssl, (tls.SSLContext, aiohttp.Fingerprint, bool)
+    ):
         raise ConfigurationError(
             f"ssl: must be an SSLContext, an aiohttp.Fingerprint or a boolean, not a {type(ssl).__name__}."
         )
 
 
-def _refuse_unfit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
+def _refuse_unfit(
+    session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop
+) -> None:
     advice = "Remove it from the session's headers"
     sent = next((name for name in _NEVER_BY_DEFAULT if name in session.headers), None)
     if session._loop is not loop:  # noqa: SLF001 - its public property is deprecated

@@ -37,7 +37,9 @@ def line_of_write(spec: WriteSpec, intent: Intent) -> WireObject:
     }
     problems = [problem for problem, found in lacks.items() if found]
     if spec.resumes is not None:
-        problems = ["it resumes an intent; hand over its intent.to_json(), and call client.resume there"]
+        problems = [
+            "it resumes an intent; hand over its intent.to_json(), and call client.resume there"
+        ]
     arguments: dict[str, Any] = _plain(arguments_of(intent), "arguments", problems)
     if is_unique(spec.tag):
         arguments["tag"] = True  # each write of the line gets a tag of its own
@@ -97,15 +99,23 @@ def _plain(value: Wire, address: str, problems: list[str]) -> Wire:
     """Return *value* with numbers for ``json``. A number that ``json`` would round is a problem."""
     match value:
         case dict():
-            return {name: _plain(each, f"{address}.{name}", problems) for name, each in value.items()}
+            return {
+                name: _plain(each, f"{address}.{name}", problems)
+                for name, each in value.items()
+            }
         case list():
-            return [_plain(each, f"{address}[{at}]", problems) for at, each in enumerate(value)]
+            return [
+                _plain(each, f"{address}[{at}]", problems)
+                for at, each in enumerate(value)
+            ]
         case Decimal() if value.as_tuple().exponent == 0:
             return int(value)
         case Decimal():
             number = float(value)
             if Decimal(repr(number)) != value:
-                problems.append(f"{address}: has more digits than plain JSON keeps; round it, or pass a text")
+                problems.append(
+                    f"{address}: has more digits than plain JSON keeps; round it, or pass a text"
+                )
             return number
         case _:
             return value

@@ -106,7 +106,9 @@ class Driver(Generic[T]):
     _gathered: Known | None = None
     _users_before: tuple[str, ...] | None = None  # of its line, before it was sent
     _mark: _Leaving | None = None  # of the last send
-    _overtaking: tuple[Intent, ...] = ()  # open writes to its thing that its send overtakes, as they were
+    _overtaking: tuple[
+        Intent, ...
+    ] = ()  # open writes to its thing that its send overtakes, as they were
     _call_ends: float | None = None  # loop time, if it began with a read
 
     def __init__(
@@ -119,7 +121,9 @@ class Driver(Generic[T]):
     ) -> None:
         self.spec = spec
         self.core: ClientCore = spec.options.core
-        self.journal: WriteJournal | None = spec.options.journal or self.core.writes.journal
+        self.journal: WriteJournal | None = (
+            spec.options.journal or self.core.writes.journal
+        )
         self.verdicts: WriteJournal | None = self.journal  # where its verdict is stored
         self._intent = intent
         self._begin = begin
@@ -165,7 +169,9 @@ class Driver(Generic[T]):
             core.transport.check_loop()  # its reads would only fail, until the deadline
         if writes.journal is not None and writes.open_writes.leftovers is None:
             await close_lines_of_leftovers(core, writes.journal)
-        is_named = self._takes_up or self.history  # another run, or an earlier await, may have sent it
+        is_named = (
+            self._takes_up or self.history
+        )  # another run, or an earlier await, may have sent it
         known = writes.ended.get(self.intent.identity) if is_named else None
         thing = self._find_thing()
         if not thing.enter(self):  # another write runs, or has closed the line
@@ -187,7 +193,9 @@ class Driver(Generic[T]):
         thing = self.thing = thing_of(self.spec)
         if thing.line is None and (self._takes_up or self.spec.reader is not None):
             key = f"key {self.intent.identity}"
-            thing = self.thing = self.core.writes.records.of(key)  # all runs could send it
+            thing = self.thing = self.core.writes.records.of(
+                key
+            )  # all runs could send it
         return thing
 
     async def _wait_for_turn(self, thing: Thing, owner: str | None) -> None:
@@ -256,7 +264,9 @@ class Driver(Generic[T]):
         first = None
         if self._begin is None and not self._known().sends:
             start = new_start(self.spec, self.thing.line, self.intent)
-            if self._known().never_left:  # what it read before its first send is read again
+            if (
+                self._known().never_left
+            ):  # what it read before its first send is read again
                 self.history = start.history
                 self._call_ends = None
             self._intent = start.intent
@@ -277,7 +287,9 @@ class Driver(Generic[T]):
         if ended is None:
             return
         begun = ended.history[0] if ended.history else None
-        is_shared = ended is not known and not (isinstance(begun, Resumed) and begun.reads_only)
+        is_shared = ended is not known and not (
+            isinstance(begun, Resumed) and begun.reads_only
+        )
         if ended.verdict in (Verdict.APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED) or (
             ended.verdict is Verdict.NOT_APPLIED and is_shared
         ):
@@ -315,11 +327,17 @@ class Driver(Generic[T]):
         core = self.core
         decision: Decision = at_once or decide(self._known())
         if core.closed and not isinstance(decision, Done):
-            if not self.history:  # it may have waited until now, and is not to be stored as sent
+            if (
+                not self.history
+            ):  # it may have waited until now, and is not to be stored as sent
                 raise ConfigurationError(CLOSED)
             self.history = (*self.history, Closed(core.clock.now()))
             decision = decide(self._known())
-        if at_once is None or core.on_decision is not None or log.isEnabledFor(logging.DEBUG):
+        if (
+            at_once is None
+            or core.on_decision is not None
+            or log.isEnabledFor(logging.DEBUG)
+        ):
             self._report(decision)
         return decision
 
@@ -336,14 +354,18 @@ class Driver(Generic[T]):
         """Return what the history establishes. It is built once for each history."""
         known = self._gathered
         if known is None or known.history is not self.history:
-            known = self._gathered = Known(self.spec.request.operation, self.intent, self.history)
+            known = self._gathered = Known(
+                self.spec.request.operation, self.intent, self.history
+            )
         return known
 
     def current_intent(self) -> Intent:
         """Return the intent with all sends so far, as another process needs it."""
         mark = self._under_way()
         send, at = (None, 0.0) if mark is None else (mark.send, mark.since)
-        return self.result.noted_in(stored(self._known(), livemode=self.core.livemode, send=send, at=at))
+        return self.result.noted_in(
+            stored(self._known(), livemode=self.core.livemode, send=send, at=at)
+        )
 
     def _under_way(self) -> _Leaving | None:
         """Return the mark of a send that may have begun, and of which there is no record yet."""
@@ -355,7 +377,12 @@ class Driver(Generic[T]):
         mark = self._under_way()
         if mark is not None:
             now = self.core.clock.now()
-            lost = Attempt(started=mark.since, ended=now, end=End.LOST, timeout=mark.send.attempt_timeout)
+            lost = Attempt(
+                started=mark.since,
+                ended=now,
+                end=End.LOST,
+                timeout=mark.send.attempt_timeout,
+            )
             self.history = (*self.history, lost)
 
     # --- sending
@@ -373,7 +400,9 @@ class Driver(Generic[T]):
             if core.credential.ready is None and spec.request.operation.credentials:
                 with core.until_closed():
                     await options.fetch_token(spec.request, deadline)
-            exchange = options.exchange(spec.request, deadline, not_after=send.not_after)
+            exchange = options.exchange(
+                spec.request, deadline, not_after=send.not_after
+            )
         except InvsvcError as error:
             attempt = self.result.not_sent(error, started, core.clock.now())
             self.history = (*self.history, attempt)
@@ -398,12 +427,16 @@ class Driver(Generic[T]):
             thing.users = (self.intent.identity if self._takes_up else ONLY_HERE,)
         if thing.open:
             open_writes = self.core.writes.open_writes
-            self._overtaking = tuple(open_writes.doubt_newest(thing, self.intent.identity))
+            self._overtaking = tuple(
+                open_writes.doubt_newest(thing, self.intent.identity)
+            )
 
     def _record(self, exchange: Exchange, send: Send) -> None:
         """Add how an attempt ended to the history."""
         if exchange.end is not None:
-            attempt = self.result.attempt(exchange, send, self.thing.line, lambda: self.intent.identity)
+            attempt = self.result.attempt(
+                exchange, send, self.thing.line, lambda: self.intent.identity
+            )
             self.history = (*self.history, attempt)
         elif not exchange.was_begun:
             self._mark = None
@@ -435,7 +468,9 @@ class Driver(Generic[T]):
         """Restore the record of the last write sent to the thing, because this write was not sent."""
         if self._users_before is not None:
             # Without anybody, this write would stand as the one that was sent.
-            self.thing.did_nothing(self.intent.identity, self._users_before or (NOBODY,))
+            self.thing.did_nothing(
+                self.intent.identity, self._users_before or (NOBODY,)
+            )
         self._users_before = None
 
     async def _store_send(
@@ -443,13 +478,17 @@ class Driver(Generic[T]):
     ) -> None:
         mode = self.core.livemode
         with self.core.until_closed():
-            until = await journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
+            until = await journal.sending(
+                stored(self._known(), livemode=mode, send=send, at=started)
+            )
         # Not later than the journal says: the deadline does not count time asleep on every system.
         latest = started + send.attempt_timeout
         if until is not None:
             latest = min(latest, until)
         self._leave_other_journal()
-        exchange.not_after = latest if send.not_after is None else min(latest, send.not_after)
+        exchange.not_after = (
+            latest if send.not_after is None else min(latest, send.not_after)
+        )
 
     def _leave_other_journal(self) -> None:
         """Remove the intent from the client's journal, because the journal of a batch has it from here on."""
@@ -469,10 +508,17 @@ class Driver(Generic[T]):
             return
         try:
             with self.core.until_closed():
-                if not await self.spec.options.renew_token(exchange, within=send.attempt_timeout):
+                if not await self.spec.options.renew_token(
+                    exchange, within=send.attempt_timeout
+                ):
                     return
         except InvsvcError as error:  # the 401 stands
-            log.warning("%s %s: no fresh token: %s", self.spec.operation.name, self.intent.key, error)
+            log.warning(
+                "%s %s: no fresh token: %s",
+                self.spec.operation.name,
+                self.intent.key,
+                error,
+            )
             return
         last = self.history[-1]
         assert isinstance(last, Attempt)
@@ -483,14 +529,19 @@ class Driver(Generic[T]):
     async def _look(self, name: str) -> Reading:
         known = self._known()
         kind = self.spec.kind
-        looks = StateReader(self.spec.options, known.intent, self.current_intent, own=self.spec.reader)
+        looks = StateReader(
+            self.spec.options, known.intent, self.current_intent, own=self.spec.reader
+        )
         if known.in_doubt or known.attempts:
-            reading = await looks.look(name, lane="settle" if known.in_doubt else "call")
+            reading = await looks.look(
+                name, lane="settle" if known.in_doubt else "call"
+            )
         else:
             reading = await self._look_before(looks, name)
         self.result.read = reading.seen, looks.shown
         if reading.status != 200 and (
-            no_such_read(known, reading) or (kind.may_lack_read and reading.status == 404)
+            no_such_read(known, reading)
+            or (kind.may_lack_read and reading.status == 404)
         ):
             self.core.warn_once(
                 "journey_reader",
@@ -499,7 +550,9 @@ class Driver(Generic[T]):
                 "ReconcilePolicy(journey_reader=…) to a read that it has, or to None.",
             )
         slack = known.policy.clock_slack
-        if self.core.server_clock.is_steady(start_of((*self.history, reading)[0]), slack):
+        if self.core.server_clock.is_steady(
+            start_of((*self.history, reading)[0]), slack
+        ):
             return reading
         return attrs.evolve(reading, steady=False)
 
@@ -514,7 +567,10 @@ class Driver(Generic[T]):
             async with asyncio.timeout_at(self._call_ends - call / 2):
                 return await looks.look(name, lane="call")
         except TimeoutError:
-            error = ErrorFacts(kind="TimeoutError", message=f"{name}: no answer in half of the call's time")
+            error = ErrorFacts(
+                kind="TimeoutError",
+                message=f"{name}: no answer in half of the call's time",
+            )
             return Reading(started=begun, ended=self.core.clock.now(), error=error)
 
     # --- the end
@@ -535,7 +591,9 @@ class Driver(Generic[T]):
         if kind.has_secret:
             await result.pass_secret_on(done, self.intent.key)
         if self.verdicts is not None:  # before a newer write to its thing can be sent
-            outcome = result.outcome = result.outcome or result.made(self._known(), done, found)
+            outcome = result.outcome = result.outcome or result.made(
+                self._known(), done, found
+            )
             await self.verdicts.settled(outcome)
             self._leave_other_journal()
         self._close_intent(done)
@@ -575,7 +633,9 @@ class Driver(Generic[T]):
         line = self.thing.line
         if line is not None and self.spec.kind.needs_baseline:
             self.core.writes.shown.forget_state(line)
-        in_journal = self.verdicts is not None and self.verdicts is self.core.writes.journal
+        in_journal = (
+            self.verdicts is not None and self.verdicts is self.core.writes.journal
+        )
         self.core.leave_unsettled(intent, line, in_journal=in_journal)
 
     def outcome(self) -> Outcome[T]:
@@ -602,17 +662,27 @@ class Driver(Generic[T]):
 
     def _report(self, decision: Decision) -> None:
         noted = decision is not ANSWERED and self._known().in_doubt
-        if not noted and self.core.on_decision is None and not log.isEnabledFor(logging.DEBUG):
+        if (
+            not noted
+            and self.core.on_decision is None
+            and not log.isEnabledFor(logging.DEBUG)
+        ):
             return
         kind, reason, verdict = words_of(decision)
         level = logging.INFO if noted else logging.DEBUG
         hook = self.core.on_decision
         operation = self.spec.request.operation.name
         key = self.intent.key
-        log.log(level, "%s %s: %s%s", operation, key, kind, f" ({reason})" if reason else "")
+        log.log(
+            level, "%s %s: %s%s", operation, key, kind, f" ({reason})" if reason else ""
+        )
         if hook is not None:
             report = DecisionReport(
-                operation=operation, key=key, decision=kind, reason=reason, verdict=verdict
+                operation=operation,
+                key=key,
+                decision=kind,
+                reason=reason,
+                verdict=verdict,
             )
             self.core.tell(hook, report)
 
@@ -621,7 +691,10 @@ def new_run(spec: WriteSpec, intent: Intent | None = None) -> AnyDriver:
     """Return the first run of a write. *intent* is given if the user has read it."""
     intent_or_maker = intent or partial(intent_of, spec)
     if spec.tag is not None:
-        spec = replace(spec, request=replace(spec.request, body=tagged_body(spec.request, spec.tag)))
+        spec = replace(
+            spec,
+            request=replace(spec.request, body=tagged_body(spec.request, spec.tag)),
+        )
     return Driver(spec, intent_or_maker)
 
 
@@ -635,16 +708,24 @@ def run_of(
 ) -> AnyDriver:
     """Return a run that goes on with *intent*, as :func:`taken_up`."""
     begin = partial(taken_up, view.core, reads_only=reads_only, **known)
-    return Driver(spec_of_intent(view, intent, reader), intent, begin=begin, takes_up=True)
+    return Driver(
+        spec_of_intent(view, intent, reader), intent, begin=begin, takes_up=True
+    )
 
 
-def words_of(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
+def words_of(
+    decision: Decision,
+) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
     """Return the kind of a decision, its reason, and the verdict, if there is one."""
     match decision:
         case Done(verdict=verdict, reason=reason):
             return "done", f"{verdict}: {reason}", str(verdict)
         case Send(not_after=not_after):
-            return "send", "again, on proof of absence" if not_after is not None else "", None
+            return (
+                "send",
+                "again, on proof of absence" if not_after is not None else "",
+                None,
+            )
         case Read(reader=reader, why=why):
             return "read", f"{reader}: {why}", None
         case Wait(seconds):

@@ -82,13 +82,19 @@ class Lines:
         """Keep *line* closed to all but *owner* until that local time, in seconds."""
         thing = self._records.of(line)
         now = self.clock.now()
-        closed = {by: kept for by, kept in (thing.closed_until or {}).items() if kept > now}
+        closed = {
+            by: kept for by, kept in (thing.closed_until or {}).items() if kept > now
+        }
         thing.closed_until = closed | {owner: max(until, closed.get(owner, -inf))}
 
     def closed_for(self, line: str | None) -> float:
         """Return for how many more seconds *line* is not open to all."""
         thing = self._records.known(line or "")
-        return max(thing.opens_at(None) - self.clock.now(), 0.0) if thing.closed_until else 0.0
+        return (
+            max(thing.opens_at(None) - self.clock.now(), 0.0)
+            if thing.closed_until
+            else 0.0
+        )
 
     def is_busy(self, line: str) -> bool:
         """Return whether a write of *line* runs, or may still land, or could when the last one ended."""

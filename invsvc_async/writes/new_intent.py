@@ -29,7 +29,15 @@ from invsvc_async.reconcile.server_clock import WHOLE_SECOND
 from invsvc_async.settings import AnyReader, CallOptions
 from invsvc_async.transport.client_core import ClientCore, ClientOptions, Request
 from invsvc_async.writes.spec import WriteSpec
-from invsvc_async.writes.things import LastState, Listed, Thing, UrlIds, milliseconds, sound, version_of
+from invsvc_async.writes.things import (
+    LastState,
+    Listed,
+    Thing,
+    UrlIds,
+    milliseconds,
+    sound,
+    version_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +72,11 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     """
     operation = request.operation
     if (kind := KINDS[operation.write_kind or ""]).creates:
-        line = f"tag {tag}" if is_unique(tag) else line_of_alike(kind, request.body) or operation.path
+        line = (
+            f"tag {tag}"
+            if is_unique(tag)
+            else line_of_alike(kind, request.body) or operation.path
+        )
     elif (request.method or operation.method) == "POST":
         return None
     elif request.raw_path is not None:
@@ -118,7 +130,9 @@ def request_of(intent: Intent) -> Request:
     )
 
 
-def spec_of_intent(options: ClientOptions, intent: Intent, reader: AnyReader | None = None) -> WriteSpec:
+def spec_of_intent(
+    options: ClientOptions, intent: Intent, reader: AnyReader | None = None
+) -> WriteSpec:
     """Return what *intent* asks for. The body has its tag already."""
     if intent.headers:
         options = options.for_call(CallOptions(headers=intent.headers))
@@ -190,13 +204,20 @@ def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> I
     if known.ids is not None:
         earliest = None
         if known.bounds is not None:
-            earliest = known.at + known.bounds.low - WHOLE_SECOND - 2 * intent.policy.clock_slack
+            earliest = (
+                known.at
+                + known.bounds.low
+                - WHOLE_SECOND
+                - 2 * intent.policy.clock_slack
+            )
         strangers |= known.ids.created_since(earliest)
         forgotten_until = known.ids.forgotten_until
         if known.listed is None:
             forgotten_until = NEVER_LISTED
         else:
-            strangers |= known.listed.ids(kind_of_write(BY_NAME[intent.operation]), intent.body)
+            strangers |= known.listed.ids(
+                kind_of_write(BY_NAME[intent.operation]), intent.body
+            )
     return revised(
         intent,
         bounds=known.bounds,
@@ -228,7 +249,10 @@ def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
     key = key or token_hex(8)
     path = dict(request.path)
     if request.raw_path is not None:
-        path = {"method": request.method or request.operation.method, "path": request.raw_path}
+        path = {
+            "method": request.method or request.operation.method,
+            "path": request.raw_path,
+        }
     scope = _scope(
         base_url=core.base_url,
         team=request.team,
@@ -266,7 +290,9 @@ def tagged_body(request: Request, tag: str | None) -> Wire:
 
 def _wire_form(passed: Model | Wire) -> Wire:
     """Return a state that the user *passed* as an intent has it."""
-    return _without_secret(sound(unstructure(passed) if isinstance(passed, Model) else passed))
+    return _without_secret(
+        sound(unstructure(passed) if isinstance(passed, Model) else passed)
+    )
 
 
 def _without_secret(state: Wire) -> Wire:
@@ -277,7 +303,10 @@ def _without_secret(state: Wire) -> Wire:
 
 def _reader_name(reader: AnyReader) -> str:
     """Return the name by which an intent refers to a user-supplied reader."""
-    return str(getattr(reader, "name", None) or getattr(reader, "__qualname__", type(reader).__qualname__))
+    return str(
+        getattr(reader, "name", None)
+        or getattr(reader, "__qualname__", type(reader).__qualname__)
+    )
 
 
 # --- how a run starts
@@ -288,10 +317,14 @@ class Start(NamedTuple):
 
     intent: Intent | Callable[[], Intent]  # or what makes it: few writes need it
     history: History = ()
-    first: Send | None = None  # what ``decide`` would say at the start, if that is known
+    first: Send | None = (
+        None  # what ``decide`` would say at the start, if that is known
+    )
 
 
-def new_start(spec: WriteSpec, line: str | None, intent: Intent | Callable[..., Intent]) -> Start:
+def new_start(
+    spec: WriteSpec, line: str | None, intent: Intent | Callable[..., Intent]
+) -> Start:
     """Start the first run of a write, with the present knowledge of the client."""
     known = before(spec, line)
     first = sent_at_once(
@@ -325,10 +358,14 @@ def taken_up(
     overtaken = intent.newest is False
     latest = writes.open_writes.opened(intent.identity)
     ended = writes.ended.get(intent.identity)
-    if latest is not None and len(latest.sent) >= len(intent.sent):  # this client left it open itself
+    if latest is not None and len(latest.sent) >= len(
+        intent.sent
+    ):  # this client left it open itself
         intent = attrs.evolve(latest, policy=intent.policy, reader=intent.reader)
         newest = latest.newest
-    elif ended is not None and len(ended.intent.sent) >= len(intent.sent):  # or has its outcome
+    elif ended is not None and len(ended.intent.sent) >= len(
+        intent.sent
+    ):  # or has its outcome
         intent = attrs.evolve(ended.intent, policy=intent.policy, reader=intent.reader)
     # A journal does not know what this client has written otherwise since it had the verdict.
     if newest is None or (latest is None and ended is not None):

@@ -46,19 +46,27 @@ class OpenWrites:
         return self.unsettled.get(identity) or (self.leftovers or {}).get(identity)
 
     def _pop(self, identity: str) -> OpenWrite | None:
-        return self.unsettled.pop(identity, None) or (self.leftovers or {}).pop(identity, None)
+        return self.unsettled.pop(identity, None) or (self.leftovers or {}).pop(
+            identity, None
+        )
 
-    def leave_open(self, intent: Intent, line: str | None, *, in_journal: bool = False) -> None:
+    def leave_open(
+        self, intent: Intent, line: str | None, *, in_journal: bool = False
+    ) -> None:
         """Keep *intent*, of *line*, whose outcome is unknown. If there are too many, drop the oldest one."""
         identity = intent.identity
         before = self._pop(identity)
         in_journal = in_journal or (before is not None and before.in_journal)
-        self.unsettled[identity] = OpenWrite(intent, self._open_in(line, intent), in_journal)
+        self.unsettled[identity] = OpenWrite(
+            intent, self._open_in(line, intent), in_journal
+        )
         if len(self.unsettled) > UNSETTLED_KEPT:
             identity, oldest = next(iter(self.unsettled.items()))
             if oldest.in_journal and self.leftovers is not None:
                 del self.unsettled[identity]
-                self.leftovers[identity] = oldest  # the journal must be told when a newer write is sent
+                self.leftovers[identity] = (
+                    oldest  # the journal must be told when a newer write is sent
+                )
             else:
                 self.take(identity)
             log.error(
@@ -73,10 +81,14 @@ class OpenWrites:
         if intent.identity in self.unsettled:
             self.unsettled[intent.identity].in_journal = True
         else:
-            self.leftovers[intent.identity] = OpenWrite(intent, self._open_in(line, intent), in_journal=True)
+            self.leftovers[intent.identity] = OpenWrite(
+                intent, self._open_in(line, intent), in_journal=True
+            )
 
     def _open_in(self, line: str | None, intent: Intent) -> Thing | None:
-        from invsvc_async.reconcile.kinds import replaces  # a client that only reads does not need it
+        from invsvc_async.reconcile.kinds import (
+            replaces,
+        )  # a client that only reads does not need it
 
         if line is None or not replaces(intent.operation):
             return None
@@ -107,8 +119,14 @@ class OpenWrites:
         That holds however far the send of *newest* gets. Return those that no other write had overtaken, as
         they were.
         """
-        found = [self.opened(identity) for identity in thing.open or () if identity != newest]
-        before = [intent for intent in found if intent is not None and intent.newest is not False]
+        found = [
+            self.opened(identity) for identity in thing.open or () if identity != newest
+        ]
+        before = [
+            intent
+            for intent in found
+            if intent is not None and intent.newest is not False
+        ]
         self.revise(*(attrs.evolve(intent, newest=None) for intent in before))
         return before
 

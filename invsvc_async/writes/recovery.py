@@ -14,7 +14,11 @@ from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcE
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.writes.driver import run_of
 from invsvc_async.writes.journal import keys_of
-from invsvc_async.writes.new_intent import close_lines_of_leftovers, spec_of_intent, with_reader
+from invsvc_async.writes.new_intent import (
+    close_lines_of_leftovers,
+    spec_of_intent,
+    with_reader,
+)
 from invsvc_async.writes.results import hand_over
 from invsvc_async.writes.write import Write
 
@@ -39,7 +43,9 @@ async def settled(
     check_scope(view, intent, same_mode=same_mode)
     keys = keys_of(view.core.writes.journal)
     if keys is not None and intent.nonce is not None:
-        with suppress(ConfigurationError):  # of the journal's keys: it cannot have this one
+        with suppress(
+            ConfigurationError
+        ):  # of the journal's keys: it cannot have this one
             known: AnyOutcome | None = await keys.verdict_of(intent)
             if known is not None:
                 return known
@@ -50,7 +56,9 @@ async def settled(
     return driver.outcome()
 
 
-async def recovered(view: ClientOptions, journal: Journal, *, same_mode: bool) -> list[AnyOutcome]:
+async def recovered(
+    view: ClientOptions, journal: Journal, *, same_mode: bool
+) -> list[AnyOutcome]:
     """Settle the open intents of dead processes, and return their verdicts, delivered ones excepted."""
     found = await _found(view, journal, same_mode=same_mode, given=True)
     loop = asyncio.get_running_loop()
@@ -71,20 +79,27 @@ async def recover_on(
     while True:
         try:
             given = on_outcome is not None
-            for outcome in await _found(view, journal, same_mode=same_mode, given=given):
+            for outcome in await _found(
+                view, journal, same_mode=same_mode, given=given
+            ):
                 if on_outcome is not None:
                     await hand_over(on_outcome, outcome)
                     journal.heard(outcome.started_as.identity)
         except InvsvcError as error:
             log.error("recovering: %s", error)
-        except (Exception, asyncio.CancelledError):  # of what on_outcome awaits, unless this was cancelled
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ):  # of what on_outcome awaits, unless this was cancelled
             raise_if_cancelled()
             log.exception("recovering: on_outcome failed; it gets this verdict again")
         raise_if_cancelled()
         await asyncio.sleep(every)
 
 
-async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, given: bool) -> list[AnyOutcome]:
+async def _found(
+    view: ClientOptions, journal: Journal, *, same_mode: bool, given: bool
+) -> list[AnyOutcome]:
     """Settle what dead processes left open; return the outcomes, and with *given* also older verdicts."""
     # A journal that processes share takes over from those that are dead, of which some may only be stopped.
     # One that a single process owns has what the process before it left: that one is dead.
@@ -99,8 +114,12 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
 
     async def one(intent: Intent) -> Outcome[Any]:
         gone = not is_shared or journal.sender_is_gone(intent.identity)  # type: ignore[attr-defined]
-        driver = run_of(view, intent, journaled=True, gone_since=opened if gone else None)
-        driver.journal = None  # nothing is sent; if it is cancelled, its entry stays as it is
+        driver = run_of(
+            view, intent, journaled=True, gone_since=opened if gone else None
+        )
+        driver.journal = (
+            None  # nothing is sent; if it is cancelled, its entry stays as it is
+        )
         async with limit:
             await driver.drive()
         outcome = driver.outcome()
@@ -118,7 +137,9 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
                     log.error("left in the journal: %s", error)
                 else:
                     tasks.append(group.create_task(one(intent)))
-    except ExceptionGroup as several:  # the first cancelled the others, whose intents stay in the journal
+    except (
+        ExceptionGroup
+    ) as several:  # the first cancelled the others, whose intents stay in the journal
         first = several.exceptions[0]
         raise first from first.__cause__
     keys = keys_of(journal)
@@ -126,7 +147,9 @@ async def _found(view: ClientOptions, journal: Journal, *, same_mode: bool, give
     return [*undelivered, *(task.result() for task in tasks), *keyed]
 
 
-def resumed(view: ClientOptions, intent: Intent, *, reader: AnyReader | None, same_mode: bool) -> Write[Any]:
+def resumed(
+    view: ClientOptions, intent: Intent, *, reader: AnyReader | None, same_mode: bool
+) -> Write[Any]:
     """Make the write that settles *intent* first, and sends it again only on proof of absence."""
     check_scope(view, intent, same_mode=same_mode)
     intent = with_reader(intent, reader)
@@ -134,7 +157,9 @@ def resumed(view: ClientOptions, intent: Intent, *, reader: AnyReader | None, sa
     return Write(msgspec.structs.replace(spec, resumes=intent))
 
 
-def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doubt: bool = True) -> None:
+def check_scope(
+    view: ClientOptions, intent: Intent, *, same_mode: bool, in_doubt: bool = True
+) -> None:
     """
     Check that *intent* belongs to this client's base URL, team and data mode.
 
@@ -152,18 +177,29 @@ def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doub
     core = view.core
     scope = intent.scope
     if scope.base_url != core.base_url:
-        raise _refusal(intent, f"belongs to {scope.base_url}, but this client uses {core.base_url}")
+        raise _refusal(
+            intent, f"belongs to {scope.base_url}, but this client uses {core.base_url}"
+        )
     if view.team is not None and scope.team != view.team:
-        raise _refusal(intent, f"belongs to team {scope.team!r}, but this client acts on team {view.team!r}")
+        raise _refusal(
+            intent,
+            f"belongs to team {scope.team!r}, but this client acts on team {view.team!r}",
+        )
     if not core.writes.knows(intent.identity):
         _check_mode(view, intent, same_mode=same_mode, in_doubt=in_doubt)
 
 
-def _check_mode(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doubt: bool) -> None:
+def _check_mode(
+    view: ClientOptions, intent: Intent, *, same_mode: bool, in_doubt: bool
+) -> None:
     """Raise ``InvalidRequestError`` if *intent* may be of another team or data mode than this client."""
     core = view.core
     scope = intent.scope
-    if scope.livemode is not None and core.livemode is not None and scope.livemode != core.livemode:
+    if (
+        scope.livemode is not None
+        and core.livemode is not None
+        and scope.livemode != core.livemode
+    ):
         modes = {True: "live", False: "test"}
         raise _refusal(
             intent,
@@ -194,5 +230,9 @@ def _same_scope(view: ClientOptions, intent: Intent) -> bool:
     return shown and scope.team is not None
 
 
-def _refusal(intent: Intent, why: str, *, hint: str | None = None) -> InvalidRequestError:
-    return InvalidRequestError(f"intent {intent.key}: {why}", operation=intent.operation, hint=hint)
+def _refusal(
+    intent: Intent, why: str, *, hint: str | None = None
+) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"intent {intent.key}: {why}", operation=intent.operation, hint=hint
+    )

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from invsvc_async.writes.things import LastState, Listed
 
 CLAIMS_KEPT = 50_000
-TAGGED_KEPT = 2_000  # of those: of creates with a unique tag, which only a later edit can hide
+TAGGED_KEPT = (
+    2_000  # of those: of creates with a unique tag, which only a later edit can hide
+)
 ENDED_KEPT = 1000
 
 
@@ -47,7 +49,14 @@ class ClaimedThings(OrderedDict[str, tuple[str, bool]]):
         super().__init__()
         self._tagged: deque[str] = deque()  # the ids of things with a unique tag
 
-    def claim(self, made: str, identity: str, *, is_certain: bool, has_unique_tag: bool = False) -> None:
+    def claim(
+        self,
+        made: str,
+        identity: str,
+        *,
+        is_certain: bool,
+        has_unique_tag: bool = False,
+    ) -> None:
         """Note that the write *identity* made the thing with the id *made*."""
         if has_unique_tag and made not in self:
             self._tagged.append(made)
@@ -78,7 +87,11 @@ class WriteRegister:
     """
 
     def __init__(
-        self, *, is_of_one_mode: bool, journal: Journal | None = None, clock: Clock | None = None
+        self,
+        *,
+        is_of_one_mode: bool,
+        journal: Journal | None = None,
+        clock: Clock | None = None,
     ) -> None:
         clock = clock or SystemClock()
         self.is_of_one_mode = is_of_one_mode
@@ -141,7 +154,16 @@ class WriteRegister:
         written: bool = False,
     ) -> None:
         """Keep the state of the thing in *line*, as :meth:`Shown.learn_state`."""
-        self.shown.learn_state(team, line, shown, started, ended, stamp=stamp, weight=weight, written=written)
+        self.shown.learn_state(
+            team,
+            line,
+            shown,
+            started,
+            ended,
+            stamp=stamp,
+            weight=weight,
+            written=written,
+        )
 
     def last_state(self, team: str | None, line: str) -> LastState | None:
         """Return the last known state of the thing in *line*, as members of *team* see it."""
@@ -163,7 +185,9 @@ class WriteRegister:
         """Return the newest revision of an open intent."""
         return self.open_writes.opened(identity)
 
-    def leave_open(self, intent: Intent, line: str | None, *, in_journal: bool = False) -> None:
+    def leave_open(
+        self, intent: Intent, line: str | None, *, in_journal: bool = False
+    ) -> None:
         """Keep *intent*, of *line*, whose outcome is unknown."""
         self.open_writes.leave_open(intent, line, in_journal=in_journal)
 
@@ -176,10 +200,17 @@ class WriteRegister:
         self.open_writes.take(identity)
 
     def claim(
-        self, webhook_id: str, identity: str, *, is_certain: bool, has_unique_tag: bool = False
+        self,
+        webhook_id: str,
+        identity: str,
+        *,
+        is_certain: bool,
+        has_unique_tag: bool = False,
     ) -> None:
         """Note the write that made a webhook, so that no later write claims the webhook."""
-        self.claims.claim(webhook_id, identity, is_certain=is_certain, has_unique_tag=has_unique_tag)
+        self.claims.claim(
+            webhook_id, identity, is_certain=is_certain, has_unique_tag=has_unique_tag
+        )
 
     def keep_ended(self, identity: str, outcome: Outcome[Any]) -> None:
         """Keep the outcome of a write that was in doubt, in case its intent is settled or resumed again."""

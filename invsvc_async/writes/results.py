@@ -15,11 +15,25 @@ from invsvc_async import codec, models
 from invsvc_async.codec.envelope import Envelope, Shape
 from invsvc_async.codec.exact_json import UNREADABLE, Wire
 from invsvc_async.codec.fields import maker_of
-from invsvc_async.errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
+from invsvc_async.errors import (
+    InvsvcError,
+    ServiceError,
+    TransportError,
+    UnreadableResponseError,
+)
 from invsvc_async.models.common import once
 from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.findings import is_unique
-from invsvc_async.reconcile.history import Attempt, Done, End, ErrorFacts, Reading, Secret, Send, Verdict
+from invsvc_async.reconcile.history import (
+    Attempt,
+    Done,
+    End,
+    ErrorFacts,
+    Reading,
+    Secret,
+    Send,
+    Verdict,
+)
 from invsvc_async.reconcile.json_form import error_of
 from invsvc_async.reconcile.outcome import AnyOutcome, Outcome, OutcomeBase
 from invsvc_async.transport import client_core
@@ -79,10 +93,16 @@ class Result(msgspec.Struct, Generic[T], eq=False):
     def not_sent(self, error: InvsvcError, started: float, ended: float) -> Attempt:
         """Return an attempt that had no request, because there was no token."""
         self.error = error
-        return Attempt(started=started, ended=ended, end=End.NOT_SENT, error=facts_of(error))
+        return Attempt(
+            started=started, ended=ended, end=End.NOT_SENT, error=facts_of(error)
+        )
 
     def attempt(
-        self, exchange: Exchange, send: Send, line: str | None, identity: Callable[[], str]
+        self,
+        exchange: Exchange,
+        send: Send,
+        line: str | None,
+        identity: Callable[[], str],
     ) -> Attempt:
         """Return how an attempt of the write, in *line*, ended. Keep its value, or its error."""
         assert exchange.end is not None
@@ -101,7 +121,9 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             value: T | None = value_of_answer(envelope, request)
             if spec.kind.creates:
                 self._check_own(value, envelope, identity)
-            mode = getattr(value, "livemode", None) if _shows_mode(type(value)) else None
+            mode = (
+                getattr(value, "livemode", None) if _shows_mode(type(value)) else None
+            )
             if mode is not core.livemode:
                 core.saw(mode)
             readable = True
@@ -140,14 +162,20 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             timeout=send.attempt_timeout,
         )
 
-    def _check_own(self, made: object, envelope: Envelope, identity: Callable[[], str]) -> None:
+    def _check_own(
+        self, made: object, envelope: Envelope, identity: Callable[[], str]
+    ) -> None:
         """Raise ``UnreadableResponseError`` if what the answer to a create shows is another's, by its URL."""
         spec = self.spec
         name = spec.kind.found_by or ""
         normal = spec.kind.normal
         shown = getattr(made, name, None)
         wanted = spec.request.body[name]
-        if not isinstance(shown, str) or shown == wanted or normal(shown) == normal(wanted):
+        if (
+            not isinstance(shown, str)
+            or shown == wanted
+            or normal(shown) == normal(wanted)
+        ):
             return
         made_id = getattr(made, "id", "")
         claim = spec.options.core.writes.claims.get(made_id)
@@ -167,7 +195,9 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             if not is_unique(spec.tag):
                 made = getattr(value, "id", "")
                 at = getattr(value, "created_at", None)
-                shown.learn_created(line, made, None if at is None else milliseconds(at))
+                shown.learn_created(
+                    line, made, None if at is None else milliseconds(at)
+                )
             return
         if not self._shows_state():
             shown.forget_state(line)
@@ -194,7 +224,9 @@ class Result(msgspec.Struct, Generic[T], eq=False):
 
     # --- the value
 
-    async def conclude(self, done: Done, look: Callable[[str], Awaitable[Reading]]) -> tuple[Done, T | None]:
+    async def conclude(
+        self, done: Done, look: Callable[[str], Awaitable[Reading]]
+    ) -> tuple[Done, T | None]:
         """Return the verdict, with all else that was made, and the value. *look* reads what no answer had."""
         kind = self.spec.kind
         if self.value is None and kind.creates:
@@ -208,12 +240,16 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         if done.value is None and not kind.answer_shows_thing:
             state = (await look(str(self.spec.request.operation.reader))).seen
             return done, self._of_state(state or dict(self.spec.request.path))
-        return done, cast("T | None", done.value)  # a user-supplied reader decides what it is
+        return done, cast(
+            "T | None", done.value
+        )  # a user-supplied reader decides what it is
 
     def _use_accepted(self, done: Done) -> None:
         """Use the value of a 202 if it shows the thing that was found."""
         found = (done.value or {}).get("id")
-        self.value = self.accepted if getattr(self.accepted, "id", "") == found else None
+        self.value = (
+            self.accepted if getattr(self.accepted, "id", "") == found else None
+        )
 
     def _beside_answered(self, done: Done) -> Done:
         """Return *done* with all things found as duplicates, except the one of the answer."""
@@ -221,8 +257,14 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             return done
         ours = getattr(self.value, "id", None)
         found = (done.value, *done.evidence.duplicates)
-        others = [each for each in found if not (isinstance(each, dict) and each.get("id") == ours)]
-        return attrs.evolve(done, evidence=attrs.evolve(done.evidence, duplicates=tuple(others)))
+        others = [
+            each
+            for each in found
+            if not (isinstance(each, dict) and each.get("id") == ours)
+        ]
+        return attrs.evolve(
+            done, evidence=attrs.evolve(done.evidence, duplicates=tuple(others))
+        )
 
     def _of_state(self, state: Wire) -> T:
         seen, shown = self.read
@@ -236,16 +278,22 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         writes = self.spec.options.core.writes
         tagged = is_unique(self.spec.tag)
         if isinstance(answered, str):
-            writes.claims.claim(answered, identity, is_certain=True, has_unique_tag=tagged)
+            writes.claims.claim(
+                answered, identity, is_certain=True, has_unique_tag=tagged
+            )
         for each in found:
             if isinstance(each, dict) and isinstance(each.get("id"), str):
-                writes.claims.claim(each["id"], identity, is_certain=tagged, has_unique_tag=tagged)
+                writes.claims.claim(
+                    each["id"], identity, is_certain=tagged, has_unique_tag=tagged
+                )
 
     # --- the outcome
 
     def keep(self, outcome: AnyOutcome) -> None:
         """Use the *outcome* of another run, or a fuller one, as the outcome of this run."""
-        self.done = Done(verdict=outcome.verdict, reason=outcome.message, evidence=outcome.evidence)
+        self.done = Done(
+            verdict=outcome.verdict, reason=outcome.message, evidence=outcome.evidence
+        )
         self.found = outcome.value
         self.error = outcome.error
         self.outcome = outcome
@@ -254,8 +302,12 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         """Make the outcome with the verdict *done*."""
         error = self.error
         refusal = known.refusal
-        if error is None and isinstance(refusal, ErrorFacts):  # the last send was one of another process
-            error = error_of({**attrs.asdict(refusal), "operation": known.operation.name})
+        if error is None and isinstance(
+            refusal, ErrorFacts
+        ):  # the last send was one of another process
+            error = error_of(
+                {**attrs.asdict(refusal), "operation": known.operation.name}
+            )
         secret: Secret | None = None
         if done.verdict is _APPLIED and known.kind.has_secret:
             secret = self._secret(known)
@@ -276,12 +328,19 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         if self.value is not None:
             return None if getattr(self.value, "secret", None) is None else self.had
         ends = (sent.end for sent in known.intent.sent)  # of runs before this one
-        had = any(end is not None and end.kind == "applied" and not end.secret_lost for end in ends)
+        had = any(
+            end is not None and end.kind == "applied" and not end.secret_lost
+            for end in ends
+        )
         return "not stored" if had else "lost"
 
     def noted_in(self, intent: Intent) -> Intent:
         """Return *intent*, with a note if nobody has the secret of the last answer."""
-        if self.done is not None or self.had == "delivered" or getattr(self.value, "secret", None) is None:
+        if (
+            self.done is not None
+            or self.had == "delivered"
+            or getattr(self.value, "secret", None) is None
+        ):
             return intent
         if not intent.sent or intent.sent[-1].end is None:
             return intent
@@ -300,7 +359,11 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         options = self.spec.options
         made = self.value
         hook = options.on_secret
-        if hook is None or done.verdict is not _APPLIED or getattr(made, "secret", None) is None:
+        if (
+            hook is None
+            or done.verdict is not _APPLIED
+            or getattr(made, "secret", None) is None
+        ):
             return
         waiting = None
         try:
@@ -310,7 +373,11 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             if waiting is None or not waiting.has_expired:
                 raise
             self.had = "returned" if options.gives_values else "lost"
-            who = "only who awaits the write has it" if options.gives_values else "it is lost"
+            who = (
+                "only who awaits the write has it"
+                if options.gives_values
+                else "it is lost"
+            )
             log.error(
                 "%s %s: on_secret did not end within %g s after the client was closed, and was cancelled. It "
                 "may not have kept the secret of the webhook %s: %s.",
@@ -320,14 +387,18 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             self.had = "delivered"
 
 
-async def hand_over(hook: Callable[..., Awaitable[None] | None], *given: object) -> None:
+async def hand_over(
+    hook: Callable[..., Awaitable[None] | None], *given: object
+) -> None:
     """Call *hook*, a function of the user that may be async, with what is *given*."""
     handed = hook(*given)
     if handed is not None and inspect.isawaitable(handed):
         await handed
 
 
-def _unread(operation: Operation, exchange: Exchange, error: Exception) -> TransportError:
+def _unread(
+    operation: Operation, exchange: Exchange, error: Exception
+) -> TransportError:
     """Return the error for an answer that failed to parse in an unexpected way. Log it as a bug."""
     log.error("%s: parsing the answer failed: %s", operation.name, type(error).__name__)
     return UnreadableResponseError(
@@ -407,7 +478,11 @@ def value_of_answer(envelope: Envelope, request: Request) -> Any:
         UnreadableResponseError: The answer is about another thing, or lacks what it must have.
     """
     result = request.operation.result
-    if result not in {"object", "Deleted", "SheetConnection"}:  # the payload is the model
+    if result not in {
+        "object",
+        "Deleted",
+        "SheetConnection",
+    }:  # the payload is the model
         if request.operation.shape is _OPEN and not _shows_webhook(envelope, request):
             return None
         value = codec.one(getattr(models, result), envelope)
@@ -424,7 +499,9 @@ def value_of_answer(envelope: Envelope, request: Request) -> Any:
         payload = envelope.data
         plain = payload.get("connection") if isinstance(payload, dict) else None
         if not isinstance(plain, dict):
-            raise UnreadableResponseError(f"{request.operation.name}: the answer has no data.connection")
+            raise UnreadableResponseError(
+                f"{request.operation.name}: the answer has no data.connection"
+            )
     return codec.structure(getattr(models, result), plain, meta=codec.meta_of(envelope))
 
 
@@ -433,4 +510,8 @@ def value_of_state(operation: Operation, state: Wire | msgspec.Raw) -> Any:
     if operation.result == "object":
         return state
     model = getattr(models, operation.result)
-    return codec.decode(model, state) if isinstance(state, msgspec.Raw) else codec.structure(model, state)
+    return (
+        codec.decode(model, state)
+        if isinstance(state, msgspec.Raw)
+        else codec.structure(model, state)
+    )

@@ -70,7 +70,11 @@ class Shown:
         That another team does not have it says nothing.
         """
         last = self._records.known(line).last
-        return None if last is not None and last.team != team and last.shown == {} else last
+        return (
+            None
+            if last is not None and last.team != team and last.shown == {}
+            else last
+        )
 
     def forget_state(self, line: str) -> None:
         """Forget the state of the thing in *line*, because an open write may have changed it."""
@@ -82,7 +86,10 @@ class Shown:
             return
         thing = self._records.of(line)
         known = thing.ids or self._records.other_urls
-        ids = (*known.ids, (webhook_id, int(created_at) if is_time(created_at) else None))
+        ids = (
+            *known.ids,
+            (webhook_id, int(created_at) if is_time(created_at) else None),
+        )
         made = UrlIds(ids, known.forgotten_until)
         if len(ids) > IDS_OF_A_URL:
             made = made.shortened(IDS_OF_A_URL // 2)
@@ -95,7 +102,13 @@ class Shown:
     def learn_lengths(self, kind: Kind, items: Iterable[Wire]) -> None:
         """Keep the lengths of the texts that a read of things of this *kind* has shown (wire form)."""
         known = self._lengths.setdefault(kind.thing, {})
-        known.update({name: most for name, most in kind.kept_in(items).items() if most > known.get(name, 0)})
+        known.update(
+            {
+                name: most
+                for name, most in kind.kept_in(items).items()
+                if most > known.get(name, 0)
+            }
+        )
 
     def longest_texts(self, kind: Kind) -> dict[str, int]:
         """Return, by field, the characters of the longest plain text that reads of this *kind* showed."""

@@ -35,14 +35,21 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 LIST_SIZE = 100  # items in one list, at most
-_FRESH = CallOptions(headers={"Cache-Control": "no-cache"})  # a cache would show the state of before
+_FRESH = CallOptions(
+    headers={"Cache-Control": "no-cache"}
+)  # a cache would show the state of before
 
 
 class StateReader:
     """Reads the state for *intent*. *now* returns its latest revision, for the user-supplied reader *own*."""
 
     def __init__(
-        self, view: ClientOptions, intent: Intent, now: Callable[[], Intent], *, own: AnyReader | None
+        self,
+        view: ClientOptions,
+        intent: Intent,
+        now: Callable[[], Intent],
+        *,
+        own: AnyReader | None,
     ) -> None:
         self._view = view.for_call(_FRESH)
         self._core = view.core
@@ -60,10 +67,16 @@ class StateReader:
         operation = BY_NAME[name]
         team = self._intent.scope.team
         if operation.many:
-            request = Request(operation=operation, query={"limit": str(LIST_SIZE)}, team=team)
+            request = Request(
+                operation=operation, query={"limit": str(LIST_SIZE)}, team=team
+            )
             fetch = partial(self._fetch, request, lane=lane)
-            return self._with_claims(await self._writes.listings.share((name, team, lane), fetch))
-        return await self._fetch(Request(operation=operation, path=self._intent.path, team=team), lane=lane)
+            return self._with_claims(
+                await self._writes.listings.share((name, team, lane), fetch)
+            )
+        return await self._fetch(
+            Request(operation=operation, path=self._intent.path, team=team), lane=lane
+        )
 
     async def _fetch(self, request: Request, *, lane: Lane) -> Reading:
         """Read the state once, or twice if the token was stale."""
@@ -71,20 +84,32 @@ class StateReader:
         loop = asyncio.get_running_loop()
         begun = self._clock.now()
         try:
-            exchange = await view.attempt(request, deadline=loop.time() + READ_TIME, lane=lane)
-            if exchange.status == 401 and await view.renew_token(exchange, within=READ_TIME):
-                exchange = await view.attempt(request, deadline=loop.time() + READ_TIME, lane=lane)
+            exchange = await view.attempt(
+                request, deadline=loop.time() + READ_TIME, lane=lane
+            )
+            if exchange.status == 401 and await view.renew_token(
+                exchange, within=READ_TIME
+            ):
+                exchange = await view.attempt(
+                    request, deadline=loop.time() + READ_TIME, lane=lane
+                )
         except InvsvcError as error:  # no token
-            return Reading(started=begun, ended=self._clock.now(), error=facts_of(error))
+            return Reading(
+                started=begun, ended=self._clock.now(), error=facts_of(error)
+            )
         try:
             envelope = view.opened(request, exchange)
             return self._seen(request, exchange, envelope)
         except ServiceError as error:
             return self._refused(request, exchange, error)
         except InvsvcError as error:
-            return Reading(started=exchange.started, ended=exchange.ended, error=facts_of(error))
+            return Reading(
+                started=exchange.started, ended=exchange.ended, error=facts_of(error)
+            )
 
-    def _refused(self, request: Request, exchange: Exchange, error: ServiceError) -> Reading:
+    def _refused(
+        self, request: Request, exchange: Exchange, error: ServiceError
+    ) -> Reading:
         """Return the reading of an answer that is an *error*. A 410 of the service says what a 404 says."""
         status = 404 if error.status == 410 and error.own_envelope else error.status
         if status == 404 and error.own_envelope and self._kind.gone_is_evidence:
@@ -98,15 +123,21 @@ class StateReader:
             error=facts_of(error),
         )
 
-    def _learn(self, request: Request, exchange: Exchange, state: Wire | Raw, stamp: int | None) -> None:
+    def _learn(
+        self, request: Request, exchange: Exchange, state: Wire | Raw, stamp: int | None
+    ) -> None:
         """Keep the state that was read for the writes that follow."""
         line = line_of_thing(request.operation, *request.path.values())
         started = exchange.started
         ended = exchange.ended
         weight = len(exchange.answer)
-        self._writes.shown.learn_state(request.team, line, state, started, ended, stamp=stamp, weight=weight)
+        self._writes.shown.learn_state(
+            request.team, line, state, started, ended, stamp=stamp, weight=weight
+        )
 
-    def _seen(self, request: Request, exchange: Exchange, envelope: Envelope) -> Reading:
+    def _seen(
+        self, request: Request, exchange: Exchange, envelope: Envelope
+    ) -> Reading:
         """
         Return the reading of an answer.
 
@@ -115,7 +146,9 @@ class StateReader:
         """
         seen = envelope.data
         if isinstance(seen, dict):
-            if (shown := seen.get("id")) != request.path.get("id") and names_another(shown, request.path):
+            if (shown := seen.get("id")) != request.path.get("id") and names_another(
+                shown, request.path
+            ):
                 raise of_another(envelope, shown)
             if (mode := seen.get("livemode")) is not self._core.livemode:
                 self._core.saw(mode)
@@ -124,7 +157,9 @@ class StateReader:
                 self._learn(request, exchange, envelope.raw, envelope.stamp)
         elif isinstance(seen, list):
             self._writes.shown.learn_list(request.operation.name, request.team, seen)
-        self._writes.shown.learn_lengths(self._kind, seen if isinstance(seen, list) else (seen,))
+        self._writes.shown.learn_lengths(
+            self._kind, seen if isinstance(seen, list) else (seen,)
+        )
         many = len(seen) if isinstance(seen, list) else 0
         return Reading(
             started=exchange.started,
@@ -156,12 +191,16 @@ class StateReader:
                 guessed.add(known_as)
         if not (certain or guessed):
             return reading
-        return attrs.evolve(reading, claimed_by_others=frozenset(certain), guessed=frozenset(guessed))
+        return attrs.evolve(
+            reading, claimed_by_others=frozenset(certain), guessed=frozenset(guessed)
+        )
 
     def _may_be_made_now(self, item: Wire, own_line: str | None) -> bool:
         """Return whether *item* may have been made by another write, which is under way in its own line."""
         line = line_of_alike(self._kind, item)
-        return line is not None and line != own_line and self._writes.lines.is_busy(line)
+        return (
+            line is not None and line != own_line and self._writes.lines.is_busy(line)
+        )
 
     @property
     def _kind(self) -> Kind:
@@ -171,7 +210,11 @@ class StateReader:
         """Return the user-supplied reader called *name*. An intent contains only its name."""
         if name == self._intent.reader:
             return self._own or _no_reader
-        for reader in (self._own, self._intent.policy.journey_reader, self._view.reconcile.journey_reader):
+        for reader in (
+            self._own,
+            self._intent.policy.journey_reader,
+            self._view.reconcile.journey_reader,
+        ):
             if callable(reader):
                 return reader
         return _no_reader
@@ -184,12 +227,16 @@ class StateReader:
                 found = await reader(self._core.client_of(self._view), self._now())
             if isinstance(found, FINDINGS):
                 return Reading(started=begun, ended=self._clock.now(), finding=found)
-            if self._kind.may_lack_read:  # the reader is only another way to read the thing itself
+            if (
+                self._kind.may_lack_read
+            ):  # the reader is only another way to read the thing itself
                 from invsvc_async.codec import unstructure
 
                 seen = found if isinstance(found, dict) else unstructure(found)
                 ended = self._clock.now()
-                return Reading(started=begun, ended=ended, status=200, own_envelope=True, seen=seen)
+                return Reading(
+                    started=begun, ended=ended, status=200, own_envelope=True, seen=seen
+                )
             why = f"the reader returned a {type(found).__name__}, not a finding"
         except asyncio.CancelledError:
             raise_if_cancelled()
@@ -197,7 +244,11 @@ class StateReader:
         except Exception as error:  # noqa: BLE001 - user code; a failed read is not evidence
             why = f"the reader failed with {type(error).__name__}: {error}"
         log.warning("%s %s: %s", self._intent.operation, self._intent.key, why)
-        return Reading(started=begun, ended=self._clock.now(), error=ErrorFacts(kind="reader", message=why))
+        return Reading(
+            started=begun,
+            ended=self._clock.now(),
+            error=ErrorFacts(kind="reader", message=why),
+        )
 
 
 async def _no_reader(client: object, intent: Intent) -> CannotTell:  # noqa: ARG001 - the signature of readers

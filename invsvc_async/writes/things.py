@@ -42,14 +42,20 @@ OWN_BYTES = 1024  # of a record, without what was shown
 _ID_BYTES = 128
 # The identity of a write that no other run can send until its end: the real one is made only if asked for.
 ONLY_HERE = ""
-NOBODY = "-"  # in place of the write to a thing that was sent last, where that is not known
+NOBODY = (
+    "-"  # in place of the write to a thing that was sent last, where that is not known
+)
 _USERS = 8  # of a line that are remembered, if all but the first did nothing
 _NO_TIME = 10**15  # ms: later than any webhook
 
 
 def version_of(state: Wire) -> int | None:
     """Return when a state (a model or wire data) was last changed, in server ms; ``None`` if not known."""
-    at = state.get("last_updated") if isinstance(state, dict) else getattr(state, "last_updated", None)
+    at = (
+        state.get("last_updated")
+        if isinstance(state, dict)
+        else getattr(state, "last_updated", None)
+    )
     if isinstance(at, datetime):
         return milliseconds(at)
     return int(at) if is_time(at) else None
@@ -100,7 +106,9 @@ class LastState(Struct, frozen=True, gc=False):
 class UrlIds(Struct, frozen=True):
     """The ids of webhooks of one URL, from answers. Some created up to ``forgotten_until`` are missing."""
 
-    ids: tuple[tuple[str, int | None], ...] = ()  # with the times of creation, server ms
+    ids: tuple[
+        tuple[str, int | None], ...
+    ] = ()  # with the times of creation, server ms
     forgotten_until: int | None = None
 
     def shortened(self, kept: int) -> UrlIds:
@@ -189,7 +197,9 @@ class Records:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._things: OrderedDict[str, Thing] = OrderedDict()  # the one used last at the end
+        self._things: OrderedDict[str, Thing] = (
+            OrderedDict()
+        )  # the one used last at the end
         self.bytes: int = 0
         self._most = 0  # bytes: more than MOST_BYTES, if that many records are in use
         self.other_urls: UrlIds = UrlIds()  # of all lines without a record

@@ -66,7 +66,9 @@ class Write(
         "_waiting",
     )
 
-    def __init__(self, spec: WriteSpec, *, on_lost_secret: Literal["raise", "keep"] = "raise") -> None:
+    def __init__(
+        self, spec: WriteSpec, *, on_lost_secret: Literal["raise", "keep"] = "raise"
+    ) -> None:
         reader: object = spec.reader
         if reader is not None and not callable(reader):
             problem = "reader: must be an async callable that takes (client, intent)"
@@ -79,7 +81,9 @@ class Write(
         self._intent = spec.resumes
         self._driver: Driver[T_co] | None = None
         self._gone: str | None = None  # why it is not to be sent any more
-        self._runs: dict[asyncio.Task[Any] | None, Coroutine[Any, Any, T_co]] = {}  # as a coroutine, by task
+        self._runs: dict[
+            asyncio.Task[Any] | None, Coroutine[Any, Any, T_co]
+        ] = {}  # as a coroutine, by task
         self._running = False
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -147,11 +151,17 @@ class Write(
             finally:
                 try:
                     self._wake()
-                except BaseException:  # a signal handler's: the others would wait for ever
+                except (
+                    BaseException
+                ):  # a signal handler's: the others would wait for ever
                     self._wake()
                     raise
-        if driver.journal is not None:  # in the next round of the loop, the awaiter has the verdict
-            asyncio.get_running_loop().call_soon(driver.journal.heard, driver.intent.identity)
+        if (
+            driver.journal is not None
+        ):  # in the next round of the loop, the awaiter has the verdict
+            asyncio.get_running_loop().call_soon(
+                driver.journal.heard, driver.intent.identity
+            )
         return driver
 
     async def _begin(self) -> None:
@@ -222,16 +232,22 @@ class Write(
             "journey_reads_show_drafts": journey_reads_show_drafts,
             "tag_creates": tag_creates,
         }
-        changes = {name: value for name, value in settings.items() if value is not UNSET}
+        changes = {
+            name: value for name, value in settings.items() if value is not UNSET
+        }
         self._spent = True  # even if it is refused below: nobody is left to await it
         other: object = policy
         if other is not None and not isinstance(other, ReconcilePolicy):
-            raise ConfigurationError(f"policy: must be ReconcilePolicy(…), not {type(other).__name__}.")
+            raise ConfigurationError(
+                f"policy: must be ReconcilePolicy(…), not {type(other).__name__}."
+            )
         changed = attrs.evolve(policy or self._spec.policy, **changes)
         warn_if_never_sent_again(changed, self._spec.options.timeouts)
         return self._but(policy=changed)
 
-    def keyed(self, key: str, *, match: Literal["all", "operation"] = "all") -> Write[T_co]:
+    def keyed(
+        self, key: str, *, match: Literal["all", "operation"] = "all"
+    ) -> Write[T_co]:
         """
         Return the same write under a user-supplied key. This one cannot be used any more.
 
@@ -248,10 +264,16 @@ class Write(
         Raises:
             InvalidRequestError: The key does not have 1 to 200 printable characters.
         """
-        if not isinstance(key, str) or not key or len(key) > 200 or not key.isprintable():
+        if (
+            not isinstance(key, str)
+            or not key
+            or len(key) > 200
+            or not key.isprintable()
+        ):
             self._spent = True  # as in with_policy
             raise InvalidRequestError(
-                "key: must have 1 to 200 printable characters", operation=self._spec.operation.name
+                "key: must have 1 to 200 printable characters",
+                operation=self._spec.operation.name,
             )
         return self._but(key=key, match=match)
 
@@ -283,7 +305,11 @@ class Write(
         return self._run_on("send", value)
 
     def throw(  # type: ignore[override]  # only the one-argument form is not deprecated
-        self, typ: BaseException, _val: object = None, _tb: TracebackType | None = None, /
+        self,
+        typ: BaseException,
+        _val: object = None,
+        _tb: TracebackType | None = None,
+        /,
     ) -> Any:
         """Raise *typ* inside, as coroutines do. For event loops."""
         return self._run_on("throw", typ)
@@ -297,7 +323,9 @@ class Write(
             run.close()
         self._runs.clear()
 
-    def _run_on(self, step: Literal["send", "throw"], value: Any) -> Any:  # Any: as in send
+    def _run_on(
+        self, step: Literal["send", "throw"], value: Any
+    ) -> Any:  # Any: as in send
         """Run a step in the current task. Each task that awaits the write has a coroutine of its own."""
         self._spent = True
         try:
@@ -322,7 +350,10 @@ class Write(
         if not getattr(self, "_spent", True):
             name = self._spec.operation.name
             warnings.warn(
-                f"{name} was never awaited: nothing was sent", RuntimeWarning, stacklevel=2, source=self
+                f"{name} was never awaited: nothing was sent",
+                RuntimeWarning,
+                stacklevel=2,
+                source=self,
             )
 
     def __repr__(self) -> str:
@@ -341,7 +372,9 @@ class Write(
             raise self._gone_error()
         self._spent = True
         self._gone = "another write was made of it"
-        on_lost_secret: Literal["raise", "keep"] = "keep" if self._keep_lost else "raise"
+        on_lost_secret: Literal["raise", "keep"] = (
+            "keep" if self._keep_lost else "raise"
+        )
         return Write(replace(self._spec, **changes), on_lost_secret=on_lost_secret)
 
     async def _run_keyed(self) -> Driver[T_co]:
@@ -368,7 +401,9 @@ def take_over(write: Write[Any]) -> WriteSpec:
     spec = write._spec
     if write._driver is not None or spec.resumes is not None:
         problem = "a batch takes only writes that have not begun"
-        raise InvalidRequestError(problem, operation=spec.operation.name, hint="Await this one instead.")
+        raise InvalidRequestError(
+            problem, operation=spec.operation.name, hint="Await this one instead."
+        )
     write.close()
     write._gone = "it was handed to a batch"
     return spec

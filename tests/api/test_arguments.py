@@ -23,9 +23,15 @@ if TYPE_CHECKING:
 UUID4 = "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11"
 
 
-def checked(operation: Operation, *, names: ParameterNames | None = None, **given: Any) -> Checked:
+def checked(
+    operation: Operation, *, names: ParameterNames | None = None, **given: Any
+) -> Checked:
     """Check *given*, with all other arguments left out."""
-    extras = {name: given.pop(name) for name in ("extra_query", "extra_body", "team") if name in given}
+    extras = {
+        name: given.pop(name)
+        for name in ("extra_query", "extra_body", "team")
+        if name in given
+    }
     arguments = {parameter.name: UNSET for parameter in operation.parameters} | given
     return check(operation, arguments, names=names or ParameterNames(), **extras)
 
@@ -39,7 +45,9 @@ def problems(operation: Operation, **given: Any) -> tuple[str, ...]:
 
 
 GRAPH = {
-    "nodes": [{"id": "n1", "type": "start", "position": {"x": 0, "y": 1.5}, "data": {}}],
+    "nodes": [
+        {"id": "n1", "type": "start", "position": {"x": 0, "y": 1.5}, "data": {}}
+    ],
     "edges": [{"id": "e1", "source": "n1", "target": "n1", "sourceHandle": None}],
     "viewport": None,
 }
@@ -70,7 +78,10 @@ def broken_graph(path: str, value: object) -> dict[str, Any]:
         (operations.USERS_GET, {"user_id": "a b?c#d%é"}),
         (operations.WEBHOOKS_GET, {"webhook_id": "wh_1"}),
         (operations.PAYMENTS_LINK, {"link_id": "plink_" + "a" * 154}),
-        (operations.PAYMENTS_REMINDER_OPERATION, {"payment_id": "p" * 160, "operation_id": UUID4}),
+        (
+            operations.PAYMENTS_REMINDER_OPERATION,
+            {"payment_id": "p" * 160, "operation_id": UUID4},
+        ),
         (operations.TEAMS_DBTABLE_TABLES, {"team_id": "t" * 128, "base_id": "app-_9"}),
         (operations.USERS_UPDATE_PREFERENCES, {"team_id": "t" * 256, "testmode": True}),
     ],
@@ -79,7 +90,9 @@ def test_id_that_fits_its_pattern(operation: Operation, given: dict[str, Any]) -
     """An id becomes a segment of the path."""
     path = checked(operation, **given)["path"]
 
-    assert set(path.values()) == {value for value in given.values() if isinstance(value, str)}
+    assert set(path.values()) == {
+        value for value in given.values() if isinstance(value, str)
+    }
 
 
 @pytest.mark.parametrize(
@@ -105,15 +118,23 @@ def test_id_that_fits_its_pattern(operation: Operation, given: dict[str, Any]) -
         (operations.PAYMENTS_LINK, {"link_id": "plink_é"}),
         (operations.TEAMS_DBTABLE_WEBHOOKS, {"team_id": "t" * 129}),
         (operations.USERS_UPDATE_PREFERENCES, {"team_id": "t" * 257, "testmode": True}),
-        (operations.PAYMENTS_REMINDER_OPERATION, {"operation_id": UUID4.upper(), "payment_id": "p"}),
+        (
+            operations.PAYMENTS_REMINDER_OPERATION,
+            {"operation_id": UUID4.upper(), "payment_id": "p"},
+        ),
         (
             operations.PAYMENTS_REMINDER_OPERATION,
             {"operation_id": UUID4.replace("-4", "-1"), "payment_id": "p"},
         ),
-        (operations.PAYMENTS_REMINDER_OPERATION, {"payment_id": "p" * 161, "operation_id": UUID4}),
+        (
+            operations.PAYMENTS_REMINDER_OPERATION,
+            {"payment_id": "p" * 161, "operation_id": UUID4},
+        ),
     ],
 )
-def test_id_that_breaks_its_pattern(operation: Operation, given: dict[str, Any]) -> None:
+def test_id_that_breaks_its_pattern(
+    operation: Operation, given: dict[str, Any]
+) -> None:
     """An invalid id, or one that could leave its segment, is a problem."""
     (problem,) = problems(operation, **given)
 
@@ -123,19 +144,29 @@ def test_id_that_breaks_its_pattern(operation: Operation, given: dict[str, Any])
 @pytest.mark.parametrize("rest", ["a" * 1022, "a\x01b", "a\0b", "a\x9fb", "a\ud800b"])
 def test_id_that_an_intent_cannot_have(rest: str) -> None:
     """It is refused before anything is stored: no process could read such an intent again."""
-    [problem] = problems(operations.WEBHOOKS_UPDATE, webhook=f"wh_{rest}", description="x")
+    [problem] = problems(
+        operations.WEBHOOKS_UPDATE, webhook=f"wh_{rest}", description="x"
+    )
     assert "is not a valid id (1 to 1024 characters" in problem
 
 
 def test_object_in_place_of_its_id() -> None:
     """An object is accepted instead of its id."""
-    assert checked(operations.WEBHOOKS_DELETE, webhook=Webhook(id="wh_7"))["path"] == {"id": "wh_7"}
+    assert checked(operations.WEBHOOKS_DELETE, webhook=Webhook(id="wh_7"))["path"] == {
+        "id": "wh_7"
+    }
 
 
 def test_problems_are_named_all_at_once() -> None:
     """All invalid arguments are in one error, which is a ValueError and says that nothing was sent."""
     with pytest.raises(ValueError, match="Nothing was sent") as caught:
-        checked(operations.WEBHOOKS_CREATE, url="x", events=["invoice.paid"], status="on", description=7)
+        checked(
+            operations.WEBHOOKS_CREATE,
+            url="x",
+            events=["invoice.paid"],
+            status="on",
+            description=7,
+        )
 
     assert [problem.split(":")[0] for problem in caught.value.problems] == [  # type: ignore[attr-defined]
         "url", "events", "description", "status",
@@ -144,13 +175,17 @@ def test_problems_are_named_all_at_once() -> None:
 
 def test_fields_left_out_and_null() -> None:
     """UNSET leaves a field out; null is sent if the specification allows it, and rejected otherwise."""
-    body = checked(operations.JOURNEYS_UPDATE, journey="j", description=None, trigger_type=None)["body"]
+    body = checked(
+        operations.JOURNEYS_UPDATE, journey="j", description=None, trigger_type=None
+    )["body"]
 
     assert body == {"description": None, "triggerType": None}
     assert problems(operations.JOURNEYS_UPDATE, journey="j", name=None) == (
         "name: must not be null. Leave it out instead",
     )
-    assert problems(operations.JOURNEYS_UPDATE, journey=None, name="x") == ("journey: must not be null",)
+    assert problems(operations.JOURNEYS_UPDATE, journey=None, name="x") == (
+        "journey: must not be null",
+    )
     assert problems(operations.WEBHOOKS_CREATE, url=None, events=None) == (
         "url: must not be null",
         "events: must not be null",
@@ -191,9 +226,13 @@ def test_journey_field_beyond_its_bounds(given: dict[str, Any], name: str) -> No
 def test_journey_name_at_its_bounds() -> None:
     """1 and 150 characters, and 1000 of description, are accepted."""
     for name in ("n", "n" * 150):
-        assert checked(operations.JOURNEYS_UPDATE, journey="j", name=name)["body"] == {"name": name}
+        assert checked(operations.JOURNEYS_UPDATE, journey="j", name=name)["body"] == {
+            "name": name
+        }
     text = "d" * 1000
-    assert checked(operations.JOURNEYS_UPDATE, journey="j", description=text)["body"] == {"description": text}
+    assert checked(operations.JOURNEYS_UPDATE, journey="j", description=text)[
+        "body"
+    ] == {"description": text}
 
 
 def test_graph_is_copied() -> None:
@@ -237,7 +276,9 @@ def test_graph_is_copied() -> None:
 )
 def test_graph_with_a_flaw(path: str, value: object) -> None:
     """Extra keys, missing keys, empty names and wrong types are rejected at each level, with their address."""
-    (problem,) = problems(operations.JOURNEYS_UPDATE, journey="j", graph=broken_graph(path, value))
+    (problem,) = problems(
+        operations.JOURNEYS_UPDATE, journey="j", graph=broken_graph(path, value)
+    )
 
     address = "graph." + path.replace(".0", "[0]")
     assert problem.startswith(address)
@@ -247,7 +288,10 @@ def test_graph_with_a_flaw(path: str, value: object) -> None:
     ("value", "ms"),
     [
         (datetime(2026, 5, 1, 12, tzinfo=UTC), 1_777_636_800_000),
-        (datetime(2026, 5, 1, 6, tzinfo=timezone(timedelta(hours=-6))), 1_777_636_800_000),
+        (
+            datetime(2026, 5, 1, 6, tzinfo=timezone(timedelta(hours=-6))),
+            1_777_636_800_000,
+        ),
         (datetime(2026, 5, 1, 12, 0, 0, 1999, tzinfo=UTC), 1_777_636_800_001),
         (date(2026, 5, 1), 1_777_593_600_000),
         (1_777_593_600_000, 1_777_593_600_000),
@@ -256,7 +300,9 @@ def test_graph_with_a_flaw(path: str, value: object) -> None:
 )
 def test_time_as_ms(value: Any, ms: int) -> None:
     """Aware times, dates (midnight UTC) and ms are sent as whole ms."""
-    assert checked(operations.INVOICES_EGRESS, created_after=value)["query"] == {"created_after": str(ms)}
+    assert checked(operations.INVOICES_EGRESS, created_after=value)["query"] == {
+        "created_after": str(ms)
+    }
 
 
 @pytest.mark.parametrize(
@@ -274,8 +320,12 @@ def test_range_turned_around() -> None:
     """An empty time range is a problem; a range of one instant is not."""
     late, early = date(2026, 5, 2), date(2026, 5, 1)
 
-    assert problems(operations.INVOICES_EGRESS, created_after=late, created_before=early)
-    assert checked(operations.INVOICES_EGRESS, created_after=early, created_before=early)
+    assert problems(
+        operations.INVOICES_EGRESS, created_after=late, created_before=early
+    )
+    assert checked(
+        operations.INVOICES_EGRESS, created_after=early, created_before=early
+    )
 
 
 @pytest.mark.parametrize(
@@ -337,7 +387,9 @@ def test_filters_on_the_wire() -> None:
 
 def test_name_switched_off() -> None:
     """A filter whose assumed name is None is an error, instead of an unfiltered list."""
-    (problem,) = problems(operations.INVOICES_EGRESS, names=ParameterNames(client_id=None), client_id="c")
+    (problem,) = problems(
+        operations.INVOICES_EGRESS, names=ParameterNames(client_id=None), client_id="c"
+    )
 
     assert problem == "client_id: is switched off: ParameterNames.client_id is None"
 
@@ -352,16 +404,26 @@ def test_url_that_is_none(url: Any) -> None:
     assert problems(operations.WEBHOOKS_CREATE, url=url, events=["invoice.created"])
 
 
-@pytest.mark.parametrize("url", ["https://x.example", "http://127.0.0.1:8080/in?a=b", "https://[::1]/x"])
+@pytest.mark.parametrize(
+    "url", ["https://x.example", "http://127.0.0.1:8080/in?a=b", "https://[::1]/x"]
+)
 def test_url_as_it_is(url: str) -> None:
     """A URL is sent unchanged."""
-    assert checked(operations.WEBHOOKS_CREATE, url=url, events=["invoice.created"])["body"]["url"] == url
+    assert (
+        checked(operations.WEBHOOKS_CREATE, url=url, events=["invoice.created"])[
+            "body"
+        ]["url"]
+        == url
+    )
 
 
 @pytest.mark.no_secret_scan  # its wrappers would be taken for the caller
 @pytest.mark.parametrize(
     ("given", "words"),
-    [({"url": "ftp://x.example"}, "url: is neither http nor https"), ({"events": []}, "events: is empty")],
+    [
+        ({"url": "ftp://x.example"}, "url: is neither http nor https"),
+        ({"events": []}, "events: is empty"),
+    ],
 )
 def test_what_is_surely_a_mistake(given: dict[str, Any], words: str) -> None:
     """What the specification allows is accepted, with a warning at the caller's line."""
@@ -376,7 +438,9 @@ def test_what_is_surely_a_mistake(given: dict[str, Any], words: str) -> None:
     write.close()
 
 
-@pytest.mark.parametrize("events", ["invoice.created", ["invoice.paid"], [7], {"invoice.created": 1}, None])
+@pytest.mark.parametrize(
+    "events", ["invoice.created", ["invoice.paid"], [7], {"invoice.created": 1}, None]
+)
 def test_events_that_are_none(events: Any) -> None:
     """Events are a list of names of the specification."""
     assert problems(operations.WEBHOOKS_CREATE, url="https://x.example", events=events)
@@ -386,9 +450,15 @@ def test_events_of_every_name() -> None:
     """All 21 names are accepted, in the given order; a set is sorted."""
     assert len(operations.EVENT_TYPES) == 21
     url = "https://x.example"
-    body = checked(operations.WEBHOOKS_CREATE, url=url, events=operations.EVENT_TYPES[::-1])["body"]
+    body = checked(
+        operations.WEBHOOKS_CREATE, url=url, events=operations.EVENT_TYPES[::-1]
+    )["body"]
     assert body["events"] == list(operations.EVENT_TYPES[::-1])
-    body = checked(operations.WEBHOOKS_CREATE, url=url, events={"invoice.failed", "invoice.created"})["body"]
+    body = checked(
+        operations.WEBHOOKS_CREATE,
+        url=url,
+        events={"invoice.failed", "invoice.created"},
+    )["body"]
     assert body["events"] == ["invoice.created", "invoice.failed"]
 
 
@@ -436,7 +506,9 @@ def test_body_without_end() -> None:
 def test_numbers_stay_exact() -> None:
     """Numbers are sent with their own digits."""
     body = checked(
-        operations.TEAMS_CREATE, credit_limit=Decimal("1234567890.123456789"), metadata={"n": 10**30}
+        operations.TEAMS_CREATE,
+        credit_limit=Decimal("1234567890.123456789"),
+        metadata={"n": 10**30},
     )["body"]
 
     assert str(body["credit_limit"]) == "1234567890.123456789"
@@ -445,14 +517,18 @@ def test_numbers_stay_exact() -> None:
 
 def test_extra_body_beside_arguments() -> None:
     """Body keys that the specification does not list are sent unchanged."""
-    body = checked(operations.SHEETS_SAVE_MAPPING, fields={"a": "B"}, extra_body={"target": "payment"})[
-        "body"
-    ]
+    body = checked(
+        operations.SHEETS_SAVE_MAPPING,
+        fields={"a": "B"},
+        extra_body={"target": "payment"},
+    )["body"]
 
     assert body == {"fields": {"a": "B"}, "target": "payment"}
 
 
-@pytest.mark.parametrize("extra", [{"team": "t"}, {"limit": 5}, {"scope": "mode"}, {"a": [1]}, {"": "x"}])
+@pytest.mark.parametrize(
+    "extra", [{"team": "t"}, {"limit": 5}, {"scope": "mode"}, {"a": [1]}, {"": "x"}]
+)
 def test_extra_query_that_collides(extra: dict[str, Any]) -> None:
     """A parameter that is an argument, and a value that is not text, are rejected."""
     assert problems(operations.TEAMS_DBTABLE_WEBHOOKS, team_id="t", extra_query=extra)
@@ -460,9 +536,11 @@ def test_extra_query_that_collides(extra: dict[str, Any]) -> None:
 
 def test_extra_query_as_given() -> None:
     """Query parameters that the specification does not list are sent as text."""
-    query = checked(operations.TEAMS_DBTABLE_WEBHOOKS, team_id="t", extra_query={"offset": 3, "q": "é"})[
-        "query"
-    ]
+    query = checked(
+        operations.TEAMS_DBTABLE_WEBHOOKS,
+        team_id="t",
+        extra_query={"offset": 3, "q": "é"},
+    )["query"]
 
     assert query == {"offset": "3", "q": "é"}
 
@@ -471,9 +549,13 @@ def test_parameters_of_a_list() -> None:
     """Only names that a list accepts are its parameters."""
     names = ParameterNames()
 
-    assert are_parameters({"status": "valid", "metadata.a": "b"}, operations.INVOICES_EGRESS, names)
+    assert are_parameters(
+        {"status": "valid", "metadata.a": "b"}, operations.INVOICES_EGRESS, names
+    )
     assert not are_parameters({"team": "t"}, operations.INVOICES_EGRESS, names)
-    assert not are_parameters({"metadata.a": "b"}, operations.INVOICES_PAYMENT_COMPLEMENTS, names)
+    assert not are_parameters(
+        {"metadata.a": "b"}, operations.INVOICES_PAYMENT_COMPLEMENTS, names
+    )
 
 
 def test_parameters_that_are_no_object_are_named():

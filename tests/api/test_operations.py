@@ -21,7 +21,12 @@ def test_table_holds_the_specification() -> None:
     unlisted = {row.name for row in TABLE if not row.listed}
 
     assert len(TABLE) - len(unlisted) == 19
-    assert unlisted == {"journeys.get", "client.request", "client.download", "client.write"}
+    assert unlisted == {
+        "journeys.get",
+        "client.request",
+        "client.download",
+        "client.write",
+    }
     assert len(BY_NAME) == len(TABLE)
 
 
@@ -46,7 +51,9 @@ def test_row_fills_its_path(row: Operation) -> None:
 def test_row_settles_by_a_read_of_the_table(row: Operation) -> None:
     """A write that a read shows names an existing read; every write has a kind and a text on how it is settled."""
     assert (row.kind is OperationKind.WRITE) == (row.write_kind is not None)
-    assert (row.reader is None) == (row.write_kind is None or kind_of_write(row).shown_by is None)
+    assert (row.reader is None) == (
+        row.write_kind is None or kind_of_write(row).shown_by is None
+    )
     assert row.reader is None or BY_NAME[row.reader].kind is OperationKind.READ
     assert (row.kind is OperationKind.WRITE) == bool(row.settled)
     assert (row.method == "GET") == (row.kind is OperationKind.READ)

@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async import ApiKey, BatchStoppedError, Client, ReconcilePolicy, Timeouts, TokenProvider
+from invsvc_async import (
+    ApiKey,
+    BatchStoppedError,
+    Client,
+    ReconcilePolicy,
+    Timeouts,
+    TokenProvider,
+)
 from invsvc_async.batch import Batch
 from invsvc_async.batch.item import Item, ItemOptions
 from tests.batch.writing import SECRETS, creates
@@ -50,11 +57,19 @@ class How:
     key: str = ""
     token: str = ""  # a file that has the key
     asks: bool = False  # for the key in that file, whenever it needs one
-    dies: tuple[str, int] | None = None  # by SIGKILL, the so many-th time that it comes to a transition
-    retry: dict[str, Any] | None = None  # arguments of ``Batch.retry``, which is called first
+    dies: tuple[str, int] | None = (
+        None  # by SIGKILL, the so many-th time that it comes to a transition
+    )
+    retry: dict[str, Any] | None = (
+        None  # arguments of ``Batch.retry``, which is called first
+    )
     told: str = ""  # a file to which each result is written
-    prints: bool = False  # the key of each result; from the 100th on, it takes one in 20 ms
-    attempt: float = 3.0  # s: an answer that is only slow, on a busy machine, is no lost answer
+    prints: bool = (
+        False  # the key of each result; from the 100th on, it takes one in 20 ms
+    )
+    attempt: float = (
+        3.0  # s: an answer that is only slow, on a busy machine, is no lost answer
+    )
 
 
 async def begin(url: str, journal: Path | str, file: Path | str, **how: Any) -> Process:
@@ -84,7 +99,11 @@ def credential_of(how: How):
     async def read():
         return Path(how.token).read_text()  # noqa: ASYNC240 - a few bytes
 
-    return TokenProvider(read, kind="api_key") if how.asks else ApiKey(how.key or Path(how.token).read_text())
+    return (
+        TokenProvider(read, kind="api_key")
+        if how.asks
+        else ApiKey(how.key or Path(how.token).read_text())
+    )
 
 
 async def endless(client):
@@ -96,20 +115,34 @@ async def endless(client):
 
 async def main(url: str, journal: str, file: str, settings: str) -> int:
     how, count = How(**json.loads(settings)), 0
-    told = os.open(how.told, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if how.told else 0
+    told = (
+        os.open(how.told, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        if how.told
+        else 0
+    )
     if how.dies:
         die_at(*how.dies)
-    times = {"reconcile": POLICY, "timeout": Timeouts(attempt=how.attempt), "max_concurrency": 64}
+    times = {
+        "reconcile": POLICY,
+        "timeout": Timeouts(attempt=how.attempt),
+        "max_concurrency": 64,
+    }
     async with (
         Client(url, credential_of(how), **times) as client,
-        Batch.open(journal, client, concurrency=AT_ONCE, same_mode=True, **SECRETS) as batch,
+        Batch.open(
+            journal, client, concurrency=AT_ONCE, same_mode=True, **SECRETS
+        ) as batch,
     ):
         if how.retry:
             await batch.retry(**how.retry)
         try:
-            async for result in batch.work() if file == "-" else batch.run(file or endless(client)):
+            async for result in (
+                batch.work() if file == "-" else batch.run(file or endless(client))
+            ):
                 if told:
-                    line = json.dumps([result.key, str(result.verdict), time.monotonic()])
+                    line = json.dumps(
+                        [result.key, str(result.verdict), time.monotonic()]
+                    )
                     os.write(told, f"{line}\n".encode())
                 if how.prints:
                     await asyncio.sleep(0.02 * (count >= 100))

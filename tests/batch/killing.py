@@ -62,7 +62,9 @@ def seed(service: Simulator, items: int, file: Path) -> dict[str, tuple[str, str
     return asked
 
 
-async def kill_often(service: Simulator, runs: Runs, kills: int, chance: random.Random) -> int:
+async def kill_often(
+    service: Simulator, runs: Runs, kills: int, chance: random.Random
+) -> int:
     """Run the batch to its end, killed up to *kills* times at random moments; return how often it was."""
     killed = 0
     while killed < kills:
@@ -88,7 +90,9 @@ async def kill_often(service: Simulator, runs: Runs, kills: int, chance: random.
     return killed
 
 
-async def kill_others(service: Simulator, runs: Runs, kills: int, chance: random.Random) -> int:
+async def kill_others(
+    service: Simulator, runs: Runs, kills: int, chance: random.Random
+) -> int:
     """Run the batch to its end, and beside it up to *kills* workers that are stopped, woken or killed."""
     killed = 0
     async with gone_after(await runs.begin(last=True)) as child:
@@ -171,7 +175,9 @@ def _out_of_order(
     for key, write in asked.items():
         for at in effects[write]:
             later = [each.before for each in moved if each.key == key and each.at > at]
-            came.setdefault(write[1], []).append((at, later[0] if later else places.get(key, 0), key))
+            came.setdefault(write[1], []).append(
+                (at, later[0] if later else places.get(key, 0), key)
+            )
     for thing, each in came.items():
         ranks = [rank for _, rank, _ in sorted(each)]
         if ranks != sorted(ranks):
@@ -211,7 +217,9 @@ def _faults(service: Simulator, write: tuple[str, str, str]) -> str:
     )
 
 
-async def main(items: int = 20_000, kills: int = 100, seed_of: int = 7, where: str = "sqlite") -> bool:
+async def main(
+    items: int = 20_000, kills: int = 100, seed_of: int = 7, where: str = "sqlite"
+) -> bool:
     """Kill a batch of *items* writes *kills* times; print what the ledger says, and tell whether all is well."""
     chance = random.Random(seed_of)
     with tempfile.TemporaryDirectory() as folder:
@@ -234,9 +242,13 @@ async def main(items: int = 20_000, kills: int = 100, seed_of: int = 7, where: s
             await door.shut()
             verdicts, told = await verdicts_of(journal), troubles.told()
             order = {entry.key: entry.place for entry in await done_in(journal)}
-            found = violations(service, asked, verdicts, order=order, moved=troubles.moved, told=told)
+            found = violations(
+                service, asked, verdicts, order=order, moved=troubles.moved, told=told
+            )
     counts = dict(Counter(verdicts.values()))
-    judged = "\n".join(found) or "no duplicate, none lost, all in order, every verdict right"
+    judged = (
+        "\n".join(found) or "no duplicate, none lost, all in order, every verdict right"
+    )
     print(  # noqa: T201 - a session's output
         f"{where}: {len(asked):,} writes, {killed} kills, {dict(troubles.count)}: {counts}, "
         f"{len(told):,} results given; {judged}",
@@ -247,6 +259,10 @@ async def main(items: int = 20_000, kills: int = 100, seed_of: int = 7, where: s
 
 if __name__ == "__main__":
     numbers = [int(each) for each in sys.argv[1:] if each.isdigit()]
-    places = [each for each in sys.argv[1:] if not each.isdigit()] or ["sqlite", "postgres", "workers"]
+    places = [each for each in sys.argv[1:] if not each.isdigit()] or [
+        "sqlite",
+        "postgres",
+        "workers",
+    ]
     ends = [asyncio.run(main(*numbers, where=each)) for each in places]
     sys.exit(not all(ends))

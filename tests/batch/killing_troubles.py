@@ -67,7 +67,12 @@ class Troubles(Runs):
     ends = (0, STOPPED)
 
     def __init__(
-        self, service: Simulator, door: Door, journal: Path | str, file: Path, chance: random.Random
+        self,
+        service: Simulator,
+        door: Door,
+        journal: Path | str,
+        file: Path,
+        chance: random.Random,
     ) -> None:
         super().__init__(service, journal, file)
         self._door, self._chance = door, chance
@@ -82,7 +87,9 @@ class Troubles(Runs):
 
     # --- processes
 
-    async def begin(self, *, works: bool = False, last: bool = False, failed: bool = False) -> Process:
+    async def begin(
+        self, *, works: bool = False, last: bool = False, failed: bool = False
+    ) -> Process:
         """Start one, which perhaps retries writes first; all *failed* ones if asked."""
         retry: dict[str, object] = {"failed": True} if failed else {}
         if not (works or last) and self._chance.random() < 0.4:
@@ -107,7 +114,11 @@ class Troubles(Runs):
 
     async def _some_failed(self, most: int) -> list[str]:
         async with opened(self._journal) as entries:
-            failed = [entry.key for each in FAILED for entry in await entries.done(each, 0, 1000)]
+            failed = [
+                entry.key
+                for each in FAILED
+                for entry in await entries.done(each, 0, 1000)
+            ]
         return self._chance.sample(failed, min(len(failed), most))
 
     async def force(self) -> None:
@@ -115,9 +126,17 @@ class Troubles(Runs):
         if self._chance.random() < 0.3 and (keys := await self._some_failed(5)):
             at = time.monotonic()
             async with opened(self._journal) as entries:
-                failed = [entry for each in FAILED for entry in await entries.done(each, 0, 1_000_000)]
+                failed = [
+                    entry
+                    for each in FAILED
+                    for entry in await entries.done(each, 0, 1_000_000)
+                ]
                 await entries.do_again(keys, newest=True)
-            self.moved += [Moved(at, entry.key, entry.place) for entry in failed if entry.key in keys]
+            self.moved += [
+                Moved(at, entry.key, entry.place)
+                for entry in failed
+                if entry.key in keys
+            ]
             self.count["forced"] += len(keys)
 
     # --- troubles
@@ -125,7 +144,13 @@ class Troubles(Runs):
     def stir(self) -> None:
         """Make something happen if nothing does."""
         if self._happening is None or self._happening.done():
-            kinds = (self._outage, self._errors, self._dead_token, self._refusals, self._nothing)
+            kinds = (
+                self._outage,
+                self._errors,
+                self._dead_token,
+                self._refusals,
+                self._nothing,
+            )
             self._happening = asyncio.create_task(self._chance.choice(kinds)())
 
     async def calm(self) -> None:
@@ -144,7 +169,9 @@ class Troubles(Runs):
 
     async def _errors(self) -> None:
         self.count["5xx in a row"] += 1
-        self._service.faults = Faults(rate=1.0, kinds=("503", "500"), phases=("before", "after"))
+        self._service.faults = Faults(
+            rate=1.0, kinds=("503", "500"), phases=("before", "after")
+        )
         await asyncio.sleep(self._chance.uniform(0.2, 1.0))
         self._service.faults = self._faults
 

@@ -34,7 +34,9 @@ async def write(path: Path, url: str, items: int) -> list[float]:
     used, done = [], 0
     async with (
         client_for(url, AT_ONCE) as client,
-        Batch.open(path, client, concurrency=AT_ONCE, on_secret=lambda _key, _hook: None) as batch,
+        Batch.open(
+            path, client, concurrency=AT_ONCE, on_secret=lambda _key, _hook: None
+        ) as batch,
     ):
         async for _ in batch.run(writes(client, items)):
             done += 1

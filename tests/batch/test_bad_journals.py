@@ -50,13 +50,27 @@ def made_a_folder(path):
 
 
 BAD = {
-    "folder": (made_a_folder, "it is a folder, a pipe or a device", "Choose the path of a file"),
-    "linked": (linked, "has 2 names (hard links)", "Keep the name under which it was last used"),
+    "folder": (
+        made_a_folder,
+        "it is a folder, a pipe or a device",
+        "Choose the path of a file",
+    ),
+    "linked": (
+        linked,
+        "has 2 names (hard links)",
+        "Keep the name under which it was last used",
+    ),
     "cut": (cut, "the file is damaged", "do not continue with an older copy"),
     "cut short": (cut_short, "damaged", "do not continue with an older copy"),
-    "emptied": (emptied, "it is new, but run.db.epoch counts 5 sends", "Put that journal back"),
+    "emptied": (
+        emptied,
+        "it is new, but run.db.epoch counts 5 sends",
+        "Put that journal back",
+    ),
     "beside another": (
-        lambda path: spoil(path, "UPDATE facts SET value = 'other' WHERE name = 'epoch'"),
+        lambda path: spoil(
+            path, "UPDATE facts SET value = 'other' WHERE name = 'epoch'"
+        ),
         "the file run.db.epoch belongs to another journal",
         "Put that journal back, or the right file. Nothing was sent",
     ),
@@ -65,7 +79,11 @@ BAD = {
         "the file run.db.epoch is damaged",
         "Nothing was sent. If nothing newer exists",
     ),
-    "text": (lambda path: path.write_text("x" * 5000), "is not a SQLite database", "choose another path"),
+    "text": (
+        lambda path: path.write_text("x" * 5000),
+        "is not a SQLite database",
+        "choose another path",
+    ),
     "future": (
         lambda path: spoil(path, "UPDATE facts SET value = '99' WHERE name = 'schema'"),
         "its tables have version 99, and this package reads version 1",
@@ -82,7 +100,10 @@ BAD = {
         "Choose another path",
     ),
     "of a client": (
-        lambda path: spoil(path, "UPDATE facts SET value = 'the journal of a client' WHERE name = 'kind'"),
+        lambda path: spoil(
+            path,
+            "UPDATE facts SET value = 'the journal of a client' WHERE name = 'kind'",
+        ),
         "it is the journal of a client, not a batch",
         "Choose another path",
     ),
@@ -108,7 +129,11 @@ async def test_bad_journal(service, client, journal, kind, capsys):
     with pytest.raises(JournalError) as found:
         async with Batch.open(journal, client):
             pass
-    if kind in ("foreign", "text", "future"):  # perhaps somebody else's, named by mistake
+    if kind in (
+        "foreign",
+        "text",
+        "future",
+    ):  # perhaps somebody else's, named by mistake
         assert stat.S_IMODE(journal.stat().st_mode) == 0o644
     assert wrong in str(found.value)
     assert remedy in str(found.value)
@@ -120,7 +145,12 @@ async def test_bad_journal(service, client, journal, kind, capsys):
 
     file = journal.with_name("writes.jsonl")
     file.write_text(create_line(1, None))
-    assert await asyncio.to_thread(run, ["batch", str(file), "--journal", str(journal), "--no-secrets"]) == 1
+    assert (
+        await asyncio.to_thread(
+            run, ["batch", str(file), "--journal", str(journal), "--no-secrets"]
+        )
+        == 1
+    )
     assert wrong in capsys.readouterr().err
     assert service.arrivals() == sent
 
@@ -135,7 +165,10 @@ async def test_damaged_entry(client, path):
 
 async def test_bad_journal_of_a_client(service, journal, tmp_path):
     """That of a batch, and one that cannot be made, are refused before anything is sent."""
-    for path, words in ((journal, "it is a batch"), (tmp_path / "none" / "run.db", "the folder exists")):
+    for path, words in (
+        (journal, "it is a batch"),
+        (tmp_path / "none" / "run.db", "the folder exists"),
+    ):
         await refused_by_a_client(service, path, words)
 
 
@@ -187,7 +220,15 @@ async def test_file_has_no_workers(client, path):
 
 
 @pytest.mark.parametrize(
-    "more", ["batch=A-B", "outbox=june", "silence=0.1", "silence=x", "silence=nan", "silence=inf"]
+    "more",
+    [
+        "batch=A-B",
+        "outbox=june",
+        "silence=0.1",
+        "silence=x",
+        "silence=nan",
+        "silence=inf",
+    ],
 )
 def test_address_that_cannot_work(more):
     """A setting in the address that cannot work is refused at once."""

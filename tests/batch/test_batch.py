@@ -24,7 +24,14 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.reports.not_applied import groups_of
 from tests.batch.conftest import HOOK, POLICY
-from tests.batch.writing import all_of, create_line, create_lines, creates, run_all, updates
+from tests.batch.writing import (
+    all_of,
+    create_line,
+    create_lines,
+    creates,
+    run_all,
+    updates,
+)
 from tests.support.raw_server import RawServer
 from tests.support.waiting import cancel, until, until_no
 
@@ -48,10 +55,21 @@ async def test_writes_of_an_input_happen_once(service, client, tmp_path, path):
         content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
     assert {result.verdict for result in results} == {Verdict.APPLIED}
-    assert {result.key for result in results} == {*secrets} == {f"row-{i}" for i in range(40)}
-    assert (len(results), again, skipped, service.arrivals("webhooks.create")) == (40, [], 40, 40)
+    assert (
+        {result.key for result in results}
+        == {*secrets}
+        == {f"row-{i}" for i in range(40)}
+    )
+    assert (len(results), again, skipped, service.arrivals("webhooks.create")) == (
+        40,
+        [],
+        40,
+        40,
+    )
     assert len({*secrets.values()}) == 40
-    assert not any(secret.encode() in content for secret in [*secrets.values(), service.api_key])
+    assert not any(
+        secret.encode() in content for secret in [*secrets.values(), service.api_key]
+    )
     assert (summary.total, summary.verdicts) == (40, {Verdict.APPLIED: 40})
 
 
@@ -78,9 +96,17 @@ async def test_headers_of_a_call(tmp_path):
     traced, timeouts = CallOptions(headers={"X-Trace": "t-1"}), Timeouts(attempt=3.0)
     async with (
         RawServer(silent_to_writes) as server,
-        Client(str(server.url.with_path("/v2")), ApiKey("k"), reconcile=POLICY, timeout=timeouts) as client,
+        Client(
+            str(server.url.with_path("/v2")),
+            ApiKey("k"),
+            reconcile=POLICY,
+            timeout=timeouts,
+        ) as client,
     ):
-        writes = [client.webhooks.delete("wh_1", options=traced), client.webhooks.delete("wh_2")]
+        writes = [
+            client.webhooks.delete("wh_1", options=traced),
+            client.webhooks.delete("wh_2"),
+        ]
         async with Batch.open(tmp_path / "run.db", client) as batch:
             running = asyncio.create_task(all_of(batch, writes))
             await until(lambda: len(server.arrivals) >= 2)
@@ -88,7 +114,10 @@ async def test_headers_of_a_call(tmp_path):
         results = await run_all(tmp_path / "run.db", client)
 
     assert {result.verdict for result in results} == {Verdict.APPLIED}
-    traces = {(each.head.split()[1], each.method, each.header("X-Trace")) for each in server.arrivals}
+    traces = {
+        (each.head.split()[1], each.method, each.header("X-Trace"))
+        for each in server.arrivals
+    }
     assert {trace for path, _, trace in traces if b"wh_1" in path} == {"t-1"}
     assert {trace for path, _, trace in traces if b"wh_2" in path} == {None}
     assert {method for _, method, _ in traces} == {"DELETE", "GET"}
@@ -112,7 +141,11 @@ async def test_equal_writes_are_counted(service, client, path):
     async with Batch.open(path, client) as batch:
         first = await all_of(batch, equal(AT_ONCE + 3))
         second = await all_of(batch, equal(AT_ONCE + 5))
-    assert (len(first), len(second), service.arrivals("webhooks.create")) == (AT_ONCE + 3, 2, AT_ONCE + 5)
+    assert (len(first), len(second), service.arrivals("webhooks.create")) == (
+        AT_ONCE + 3,
+        2,
+        AT_ONCE + 5,
+    )
 
 
 async def test_reader_that_has_no_hash(service, client, journal):
@@ -125,7 +158,9 @@ async def test_reader_that_has_no_hash(service, client, journal):
             raise AssertionError("no answer is lost")
 
     service.seed_journey(id="jrn_1")
-    write = client.journeys.update("jrn_1", name="May").with_policy(journey_reader=Reader())
+    write = client.journeys.update("jrn_1", name="May").with_policy(
+        journey_reader=Reader()
+    )
     results = await run_all(journal, client, [write.keyed("row-1")])
 
     assert [result.verdict for result in results] == [Verdict.APPLIED]
@@ -135,7 +170,9 @@ async def test_number_in_other_digits_is_the_same_write(service, client, journal
     """Its value counts, as under a key that is awaited: with the key and without, nothing is sent again."""
 
     def priced(amount):
-        return client.write("POST", "/webhooks", json={**HOOK, "amount": Decimal(amount)})
+        return client.write(
+            "POST", "/webhooks", json={**HOOK, "amount": Decimal(amount)}
+        )
 
     async with Batch.open(journal, client) as batch:
         await all_of(batch, [priced("2.50"), priced("2.50").keyed("row-1")])
@@ -158,13 +195,20 @@ async def test_tag_of_the_callers_own_makes_another_write(service, client, journ
         with pytest.raises(InvalidRequestError, match="another write"):
             await all_of(batch, [tagged("unit B").keyed("row-1")])
     made = [entry.body["description"] for entry in service.ledger.effects()]
-    assert (len(made), sorted(text for text in made if "unit" in text)) == (4, ["unit A", "unit A", "unit B"])
+    assert (len(made), sorted(text for text in made if "unit" in text)) == (
+        4,
+        ["unit A", "unit A", "unit B"],
+    )
 
 
 async def test_key_that_is_given_twice(service, client, tmp_path):
     """Two writes of one key in one input are refused, in one chunk or far apart; what was sent before is not denied."""
     for gap in (0, 3 * AT_ONCE):
-        writes = [*creates(client, 1), *creates(client, gap, start=1), *creates(client, 1)]
+        writes = [
+            *creates(client, 1),
+            *creates(client, gap, start=1),
+            *creates(client, 1),
+        ]
         with pytest.raises(
             InvalidRequestError, match="two writes of this input have the key 'row-0'"
         ) as caught:
@@ -177,7 +221,9 @@ async def test_key_that_is_given_twice(service, client, tmp_path):
 async def test_results_of_a_verdict_that_there_is_not(client, path):
     """It is refused in words, as `retry` refuses it."""
     async with Batch.open(path, client) as batch:
-        with pytest.raises(InvalidRequestError, match=r"verdict: must be one of applied, .* not 'done'"):
+        with pytest.raises(
+            InvalidRequestError, match=r"verdict: must be one of applied, .* not 'done'"
+        ):
             _ = [each async for each in batch.results(verdict="done")]
 
 
@@ -221,11 +267,16 @@ async def test_async_input_is_not_held_up(service, client, path):
     ("last", "words"),
     [
         ("{", "line 301: is not JSON"),
-        ('{"operation": "webhooks.create", "arguments": {"url": 1}}', "line 301: webhooks.create: "),
+        (
+            '{"operation": "webhooks.create", "arguments": {"url": 1}}',
+            "line 301: webhooks.create: ",
+        ),
         (create_line(0), "line 301: has the key 'row-0', as line 1"),
     ],
 )
-async def test_file_with_a_bad_line_far_down(service, client, tmp_path, last, words, path):
+async def test_file_with_a_bad_line_far_down(
+    service, client, tmp_path, last, words, path
+):
     """A file is looked through whole before anything of it is sent, as the error says."""
     file = tmp_path / "writes.jsonl"
     file.write_text("".join([*create_lines(300), last]))
@@ -240,7 +291,9 @@ async def test_file_with_bad_lines_all_over(client, tmp_path, path):
     """The first of them are named, and how many more there are."""
     file = tmp_path / "writes.jsonl"
     file.write_text("\n".join("{" for _ in range(30)))
-    with pytest.raises(InvalidRequestError, match=r"line 20: .*; and 10 more lines") as caught:
+    with pytest.raises(
+        InvalidRequestError, match=r"line 20: .*; and 10 more lines"
+    ) as caught:
         await run_all(path, client, file)
     assert len(caught.value.problems) == 21
 
@@ -249,7 +302,9 @@ async def test_pipe_of_lines(service, client, tmp_path, path):
     """A file that can be read only once is an input like any other."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    feeding = asyncio.create_task(asyncio.to_thread(pipe.write_text, "".join(create_lines(3))))
+    feeding = asyncio.create_task(
+        asyncio.to_thread(pipe.write_text, "".join(create_lines(3)))
+    )
     assert len(await run_all(path, client, pipe)) == 3
     await feeding
 
@@ -269,7 +324,9 @@ async def test_wait_that_the_service_asks_for_is_shown(service, client, path):
     service.script("webhooks.create", "429 after 600")
     async with Batch.open(path, client, concurrency=1) as batch:
         running = asyncio.create_task(all_of(batch, creates(client, 3)))
-        progress = await until(lambda: batch.progress and batch.progress.paused and batch.progress)
+        progress = await until(
+            lambda: batch.progress and batch.progress.paused and batch.progress
+        )
         await cancel(running)
         assert batch.progress.paused is None
     assert progress.paused == "the service limits the rate (HTTP 429)"
@@ -281,7 +338,9 @@ async def test_pace_is_smooth(service, client, path):
     """At a rate of 50 a second, 15 writes take as long as that says."""
     await run_all(path, client, creates(client, 15), rate=50)
     times = [entry.received_at for entry in service.ledger.entries]
-    assert times[-1] - times[0] >= 14 / 50 - 0.13  # the first may arrive late, and a little is made up for
+    assert (
+        times[-1] - times[0] >= 14 / 50 - 0.13
+    )  # the first may arrive late, and a little is made up for
 
 
 async def test_write_in_doubt_gives_its_place_up(service, client, path):
@@ -297,14 +356,21 @@ async def test_list_of_webhooks_that_is_full(service, client, path, caplog):
     """It is said once, before the first create. A create that the list shows is certain, and there is one advice for others."""
     for _ in range(99):
         service.seed_webhook()
-    await client.webhooks.get(service.seed_webhook().id)  # shows the clock, so no create has to read first
+    await client.webhooks.get(
+        service.seed_webhook().id
+    )  # shows the clock, so no create has to read first
     service.script("webhooks.create", "apply, then reset", "reset", "pass", "reset")
     async with Batch.open(path, client, concurrency=1) as batch:
         results = await all_of(batch, creates(client, 5))
         (group,) = await groups_of(batch.entries, "run.db")
     assert caplog.text.count("the list of webhooks is full") == 1
     unknown = [each for each in results if each.verdict is Verdict.UNKNOWN]
-    assert (len(results), len(unknown), group.count, group.cause) == (5, 2, 2, "list full")
+    assert (len(results), len(unknown), group.count, group.cause) == (
+        5,
+        2,
+        2,
+        "list full",
+    )
     for each in unknown:
         with pytest.raises(AmbiguousWriteError) as caught:
             each.outcome.unwrap()
@@ -315,4 +381,7 @@ async def test_list_of_webhooks_that_is_full(service, client, path, caplog):
 def test_import_without_what_sends():
     """The names of batches, and their results, are there without the engine."""
     text = "import sys, invsvc_async.batch; print('invsvc_async.batch.engine' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", text], text=True).strip() == "False"  # noqa: S603 - our own
+    assert (
+        subprocess.check_output([sys.executable, "-c", text], text=True).strip()  # noqa: S603 - our own
+        == "False"
+    )

@@ -11,7 +11,14 @@ from invsvc_async import InvalidRequestError, Timeouts
 from invsvc_async.batch import Batch, file_check
 from invsvc_async.batch.file_check import FileWrites, check_file, rereadable
 from tests.batch.conftest import client_of
-from tests.batch.writing import SECRETS, all_of, create_line, create_lines, line_of, opened
+from tests.batch.writing import (
+    SECRETS,
+    all_of,
+    create_line,
+    create_lines,
+    line_of,
+    opened,
+)
 
 
 async def checkpoint_in(journal):
@@ -25,7 +32,9 @@ async def unread(file, client, journal):
         writes = FileWrites(opened, client)
         check_file(writes, await checkpoint_in(journal))
         assert not writes.bad
-        return writes.good - (0 if writes.checkpoint is None else writes.checkpoint.writes)
+        return writes.good - (
+            0 if writes.checkpoint is None else writes.checkpoint.writes
+        )
 
 
 async def run(client, journal, file, *lines):
@@ -49,7 +58,11 @@ async def test_finished_file_is_not_parsed_again(service, client, journal, file)
     assert await unread(file, client, journal) == 0
 
     results, progress = await run(client, journal, file)
-    assert (results, progress.skipped, service.arrivals("webhooks.create")) == ([], 300, 300)
+    assert (results, progress.skipped, service.arrivals("webhooks.create")) == (
+        [],
+        300,
+        300,
+    )
     file.write_text("".join([*lines, create_line(300), create_line(301)]))
     assert await unread(file, client, journal) == 2
     results, progress = await run(client, journal, file)
@@ -59,23 +72,46 @@ async def test_finished_file_is_not_parsed_again(service, client, journal, file)
 
 async def test_lines_without_keys_are_read_again(service, client, journal, file):
     """Which of equal ones are before a checkpoint could not be told; each is sent once all the same."""
-    await run(client, journal, file, *create_lines(200), create_line(7, None), create_line(7, None))
+    await run(
+        client,
+        journal,
+        file,
+        *create_lines(200),
+        create_line(7, None),
+        create_line(7, None),
+    )
     results, progress = await run(client, journal, file)
-    assert (results, progress.skipped, service.arrivals("webhooks.create")) == ([], 202, 202)
+    assert (results, progress.skipped, service.arrivals("webhooks.create")) == (
+        [],
+        202,
+        202,
+    )
     file.write_text(file.read_text() + create_line(7, None))
-    assert await unread(file, client, journal) == 203 - 128  # a checkpoint is before the first of them
+    assert (
+        await unread(file, client, journal) == 203 - 128
+    )  # a checkpoint is before the first of them
     results, progress = await run(client, journal, file)
-    assert (len(results), progress.skipped, service.arrivals("webhooks.create")) == (1, 202, 203)
+    assert (len(results), progress.skipped, service.arrivals("webhooks.create")) == (
+        1,
+        202,
+        203,
+    )
 
 
-async def test_file_that_was_changed_is_read_from_its_start(service, client, journal, file):
+async def test_file_that_was_changed_is_read_from_its_start(
+    service, client, journal, file
+):
     """A write that was put in on top is sent, and nothing else."""
     lines = create_lines(300)
     await run(client, journal, file, *lines)
     file.write_text("".join([create_line(999), *lines]))
     assert await unread(file, client, journal) == 301
     results, progress = await run(client, journal, file)
-    assert (len(results), progress.skipped, service.arrivals("webhooks.create")) == (1, 300, 301)
+    assert (len(results), progress.skipped, service.arrivals("webhooks.create")) == (
+        1,
+        300,
+        301,
+    )
 
 
 async def test_last_line_without_an_end(client, journal, file):
@@ -86,7 +122,9 @@ async def test_last_line_without_an_end(client, journal, file):
 
 
 @pytest.mark.one_python
-async def test_equal_writes_on_both_sides_of_checkpoints(service, client, journal, file):
+async def test_equal_writes_on_both_sides_of_checkpoints(
+    service, client, journal, file
+):
     """However often a run is left, each line is applied as often as the file has it."""
     chance = random.Random(5)
     urls = [chance.randrange(12) for _ in range(600)]
@@ -110,7 +148,9 @@ async def test_equal_writes_on_both_sides_of_checkpoints(service, client, journa
 async def test_another_input_in_between(service, client, journal, file):
     """Neither it nor a run without input ends the checkpoint."""
     await run(client, journal, file, *create_lines(200))
-    other = client.webhooks.create(url="https://me.example/5", events=["invoice.created"])
+    other = client.webhooks.create(
+        url="https://me.example/5", events=["invoice.created"]
+    )
     await run(client, journal, [other])
     await run(client, journal, ())
     file.write_text("".join(create_lines(202)))
@@ -135,10 +175,14 @@ async def test_write_that_waited_is_not_skipped(service, journal, file):
     """One whose turn had not come when the run was stopped is sent by the next, also before a checkpoint."""
     service._app.latency = 0.05  # or the limit that follows the latency has room for the hanging write alone
     journey = service.seed_journey(name="before").id
-    renames = [line_of("journeys.update", name, journey=journey, name=name) for name in "ab"]
+    renames = [
+        line_of("journeys.update", name, journey=journey, name=name) for name in "ab"
+    ]
     file.write_text("".join([*renames, *create_lines(400)]))
     service.script("journeys.update", "hang")
-    patience = Timeouts(attempt=60.0)  # the update hangs until the other writes are done
+    patience = Timeouts(
+        attempt=60.0
+    )  # the update hangs until the other writes are done
     async with (
         client_of(service, timeout=patience) as client,
         Batch.open(journal, client, **SECRETS, concurrency=20) as batch,
@@ -152,7 +196,9 @@ async def test_write_that_waited_is_not_skipped(service, journal, file):
     async with client_of(service) as client:
         await run(client, journal, file)
         assert await unread(file, client, journal) == 0
-    assert [entry.body["name"] for entry in service.ledger.effects("journeys.update")] == ["a", "b"]
+    assert [
+        entry.body["name"] for entry in service.ledger.effects("journeys.update")
+    ] == ["a", "b"]
     assert len(service.book().webhooks.items) == 400
 
 
@@ -189,7 +235,9 @@ async def test_damaged_checkpoint(client, journal, file):
     """It does not count."""
     await run(client, journal, file, *create_lines(200))
     async with Batch.open(journal, client) as batch:
-        await batch.entries.store.rows("UPDATE {s}facts SET value = '{}' WHERE name = 'checkpoint'")
+        await batch.entries.store.rows(
+            "UPDATE {s}facts SET value = '{}' WHERE name = 'checkpoint'"
+        )
     assert await unread(file, client, journal) == 200
     assert (await run(client, journal, file))[0] == []
 
@@ -207,5 +255,7 @@ def test_check_of_a_large_file(client, tmp_path, monkeypatch):
         assert told[-1].startswith("writes.jsonl: checked 77%, 385 lines so far")
         for write in writes:
             write.close()
-        check_file(FileWrites(opened, client, name="again"), writes.reached(), told.append)
+        check_file(
+            FileWrites(opened, client, name="again"), writes.reached(), told.append
+        )
     assert told[-1] == "again: checked 100%, 0 lines so far"

@@ -11,7 +11,14 @@ import attrs
 import pytest
 from yarl import URL
 
-from invsvc_async import ApiKey, BatchStoppedError, NotSentError, Timeouts, TokenProvider, Verdict
+from invsvc_async import (
+    ApiKey,
+    BatchStoppedError,
+    NotSentError,
+    Timeouts,
+    TokenProvider,
+    Verdict,
+)
 from invsvc_async.batch import Batch, Progress, circuit_breaker
 from invsvc_async.batch.circuit_breaker import CircuitBreaker
 from invsvc_async.cli import progress as bar
@@ -34,14 +41,18 @@ pytestmark = pytest.mark.loop_time
 async def service():
     """Yield a simulator whose clock is as fast: the absence of a write proves nothing if clocks disagree."""
     now = LoopClock(rate=20).now
-    async with Simulator(clock=ServiceClock(wall=lambda: 1_780_000_000.0 + now(), steady=now)) as running:
+    async with Simulator(
+        clock=ServiceClock(wall=lambda: 1_780_000_000.0 + now(), steady=now)
+    ) as running:
         yield running
 
 
 def fast_client_of(service, **settings):
     """Make a client with that clock, whose writes have half a minute of real time for a verdict."""
     patient = attrs.evolve(POLICY, deadline=600.0)
-    return client_of(service, **{"clock": LoopClock(rate=20), "reconcile": patient, **settings})
+    return client_of(
+        service, **{"clock": LoopClock(rate=20), "reconcile": patient, **settings}
+    )
 
 
 @asynccontextmanager
@@ -67,11 +78,17 @@ async def ended(running, service, many, patience=300):
 
 async def paused(batch, why=""):
     """Wait until the run of *batch* is paused because of *why* and no probe is due, and return its progress."""
-    return await until(lambda: is_paused(batch.progress, why) and batch.progress, within=300)
+    return await until(
+        lambda: is_paused(batch.progress, why) and batch.progress, within=300
+    )
 
 
 def is_paused(progress, why):
-    return progress is not None and why in (progress.paused or "") and progress.next_probe not in (None, 0.0)
+    return (
+        progress is not None
+        and why in (progress.paused or "")
+        and progress.next_probe not in (None, 0.0)
+    )
 
 
 @pytest.mark.parametrize("first", [0, 5])
@@ -85,7 +102,9 @@ async def test_refused_connections_use_up_no_write(service, journal, first):
             if first:
                 await service.arrived("webhooks.create", first)
                 await door.shut()
-            progress = await paused(batch, "connection failed")  # not yet, if a slow attempt timed out before
+            progress = await paused(
+                batch, "connection failed"
+            )  # not yet, if a slow attempt timed out before
             await asyncio.sleep(0.5)  # 10 s of the client's clock
             assert batch.progress.verdicts.keys() <= {Verdict.APPLIED}
             await door.open()
@@ -99,17 +118,24 @@ async def test_refused_connections_use_up_no_write(service, journal, first):
 async def test_outage_keeps_the_order_of_one_thing(service, path):
     """Updates of one webhook are applied in their order, though the first was put back."""
     async with behind_door(service) as (client, door):
-        hook = await client.webhooks.create(url="https://one.example", events=["invoice.created"])
+        hook = await client.webhooks.create(
+            url="https://one.example", events=["invoice.created"]
+        )
         await door.shut()
         async with Batch.open(path, client) as batch:
-            writes = [client.webhooks.update(hook.id, description=f"version {n}") for n in range(4)]
+            writes = [
+                client.webhooks.update(hook.id, description=f"version {n}")
+                for n in range(4)
+            ]
             running = asyncio.create_task(all_of(batch, writes))
             await paused(batch)
             await door.open()
             async with asyncio.timeout(300):
                 await running
     effects = service.ledger.effects("webhooks.update")
-    assert [entry.body["description"] for entry in effects] == [f"version {n}" for n in range(4)]
+    assert [entry.body["description"] for entry in effects] == [
+        f"version {n}" for n in range(4)
+    ]
 
 
 async def test_killed_while_paused(service, path):
@@ -135,7 +161,9 @@ async def test_expired_token_is_asked_for_anew(service, path):
         return tokens[-1]
 
     async with (
-        fast_client_of(service, credential=TokenProvider(source, kind="oauth_token")) as client,
+        fast_client_of(
+            service, credential=TokenProvider(source, kind="oauth_token")
+        ) as client,
         Batch.open(path, client, concurrency=8) as batch,
     ):
         running = asyncio.create_task(all_of(batch, creates(client, 60)))
@@ -160,7 +188,9 @@ async def test_provider_that_hangs(service, path, caplog, monkeypatch, first):
         return tokens[-1]
 
     provider = TokenProvider(source, kind="oauth_token")
-    hurried = fast_client_of(service, credential=provider, timeout=Timeouts(attempt=3.0, call=6.0))
+    hurried = fast_client_of(
+        service, credential=provider, timeout=Timeouts(attempt=3.0, call=6.0)
+    )
     async with hurried as client, Batch.open(path, client, concurrency=4) as batch:
         running = asyncio.create_task(all_of(batch, creates(client, 20)))
         if not first:
@@ -173,7 +203,9 @@ async def test_provider_that_hangs(service, path, caplog, monkeypatch, first):
         await until(lambda: "the batch is paused" in caplog.text)
         may_answer.set()
         await ended(running, service, 20)
-    assert ("source returned no token" if first else "refuses the credential") in caplog.text
+    assert (
+        "source returned no token" if first else "refuses the credential"
+    ) in caplog.text
     assert "cannot be reached" not in caplog.text
 
 
@@ -207,12 +239,17 @@ async def test_provider_that_fails_while_a_write_is_settled(service, path):
 @pytest.mark.parametrize("way", ["expire", "revoke"])
 async def test_refused_key_ends_the_run_in_words(service, path, way):
     """Without another token the run ends. No write is marked as refused, and a run with a new key sends them."""
-    async with client_of(service) as client, Batch.open(path, client, concurrency=8) as batch:
+    async with (
+        client_of(service) as client,
+        Batch.open(path, client, concurrency=8) as batch,
+    ):
         running = asyncio.create_task(all_of(batch, creates(client, 60)))
         await service.arrived("webhooks.create", 10)
         getattr(service, way)(service.api_key)
         async with asyncio.timeout(300):
-            with pytest.raises(BatchStoppedError, match="credential: the service refuses"):
+            with pytest.raises(
+                BatchStoppedError, match="credential: the service refuses"
+            ):
                 await running
         summary = await batch.summary()
         assert summary.verdicts.keys() == {Verdict.APPLIED}
@@ -226,10 +263,14 @@ async def test_refused_key_ends_the_run_in_words(service, path, way):
 
 async def test_write_that_alone_is_refused(service, client, path):
     """A refusal that a probe with the same credential does not confirm stays with its write."""
-    bad = client.for_team("team_none").webhooks.create(url="https://bad.example", events=["invoice.created"])
+    bad = client.for_team("team_none").webhooks.create(
+        url="https://bad.example", events=["invoice.created"]
+    )
     async with asyncio.timeout(300), Batch.open(path, client) as batch:
         results = await all_of(batch, [bad.keyed("bad"), *creates(client, 10)])
-    assert {result.key: result.verdict for result in results if not result.applied} == {"bad": "refused"}
+    assert {result.key: result.verdict for result in results if not result.applied} == {
+        "bad": "refused"
+    }
     assert made_once(service) == 10
 
 
@@ -244,27 +285,46 @@ async def test_write_that_alone_is_refused(service, client, path):
 async def test_failures_in_a_row(service, path, caplog, end, words):
     """Writes that all fail after they were sent pause the batch. None counts as unsent: each is applied once."""
     attempt = Timeouts(attempt=20.0 if end == "503" else 3.0)
-    often = attrs.evolve(POLICY, deadline=600.0, max_resends=4)  # one write may meet several of the failures
+    often = attrs.evolve(
+        POLICY, deadline=600.0, max_resends=4
+    )  # one write may meet several of the failures
     async with fast_client_of(service, timeout=attempt, reconcile=often) as client:
         # Writes that hang for a while let others begin, and these hang too.
-        service.script("webhooks.create", *[f"apply, then {end}", end] * (8 if end == "hang" else 4))
+        service.script(
+            "webhooks.create",
+            *[f"apply, then {end}", end] * (8 if end == "hang" else 4),
+        )
         service.script("webhooks.list", *["503"] * 4)
-        await ended(run_all(path, client, creates(client, 40), concurrency=8), service, 40)
+        await ended(
+            run_all(path, client, creates(client, 40), concurrency=8), service, 40
+        )
     assert f"the batch is paused: {words}" in caplog.text
 
 
-async def test_failures_of_writes_that_began_before_others_were_answered(service, path, caplog):
+async def test_failures_of_writes_that_began_before_others_were_answered(
+    service, path, caplog
+):
     """Writes that hang at the end of a batch do not pause it: later ones were answered meanwhile."""
     async with fast_client_of(service, timeout=Timeouts(attempt=3.0)) as client:
-        service.script("webhooks.create", *["pass"] * 40, *["hang"] * 5)  # 40: until enough are sent at once
-        await ended(run_all(path, client, creates(client, 60), concurrency=16), service, 60)
+        service.script(
+            "webhooks.create", *["pass"] * 40, *["hang"] * 5
+        )  # 40: until enough are sent at once
+        await ended(
+            run_all(path, client, creates(client, 60), concurrency=16), service, 60
+        )
     assert service.arrivals("webhooks.create") == 65
     assert "the batch is paused" not in caplog.text
 
 
 def exchange_of(breaker, began, end=End.LOST, status=None):
     """Make the record of a request that began at *began*, and ended just now."""
-    made = Exchange(method="POST", url=URL("https://service.example/"), headers={}, end=end, status=status)
+    made = Exchange(
+        method="POST",
+        url=URL("https://service.example/"),
+        headers={},
+        end=end,
+        status=status,
+    )
     made.started, made.ended = began, breaker._core.clock.now()
     return made
 
@@ -273,7 +333,9 @@ def exchange_of(breaker, began, end=End.LOST, status=None):
 async def breaking(service):
     """Yield a closed breaker, and a function that tells it of a request: when it began, and how it ended."""
     async with fast_client_of(service) as client:
-        breaker = CircuitBreaker(options_of(client), on_change=lambda: None, on_stop=pytest.fail)
+        breaker = CircuitBreaker(
+            options_of(client), on_change=lambda: None, on_stop=pytest.fail
+        )
         numbers = count()
 
         def learn(began, **end):
@@ -302,7 +364,9 @@ async def test_only_failures_of_requests_begun_after_the_last_answered_one_pause
     """Five in a row pause, of which none began before a request that was answered; whatever ended first."""
     async with breaking(service) as (breaker, learn):
         learn(10.0, **ANSWER)
-        learn(5.0, **ANSWER)  # it was slow: the last answer is not of the latest request
+        learn(
+            5.0, **ANSWER
+        )  # it was slow: the last answer is not of the latest request
         for began in failures:
             learn(began, **how)
         assert (breaker.why is not None) is pauses
@@ -324,7 +388,9 @@ async def test_request_from_before_the_pause_that_fails_after_it(service):
 
 
 @pytest.mark.parametrize("answered_after", [True, False])
-async def test_connection_that_fails_while_later_requests_are_answered(service, answered_after):
+async def test_connection_that_fails_while_later_requests_are_answered(
+    service, answered_after
+):
     """The write is put back, and sent again at once: the batch does not pause."""
     async with behind_door(service) as (client, door):
         await door.shut()
@@ -363,21 +429,30 @@ async def test_probe_that_shows_nothing(service, path, caplog, answer, words):
         service.script("webhooks.create", *["503"] * 8)
         service.script("webhooks.list", *["503"] * 4)
         service.script("webhooks.get", answer)
-        await ended(run_all(path, client, creates(client, 20), concurrency=8), service, 20)
+        await ended(
+            run_all(path, client, creates(client, 20), concurrency=8), service, 20
+        )
     assert f"the batch is paused: {words}" in caplog.text
     assert "cannot be reached" not in caplog.text
 
 
-@pytest.mark.parametrize("has", ["multipleIssuerAccounts", "suppliers"])  # without the other: 401, 403
+@pytest.mark.parametrize(
+    "has", ["multipleIssuerAccounts", "suppliers"]
+)  # without the other: 401, 403
 async def test_plan_that_lacks_a_feature(service, client, path, has):
     """The run ends in words, and no team is refused. Once the plan has the feature, each team is made once."""
     service.set_features(service.team, has)
 
     def teams():
-        return (client.teams.create(legal_name=f"Team {n}").keyed(f"team-{n}") for n in range(9))
+        return (
+            client.teams.create(legal_name=f"Team {n}").keyed(f"team-{n}")
+            for n in range(9)
+        )
 
     async with Batch.open(path, client, concurrency=2) as batch:
-        with pytest.raises(BatchStoppedError, match=r"teams\.create: the plan lacks a feature"):
+        with pytest.raises(
+            BatchStoppedError, match=r"teams\.create: the plan lacks a feature"
+        ):
             await all_of(batch, teams())
         assert (await batch.summary()).verdicts == {}
     assert service.arrivals("teams.create") <= 4
@@ -416,7 +491,9 @@ async def test_long_outage_while_writes_are_settled(service, path):
 
 async def test_absence_that_is_proven_too_late(service, path, monkeypatch):
     """Writes that were lost without an effect are sent again, though the outage left no time for it."""
-    monkeypatch.setattr(circuit_breaker, "LONGEST_PAUSE", 0.5)  # a probe is answered before the next read
+    monkeypatch.setattr(
+        circuit_breaker, "LONGEST_PAUSE", 0.5
+    )  # a probe is answered before the next read
     async with behind_door(service) as (client, door):
         service.script("webhooks.create", *["hang"] * 4)
         async with Batch.open(path, client, concurrency=4) as batch:
@@ -433,11 +510,15 @@ async def test_write_that_always_ends_in_500(service, path):
     """One write that the service cannot process does not keep the batch from its end."""
     async with fast_client_of(service) as client:
         service.script("webhooks.update", *["500"] * 2000)
-        hook = await client.webhooks.create(url="https://one.example", events=["invoice.created"])
+        hook = await client.webhooks.create(
+            url="https://one.example", events=["invoice.created"]
+        )
         update = client.webhooks.update(hook.id, description="never").keyed("poison")
         async with asyncio.timeout(300), Batch.open(path, client) as batch:
             results = await all_of(batch, [update, *creates(client, 10)])
-    assert {each.key: each.verdict for each in results if not each.applied} == {"poison": "not applied"}
+    assert {each.key: each.verdict for each in results if not each.applied} == {
+        "poison": "not applied"
+    }
 
 
 @pytest.mark.parametrize("limit", [3, 0.1])
@@ -470,7 +551,10 @@ async def test_probes_at_growing_intervals(service, path, monkeypatch):
             await door.open()
             await ended(running, service, 3)
     gaps = [later - earlier for earlier, later in pairwise(probes)]
-    assert all(gap >= least * 0.75 for gap, least in zip(gaps, [2, 4, 8, 8, 8, 8, 8, 8], strict=True))
+    assert all(
+        gap >= least * 0.75
+        for gap, least in zip(gaps, [2, 4, 8, 8, 8, 8, 8, 8], strict=True)
+    )
 
 
 def test_bar_of_a_paused_batch():
@@ -479,7 +563,9 @@ def test_bar_of_a_paused_batch():
         done=3, skipped=0, under_way=0, settling=0, rate=1.0, seconds=1.0, verdicts={},
         paused="connection refused", next_probe=12.3,
     )  # fmt: skip
-    assert bar._this_run(progress).endswith("; paused: connection refused, next probe in 12 s")
+    assert bar._this_run(progress).endswith(
+        "; paused: connection refused, next probe in 12 s"
+    )
     waiting = attrs.evolve(progress, paused="a token is awaited", next_probe=None)
     assert bar._this_run(waiting).endswith("; paused: a token is awaited")
 
@@ -490,9 +576,13 @@ async def test_refusal_of_the_credential_that_the_client_knows(service, path):
     service.script("webhooks.update", "reset")
     service.script("webhooks.get", "pass", "403")
     async with fast_client_of(service) as client, Batch.open(path, client) as batch:
-        [unknown] = await all_of(batch, [client.webhooks.update(hook.id, description="x").keyed("a")])
+        [unknown] = await all_of(
+            batch, [client.webhooks.update(hook.id, description="x").keyed("a")]
+        )
         refused = Attempt(started=0.0, ended=0.0, end=End.ANSWERED, status=401)
-        known = attrs.evolve(unknown.outcome, verdict=Verdict.REFUSED, history=(refused,))
+        known = attrs.evolve(
+            unknown.outcome, verdict=Verdict.REFUSED, history=(refused,)
+        )
         options_of(client).core.writes.keep_ended(known.started_as.identity, known)
         await batch.retry(verdict=Verdict.UNKNOWN)
         [again] = await all_of(batch)

@@ -46,7 +46,9 @@ async def test_results_after_a_break(service, client, journal):
     assert len({result.key for result in rest}) == 41
     assert first[-1].key in {result.key for result in rest}
     assert {result.key for result in [*first, *rest]} == KEYS
-    assert {(result.verdict, result.outcome) for result in rest} == {(Verdict.APPLIED, None)}
+    assert {(result.verdict, result.outcome) for result in rest} == {
+        (Verdict.APPLIED, None)
+    }
     assert {result.key for result in new} == {f"row-{i}" for i in range(60, 70)}
     assert (len(new), done, skipped, again) == (10, 10, 60, [])
     assert service.arrivals("webhooks.create") == 70
@@ -83,7 +85,9 @@ async def test_several_tasks_that_take_results(service, client, journal, left):
 
     def equal():
         for _ in range(300):
-            yield client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+            yield client.webhooks.create(
+                url="https://me.example/in", events=["invoice.created"]
+            )
 
     async def take(run):
         return [result.key async for result in run]
@@ -93,7 +97,11 @@ async def test_several_tasks_that_take_results(service, client, journal, left):
             await taken_of(batch, equal(), 300 - left)
             await batch.stop(0.0)
         run = batch.run(equal())
-        taken = [key for keys in await asyncio.gather(take(run), take(run), take(run)) for key in keys]
+        taken = [
+            key
+            for keys in await asyncio.gather(take(run), take(run), take(run))
+            for key in keys
+        ]
         summary, again = await batch.summary(), await all_of(batch)
     assert len(taken) == len({*taken}) == (left + 1 if left else 300)
     assert summary.verdicts == {Verdict.APPLIED: 300}
@@ -101,7 +109,9 @@ async def test_several_tasks_that_take_results(service, client, journal, left):
     assert again == []
 
 
-async def test_write_that_is_retried_before_its_result_is_taken(service, client, journal):
+async def test_write_that_is_retried_before_its_result_is_taken(
+    service, client, journal
+):
     """Only the result of the retry is given."""
     service.script("webhooks.create", "403")
     async with Batch.open(journal, client, **SECRETS) as batch:
@@ -135,10 +145,18 @@ async def test_retry_while_results_wait_to_be_taken(client, journal):
 
 async def begun(service, journal, tmp_path):
     """Run updates of 300 webhooks, whose keys are their ids, in a process; return it, their file, and 130 results."""
-    file, hooks = tmp_path / "writes.jsonl", [service.seed_webhook().id for _ in range(300)]
-    lines = [line_of("webhooks.update", hook, webhook=hook, description="new") for hook in hooks]
+    file, hooks = (
+        tmp_path / "writes.jsonl",
+        [service.seed_webhook().id for _ in range(300)],
+    )
+    lines = [
+        line_of("webhooks.update", hook, webhook=hook, description="new")
+        for hook in hooks
+    ]
     file.write_text("".join(lines))
-    child = await begin(service.base_url, journal, file, key=service.api_key, prints=True)
+    child = await begin(
+        service.base_url, journal, file, key=service.api_key, prints=True
+    )
     return child, file, await first_lines(child, 130)
 
 
@@ -154,12 +172,18 @@ async def test_results_after_a_kill(service, client, journal, tmp_path):
     hooks = service.book().webhooks.items
     assert {*seen, *(result.key for result in rest)} == {*hooks}
     assert len(rest) < 250
-    assert all(hooks[result.key].get("description") == "new" for result in rest if result.applied)
+    assert all(
+        hooks[result.key].get("description") == "new"
+        for result in rest
+        if result.applied
+    )
 
 
 @pytest.mark.one_python
 @pytest.mark.silence(1)
-async def test_results_of_a_process_that_was_stopped_for_a_while(service, client, shared, tmp_path):
+async def test_results_of_a_process_that_was_stopped_for_a_while(
+    service, client, shared, tmp_path
+):
     """What others gave meanwhile is not given again by it, and what it finishes from then on is."""
     child, file, seen = await begun(service, shared, tmp_path)
     child.send_signal(signal.SIGSTOP)
@@ -171,4 +195,6 @@ async def test_results_of_a_process_that_was_stopped_for_a_while(service, client
 
     assert {*seen, *mine} == {*service.book().webhooks.items}
     assert len(mine) > 100
-    assert len(mine.intersection(seen[before:])) <= 1  # which it was given before it was stopped
+    assert (
+        len(mine.intersection(seen[before:])) <= 1
+    )  # which it was given before it was stopped

@@ -12,7 +12,13 @@ from weakref import WeakSet
 
 import pytest
 
-from invsvc_async import BatchStoppedError, ConfigurationError, InvalidRequestError, JournalError, Verdict
+from invsvc_async import (
+    BatchStoppedError,
+    ConfigurationError,
+    InvalidRequestError,
+    JournalError,
+    Verdict,
+)
 from invsvc_async.batch import Batch, engine as engine_module
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.intake import AT_ONCE
@@ -44,7 +50,9 @@ async def test_input_that_fails_while_writes_are_in_flight(service, client, jour
         await service.arrived("webhooks.create")
         raise LookupError("no more")
 
-    async with Batch.open(journal, client, on_secret=lambda key, _: secrets.append(key)) as batch:
+    async with Batch.open(
+        journal, client, on_secret=lambda key, _: secrets.append(key)
+    ) as batch:
         with pytest.raises(LookupError, match="no more"):
             await all_of(batch, source())
         await all_of(batch)
@@ -159,7 +167,9 @@ async def test_full_disk_ends_the_run_with_nothing_sent_unstored(service, client
     assert made_once(service) == 302
 
 
-async def test_run_that_fails_is_over_before_its_error_is_seen(service, client, path, monkeypatch):
+async def test_run_that_fails_is_over_before_its_error_is_seen(
+    service, client, path, monkeypatch
+):
     """What ends while a failed run is being stopped is given before the error; after it the next run may begin."""
 
     def disk_is_full(key, _hook):
@@ -220,7 +230,9 @@ async def test_stop_waits_for_what_is_being_stored(client, path, storing):
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 1}
 
 
-async def test_stop_waits_for_no_journal_that_hangs(service, client, path, monkeypatch, storing):
+async def test_stop_waits_for_no_journal_that_hangs(
+    service, client, path, monkeypatch, storing
+):
     """A run whose journal answers no more ends in bounded time; what it did is settled by the next, not sent again."""
     monkeypatch.setattr("invsvc_async.batch.engine._TO_STORE", 0.05)
     async with Batch.open(path, client) as batch:
@@ -233,7 +245,9 @@ async def test_stop_waits_for_no_journal_that_hangs(service, client, path, monke
                 await waiting
         monkeypatch.undo()
         again = await all_of(batch, creates(client, 1))
-    assert [(result.verdict, result.reads) for result in again] == [(Verdict.APPLIED, 1)]
+    assert [(result.verdict, result.reads) for result in again] == [
+        (Verdict.APPLIED, 1)
+    ]
     assert service.arrivals("webhooks.create") == 1
 
 
@@ -261,7 +275,9 @@ async def test_end_that_is_cancelled(service, client, path):
             with suppress(asyncio.CancelledError):
                 await may_end.wait()
 
-    using = asyncio.create_task(run_all(path, client, creates(client, 1), on_secret=keep))
+    using = asyncio.create_task(
+        run_all(path, client, creates(client, 1), on_secret=keep)
+    )
     await begun.wait()
     for _ in range(3):  # of the run, of its stop, and of the batch's
         using.cancel()
@@ -305,7 +321,9 @@ async def test_worker_beside_a_run_of_the_same_batch_is_refused(client, shared):
     async with Batch.open(shared, client, **SECRETS, concurrency=2) as batch:
         keys = []
         async for result in batch.run(creates(client, 30)):
-            with pytest.raises(ConfigurationError, match="work: a run of this batch is under way"):
+            with pytest.raises(
+                ConfigurationError, match="work: a run of this batch is under way"
+            ):
                 batch.work()
             keys.append(result.key)
     assert len(keys) == 30
@@ -317,7 +335,11 @@ async def test_run_that_is_dropped_leaves_nothing_behind(service, client, path):
         async for _ in batch.run(creates(client, 50)):
             break
     gc.collect()
-    left = [task for task in asyncio.all_tasks() if "/batch/" in task.get_coro().cr_code.co_filename]
+    left = [
+        task
+        for task in asyncio.all_tasks()
+        if "/batch/" in task.get_coro().cr_code.co_filename
+    ]
     assert [task for task in left if task is not asyncio.current_task()] == []
 
 
@@ -409,7 +431,9 @@ def test_settings_that_cannot_work(path, client, settings):
         Batch.open(path, client, **settings)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks that begin at once are new in 3.12")
+@pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="tasks that begin at once are new in 3.12"
+)
 async def test_tasks_that_begin_at_once(service, client, path, monkeypatch):
     """A loop that runs each task as it is made changes nothing, be it over before it is known."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
@@ -427,7 +451,9 @@ async def test_tasks_that_begin_at_once(service, client, path, monkeypatch):
     engine = Engine(Sending(client=client, concurrency=1, rate=None))
     write = client.webhooks.update("wh_1", description="x")
     entry = Entry(key="a", seq=1, state=State.TO_DO, operation="webhooks.update")
-    engine.add(Item(engine=engine, lane=None, entry=entry, intent=write.intent, spec=Lost()))
+    engine.add(
+        Item(engine=engine, lane=None, entry=entry, intent=write.intent, spec=Lost())
+    )
     write.close()
     engine.feed(asyncio.sleep(0))
     async with asyncio.timeout(300):

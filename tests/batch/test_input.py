@@ -40,7 +40,11 @@ async def test_input_that_was_read_to_its_end(client, journal):
     ("end", "error", "words"),
     [
         (RuntimeError("the producer died"), RuntimeError, "the producer died"),
-        (asyncio.CancelledError(), ConfigurationError, "was cancelled, but not by this run"),  # its own await
+        (
+            asyncio.CancelledError(),
+            ConfigurationError,
+            "was cancelled, but not by this run",
+        ),  # its own await
     ],
 )
 async def test_input_that_raises(client, journal, end, error, words):

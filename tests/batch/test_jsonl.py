@@ -72,13 +72,17 @@ def test_line_whose_arguments_break_the_method(client):
     """It is named with its number, its operation, and all that is wrong."""
     bad = check_line(client, Line(5, "webhooks.create", {"urll": 1, "events": []}))
 
-    assert str(bad).startswith("line 5: webhooks.create: urll: not an argument; webhooks.create takes url, ")
+    assert str(bad).startswith(
+        "line 5: webhooks.create: urll: not an argument; webhooks.create takes url, "
+    )
     assert str(bad).endswith("; url: missing")
 
 
 def test_line_that_is_good(client):
     """Nothing is wrong with a good line, and checking it leaves no write behind."""
-    assert check_line(client, Line(1, "webhooks.delete", {"webhook": "wh_1"}, "k")) is None
+    assert (
+        check_line(client, Line(1, "webhooks.delete", {"webhook": "wh_1"}, "k")) is None
+    )
 
 
 ODD = (
@@ -98,7 +102,8 @@ SOUND = {
 
 @pytest.mark.filterwarnings("ignore:events. is empty:UserWarning")
 @pytest.mark.parametrize(
-    "operation", [row.name for row in BY_NAME.values() if row.kind is OperationKind.WRITE]
+    "operation",
+    [row.name for row in BY_NAME.values() if row.kind is OperationKind.WRITE],
 )
 def test_values_of_odd_forms(client, operation):
     """Whatever stands in an argument beside sound ones, the line is good or named: nothing else is raised."""
@@ -106,18 +111,35 @@ def test_values_of_odd_forms(client, operation):
     method = getattr(client if room == "client" else getattr(client, room), name)
     for argument in inspect.signature(method).parameters:
         for value in ODD:
-            found = check_line(client, Line(1, operation, {**SOUND.get(operation, {}), argument: value}))
+            found = check_line(
+                client,
+                Line(1, operation, {**SOUND.get(operation, {}), argument: value}),
+            )
             assert found is None or str(found).startswith("line 1: ")
 
 
 @pytest.mark.parametrize(
     ("operation", "arguments", "words"),
     [
-        ("webhooks.create", {"on_lost_secret": ["keep"]}, "on_lost_secret: must be 'raise' or 'keep'"),
-        ("client.write", {"path": "https://[::1"}, "path: must stay below the base URL"),
-        ("users.update_preferences", {}, "person's token"),  # that kind of credential may not do it
+        (
+            "webhooks.create",
+            {"on_lost_secret": ["keep"]},
+            "on_lost_secret: must be 'raise' or 'keep'",
+        ),
+        (
+            "client.write",
+            {"path": "https://[::1"},
+            "path: must stay below the base URL",
+        ),
+        (
+            "users.update_preferences",
+            {},
+            "person's token",
+        ),  # that kind of credential may not do it
     ],
 )
 def test_bad_value(client, operation, arguments, words):
     """It is named with its argument, also one that Python cannot take apart."""
-    assert words in str(check_line(client, Line(3, operation, SOUND[operation] | arguments)))
+    assert words in str(
+        check_line(client, Line(3, operation, SOUND[operation] | arguments))
+    )

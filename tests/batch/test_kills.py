@@ -84,7 +84,8 @@ async def test_workers_share_a_batch_though_one_is_killed(tmp_path, shared, work
     async with Simulator(latency=0.01) as service, AsyncExitStack() as stack:
         story = Story(service, shared, tmp_path, 1000)
         first, other, *_ = [
-            await stack.enter_async_context(story.running(works=number > 0)) for number in range(workers)
+            await stack.enter_async_context(story.running(works=number > 0))
+            for number in range(workers)
         ]
         await service.arrived("webhooks.update", 200)
         other.kill()

@@ -14,7 +14,13 @@ import pytest
 from invsvc_async import ConfigurationError, TokenProvider, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.client import options_of
-from invsvc_async.durable.last_writes import MOST_LARGE, Left, last_writes, learn, left_by
+from invsvc_async.durable.last_writes import (
+    MOST_LARGE,
+    Left,
+    last_writes,
+    learn,
+    left_by,
+)
 from invsvc_async.errors import JournalError
 from invsvc_async.writes.register import WriteRegister
 from tests.batch.conftest import HOOK, POLICY, client_of
@@ -24,7 +30,10 @@ from tests.batch.writing import all_of, run_all, shelve, shelve_one
 @asynccontextmanager
 async def opened(service, journal, **settings):
     """Open the batch with a client of its own, as a process that has just begun would."""
-    async with client_of(service, **settings) as client, Batch.open(journal, client, tag=False) as batch:
+    async with (
+        client_of(service, **settings) as client,
+        Batch.open(journal, client, tag=False) as batch,
+    ):
         yield client, batch
 
 
@@ -47,19 +56,25 @@ def renames(client, journey, *names):
 
 def describes(client, hook_id, *texts):
     """Make one update of a webhook for each text, keyed by it."""
-    return [client.webhooks.update(hook_id, description=text).keyed(text) for text in texts]
+    return [
+        client.webhooks.update(hook_id, description=text).keyed(text) for text in texts
+    ]
 
 
 def done_by(service, operation="journeys.update"):
     """List the names that took effect, in their order."""
     fields = {"journeys.update": "name", "webhooks.update": "description"}
-    return [entry.body[fields[operation]] for entry in service.ledger.effects(operation)]
+    return [
+        entry.body[fields[operation]] for entry in service.ledger.effects(operation)
+    ]
 
 
 # --- order
 
 
-async def test_refused_writes_of_one_thing_are_sent_again_in_their_order(service, journal):
+async def test_refused_writes_of_one_thing_are_sent_again_in_their_order(
+    service, journal
+):
     """A later write that had no effect has overtaken nothing: both are sent again, the older one first."""
     journey = service.seed_journey()
     service.script("journeys.update", "403", "403")
@@ -68,7 +83,10 @@ async def test_refused_writes_of_one_thing_are_sent_again_in_their_order(service
         assert await batch.retry(verdict=Verdict.REFUSED) == 2
     async with opened(service, journal) as (_, batch):
         again = await all_of(batch)
-    assert [(result.key, result.verdict) for result in again] == [("k1", "applied"), ("k2", "applied")]
+    assert [(result.key, result.verdict) for result in again] == [
+        ("k1", "applied"),
+        ("k2", "applied"),
+    ]
     assert done_by(service) == ["k1", "k2"]
 
 
@@ -76,7 +94,9 @@ async def test_refused_creates_of_one_address_are_sent_again(service, journal):
     """Creates do not replace each other, so a later one of the same URL has overtaken nothing."""
     service.script("webhooks.create", "403")
     async with opened(service, journal) as (client, batch):
-        await all_of(batch, [client.webhooks.create(**HOOK).keyed(key) for key in ("k1", "k2")])
+        await all_of(
+            batch, [client.webhooks.create(**HOOK).keyed(key) for key in ("k1", "k2")]
+        )
     async with opened(service, journal) as (_, batch):
         await batch.retry(verdict=Verdict.REFUSED)
         [again] = await all_of(batch)
@@ -93,7 +113,10 @@ async def test_unknown_write_that_was_overtaken_is_not_sent(service, journal):
     async with opened(service, journal) as (_, batch):
         assert await batch.retry(verdict=Verdict.UNKNOWN) == 1
         [again] = await all_of(batch)
-    assert {result.key: result.verdict for result in first} == {"k1": "unknown", "k2": "applied"}
+    assert {result.key: result.verdict for result in first} == {
+        "k1": "unknown",
+        "k2": "applied",
+    }
     assert (again.key, again.verdict) == ("k1", Verdict.UNKNOWN)
     assert "a later write of this program" in again.message
     assert done_by(service, "webhooks.update") == ["k2"]
@@ -121,7 +144,9 @@ async def test_write_overtaken_by_one_in_flight(service, journal):
     journey = service.seed_journey()
     service.script("journeys.update", "403", "apply, then hang")
     async with opened(service, journal) as (client, batch):
-        await shelve(service, batch, renames(client, journey, "k1", "k2"), "journeys.update", 2)
+        await shelve(
+            service, batch, renames(client, journey, "k1", "k2"), "journeys.update", 2
+        )
         assert await batch.retry(verdict=Verdict.REFUSED) == 1
     async with opened(service, journal) as (_, batch):
         results = {result.key: result.verdict for result in await all_of(batch)}
@@ -134,7 +159,10 @@ async def test_write_done_anew_after_it_was_superseded(service, journal):
     journey = service.seed_journey()
     service.script("journeys.update", "reset", "apply, then hang")
     policy = attrs.evolve(POLICY, settle_after_loss=2.0)
-    async with client_of(service, reconcile=policy) as client, Batch.open(journal, client) as batch:
+    async with (
+        client_of(service, reconcile=policy) as client,
+        Batch.open(journal, client) as batch,
+    ):
         running = asyncio.create_task(all_of(batch, renames(client, journey, "k1")))
         await service.arrived("journeys.get", 2)  # one before the write, one after it
         await asyncio.sleep(0.3)  # more than the slack between clocks
@@ -168,7 +196,9 @@ async def test_write_that_the_user_has_settled(service, journal):
 BLIND = ("503", "503", "503")  # the reads before the write tell nothing
 
 
-@pytest.mark.parametrize("taken_in", [False, True], ids=["new", "taken in by a run that ended"])
+@pytest.mark.parametrize(
+    "taken_in", [False, True], ids=["new", "taken in by a run that ended"]
+)
 async def test_baseline_after_a_restart(service, journal, taken_in):
     """An update in doubt is compared with what the one before it left, in another process that knows the service's clock."""
     hook = service.seed_webhook(description="before")
@@ -181,7 +211,9 @@ async def test_baseline_after_a_restart(service, journal, taken_in):
     service.script("webhooks.update", "reset")
     async with opened(service, journal) as (client, batch):
         await client.webhooks.list()  # shows the clock
-        [second] = await all_of(batch, () if taken_in else describes(client, hook.id, "k2"))
+        [second] = await all_of(
+            batch, () if taken_in else describes(client, hook.id, "k2")
+        )
     assert (second.verdict, second.resends) == (Verdict.APPLIED, 1)
     assert done_by(service, "webhooks.update") == ["k1", "k2"]
 
@@ -216,16 +248,27 @@ async def test_what_is_kept_of_a_state(service, journal):
     """What updates change, with status and time; no secret, and no graph of more than 4 KiB."""
     small, large = service.seed_journey(), service.seed_journey()
     hook = service.seed_webhook(secret="whsec_never")
-    node = {"id": "n", "type": "t", "position": {"x": 0, "y": 0}, "data": {"config": {}}}
+    node = {
+        "id": "n",
+        "type": "t",
+        "position": {"x": 0, "y": 0},
+        "data": {"config": {}},
+    }
     graphs = {}
     for journey, size in ((small, 10), (large, MOST_LARGE)):
         config = {**node, "data": {"config": {"text": "x" * size}}}
         graphs[journey.id] = {"nodes": [config], "edges": []}
     async with opened(service, journal) as (client, batch):
-        writes = [client.journeys.update(each.id, graph=graphs[each.id]) for each in (small, large)]
+        writes = [
+            client.journeys.update(each.id, graph=graphs[each.id])
+            for each in (small, large)
+        ]
         results = await all_of(batch, [*writes, *describes(client, hook.id, "k1")])
         assert {result.verdict for result in results} == {Verdict.APPLIED}
-        kept = {each.id: await state_of(batch, f"/journeys/{each.id}") for each in (small, large)}
+        kept = {
+            each.id: await state_of(batch, f"/journeys/{each.id}")
+            for each in (small, large)
+        }
         told = await rows(batch)
     shown = service.book().journeys.items
     assert kept[small.id]["graph"]["nodes"][0]["data"] == {"config": {"text": "x" * 10}}
@@ -241,7 +284,9 @@ async def test_state_of_long_ago(service, journal):
     """A webhook may have been changed by anybody since: the read before the write says more than the journal."""
     hook, journey = service.seed_webhook(description="before"), service.seed_journey()
     async with opened(service, journal) as (client, batch):
-        await all_of(batch, [*describes(client, hook.id, "k1"), *renames(client, journey, "k2")])
+        await all_of(
+            batch, [*describes(client, hook.id, "k1"), *renames(client, journey, "k2")]
+        )
         await batch.entries.store.rows("UPDATE {s}states SET stamp = stamp - 3600000")
     async with opened(service, journal) as (client, batch):
         await client.webhooks.list()  # by which the service's clock is known
@@ -250,7 +295,9 @@ async def test_state_of_long_ago(service, journal):
         [second] = await all_of(batch, describes(client, hook.id, "k3"))
         await all_of(batch, renames(client, journey, "k4"))
     assert (second.verdict, second.resends) == (Verdict.APPLIED, 1)
-    assert service.arrivals("journeys.get") == 1  # the clock was not known then; a journey shows its version
+    assert (
+        service.arrivals("journeys.get") == 1
+    )  # the clock was not known then; a journey shows its version
 
 
 async def test_state_of_another_worker(service, client, shared):
@@ -271,7 +318,9 @@ def outcome_of(client, write, value=None):
     intent = write.intent
     write.close()
     evidence = SimpleNamespace(basis="answered")
-    return SimpleNamespace(started_as=intent, verdict=Verdict.APPLIED, value=value, evidence=evidence)
+    return SimpleNamespace(
+        started_as=intent, verdict=Verdict.APPLIED, value=value, evidence=evidence
+    )
 
 
 @pytest.mark.parametrize(
@@ -290,7 +339,11 @@ def test_states_that_can_be_compared(client, state, kept):
     """What a webhook is compared by is kept; of one that was not shown whole, or has no text, nothing."""
     thing, own = "/webhooks/wh_1", WriteRegister(is_of_one_mode=True)
     own.learn_state(None, thing, state, 1.0, 2.0, stamp=5)
-    left = left_by(thing, outcome_of(client, client.webhooks.update("wh_1", status="inactive")), own)
+    left = left_by(
+        thing,
+        outcome_of(client, client.webhooks.update("wh_1", status="inactive")),
+        own,
+    )
     assert left.thing == thing
     assert (None if left.state is None else msgspec.json.decode(left.state)) == kept
 
@@ -301,13 +354,19 @@ def test_state_with_a_number_that_no_parser_accepts(client):
     graph = b'{"nodes":[],"edges":[],"news":[1E999999999999999999999]}'
     journey = b'{"id":"jrn_1","name":"x","last_updated":5,"graph":%s}' % graph
     own.learn_state(None, thing, msgspec.Raw(journey), 1.0, 2.0, stamp=5)
-    left = left_by(thing, outcome_of(client, client.journeys.update("jrn_1", name="x")), own)
+    left = left_by(
+        thing, outcome_of(client, client.journeys.update("jrn_1", name="x")), own
+    )
     writes = client._view.core.writes
 
     learn(options_of(client), [Left(thing, state=left.state, stamp=5)])
 
     assert b"999" in left.state.encode()
-    assert writes.last_state(None, thing).state == {"id": "jrn_1", "name": "x", "last_updated": 5}
+    assert writes.last_state(None, thing).state == {
+        "id": "jrn_1",
+        "name": "x",
+        "last_updated": 5,
+    }
     with pytest.raises(JournalError):
         learn(options_of(client), [Left(thing, state=left.state[:-5], stamp=6)])
 
@@ -317,10 +376,14 @@ def test_answers_that_show_no_journey(client, shown):
     """An answer that cannot be taken apart leaves no state, though its model could be read."""
     thing, own = "/journeys/jrn_1", WriteRegister(is_of_one_mode=True)
     outcome = outcome_of(client, client.journeys.update("jrn_1", name="x"))
-    own.learn_state(None, thing, msgspec.Raw(shown.replace(rb"\xff", b"\xff")), 1.0, 2.0, stamp=5)
+    own.learn_state(
+        None, thing, msgspec.Raw(shown.replace(rb"\xff", b"\xff")), 1.0, 2.0, stamp=5
+    )
     assert left_by(thing, outcome, own) == Left(thing)
     own.learn_state(None, thing, {"id": "jrn_1", "name": "x"}, 3.0, 4.0, stamp=5)
-    assert left_by(thing, outcome, own) == Left(thing, None, '{"id":"jrn_1","name":"x"}', 5)
+    assert left_by(thing, outcome, own) == Left(
+        thing, None, '{"id":"jrn_1","name":"x"}', 5
+    )
 
 
 async def test_state_without_a_mode_of_its_own(service, journal):
@@ -354,7 +417,9 @@ async def test_states_are_pruned(service, journal):
     assert (again.verdict, done_by(service)) == (Verdict.NOT_APPLIED, ["k2"])
 
 
-async def test_states_are_looked_for_only_where_there_are_any(service, client, path, monkeypatch):
+async def test_states_are_looked_for_only_where_there_are_any(
+    service, client, path, monkeypatch
+):
     """A first run on a file asks the journal nothing more for its writes."""
     hooks = [service.seed_webhook() for _ in range(3)]
     asked = []
@@ -365,9 +430,13 @@ async def test_states_are_looked_for_only_where_there_are_any(service, client, p
             return await last_writes(store, things)
 
         monkeypatch.setattr("invsvc_async.batch.earlier.last_writes", noting)
-        await all_of(batch, [client.webhooks.update(hook.id, description="a") for hook in hooks])
+        await all_of(
+            batch, [client.webhooks.update(hook.id, description="a") for hook in hooks]
+        )
         assert asked == []
-        await all_of(batch, [client.webhooks.update(hook.id, description="b") for hook in hooks])
+        await all_of(
+            batch, [client.webhooks.update(hook.id, description="b") for hook in hooks]
+        )
         assert asked == [sorted(f"/webhooks/{hook.id}" for hook in hooks)]
 
 
@@ -390,13 +459,22 @@ async def test_id_that_postgresql_cannot_store(service, journal, monkeypatch):
     real = service._state.new_id
     monkeypatch.setattr(service._state, "new_id", lambda prefix: f"{real(prefix)}\0")
     async with opened(service, journal) as (client, batch):
-        writes = [client.webhooks.create(**{**HOOK, "url": f"https://{number}.example"}) for number in (1, 2)]
-        assert [result.applied for result in await all_of(batch, writes)] == [True, True]
+        writes = [
+            client.webhooks.create(**{**HOOK, "url": f"https://{number}.example"})
+            for number in (1, 2)
+        ]
+        assert [result.applied for result in await all_of(batch, writes)] == [
+            True,
+            True,
+        ]
 
 
 async def test_claims_of_other_workers(service, client, shared):
     """A worker learns what another's creates of a URL have made when it takes up one of the same URL."""
-    async with client_of(service) as other, Batch.open(shared, client, tag=False) as mine:
+    async with (
+        client_of(service) as other,
+        Batch.open(shared, client, tag=False) as mine,
+    ):
         async with Batch.open(shared, other, tag=False) as theirs:
             [made] = await all_of(theirs, [other.webhooks.create(**HOOK).keyed("a")])
         assert made.thing not in client._view.core.writes.claims
@@ -415,13 +493,18 @@ async def test_window_of_an_earlier_write_is_waited_for(service, journal, long_a
     By the service's clock, which one read shows, one of long ago is known to be over.
     """
     hook = service.seed_webhook(description="before")
-    policy = attrs.evolve(POLICY, settle_after_loss=60.0 if long_ago else 1.5, deadline=0.2)
+    policy = attrs.evolve(
+        POLICY, settle_after_loss=60.0 if long_ago else 1.5, deadline=0.2
+    )
     service.script("webhooks.update", "reset" if long_ago else "late 1.2, then reset")
     service.script("webhooks.get", "pass", "403", "403", "403", "403")
     async with opened(service, journal, reconcile=policy) as (client, batch):
         [first] = await all_of(batch, describes(client, hook.id, "k1"))
     service._state.clock.offset += 3600 * long_ago
-    async with asyncio.timeout(300), opened(service, journal, reconcile=policy) as (client, batch):
+    async with (
+        asyncio.timeout(300),
+        opened(service, journal, reconcile=policy) as (client, batch),
+    ):
         [second] = await all_of(batch, describes(client, hook.id, "k2"))
     assert (first.verdict, second.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
     assert done_by(service, "webhooks.update") == (["k2"] if long_ago else ["k1", "k2"])
@@ -451,17 +534,30 @@ async def test_updates_of_journeys_with_faults_between(service, path):
     service.script("journeys.update", *plan)
     async with client_of(service) as client, Batch.open(path, client) as batch:
         writes = (
-            client.journeys.update(journeys[number // 3 % 99].id, name=f"row {number}").keyed(f"row {number}")
+            client.journeys.update(
+                journeys[number // 3 % 99].id, name=f"row {number}"
+            ).keyed(f"row {number}")
             for number in range(300)
         )
         results = {result.key: result for result in await all_of(batch, writes)}
     # Where a slow machine leaves no time to send one again, NOT_APPLIED is true; nothing else is.
-    assert {result.verdict for result in results.values()} <= {Verdict.APPLIED, Verdict.NOT_APPLIED}
-    effects = [entry.body["name"] for entry in service.ledger.effects("journeys.update")]
-    assert sorted(effects) == sorted(key for key, result in results.items() if result.applied)
+    assert {result.verdict for result in results.values()} <= {
+        Verdict.APPLIED,
+        Verdict.NOT_APPLIED,
+    }
+    effects = [
+        entry.body["name"] for entry in service.ledger.effects("journeys.update")
+    ]
+    assert sorted(effects) == sorted(
+        key for key, result in results.items() if result.applied
+    )
     assert len(effects) >= 285  # those that were not lost
     for journey in journeys:
-        own = [e.body["name"] for e in service.ledger.effects("journeys.update") if e.path_id == journey.id]
+        own = [
+            e.body["name"]
+            for e in service.ledger.effects("journeys.update")
+            if e.path_id == journey.id
+        ]
         assert own == sorted(own, key=lambda name: int(name.split()[1]))
 
 
@@ -472,16 +568,25 @@ async def test_updates_of_journeys_with_faults_between(service, path):
 
 
 LOST = {
-    "webhooks.update": lambda client, hook, _: client.webhooks.update(hook.id, description="k1"),
+    "webhooks.update": lambda client, hook, _: client.webhooks.update(
+        hook.id, description="k1"
+    ),
     "webhooks.delete": lambda client, hook, _: client.webhooks.delete(hook.id),
-    "journeys.update": lambda client, _, journey: client.journeys.update(journey.id, name="k1"),
+    "journeys.update": lambda client, _, journey: client.journeys.update(
+        journey.id, name="k1"
+    ),
 }
 
 
 @pytest.mark.parametrize("operation", LOST)
-async def test_write_settled_before_a_newer_one_beside_the_batch(service, client, path, operation):
+async def test_write_settled_before_a_newer_one_beside_the_batch(
+    service, client, path, operation
+):
     """Its client has settled it and then written the same thing: it is not sent over that, and blames nobody."""
-    hook, journey = service.seed_webhook(description="before"), service.seed_journey(status="draft")
+    hook, journey = (
+        service.seed_webhook(description="before"),
+        service.seed_journey(status="draft"),
+    )
     service.script(operation, "hang")
     lost = LOST[operation](client, hook, journey).keyed("k1")
     await shelve_one(service, client, path, lost, operation)
@@ -495,11 +600,18 @@ async def test_write_settled_before_a_newer_one_beside_the_batch(service, client
     await asyncio.sleep(0.3)  # more than the slack between clocks
     [again] = await run_all(path, client)
     assert again.verdict in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)
-    newer = [] if operation == "webhooks.delete" else [True, True]  # of the same operation
-    assert [entry.applied for entry in service.ledger.find(operation)] == [False, *newer]
+    newer = (
+        [] if operation == "webhooks.delete" else [True, True]
+    )  # of the same operation
+    assert [entry.applied for entry in service.ledger.find(operation)] == [
+        False,
+        *newer,
+    ]
 
 
-async def test_journey_that_its_client_has_written_before_it_resumes_the_batch(service, path):
+async def test_journey_that_its_client_has_written_before_it_resumes_the_batch(
+    service, path
+):
     """What the process before sent last is older than what this client has sent itself, which is no stranger."""
     journey = service.seed_journey(status="draft")
     service.script("journeys.update", "hang")

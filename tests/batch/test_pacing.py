@@ -34,7 +34,9 @@ async def test_write_that_is_sent_again_goes_first():
     assert (slots.in_use, slots.free, told) == (1, 0, [1])
 
 
-@pytest.mark.parametrize("moment", ["before its turn", "just before its turn", "in its turn"])
+@pytest.mark.parametrize(
+    "moment", ["before its turn", "just before its turn", "in its turn"]
+)
 async def test_write_that_is_cancelled_while_it_waits(moment):
     """The place that it waits for, or that it was just handed, goes to the next one."""
     slots, _ = filled()

@@ -48,8 +48,16 @@ async def _all_of(run):
 async def counted(batch):
     """Return the counts that the batch keeps, which must be those of its entries."""
     store = batch.entries.store
-    kept = {which: many for which, many in (await counts(store, COUNTED)).items() if which[0] == 2}
-    scanned = {which: many for which, many in (await counts(store, SCAN)).items() if which[0] == 2}
+    kept = {
+        which: many
+        for which, many in (await counts(store, COUNTED)).items()
+        if which[0] == 2
+    }
+    scanned = {
+        which: many
+        for which, many in (await counts(store, SCAN)).items()
+        if which[0] == 2
+    }
     assert kept == scanned
     return kept
 
@@ -78,7 +86,11 @@ async def test_finding_is_the_verdict(service, client, journal):
         "done": (Verdict.APPLIED, "person"),
         "not done": (Verdict.NOT_APPLIED, "person"),
     }
-    assert results["done"].message == done.message == "ann found that it was applied: seen in the dashboard"
+    assert (
+        results["done"].message
+        == done.message
+        == "ann found that it was applied: seen in the dashboard"
+    )
     assert (stored.evidence.person, stored.replayed) == (done.evidence.person, True)
     assert {(each.verdict, each.cause): each.count for each in groups} == {
         (Verdict.NOT_APPLIED, "person"): 1,
@@ -98,10 +110,14 @@ async def test_what_did_not_happen_is_sent_once_it_is_retried(service, client, j
         assert await counted(batch)
     given = [(each.key, each.basis) for each in results]
     assert given[-1] == ("b", "answered")
-    assert [entry.body["fields"] for entry in service.ledger.effects("sheets.save_mapping")] == [{"a": "b"}]
+    assert [
+        entry.body["fields"] for entry in service.ledger.effects("sheets.save_mapping")
+    ] == [{"a": "b"}]
 
 
-async def test_older_write_is_overtaken_by_one_that_a_person_found_applied(service, client, journal):
+async def test_older_write_is_overtaken_by_one_that_a_person_found_applied(
+    service, client, journal
+):
     """The newer one was sent, and had its effect: the older one is not sent over it."""
     async with Batch.open(journal, client) as batch:
         await in_doubt(service, batch, "older", "newer", script="reset")
@@ -117,7 +133,9 @@ async def test_finding_that_is_refused(service, client, journal):
     """One that is final, an unknown key, a write that waits, and arguments that say nothing."""
     async with Batch.open(journal, client) as batch:
         await all_of(batch, creates(client, 1))
-        with pytest.raises(JournalError, match="has the verdict applied, which is final"):
+        with pytest.raises(
+            JournalError, match="has the verdict applied, which is final"
+        ):
             await batch.resolve("row-0", applied=False, **BY)
         with pytest.raises(JournalError, match="is not there"):
             await batch.resolve("row-1", applied=False, **BY)

@@ -35,7 +35,10 @@ def restore(copy, path):
 async def run(path, client, writes=(), **settings):
     """Run *writes*, as far as the journal allows; return the results by key."""
     try:
-        return {result.key: result for result in await run_all(path, client, writes, **SECRETS, **settings)}
+        return {
+            result.key: result
+            for result in await run_all(path, client, writes, **SECRETS, **settings)
+        }
     finally:
         for write in writes:
             write.close()
@@ -61,7 +64,12 @@ async def older(service, client, tmp_path, path):
 
 async def test_older_copy_is_refused(service, client, older):
     """It is refused with how many sends it lacks, and what to do; nothing is sent."""
-    words = await refused(older, client, "older copy, which lacks the last 45 sends", creates(client, MANY))
+    words = await refused(
+        older,
+        client,
+        "older copy, which lacks the last 45 sends",
+        creates(client, MANY),
+    )
     assert "--restored" in words
     assert service.arrivals("webhooks.create") == MANY
     await refused(
@@ -76,7 +84,9 @@ async def test_older_copy_is_settled_first(service, client, older):
     assert len(results) == MANY + 1 - 4
     assert results["row-20"].basis == "tag"
     assert results["row-20"].secret_lost
-    assert len(service.ledger.effects("webhooks.create")) == MANY + 1  # one was new, and proven absent
+    assert (
+        len(service.ledger.effects("webhooks.create")) == MANY + 1
+    )  # one was new, and proven absent
     assert service.arrivals("webhooks.create") == MANY + 1
 
 
@@ -90,12 +100,16 @@ async def test_restored_journal_without_the_right_to_list(service, client, older
 
 async def test_restored_run_that_was_interrupted(service, client, older):
     """The next run goes on settling first, without being told again, until the input was read to its end."""
-    async with Batch.open(older, client, restored=True, concurrency=1, **SECRETS) as batch:
+    async with Batch.open(
+        older, client, restored=True, concurrency=1, **SECRETS
+    ) as batch:
         async for _ in batch.run(creates(client, MANY)):
             break
     await run(older, client, creates(client, MANY))
     assert service.arrivals("webhooks.create") == MANY
-    service.script("webhooks.list", *["500"] * 200)  # from now on, new writes are not settled first
+    service.script(
+        "webhooks.list", *["500"] * 200
+    )  # from now on, new writes are not settled first
     results = await run(older, client, creates(client, MANY + 3))
     assert {each.verdict for each in results.values()} == {Verdict.APPLIED}
     assert service.arrivals("webhooks.create") == MANY + 3
@@ -106,7 +120,10 @@ async def test_copy_without_the_file_beside_it(service, client, tmp_path, path):
     await run(path, client, creates(client, 5))
     copy = copied(path, tmp_path / "elsewhere")
     words = await refused(
-        copy, client, "run.db.epoch is missing or empty, so this may be a copy", creates(client, 6)
+        copy,
+        client,
+        "run.db.epoch is missing or empty, so this may be a copy",
+        creates(client, 6),
     )
     assert "--moved" in words
     assert service.arrivals("webhooks.create") == 5
@@ -121,10 +138,18 @@ async def test_journal_that_was_lost(service, client, path):
     """The file beside it has its identity, so that all its writes are found."""
     await run(path, client, creates(client, 5))
     path.unlink()
-    await refused(path, client, "it is new, but run.db.epoch counts 5 sends of a journal that was here")
+    await refused(
+        path,
+        client,
+        "it is new, but run.db.epoch counts 5 sends of a journal that was here",
+    )
     results = await run(path, client, creates(client, 6), restored=True)
-    assert [key for key, each in results.items() if each.applied is not True] == ["row-5"]
-    assert results["row-5"].verdict is Verdict.UNKNOWN  # since when it may have been sent is not known
+    assert [key for key, each in results.items() if each.applied is not True] == [
+        "row-5"
+    ]
+    assert (
+        results["row-5"].verdict is Verdict.UNKNOWN
+    )  # since when it may have been sent is not known
     assert len(service.ledger.effects("webhooks.create")) == 5
 
 
@@ -138,7 +163,11 @@ async def test_file_that_a_kill_left_unwritten(service, client, path, text):
     assert [each.applied for each in results.values()] == [True, True]
     beside.write_bytes(text)
     await refused(path, client, "run.db.epoch is missing or empty", creates(client, 3))
-    assert len(service.ledger.effects("webhooks.create")) == service.arrivals("webhooks.create") == 2
+    assert (
+        len(service.ledger.effects("webhooks.create"))
+        == service.arrivals("webhooks.create")
+        == 2
+    )
     assert len(await run(path, client, creates(client, 3), moved=True)) == 1
 
 
@@ -150,23 +179,37 @@ async def test_restored_writes_of_other_kinds(service, client, tmp_path, path):
     copy = copied(path, tmp_path / "backup")
 
     def begun():
-        deleted, sheet = client.webhooks.delete(hooks[0].id), client.sheets.save_mapping({"a": "b"})
+        deleted, sheet = (
+            client.webhooks.delete(hooks[0].id),
+            client.sheets.save_mapping({"a": "b"}),
+        )
         return [deleted.keyed("deleted"), sheet.keyed("sheet")]
 
     await run(path, client, begun())
     restore(copy, path)
-    later = client.journeys.update(journey.id, name="x"), client.webhooks.delete(hooks[1].id)
-    new = [write.keyed(key) for write, key in zip(later, ("to update", "to delete"), strict=True)]
+    later = (
+        client.journeys.update(journey.id, name="x"),
+        client.webhooks.delete(hooks[1].id),
+    )
+    new = [
+        write.keyed(key)
+        for write, key in zip(later, ("to update", "to delete"), strict=True)
+    ]
     results = await run(path, client, begun() + new, restored=True)
     assert {key: str(each.verdict) for key, each in results.items()} == {
         "deleted": "applied", "sheet": "unknown", "to update": "applied", "to delete": "applied",
     }  # fmt: skip
     assert service.arrivals("sheets.save_mapping") == 1
-    assert [len(service.ledger.effects(each)) for each in ("webhooks.delete", "journeys.update")] == [2, 1]
+    assert [
+        len(service.ledger.effects(each))
+        for each in ("webhooks.delete", "journeys.update")
+    ] == [2, 1]
 
 
 @pytest.mark.parametrize("force", [False, True])
-async def test_failed_write_of_a_copy_may_have_been_retried(service, client, tmp_path, force, path):
+async def test_failed_write_of_a_copy_may_have_been_retried(
+    service, client, tmp_path, force, path
+):
     """A write that the copy has as refused is settled before a retry of it is sent, also as the newest one."""
     service.script("webhooks.create", "403")
     await run(path, client, creates(client, 2))
@@ -186,7 +229,9 @@ async def test_failed_write_of_a_copy_may_have_been_retried(service, client, tmp
 
 async def test_old_copy_does_not_prove_absence(service, path):
     """A create that is not found long after the copy was made is UNKNOWN: it may have been deleted since."""
-    async with client_of(service, reconcile=attrs.evolve(POLICY, absence_within=1.0)) as client:
+    async with client_of(
+        service, reconcile=attrs.evolve(POLICY, absence_within=1.0)
+    ) as client:
         await run(path, client, creates(client, 2))
         results = await run(path, client, creates(client, 3), restored=True)
     assert results["row-2"].verdict is Verdict.UNKNOWN

@@ -74,7 +74,10 @@ async def test_server_restored_from_a_backup(service, client, server, tmp_path):
     sent = service.arrivals("webhooks.create")
     assert sent < 60
     words = await refused(
-        journal, client, "restored from a backup, or a replica was promoted", creates(client, 60)
+        journal,
+        client,
+        "restored from a backup, or a replica was promoted",
+        creates(client, 60),
     )
     assert "--moved" in words
     assert "--restored" in words
@@ -86,7 +89,8 @@ async def test_server_restored_from_a_backup(service, client, server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("trouble", "words"), [("restored", "a replica was promoted"), ("refusing", "refused a statement")]
+    ("trouble", "words"),
+    [("restored", "a replica was promoted"), ("refusing", "refused a statement")],
 )
 async def test_trouble_under_a_worker_that_stores_nothing(service, trouble, words):
     """It stops though the only write that it may send is not answered yet: the others could not be sent."""
@@ -105,7 +109,9 @@ async def test_trouble_under_a_worker_that_stores_nothing(service, trouble, word
                 "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name LIKE 'invsvc%'"
             )
         else:
-            await connection.execute("ALTER TABLE invoicing_batch_quiet_refusing.members RENAME TO moved")
+            await connection.execute(
+                "ALTER TABLE invoicing_batch_quiet_refusing.members RENAME TO moved"
+            )
         with pytest.raises(JournalError, match=words):
             async with asyncio.timeout(300):
                 await running
@@ -124,7 +130,9 @@ async def test_tables_that_are_restored_under_a_running_worker(service, client):
     settings = {"concurrency": 1, "on_secret": on_secret}
     async with admin(search_path="invoicing_batch_alive") as connection:
         with pytest.raises(JournalError, match="the tables were made anew"):
-            async with Batch.open(database().journal("alive"), client, **settings) as batch:
+            async with Batch.open(
+                database().journal("alive"), client, **settings
+            ) as batch:
                 async for result in batch.run(creates(client, 6)):
                     seen.append(result.key)
                     if len(seen) == 1:
@@ -143,7 +151,9 @@ async def test_tables_that_were_made_anew(service, client):
     journal = database().journal("dumped")
     await run(journal, client, creates(client, 3))
     async with admin(search_path="invoicing_batch_dumped") as connection:
-        await connection.execute(f"CREATE TABLE copy AS TABLE entries; {TABLES_MADE_ANEW}")
+        await connection.execute(
+            f"CREATE TABLE copy AS TABLE entries; {TABLES_MADE_ANEW}"
+        )
     await refused(journal, client, "the tables were made anew", creates(client, 4))
     assert service.arrivals("webhooks.create") == 3
     await run(journal, client, creates(client, 4), moved=True)

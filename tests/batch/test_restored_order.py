@@ -43,11 +43,18 @@ class DatabaseJournal:
 
     async def back_up(self):
         await self._call(
-            "pg_dump", "--clean", "--schema", f"invoicing_batch_{self.name}", "--file", self.dump
+            "pg_dump",
+            "--clean",
+            "--schema",
+            f"invoicing_batch_{self.name}",
+            "--file",
+            self.dump,
         )
 
     async def put_back(self):
-        await self._call("psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", self.dump)
+        await self._call(
+            "psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", self.dump
+        )
 
     async def _call(self, program, *arguments):
         path = database()._server.bin_path / program
@@ -77,7 +84,9 @@ class Things:
     def writes(self, *values):
         return [
             getattr(self.client, kind)
-            .update(self.ids[kind], **{FIELD[kind]: self.again if value == "a" else value})
+            .update(
+                self.ids[kind], **{FIELD[kind]: self.again if value == "a" else value}
+            )
             .keyed(f"{kind} {value}")
             for value in values
             for kind in KINDS
@@ -95,7 +104,10 @@ class Things:
     def effects(self):
         """Return the values that took effect, in their order, of each thing."""
         return {
-            kind: "".join(entry.body[FIELD[kind]] for entry in self.service.ledger.effects(f"{kind}.update"))
+            kind: "".join(
+                entry.body[FIELD[kind]]
+                for entry in self.service.ledger.effects(f"{kind}.update")
+            )
             for kind in KINDS
         }
 
@@ -109,7 +121,9 @@ class Things:
 def things(service, client):
     """Return a journey and a webhook that nobody has changed."""
     return Things(
-        service, client, {"journeys": service.seed_journey().id, "webhooks": service.seed_webhook().id}
+        service,
+        client,
+        {"journeys": service.seed_journey().id, "webhooks": service.seed_webhook().id},
     )
 
 
@@ -117,14 +131,20 @@ async def run_anew(journal, things, *values, restored=False):
     """Run A, B, C as another process does, which remembers nothing; return the verdict of each key."""
     async with client_of(things.service) as client:
         anew = attrs.evolve(things, client=client)
-        found = await run(journal.address, client, anew.writes(*values), restored=restored)
+        found = await run(
+            journal.address, client, anew.writes(*values), restored=restored
+        )
     return {key: str(each.verdict) for key, each in found.items()}
 
 
 def told(found):
     """Return the verdicts of writes, each of which both things have in common."""
     both = [
-        {(key.split()[1], verdict) for key, verdict in found.items() if key.startswith(kind)}
+        {
+            (key.split()[1], verdict)
+            for key, verdict in found.items()
+            if key.startswith(kind)
+        }
         for kind in KINDS
     ]
     return both[0] & both[1]
@@ -146,7 +166,9 @@ async def test_copy_with_a_write_in_flight_that_was_applied(things, journal):
     await copy_with_b_in_flight(things, journal, "apply, then hang")
     await run(journal.address, things.client, things.writes("A", "B", "C"))
     await journal.put_back()
-    await refused(journal.address, things.client, "copy|dump", things.writes("A", "B", "C"))
+    await refused(
+        journal.address, things.client, "copy|dump", things.writes("A", "B", "C")
+    )
     found = await run_anew(journal, things, "A", "B", "C", restored=True)
     assert things.effects() == dict.fromkeys(KINDS, "ABC")
     assert told(found) >= {("B", Verdict.UNKNOWN), ("C", Verdict.APPLIED)}
@@ -193,7 +215,10 @@ async def test_restored_copy_that_is_run_without_the_later_write(things, journal
 
 async def retried(journal, things):
     """Retry what is unknown, as another process does; return how many writes, and the verdict of each key."""
-    async with client_of(things.service) as client, Batch.open(journal.address, client) as batch:
+    async with (
+        client_of(things.service) as client,
+        Batch.open(journal.address, client) as batch,
+    ):
         many = await batch.retry(verdict=Verdict.UNKNOWN)
         return many, {result.key: str(result.verdict) for result in await all_of(batch)}
 
@@ -237,15 +262,24 @@ async def test_many_writes_to_few_things(service, client, journal, seed):
     """Of 40 writes, of which a restored journal lacks any number, none is doubled, out of order or falsely told."""
     chance = random.Random(seed)
     ids = [service.seed_journey(status="draft").id for _ in range(12)]
-    asked = [(chance.choice(ids), chance.choice(("back", f"{number:02}"))) for number in range(40)]
+    asked = [
+        (chance.choice(ids), chance.choice(("back", f"{number:02}")))
+        for number in range(40)
+    ]
 
     def writes(client, until=40):
         pairs = enumerate(asked[:until])
-        return [client.journeys.update(id_, name=name).keyed(f"{number:02}") for number, (id_, name) in pairs]
+        return [
+            client.journeys.update(id_, name=name).keyed(f"{number:02}")
+            for number, (id_, name) in pairs
+        ]
 
     def effects():
         came = service.ledger.effects("journeys.update")
-        return {id_: [each.body["name"] for each in came if each.path_id == id_] for id_ in ids}
+        return {
+            id_: [each.body["name"] for each in came if each.path_id == id_]
+            for id_ in ids
+        }
 
     copied_at = chance.randrange(40)
     lost_at = chance.randrange(copied_at, 40)
@@ -258,7 +292,10 @@ async def test_many_writes_to_few_things(service, client, journal, seed):
         found = await run(journal.address, later, writes(later), restored=True)
         told |= {key: each.verdict for key, each in found.items()}
     for _ in range(3):
-        async with client_of(service) as later, Batch.open(journal.address, later) as batch:
+        async with (
+            client_of(service) as later,
+            Batch.open(journal.address, later) as batch,
+        ):
             await batch.retry(verdict=Verdict.UNKNOWN)
             told |= {each.key: each.verdict for each in await all_of(batch)}
         for id_, done in effects().items():
@@ -270,14 +307,19 @@ async def test_many_writes_to_few_things(service, client, journal, seed):
         for number, (id_, name) in enumerate(asked):
             verdict = told.get(f"{number:02}", Verdict.APPLIED)
             assert verdict is not Verdict.SUPERSEDED
-            assert verdict is not Verdict.NOT_APPLIED or number >= lost_at, f"{number} was applied"
+            assert verdict is not Verdict.NOT_APPLIED or number >= lost_at, (
+                f"{number} was applied"
+            )
             assert verdict is not Verdict.APPLIED or name in effects()[id_]
 
 
 async def test_retry_of_some_after_a_restore(things, journal):
     """A later one that is sent alone overtakes those before it: they are not sent, and nothing tells what they did."""
     await restored_after_lost(things, journal, "A", "B", "CD")
-    async with client_of(things.service) as client, Batch.open(journal.address, client) as batch:
+    async with (
+        client_of(things.service) as client,
+        Batch.open(journal.address, client) as batch,
+    ):
         await batch.retry(verdict=Verdict.UNKNOWN, keys=[f"{kind} D" for kind in KINDS])
         await all_of(batch)
     assert things.effects() == dict.fromkeys(KINDS, "ABD")
@@ -291,7 +333,11 @@ async def test_state_that_comes_back_after_a_restore(things, journal):
     again = attrs.evolve(things, again="A")
     found = await restored_after_lost(again, journal, "A", "Ba", "C")
     assert things.effects() == dict.fromkeys(KINDS, "ABA")
-    assert told(found) >= {("a", Verdict.APPLIED), ("B", Verdict.UNKNOWN), ("C", Verdict.UNKNOWN)}
+    assert told(found) >= {
+        ("a", Verdict.APPLIED),
+        ("B", Verdict.UNKNOWN),
+        ("C", Verdict.UNKNOWN),
+    }
     _, found = await retried(journal, again)
     assert things.effects() == dict.fromkeys(KINDS, "ABAC")
     assert told(found) >= {("C", Verdict.APPLIED), ("B", Verdict.UNKNOWN)}
@@ -317,9 +363,19 @@ async def test_restored_on_the_command_line(service, journal, tmp_path, capsys):
 
     async def batch(values, *options):
         """Run the command for an input of *values*; return its exit code, and what it printed."""
-        lines = [line_of("webhooks.update", each, webhook=hook, description=each) for each in values]
+        lines = [
+            line_of("webhooks.update", each, webhook=hook, description=each)
+            for each in values
+        ]
         file.write_text("".join(lines))
-        command = ["batch", str(file), "--journal", str(journal.address), "--no-secrets", *options]
+        command = [
+            "batch",
+            str(file),
+            "--journal",
+            str(journal.address),
+            "--no-secrets",
+            *options,
+        ]
         code = await asyncio.to_thread(command_line, command)
         return code, "".join(capsys.readouterr())
 
@@ -328,10 +384,16 @@ async def test_restored_on_the_command_line(service, journal, tmp_path, capsys):
     assert (await batch("AB"))[0] == 0
     await journal.put_back()
     code, words = await batch("AB")
-    assert (code, "--restored" in words, service.arrivals("webhooks.update")) == (1, True, 2), words
+    assert (code, "--restored" in words, service.arrivals("webhooks.update")) == (
+        1,
+        True,
+        2,
+    ), words
     code, words = await batch("AB", "--restored")
     assert (code, service.arrivals("webhooks.update")) == (0, 2), words
     code, words = await batch("ABC")
     assert code == 0, words
-    assert [entry.body["description"] for entry in service.ledger.effects("webhooks.update")] == [*"ABC"]
+    assert [
+        entry.body["description"] for entry in service.ledger.effects("webhooks.update")
+    ] == [*"ABC"]
     assert service.api_key not in words

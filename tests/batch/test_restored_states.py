@@ -36,14 +36,27 @@ def restored_with(state):
 
 
 def reading(**changes):
-    return Reading(**{"started": OVER, "ended": OVER + 1.0, "seen": SEEN, "stamp": 1_000, **changes})
+    return Reading(
+        **{
+            "started": OVER,
+            "ended": OVER + 1.0,
+            "seen": SEEN,
+            "stamp": 1_000,
+            **changes,
+        }
+    )
 
 
 def unknown(intent, *history, window_until=OVER, **changes):
     """Return the outcome of a write that no read could tell."""
     evidence = Evidence(basis="none", cause="changed since", window_until=window_until)
     return Outcome(
-        **{"verdict": Verdict.UNKNOWN, "message": "", "evidence": evidence, "history": history}
+        **{
+            "verdict": Verdict.UNKNOWN,
+            "message": "",
+            "evidence": evidence,
+            "history": history,
+        }
         | {"started_as": intent, **changes}
     )
 
@@ -113,11 +126,17 @@ def test_writes_that_were_sent_or_have_a_verdict(intent):
     attempt = Attempt(started=1.0, ended=2.0, end=End.LOST)
     sent = unknown(intent, attempt, reading(), attempts=1)
     assert restored.judged(sent, LEFT) == (sent, LEFT)
-    assert restored.judged(unknown(intent, reading()), LEFT)[0].evidence.cause == "changed since"
+    assert (
+        restored.judged(unknown(intent, reading()), LEFT)[0].evidence.cause
+        == "changed since"
+    )
     done = unknown(intent, verdict=Verdict.APPLIED)
     assert restored.judged(done, LEFT) == (done, LEFT)
     as_c = {**SEEN, "name": "C"}
-    assert restored.judged(unknown(intent, reading(seen=as_c)), LEFT)[0].evidence.cause == "perhaps undone"
+    assert (
+        restored.judged(unknown(intent, reading(seen=as_c)), LEFT)[0].evidence.cause
+        == "perhaps undone"
+    )
 
 
 def test_write_that_left_nothing(intent):
@@ -131,4 +150,7 @@ def test_state_that_this_run_knows_better(intent):
     """What a journal stores of a thing replaces nothing that this run has found out."""
     restored = restored_with('{"name": "X"}')
     restored.learn(Left(THING, state=AS_LEFT))
-    assert restored.judged(unknown(intent, reading()), LEFT)[0].evidence.cause == "changed since"
+    assert (
+        restored.judged(unknown(intent, reading()), LEFT)[0].evidence.cause
+        == "changed since"
+    )

@@ -13,15 +13,32 @@ from invsvc_async.models import Webhook
 from invsvc_async.reconcile.history import Attempt, End, Evidence, Reading
 from invsvc_async.reconcile.intent import Intent, Scope
 
-INTENT = Intent(key="k", operation="webhooks.delete", path={"id": "wh_1"}, scope=Scope(base_url="b"))
-ANSWERED = Attempt(started=1.0, ended=1.5, end=End.ANSWERED, status=200, readable=True, own_envelope=True)
+INTENT = Intent(
+    key="k", operation="webhooks.delete", path={"id": "wh_1"}, scope=Scope(base_url="b")
+)
+ANSWERED = Attempt(
+    started=1.0,
+    ended=1.5,
+    end=End.ANSWERED,
+    status=200,
+    readable=True,
+    own_envelope=True,
+)
 LOST = Attempt(started=0.0, ended=0.5, end=End.LOST)
-READ = Reading(started=0.6, ended=0.7, status=200, own_envelope=True, seen={"id": "wh_1"})
+READ = Reading(
+    started=0.6, ended=0.7, status=200, own_envelope=True, seen={"id": "wh_1"}
+)
 
 
 def outcome(history, basis="answered", **facts):
     return Outcome(
-        **{"verdict": Verdict.APPLIED, "message": "m", "value": Webhook(id="wh_1"), "attempts": 1, **facts},
+        **{
+            "verdict": Verdict.APPLIED,
+            "message": "m",
+            "value": Webhook(id="wh_1"),
+            "attempts": 1,
+            **facts,
+        },
         evidence=Evidence(basis=basis),
         history=history,
         started_as=INTENT,
@@ -61,7 +78,13 @@ def test_record_of_a_refusal():
 
 
 def done(text):
-    return Entry(key="k", state=State.DONE, operation="webhooks.create", verdict="applied", outcome=text)
+    return Entry(
+        key="k",
+        state=State.DONE,
+        operation="webhooks.create",
+        verdict="applied",
+        outcome=text,
+    )
 
 
 def test_result_whose_duplicates_are_not_known():
@@ -69,7 +92,9 @@ def test_result_whose_duplicates_are_not_known():
     assert Result.of(done('{"duplicates":null}')).duplicates == ()
 
 
-@pytest.mark.parametrize("text", ["{", '{"tries":"many"}', '{"value":1e99999999999999999999}'])
+@pytest.mark.parametrize(
+    "text", ["{", '{"tries":"many"}', '{"value":1e99999999999999999999}']
+)
 def test_damaged_record(text):
     """It is an error of the journal, for batches and for outboxes."""
     for read in (Result.of, lambda entry: outcome_in(entry, Commons())):

@@ -8,16 +8,34 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from invsvc_async import Absent, ApiKey, Client, InvalidRequestError, TokenProvider, Verdict
+from invsvc_async import (
+    Absent,
+    ApiKey,
+    Client,
+    InvalidRequestError,
+    TokenProvider,
+    Verdict,
+)
 from invsvc_async.batch import Batch
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.writing import all_end, all_of, creates, looked_for, run_all, shelve, shelve_one, unlisted
+from tests.batch.writing import (
+    all_end,
+    all_of,
+    creates,
+    looked_for,
+    run_all,
+    shelve,
+    shelve_one,
+    unlisted,
+)
 from tests.durable.stores import rows_in
 
 
 @pytest.mark.parametrize("again", [0, 1])
-async def test_write_in_flight_is_settled_before_it_is_sent(service, client, path, again):
+async def test_write_in_flight_is_settled_before_it_is_sent(
+    service, client, path, again
+):
     """A create whose answer was never received is found by the next run, with its input or without, and not sent again."""
     service.script("webhooks.create", "apply, then hang")
     await shelve_one(service, client, path, *creates(client, 1), "webhooks.create")
@@ -36,17 +54,30 @@ async def test_write_in_flight_is_settled_before_it_is_sent(service, client, pat
         ("apply, then hang", None, Verdict.UNKNOWN),
     ],
 )
-async def test_write_in_flight_with_a_reader_of_its_own(service, client, path, step, reader, verdict):
+async def test_write_in_flight_with_a_reader_of_its_own(
+    service, client, path, step, reader, verdict
+):
     """No journal can hold it. If the next input has it, it settles the write; otherwise that is not sent again."""
     service.script("webhooks.create", step)
     write = unlisted(client) if reader else unlisted(client).with_policy(deadline=0.5)
     await shelve_one(service, client, path, write, "webhooks.create")
 
-    async with client_of(service) as other, Batch.open(path, other, concurrency=1) as batch:
+    async with (
+        client_of(service) as other,
+        Batch.open(path, other, concurrency=1) as batch,
+    ):
         results = await all_of(batch, [*creates(other, 3), unlisted(other, reader)])
     assert {result.key: result.verdict for result in results}["own"] is verdict
-    assert Counter(entry.body["url"] for entry in service.ledger.effects())["https://own.example/"] == 1
-    assert (len(results), service.arrivals("webhooks.create")) == (4, 5 if step == "hang" else 4)
+    assert (
+        Counter(entry.body["url"] for entry in service.ledger.effects())[
+            "https://own.example/"
+        ]
+        == 1
+    )
+    assert (len(results), service.arrivals("webhooks.create")) == (
+        4,
+        5 if step == "hang" else 4,
+    )
 
 
 async def test_bodies_of_what_is_applied_are_not_kept(service, client, path):
@@ -55,7 +86,10 @@ async def test_bodies_of_what_is_applied_are_not_kept(service, client, path):
     """
     hook = service.seed_webhook()
     async with Batch.open(path, client) as batch:
-        writes = [client.webhooks.update(each, description="personal") for each in (hook.id, "wh_none")]
+        writes = [
+            client.webhooks.update(each, description="personal")
+            for each in (hook.id, "wh_none")
+        ]
         await all_of(batch, writes)
     rows = dict(rows_in(path, "verdict, intent"))
     assert rows["applied"] is None
@@ -65,10 +99,17 @@ async def test_bodies_of_what_is_applied_are_not_kept(service, client, path):
 async def test_results_are_kept(service, client, path):
     """The journal tells verdict, reason and evidence of each write after the run, in the input's order."""
     service.script("webhooks.create", "400", "apply, then reset")
-    async with Batch.open(path, client, concurrency=1, on_secret=lambda *_: None) as batch:
-        live = {result.key: result for result in await all_of(batch, creates(client, 3))}
+    async with Batch.open(
+        path, client, concurrency=1, on_secret=lambda *_: None
+    ) as batch:
+        live = {
+            result.key: result for result in await all_of(batch, creates(client, 3))
+        }
         kept = [result async for result in batch.results()]
-        chosen = [[each.key async for each in batch.results(verdict=name)] for name in ("refused", "applied")]
+        chosen = [
+            [each.key async for each in batch.results(verdict=name)]
+            for name in ("refused", "applied")
+        ]
     assert kept == [live[f"row-{i}"] for i in range(3)]
     assert (kept[0].status, kept[1].basis, kept[2].basis) == (400, "tag", "answered")
     assert chosen == [["row-0"], ["row-1", "row-2"]]
@@ -82,7 +123,10 @@ async def test_pruned_entries_still_skip_their_input(service, client, path):
         assert await batch.prune(done_before=datetime.now(UTC) - timedelta(days=1)) == 0
         assert await batch.prune(done_before=datetime.now(UTC) + timedelta(days=1)) == 3
         assert await all_of(batch, creates(client, 3)) == []
-        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 2, Verdict.REFUSED: 1}
+        assert (await batch.summary()).verdicts == {
+            Verdict.APPLIED: 2,
+            Verdict.REFUSED: 1,
+        }
 
 
 async def test_batch_of_another_place_is_refused(service, client, path):
@@ -94,7 +138,9 @@ async def test_batch_of_another_place_is_refused(service, client, path):
             async with Batch.open(path, other):
                 pass
     async with Client(service.base_url, ApiKey(service.test_key)) as other:
-        with pytest.raises(InvalidRequestError, match=r"same_mode=True \(invsvc: --same-mode\)"):
+        with pytest.raises(
+            InvalidRequestError, match=r"same_mode=True \(invsvc: --same-mode\)"
+        ):
             async with Batch.open(path, other):
                 pass
         async with Batch.open(path, other, same_mode=True) as batch:
@@ -108,7 +154,9 @@ async def test_reader_that_comes_behind_many_writes_of_its_thing(service, client
         return Absent()
 
     def mapping(client, number):
-        return client.sheets.save_mapping({"a": str(number)}, reader=reader).keyed(f"row-{number}")
+        return client.sheets.save_mapping({"a": str(number)}, reader=reader).keyed(
+            f"row-{number}"
+        )
 
     service.script("sheets.save_mapping", "hang")
     await shelve_one(service, client, path, mapping(client, 0), "sheets.save_mapping")
@@ -117,7 +165,9 @@ async def test_reader_that_comes_behind_many_writes_of_its_thing(service, client
         client_of(service) as other,
         Batch.open(path, other, concurrency=1) as batch,
     ):
-        results = await all_of(batch, [mapping(other, number) for number in (*range(1, 200), 0)])
+        results = await all_of(
+            batch, [mapping(other, number) for number in (*range(1, 200), 0)]
+        )
 
     assert {result.verdict for result in results} == {Verdict.APPLIED}
     assert len(service.ledger.effects("sheets.save_mapping")) == 200
@@ -151,11 +201,15 @@ async def test_batch_of_a_token_that_changes(service, path):
         await shelve_one(service, first, path, writes[0], "webhooks.delete")
         writes[1].close()
     async with client() as second, Batch.open(path, second) as batch:
-        with pytest.raises(InvalidRequestError, match=r"same_mode=True \(invsvc: --same-mode\)"):
+        with pytest.raises(
+            InvalidRequestError, match=r"same_mode=True \(invsvc: --same-mode\)"
+        ):
             await all_of(batch)
     async with client() as third, Batch.open(path, third, same_mode=True) as batch:
         again = [third.webhooks.delete(hook.id).keyed(hook.id) for hook in hooks]
-        assert {result.verdict for result in await all_of(batch, again)} == {Verdict.APPLIED}
+        assert {result.verdict for result in await all_of(batch, again)} == {
+            Verdict.APPLIED
+        }
 
 
 async def test_progress_counts_each_write_once(service, client, journal):
@@ -184,15 +238,27 @@ async def test_outcome_of_one_write(service, client, journal):
     async with Batch.open(journal, client, concurrency=1) as batch:
         await shelve(service, batch, creates(client, 4), "webhooks.create", 4)
     async with client_of(service) as other, Batch.open(journal, other) as batch:
-        applied, refused, unknown, *none = [await batch.get(f"row-{number}") for number in range(5)]
+        applied, refused, unknown, *none = [
+            await batch.get(f"row-{number}") for number in range(5)
+        ]
         assert none == [None, None]
-        assert [each.verdict for each in (applied, refused, unknown)] == ["applied", "refused", "unknown"]
-        assert (applied.evidence.basis, applied.secret, applied.replayed) == ("answered", "not stored", True)
+        assert [each.verdict for each in (applied, refused, unknown)] == [
+            "applied",
+            "refused",
+            "unknown",
+        ]
+        assert (applied.evidence.basis, applied.secret, applied.replayed) == (
+            "answered",
+            "not stored",
+            True,
+        )
         assert (await other.settle(unknown.intent)).applied
     assert service.arrivals("webhooks.create") == 4
 
 
-async def test_retry_of_a_text_that_json_of_the_database_cannot_hold(service, client, journal):
+async def test_retry_of_a_text_that_json_of_the_database_cannot_hold(
+    service, client, journal
+):
     """A body with a null character, which PostgreSQL's JSON does not take, is to do again like any other."""
     service.script("sheets.save_mapping", "400")
     async with Batch.open(journal, client) as batch:

@@ -15,7 +15,15 @@ from invsvc_async import InvalidRequestError, JournalError, Timeouts, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.reconcile.compare import url_key
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.writing import all_of, creates, line_of, made_once, run_all, shelve, unlisted
+from tests.batch.writing import (
+    all_of,
+    creates,
+    line_of,
+    made_once,
+    run_all,
+    shelve,
+    unlisted,
+)
 
 
 @asynccontextmanager
@@ -49,7 +57,9 @@ async def test_errors_of_a_shared_batch_come_alone(service, client, shared):
         assert isinstance(failure.value.__cause__, OSError)
         await all_of(batch, creates(client, 2))
         changed = client.webhooks.create(**HOOK).keyed("row-1")
-        with pytest.raises(InvalidRequestError, match="another write under the key 'row-1'"):
+        with pytest.raises(
+            InvalidRequestError, match="another write under the key 'row-1'"
+        ):
             await all_of(batch, [changed])
         await batch.entries.store.rows("ALTER TABLE {s}entries RENAME TO gone")
         with pytest.raises(JournalError, match="refused"):
@@ -60,7 +70,9 @@ async def test_errors_of_a_shared_batch_come_alone(service, client, shared):
 async def test_clock_of_this_machine_that_steps(service, client, journal, monkeypatch):
     """The time of day may step by hours while a batch runs, and before it is resumed: no verdict changes."""
     real, steps = SimpleNamespace(**vars(time)), count()
-    monkeypatch.setattr("invsvc_async.simulator.state.time", real)  # the service's own clock is right
+    monkeypatch.setattr(
+        "invsvc_async.simulator.state.time", real
+    )  # the service's own clock is right
 
     def stepping():
         return real.time() + (-7200, 0, 7200)[next(steps) % 3]
@@ -90,13 +102,17 @@ async def test_pace_of_all_workers_together(service, shared):
         await two.stop()
         second = await other
     times = sorted(
-        entry.received_at for entry in service.ledger.entries if entry.operation == "webhooks.create"
+        entry.received_at
+        for entry in service.ledger.entries
+        if entry.operation == "webhooks.create"
     )
     assert len(first) + len(second) == 150
     assert second
     # Each worker starts with one, may make up for 0.05 s, and has four under way, which may arrive together.
     assert fastest(times, within=0.5) <= 60 * 0.5 + 2 * (1 + 2 + 4)
-    assert times[-1] - times[0] < 150 / 60 * 25  # it takes 2.5 s where nothing else runs
+    assert (
+        times[-1] - times[0] < 150 / 60 * 25
+    )  # it takes 2.5 s where nothing else runs
 
 
 def fastest(times, *, within):
@@ -113,7 +129,10 @@ async def test_equal_writes_of_the_same_input_on_two_machines(service, shared):
             await turns[turn].wait()
             yield client.webhooks.create(**HOOK)
 
-    async with worker(service, shared) as (client, one), worker(service, shared) as (other, two):
+    async with (
+        worker(service, shared) as (client, one),
+        worker(service, shared) as (other, two),
+    ):
         running = [
             asyncio.create_task(all_of(one, source(client, 0, 2, 4))),
             asyncio.create_task(all_of(two, source(other, 1, 3, 5))),
@@ -135,7 +154,9 @@ async def test_reader_of_a_write_of_a_shared_batch(service, client, shared, step
     assert len(service.ledger.effects()) == 1
 
 
-async def test_key_that_two_machines_give_to_different_writes(service, shared, tmp_path, monkeypatch):
+async def test_key_that_two_machines_give_to_different_writes(
+    service, shared, tmp_path, monkeypatch
+):
     """Whoever comes second is refused in words, each time, also if both have looked before either has stored it."""
     file = tmp_path / "writes.jsonl"
 
@@ -151,17 +172,25 @@ async def test_key_that_two_machines_give_to_different_writes(service, shared, t
         await all_of(one, deletes("wh_a"))
         assert await all_of(two, deletes("wh_a")) == []  # the same one is no harm
         for _ in range(2):
-            with pytest.raises(InvalidRequestError, match="another write under the key 'k'"):
+            with pytest.raises(
+                InvalidRequestError, match="another write under the key 'k'"
+            ):
                 await all_of(two, deletes("wh_b"))
     assert [entry.path_id for entry in service.ledger.entries] == ["wh_a"]
 
 
 async def test_writes_to_things_with_long_names(service, client, shared):
     """A URL that no index of the database can contain holds nothing up; the order of its writes is kept."""
-    url = "https://me.example/" + "".join(hashlib.sha512(bytes([n])).hexdigest() for n in range(200))
-    async with Batch.open(shared, client, tag=False, on_secret=lambda *_: None) as batch:
+    url = "https://me.example/" + "".join(
+        hashlib.sha512(bytes([n])).hexdigest() for n in range(200)
+    )
+    async with Batch.open(
+        shared, client, tag=False, on_secret=lambda *_: None
+    ) as batch:
         writes = [
-            client.webhooks.create(url=url, events=["invoice.created"], description=text).keyed(text)
+            client.webhooks.create(
+                url=url, events=["invoice.created"], description=text
+            ).keyed(text)
             for text in ("first", "second")
         ]
         results = await all_of(batch, writes)
@@ -169,7 +198,9 @@ async def test_writes_to_things_with_long_names(service, client, shared):
             ("first", Verdict.APPLIED), ("second", Verdict.APPLIED),
         ]  # fmt: skip
         shorter = f"https://me.example/{'a' * 600}"
-        await all_of(batch, [client.webhooks.create(url=shorter, events=["invoice.created"])])
+        await all_of(
+            batch, [client.webhooks.create(url=shorter, events=["invoice.created"])]
+        )
         rows = await batch.entries.store.rows("SELECT DISTINCT thing FROM {s}entries")
     long, whole = sorted((thing for (thing,) in rows), key=len)
     assert whole == f"url {url_key(shorter)}"

@@ -31,7 +31,10 @@ async def test_stop_without_the_database(service, ends, graces):
     """Stopped while the database hangs or is gone, a run is over soon; the next one does what is left, once."""
     name, loop = f"stop{ends}", asyncio.get_running_loop()
     service._app.latency = 0.05
-    async with client_of(service, timeout=Timeouts(attempt=0.5)) as client, database_proxy() as proxy:
+    async with (
+        client_of(service, timeout=Timeouts(attempt=0.5)) as client,
+        database_proxy() as proxy,
+    ):
         async with Batch.open(proxy.journal(name), client, concurrency=4) as batch:
             running = asyncio.create_task(all_of(batch, creates(client, 100)))
             await service.arrived("webhooks.create", 20)
@@ -57,8 +60,13 @@ async def test_stop_without_the_database(service, ends, graces):
 @pytest.mark.usefixtures("brief")
 async def test_stopped_run_whose_results_may_be_of_others(service):
     """If the database cannot say whose they are, the run ends with its error, and the next one gives them."""
-    async with client_of(service, timeout=Timeouts(attempt=2.0)) as client, database_proxy() as proxy:
-        async with Batch.open(proxy.journal("stophand"), client, concurrency=4) as batch:
+    async with (
+        client_of(service, timeout=Timeouts(attempt=2.0)) as client,
+        database_proxy() as proxy,
+    ):
+        async with Batch.open(
+            proxy.journal("stophand"), client, concurrency=4
+        ) as batch:
             running = batch.run(creates(client, 100))
             await anext(running)
             await until(lambda: running._engine._finished)
@@ -67,17 +75,24 @@ async def test_stopped_run_whose_results_may_be_of_others(service):
             running._dispatcher.leases.until = 0.0  # as after a pause
             with pytest.raises(JournalError, match="away"):
                 await anext(running)
-        async with Batch.open(database().journal("stophand", silence=1), client) as batch:
+        async with Batch.open(
+            database().journal("stophand", silence=1), client
+        ) as batch:
             given = [result.key for result in await all_of(batch, creates(client, 100))]
             assert (await batch.summary()).verdicts == {Verdict.APPLIED: 100}
-    assert {f"row-{n}" for n in range(1, 100)} <= {*given}  # nobody could store that the first was taken
+    assert {f"row-{n}" for n in range(1, 100)} <= {
+        *given
+    }  # nobody could store that the first was taken
     assert len(given) == len({*given})
     assert len(service.ledger.effects()) == 100
 
 
 async def test_silent_connection_is_given_up(client, monkeypatch):
     """A connection on which nothing comes back is given up, and the question asked on another."""
-    async with database_proxy() as proxy, Batch.open(proxy.journal("silent"), client) as batch:
+    async with (
+        database_proxy() as proxy,
+        Batch.open(proxy.journal("silent"), client) as batch,
+    ):
         monkeypatch.setattr("invsvc_async.storage.postgres_pool._ANSWER", 0.2)
         proxy.silence()
         asking = asyncio.create_task(batch.summary())
@@ -90,7 +105,9 @@ async def test_silent_connection_is_given_up(client, monkeypatch):
 async def test_what_was_taken_cannot_be_stored(client, shared):
     """A failure to note which results were taken is not reported as an error that nobody handles."""
     told = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: told.append(context)
+    )
     async with Batch.open(shared, client) as batch:
         run = batch.run(creates(client, 2))
         await anext(run)

@@ -40,16 +40,28 @@ async def test_single_write(service, client):
     """The caller has it, or nobody; other writes have none. An outcome that is read back says who had it."""
     service.script("webhooks.create", "pass", LOST)
     returned = await client.webhooks.create(**HOOK).outcome()
-    lost = await client.webhooks.create(**{**HOOK, "url": "https://me.example/2"}).outcome()
+    lost = await client.webhooks.create(
+        **{**HOOK, "url": "https://me.example/2"}
+    ).outcome()
     update = await client.webhooks.update(returned.value, description="x").outcome()
     said = [(each.secret, each.secret_lost) for each in (returned, lost, update)]
     assert said == [("returned", False), ("lost", True), (None, False)]
 
     text, other = returned.to_json(), lost.to_json()
     again, still = Outcome.from_json(text), Outcome.from_json(other)
-    assert (json.loads(text)["secret"], json.loads(text)["secret_lost"]) == ("not stored", False)
-    assert (again.secret, again.unwrap().id, again.unwrap().secret) == ("not stored", returned.value.id, None)
-    assert (still.secret, Outcome.from_json(still.to_json()).secret_lost) == ("lost", True)
+    assert (json.loads(text)["secret"], json.loads(text)["secret_lost"]) == (
+        "not stored",
+        False,
+    )
+    assert (again.secret, again.unwrap().id, again.unwrap().secret) == (
+        "not stored",
+        returned.value.id,
+        None,
+    )
+    assert (still.secret, Outcome.from_json(still.to_json()).secret_lost) == (
+        "lost",
+        True,
+    )
     with pytest.raises(SecretLostError):
         still.unwrap()
 
@@ -57,7 +69,10 @@ async def test_single_write(service, client):
 async def test_settled_after_its_answer(service, client):
     """Whoever got the answer had the secret; whoever lost it had not."""
     service.script("webhooks.create", "pass", LOST)
-    for url, says in (("https://me.example/1", "not stored"), ("https://me.example/2", "lost")):
+    for url, says in (
+        ("https://me.example/1", "not stored"),
+        ("https://me.example/2", "lost"),
+    ):
         outcome = await client.webhooks.create(**{**HOOK, "url": url}).outcome()
         settled = await client.settle(Intent.from_json(outcome.intent.to_json()))
         assert (settled.verdict, settled.secret) == (outcome.verdict, says)
@@ -91,18 +106,30 @@ async def test_batch_whose_callback_takes_them(service, client, path):
         report = await report_of(batch.entries, "run.db")
 
     [lost] = [key for key, says in said.items() if says == "lost"]
-    assert {key for key, says in said.items() if says == "delivered"} == kept.keys() == said.keys() - {lost}
+    assert (
+        {key for key, says in said.items() if says == "delivered"}
+        == kept.keys()
+        == said.keys() - {lost}
+    )
     assert {key: each.secret for key, each in later.items()} == said
-    assert {plain_result(each)["secret"] for each in later.values()} == {"lost", "delivered"}
+    assert {plain_result(each)["secret"] for each in later.values()} == {
+        "lost",
+        "delivered",
+    }
     told = plain(report)
-    assert (told["secrets_lost"], [each["key"] for each in told["lost_secrets"]]) == (1, [lost])
+    assert (told["secrets_lost"], [each["key"] for each in told["lost_secrets"]]) == (
+        1,
+        [lost],
+    )
 
 
 async def test_batch_of_a_client_that_has_a_callback_too(service, tmp_path):
     """The secrets of the batch go to its own."""
     of_client, of_batch = Kept(), Kept()
     async with client_of(service, on_secret=of_client.take) as client:
-        live = await run_all(tmp_path / "run.db", client, creates(client, 2), on_secret=of_batch.take)
+        live = await run_all(
+            tmp_path / "run.db", client, creates(client, 2), on_secret=of_batch.take
+        )
     assert ({each.key for each in live}, of_client) == (of_batch.keys(), {})
 
 
@@ -126,23 +153,36 @@ async def test_batch_without_a_callback(service, client, path):
 async def test_outbox(service, client, tmp_path, kind, takes):
     """What ``on_secret`` has had is not lost, whatever is asked; without it nobody had it. No store has it."""
     kept = Kept()
-    path = tmp_path / "app.db" if kind == "sqlite" else outbox_at(f"secrets{takes}".lower(), silence=1)
+    path = (
+        tmp_path / "app.db"
+        if kind == "sqlite"
+        else outbox_at(f"secrets{takes}".lower(), silence=1)
+    )
     service.script("webhooks.create", "pass", LOST)
-    async with Outbox.open(path, client, concurrency=1, on_secret=kept.take if takes else None) as outbox:
+    async with Outbox.open(
+        path, client, concurrency=1, on_secret=kept.take if takes else None
+    ) as outbox:
         keys = await enqueue(outbox, *creates(client, 2))
         async with outbox.dispatching():
             found = [await verdict_of(outbox, key) for key in keys]
             given = outbox.results()
             results = [await anext(given) for _ in keys]
             await given.aclose()
-        stored = [str(row).encode() for row in await outbox._store.store.rows("SELECT * FROM {s}entries")]
+        stored = [
+            str(row).encode()
+            for row in await outbox._store.store.rows("SELECT * FROM {s}entries")
+        ]
     stored += [file.read_bytes() for file in tmp_path.iterdir()]
 
     expected = ["delivered", "lost"] if takes else ["lost", "lost"]
-    assert [each.secret for each in found] == [each.secret for each in results] == expected
+    assert (
+        [each.secret for each in found] == [each.secret for each in results] == expected
+    )
     assert [each.secret_lost for each in found] == [says == "lost" for says in expected]
     assert [*kept] == keys[:1] * takes
-    assert not [text for text in stored for secret in kept.values() if secret.encode() in text]
+    assert not [
+        text for text in stored for secret in kept.values() if secret.encode() in text
+    ]
     assert "[iv-" in service.ledger.entries[0].body["description"]
     if takes:
         assert found[0].unwrap().id
@@ -155,7 +195,9 @@ async def test_batch_without_a_place_for_secrets(client, journal, caplog):
         for many in (3, 6):
             await all_of(batch, creates(client, many))
         assert (await batch.summary()).secrets_lost == 0  # the results have them
-    words = [record.message for record in caplog.records if "on_secret" in record.message]
+    words = [
+        record.message for record in caplog.records if "on_secret" in record.message
+    ]
     assert len(words) == 1
     assert "Their secrets are shown only once" in words[0]
 
@@ -175,7 +217,9 @@ async def test_secret_that_another_run_of_the_client_returned(client, takes, sai
         breaker=SimpleNamespace(holds_back=lambda *_: False),
     )
     store = SimpleNamespace(commons=Commons(), silence=inf)
-    lane = SimpleNamespace(leases=SimpleNamespace(store=store, taker=None), put=lambda *_: None)
+    lane = SimpleNamespace(
+        leases=SimpleNamespace(store=store, taker=None), put=lambda *_: None
+    )
     entry = Entry(key="k", state=State.SENDING, operation="webhooks.create")
     item = OutboxItem(entry=entry, intent=write.intent, lane=lane, engine=engine)
     await item.settled(

@@ -18,14 +18,18 @@ SECRETS = {"on_secret": lambda _key, _hook: None}
 def creates(client, n, start=0):
     """Make keyed creates, each of a URL of its own."""
     return (
-        client.webhooks.create(url=f"https://me.example/{i}", events=["invoice.created"]).keyed(f"row-{i}")
+        client.webhooks.create(
+            url=f"https://me.example/{i}", events=["invoice.created"]
+        ).keyed(f"row-{i}")
         for i in range(start, start + n)
     )
 
 
 def line_of(operation, key=None, **arguments):
     """Return the line of a file for a write."""
-    found = {"operation": operation, "arguments": arguments} | ({} if key is None else {"key": key})
+    found = {"operation": operation, "arguments": arguments} | (
+        {} if key is None else {"key": key}
+    )
     return json.dumps(found) + "\n"
 
 
@@ -98,7 +102,9 @@ async def shelve(service, batch, writes, operation, count=1):
 
 async def looked_for(client, intent):
     """Find the webhook of an unlisted write by its URL: a user-supplied reader."""
-    found = [hook for hook in await client.webhooks.list() if hook.url == intent.body["url"]]
+    found = [
+        hook for hook in await client.webhooks.list() if hook.url == intent.body["url"]
+    ]
     return Applied(found[0]) if found else Absent()
 
 

@@ -66,7 +66,9 @@ class _Instructions:
         monitoring = sys.monitoring
         monitoring.use_tool_id(_TOOL, "counts")
         try:
-            monitoring.register_callback(_TOOL, monitoring.events.INSTRUCTION, self._note)
+            monitoring.register_callback(
+                _TOOL, monitoring.events.INSTRUCTION, self._note
+            )
             monitoring.set_events(_TOOL, monitoring.events.INSTRUCTION)
             yield
         finally:
@@ -116,16 +118,25 @@ async def _counted(call, before=_nothing):
 
 async def _of_client():
     async with AsyncExitStack() as undo:
-        service = await undo.enter_async_context(Simulator(seed=3, clock=service_clock()))
+        service = await undo.enter_async_context(
+            Simulator(seed=3, clock=service_clock())
+        )
         client = await undo.enter_async_context(
-            Client(service.base_url, ApiKey(service.api_key), reconcile=_SETTLE, clock=LoopClock())
+            Client(
+                service.base_url,
+                ApiKey(service.api_key),
+                reconcile=_SETTLE,
+                clock=LoopClock(),
+            )
         )
         written = 0
 
         async def write():
             nonlocal written
             written += 1
-            assert (await client.journeys.update("jrn_1", name=f"name {written}")).name == f"name {written}"
+            assert (
+                await client.journeys.update("jrn_1", name=f"name {written}")
+            ).name == f"name {written}"
 
         async def write_in_doubt():
             service.script("journeys.update", "apply, then 500")
@@ -140,7 +151,9 @@ async def _of_client():
 
 
 async def _of_receiver():
-    receiver = Receiver(secrets=["whsec_1"], shared_header=SharedHeader("X-Key", "value"), mode="inline")
+    receiver = Receiver(
+        secrets=["whsec_1"], shared_header=SharedHeader("X-Key", "value"), mode="inline"
+    )
     received = []
 
     @receiver.on("invoice.created")
@@ -175,7 +188,9 @@ async def _of_pages():
 
     return {
         "page of 100 invoices": await _counted(decoding(bodies.page(following=None))),
-        "page, an unknown field each": await _counted(decoding(bodies.page(following=None, unknown=1))),
+        "page, an unknown field each": await _counted(
+            decoding(bodies.page(following=None, unknown=1))
+        ),
     }
 
 
@@ -185,8 +200,13 @@ class _Writer(InlineWriter):
 
 
 async def _of_file():
-    with TemporaryDirectory() as folder, patch("invsvc_async.durable.sqlite_store.Writer", _Writer):
-        async with stores.opened(stores.store_of("SQLite", Path(folder), "counts")) as store:
+    with (
+        TemporaryDirectory() as folder,
+        patch("invsvc_async.durable.sqlite_store.Writer", _Writer),
+    ):
+        async with stores.opened(
+            stores.store_of("SQLite", Path(folder), "counts")
+        ) as store:
             [lane] = await stores.lanes_of(store, LoopClock())
             entries = await stores.fill(store, *map(str, range(100)))
             for entry in entries:

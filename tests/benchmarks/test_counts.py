@@ -21,18 +21,30 @@ _FAR = 1.6  # a bound this far above its count no longer notices what is twice a
 def counted():
     """Count in a process without pytest, which rewrites the package's assert statements, and without coverage."""
     command = [sys.executable, "-m", "tests.benchmarks.counts"]
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=_ROOT, env=plain)  # noqa: S603
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("COVERAGE_")
+    }
+    done = subprocess.run(  # noqa: S603
+        command, check=True, stdout=subprocess.PIPE, text=True, cwd=_ROOT, env=plain
+    )
     return tomllib.loads(done.stdout)[_VERSION]
 
 
-@pytest.mark.skipif(_VERSION not in _BOUNDS, reason="other versions of Python run other instructions")
+@pytest.mark.skipif(
+    _VERSION not in _BOUNDS, reason="other versions of Python run other instructions"
+)
 @pytest.mark.parametrize("name", _BOUNDS.get(_VERSION, {}))
 def test_instructions_of_a_usual_call(counted, name):
     """They are within their bound, and the bound is lowered when their number falls a lot."""
     found, most = counted[name], _BOUNDS[_VERSION][name]
-    assert found <= most, f"{found} instructions instead of {most}: find out what takes them"
-    assert most <= found * _FAR, f"only {found} instructions: lower the bound of {most} in counts.toml"
+    assert found <= most, (
+        f"{found} instructions instead of {most}: find out what takes them"
+    )
+    assert most <= found * _FAR, (
+        f"only {found} instructions: lower the bound of {most} in counts.toml"
+    )
 
 
 def test_bounds_of_all_calls(counted):

@@ -14,13 +14,23 @@ def test_batch_with_faults_against_the_same_without(monkeypatch):
     """Requests and CPU time are compared, those with faults by those without."""
 
     async def batch(writes, faults):
-        spent = {"requests": 1288, "cpu": 26.0} if faults else {"requests": 1000, "cpu": 20.0}
+        spent = (
+            {"requests": 1288, "cpu": 26.0}
+            if faults
+            else {"requests": 1000, "cpu": 20.0}
+        )
         return Spent(wall=9.0, applied=writes, **spent)
 
     monkeypatch.setattr(bench_doubt, "_batch", batch)
     requests, cpu = bench_doubt._batch_rows()
-    assert (requests.what, requests.ratio.median) == ("a batch of 10,000 writes, 5 % faults, requests", 1.288)
-    assert (cpu.what, cpu.ratio.median) == ("a batch of 10,000 writes, 5 % faults, CPU", 1.3)
+    assert (requests.what, requests.ratio.median) == (
+        "a batch of 10,000 writes, 5 % faults, requests",
+        1.288,
+    )
+    assert (cpu.what, cpu.ratio.median) == (
+        "a batch of 10,000 writes, 5 % faults, CPU",
+        1.3,
+    )
     assert requests.against == cpu.against == "the same without"
 
 

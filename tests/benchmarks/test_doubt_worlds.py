@@ -7,7 +7,15 @@ import asyncio
 import pytest
 
 from benchmarks import bench_doubt_worlds
-from benchmarks.bench_doubt_worlds import HEAD, NEW, OLD, World, doubts_of, main, rows_in
+from benchmarks.bench_doubt_worlds import (
+    HEAD,
+    NEW,
+    OLD,
+    World,
+    doubts_of,
+    main,
+    rows_in,
+)
 from invsvc_async import Verdict
 from invsvc_async.simulator.own_words import WORDS
 from tests.support.virtual_time import VirtualTimeLoop

@@ -22,16 +22,25 @@ def test_ratio_of_blocks_of_the_same_rounds():
 
 def test_interval_of_rounds_that_agree():
     """Where all rounds agree, the interval is a point."""
-    assert ratio_of({"way": [3.0] * 9, "base": [2.0] * 9}, "way", "base") == Ratio(1.5, 1.5, 1.5)
+    assert ratio_of({"way": [3.0] * 9, "base": [2.0] * 9}, "way", "base") == Ratio(
+        1.5, 1.5, 1.5
+    )
 
 
 @pytest.mark.parametrize(
     ("sense", "median", "verdict"),
-    [("most", 1.2, "holds"), ("most", 1.21, "MISSED"), ("least", 1.2, "holds"), ("least", 1.19, "MISSED")],
+    [
+        ("most", 1.2, "holds"),
+        ("most", 1.21, "MISSED"),
+        ("least", 1.2, "holds"),
+        ("least", 1.19, "MISSED"),
+    ],
 )
 def test_row_at_its_limit(sense, median, verdict):
     """The median decides, the limit itself holds."""
-    row = Row(what="a", against="b", limit=1.2, sense=sense, ratio=Ratio(median, 0.1, 9.0))
+    row = Row(
+        what="a", against="b", limit=1.2, sense=sense, ratio=Ratio(median, 0.1, 9.0)
+    )
     assert row.verdict == verdict
 
 
@@ -44,7 +53,9 @@ def test_row_that_was_not_measured():
 def test_blocks_that_alternate():
     """Each way runs once to warm up and then its calls in every round, and never twice in a row over a whole run."""
     ran = []
-    samples = alternate({name: lambda name=name: ran.append(name) for name in "ab"}, rounds=6, calls=3)
+    samples = alternate(
+        {name: lambda name=name: ran.append(name) for name in "ab"}, rounds=6, calls=3
+    )
     assert {name: len(costs) for name, costs in samples.items()} == {"a": 6, "b": 6}
     assert (ran.count("a"), ran.count("b")) == (19, 19)
     assert all(set(ran[2 + 6 * at : 8 + 6 * at]) == {"a", "b"} for at in range(6))
@@ -67,7 +78,9 @@ async def test_calls_at_once():
 
 ROWS = [
     Row(what="a", against="b", limit=1.2, ratio=Ratio(0.6, 0.5, 0.7)),
-    Row(what="c & d", against="e", limit=0.8, sense="least", ratio=Ratio(0.4, 0.3, 0.5)),
+    Row(
+        what="c & d", against="e", limit=0.8, sense="least", ratio=Ratio(0.4, 0.3, 0.5)
+    ),
     Row(what="f", against="a peer", limit=0.5, note="not installed"),
 ]
 

@@ -17,7 +17,13 @@ pytestmark = pytest.mark.one_python
 def rows(*medians, what="a", sense="most"):
     """Return one row for each run, with the ratio that it found."""
     return [
-        Row(what=what, against="b", limit=1.2, sense=sense, ratio=Ratio(median, median, median))
+        Row(
+            what=what,
+            against="b",
+            limit=1.2,
+            sense=sense,
+            ratio=Ratio(median, median, median),
+        )
         for median in medians
     ]
 
@@ -38,8 +44,14 @@ def test_interval_of_one_run():
 def test_runs_of_the_table():
     """A row of several runs has the median of their medians; a row that was not measured stays."""
     missing = Row(what="c", against="a peer", limit=1.0, note="not installed")
-    first, second = runs.combined([*rows(1.1), missing, *rows(1.3), missing, *rows(1.0), missing])
-    assert (first.ratio.median, first.runs, first.verdict) == (1.1, (1.1, 1.3, 1.0), "holds")
+    first, second = runs.combined(
+        [*rows(1.1), missing, *rows(1.3), missing, *rows(1.0), missing]
+    )
+    assert (first.ratio.median, first.runs, first.verdict) == (
+        1.1,
+        (1.1, 1.3, 1.0),
+        "holds",
+    )
     assert second == missing
 
 
@@ -62,7 +74,9 @@ def test_change_beyond_noise(sense, after, verdict):
 def test_rows_of_one_side_only():
     """A row that a side lacks, or did not measure, is not compared."""
     missing = [Row(what="d", against="a peer", limit=1.0)]
-    found = changes([*rows(1.0), *missing], [*rows(1.0), *rows(1.0, what="new"), *missing])
+    found = changes(
+        [*rows(1.0), *missing], [*rows(1.0), *rows(1.0, what="new"), *missing]
+    )
     assert [change.row.what for change in found] == ["a"]
 
 
@@ -94,7 +108,9 @@ def test_file_that_an_older_package_cannot_run(tmp_path, monkeypatch, fails_for_
     """Only this tree is measured then; if that fails, it is an error."""
 
     def measured_once(name, *, env, **_):
-        if fails_for_both or os.pathsep in env["PYTHONPATH"]:  # which begins with the older package
+        if (
+            fails_for_both or os.pathsep in env["PYTHONPATH"]
+        ):  # which begins with the older package
             raise subprocess.CalledProcessError(1, name)
         return rows(1.0)
 
@@ -129,7 +145,9 @@ def test_command_that_compares(monkeypatch, capsys, tmp_path, after, status):
     found = rows(1.0, 1.0), rows(after, after)
     monkeypatch.setattr(against, "compare", lambda *_, **__: found)
     monkeypatch.setattr(command, "_PLACE", tmp_path)
-    monkeypatch.setattr(command.sys, "argv", ["benchmarks", "--against", "HEAD~1", "--page", "page"])
+    monkeypatch.setattr(
+        command.sys, "argv", ["benchmarks", "--against", "HEAD~1", "--page", "page"]
+    )
     assert command.main() == status
     assert f"1.000 ->  {after:.3f}" in capsys.readouterr().out
     head, _, row, *_, about = (tmp_path / "bench.md").read_text().splitlines()

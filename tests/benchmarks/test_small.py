@@ -52,7 +52,9 @@ async def test_large_stores_of_events(tmp_path, kind):
     """The stores of its benchmark, which takes a minute at any size, are as the package makes them."""
     async with database().fresh("large_events") as fresh:
         address, fill = (
-            (fresh, fill_postgres) if kind == "postgres" else (str(tmp_path / "e.db"), fill_sqlite)
+            (fresh, fill_postgres)
+            if kind == "postgres"
+            else (str(tmp_path / "e.db"), fill_sqlite)
         )
         await fill(address, 2000)
         store = store_at(address)

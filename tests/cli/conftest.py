@@ -22,9 +22,14 @@ from tests.support.watchdog import MARK
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {  # with the mark by which the watchdog stops what a test leaves behind
-    name: value for name, value in os.environ.items() if not name.startswith("INVSVC_") or name == MARK
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith("INVSVC_") or name == MARK
 }
-ENVIRONMENT |= {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}  # output is buffered, as users have it
+ENVIRONMENT |= {
+    "PYTHONPATH": str(ROOT),
+    "PYTHONUNBUFFERED": "",
+}  # output is buffered, as users have it
 
 
 class Ran(NamedTuple):
@@ -62,11 +67,15 @@ class Served:
 
     def ask(self, path, body=None):
         url = self.base_url.removesuffix("/v2") + path
-        with urllib.request.urlopen(url, data=None if body is None else body.encode(), timeout=300) as answer:  # noqa: S310
+        with urllib.request.urlopen(  # noqa: S310
+            url, data=None if body is None else body.encode(), timeout=300
+        ) as answer:
             return json.loads(answer.read())
 
     def script(self, operation, *steps):
-        self.ask("/_simulator/script", json.dumps({"operation": operation, "steps": steps}))
+        self.ask(
+            "/_simulator/script", json.dumps({"operation": operation, "steps": steps})
+        )
 
 
 def child(*arguments, **options):
@@ -99,7 +108,14 @@ def served():
 def here(tmp_path, monkeypatch):
     """Return an empty directory, without inherited settings."""
     monkeypatch.chdir(tmp_path)
-    for name in ("BASE_URL", "API_KEY", "OAUTH_TOKEN", "PERSON_TOKEN", "TEAM", "PROFILE"):
+    for name in (
+        "BASE_URL",
+        "API_KEY",
+        "OAUTH_TOKEN",
+        "PERSON_TOKEN",
+        "TEAM",
+        "PROFILE",
+    ):
         monkeypatch.delenv(f"INVSVC_{name}", raising=False)
     return tmp_path
 

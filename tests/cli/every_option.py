@@ -70,7 +70,9 @@ class Ran:
     def text(self, name: str) -> str:
         """Return the content of a file, empty if there is none."""
         path = self.folder / name
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        return (
+            path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        )
 
     @property
     def writes(self) -> list[Entry]:
@@ -99,7 +101,9 @@ class Case:
     store: str = ""  # the kind of the store that is made first, in ``app.db``
     variables: dict[str, str] = attrs.field(factory=dict)
     answers: str | None = None  # of a person at a terminal
-    meanwhile: Callable[[World, str], Any] | None = None  # gets what was printed, of a command that lasts
+    meanwhile: Callable[[World, str], Any] | None = (
+        None  # gets what was printed, of a command that lasts
+    )
     prepare: Callable[[World], None] | None = None
     then: str = ""  # a command line that is run after it, and whose output is added
 
@@ -115,7 +119,12 @@ class Receiver:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                outer.posts.append(({name.lower(): value for name, value in self.headers.items()}, body))
+                outer.posts.append(
+                    (
+                        {name.lower(): value for name, value in self.headers.items()},
+                        body,
+                    )
+                )
                 self.send_response(outer.statuses.pop(0) if outer.statuses else 200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -123,7 +132,9 @@ class Receiver:
             def log_message(self, *_: object) -> None: ...
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}
+        )
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_port}/in"
 
@@ -147,8 +158,15 @@ class Stream(io.TextIOWrapper):
 class World:
     """A service, a receiver, and a folder for each run."""
 
-    def __init__(self, service: Any, receiver: Receiver, folder: Path, patch: Any) -> None:
-        self.service, self.receiver, self._folder, self._patch = service, receiver, folder, patch
+    def __init__(
+        self, service: Any, receiver: Receiver, folder: Path, patch: Any
+    ) -> None:
+        self.service, self.receiver, self._folder, self._patch = (
+            service,
+            receiver,
+            folder,
+            patch,
+        )
         self.folder = folder
         self.values: dict[str, Any] = {
             "port": free_port(),
@@ -165,8 +183,15 @@ class World:
             (self.folder / name).write_text(self._filled(text), encoding="utf-8")
         with self._patch.context() as patch:
             patch.chdir(self.folder)
-            given = {"INVSVC_BASE_URL": self.service.base_url, "INVSVC_API_KEY": self.service.api_key}
-            for name in [each for each in os.environ if each.startswith("INVSVC_") and each != MARK]:
+            given = {
+                "INVSVC_BASE_URL": self.service.base_url,
+                "INVSVC_API_KEY": self.service.api_key,
+            }
+            for name in [
+                each
+                for each in os.environ
+                if each.startswith("INVSVC_") and each != MARK
+            ]:
                 patch.delenv(name)
             for name, value in {**given, **case.variables}.items():
                 patch.setenv(name, self._filled(value))
@@ -178,10 +203,14 @@ class World:
             patch.setattr("webbrowser.open", opened.append)
             before, posts = self._entries(), len(self.receiver.posts)
             begun = time.monotonic()
-            ran = self._called(case, self._words(f"{case.line} {words}{case.last}"), patch)
+            ran = self._called(
+                case, self._words(f"{case.line} {words}{case.last}"), patch
+            )
             ran.seconds = time.monotonic() - begun
             if case.then:
-                more = self._called(attrs.evolve(case, answers=None), self._words(case.then), patch)
+                more = self._called(
+                    attrs.evolve(case, answers=None), self._words(case.then), patch
+                )
                 ran.out += more.out
             ran.opened = opened
             ran.values = dict(self.values)
@@ -222,10 +251,30 @@ class World:
         return {id(each) for each in self._all()}
 
     def _called(self, case: Case, words: list[str], patch: Any) -> Ran:
-        out, err = (Terminal(), Terminal()) if case.answers is not None else (Stream(), Stream())
-        patch.setattr(sys, "stdin", Terminal(case.answers) if case.answers is not None else Stream())
-        lasts = next((text for name, text in LASTING.items() if " ".join(words).startswith(name)), None)
-        if lasts is None or "--openapi" in words or "--replay" in words or "--help" in words:
+        out, err = (
+            (Terminal(), Terminal())
+            if case.answers is not None
+            else (Stream(), Stream())
+        )
+        patch.setattr(
+            sys,
+            "stdin",
+            Terminal(case.answers) if case.answers is not None else Stream(),
+        )
+        lasts = next(
+            (
+                text
+                for name, text in LASTING.items()
+                if " ".join(words).startswith(name)
+            ),
+            None,
+        )
+        if (
+            lasts is None
+            or "--openapi" in words
+            or "--replay" in words
+            or "--help" in words
+        ):
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 try:
                     code = run(words)
@@ -233,17 +282,32 @@ class World:
                     code = 70
                     err.write(traceback.format_exc())
             return Ran(code, out.getvalue(), err.getvalue(), self.folder)
-        interrupter = Interrupter(lambda: out.getvalue() + err.getvalue(), lasts, case.meanwhile, self)
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), interrupter:
+        interrupter = Interrupter(
+            lambda: out.getvalue() + err.getvalue(), lasts, case.meanwhile, self
+        )
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            interrupter,
+        ):
             code = run(words)
-        return Ran(code, out.getvalue(), err.getvalue(), self.folder, seen=interrupter.seen)
+        return Ran(
+            code, out.getvalue(), err.getvalue(), self.folder, seen=interrupter.seen
+        )
 
 
 class Interrupter:
     """Ends the command that runs in this thread as Ctrl-C does, once it has printed *ready*, and something was done."""
 
-    def __init__(self, printed: Callable[[], str], ready: str, meanwhile: Any, world: World) -> None:
-        self._printed, self._ready, self._meanwhile, self._world = printed, ready, meanwhile, world
+    def __init__(
+        self, printed: Callable[[], str], ready: str, meanwhile: Any, world: World
+    ) -> None:
+        self._printed, self._ready, self._meanwhile, self._world = (
+            printed,
+            ready,
+            meanwhile,
+            world,
+        )
         self.seen: Any = None
         self._failure: BaseException | None = None
         self._ended = threading.Event()
@@ -259,7 +323,11 @@ class Interrupter:
             raise self._failure
 
     def _watch(self) -> None:
-        while not (self._ready in self._printed() and self._printed().endswith("\n") and _is_handled()):
+        while not (
+            self._ready in self._printed()
+            and self._printed().endswith("\n")
+            and _is_handled()
+        ):
             if self._ended.wait(0.01):
                 return
         try:
@@ -275,7 +343,9 @@ def _is_handled() -> bool:
     """Return whether the command handles Ctrl-C by now, and not Python or the runner of its loop."""
     handler = signal.getsignal(signal.SIGINT)
     return (
-        callable(handler) and handler is not signal.default_int_handler and not isinstance(handler, partial)
+        callable(handler)
+        and handler is not signal.default_int_handler
+        and not isinstance(handler, partial)
     )
 
 
@@ -308,7 +378,9 @@ async def filled(world: World, kind: str) -> None:
     service, path = world.service, world.folder / "app.db"
     service.script("webhooks.update", "403", "403")
     service.script("sheets.save_mapping", "reset")
-    async with client_of(service, **({"journal": path} if kind == "journal" else {})) as client:
+    async with client_of(
+        service, **({"journal": path} if kind == "journal" else {})
+    ) as client:
         hook = service.seed_webhook().id
         writes = [
             client.webhooks.update(hook, description=key).keyed(key)
@@ -323,7 +395,9 @@ async def filled(world: World, kind: str) -> None:
                 for write in writes:
                     await enqueue(outbox, write)
                 async with outbox.dispatching():
-                    while not all([await outbox.get(each.intent.key) for each in writes]):  # noqa: ASYNC110
+                    while not all(  # noqa: ASYNC110
+                        [await outbox.get(each.intent.key) for each in writes]
+                    ):
                         await asyncio.sleep(0.01)
         else:
             for write in writes:

@@ -53,11 +53,18 @@ def invsvc(here, capsys):
 
 def line(number, **more):
     arguments = {"url": f"https://me.example/{number}", "events": ["invoice.created"]}
-    return {"operation": "webhooks.create", "arguments": arguments, "key": f"row-{number}"} | more
+    return {
+        "operation": "webhooks.create",
+        "arguments": arguments,
+        "key": f"row-{number}",
+    } | more
 
 
 def write_file(path, *lines):
-    path.write_text("\n".join(each if isinstance(each, str) else json.dumps(each) for each in lines) + "\n")
+    path.write_text(
+        "\n".join(each if isinstance(each, str) else json.dumps(each) for each in lines)
+        + "\n"
+    )
     return path
 
 
@@ -80,11 +87,23 @@ WORDS = ["line 2: is not JSON", "line 3: ", "line 4: ", "line 5: ", "line 6: has
 async def test_batch_runs_and_is_skipped_when_run_again(service, invsvc, here):
     """A file is written, its secrets kept for the owner alone; run again, nothing is sent."""
     file = write_file(here / "writes.jsonl", *map(line, range(5)))
-    code, out, _ = await invsvc(file, "--journal", "run.db", "--secrets-to", "secrets.jsonl")
-    again, out_again, _ = await invsvc("--journal", "run.db", "--no-secrets", file, "--json")
+    code, out, _ = await invsvc(
+        file, "--journal", "run.db", "--secrets-to", "secrets.jsonl"
+    )
+    again, out_again, _ = await invsvc(
+        "--journal", "run.db", "--no-secrets", file, "--json"
+    )
 
-    secrets = [json.loads(each)["secret"] for each in (here / "secrets.jsonl").read_text().splitlines()]
-    assert (code, again, service.arrivals("webhooks.create"), len(set(secrets))) == (0, 0, 5, 5)
+    secrets = [
+        json.loads(each)["secret"]
+        for each in (here / "secrets.jsonl").read_text().splitlines()
+    ]
+    assert (code, again, service.arrivals("webhooks.create"), len(set(secrets))) == (
+        0,
+        0,
+        5,
+        5,
+    )
     assert stat.S_IMODE((here / "secrets.jsonl").stat().st_mode) == 0o600
     assert "applied          5" in out
     assert json.loads(out_again)["skipped"] == 5
@@ -103,7 +122,9 @@ async def test_file_with_bad_lines_sends_nothing(service, invsvc, here):
 async def test_bad_lines_can_be_left_out(service, invsvc, here):
     """With `--skip-bad` the others are written, and what was left out is named and counted: exit code 5."""
     file = write_file(here / "writes.jsonl", *BAD)
-    code, out, err = await invsvc(file, "--journal", "run.db", "--no-secrets", "--skip-bad")
+    code, out, err = await invsvc(
+        file, "--journal", "run.db", "--no-secrets", "--skip-bad"
+    )
     assert (code, service.arrivals("webhooks.create")) == (5, 1)
     assert "line 2: is not JSON" in err
     assert "skipped lines    8, which are not valid" in out
@@ -114,13 +135,19 @@ async def test_bad_lines_can_be_left_out(service, invsvc, here):
     assert (code, service.arrivals("webhooks.create")) == (5, 1)
     assert "skipped lines    8, which are not valid" in out
 
-    _, out, _ = await invsvc(file, "--journal", "another.db", "--no-secrets", "--skip-bad", "--json")
+    _, out, _ = await invsvc(
+        file, "--journal", "another.db", "--no-secrets", "--skip-bad", "--json"
+    )
     assert (json.loads(out)["bad"], json.loads(out)["total"]) == (8, 1)
 
 
 async def test_table_as_input(service, invsvc, here):
     """Of 20,000 lines that are no JSON the first are named, then the form of the input."""
-    file = write_file(here / "writes.csv", "url,events", *["https://a.example,invoice.created"] * 20_000)
+    file = write_file(
+        here / "writes.csv",
+        "url,events",
+        *["https://a.example,invoice.created"] * 20_000,
+    )
     code, _, err = await invsvc(file, "--journal", "run.db")
     assert (code, service.ledger.entries) == (2, [])
     assert len(err.splitlines()) <= 5
@@ -145,7 +172,9 @@ async def test_progress_in_a_file(service, invsvc, here, monkeypatch):
     lines = out.splitlines()
     assert lines[0].split("; ")[0] in {"0 of 2", "1 of 2", "2 of 2"}
     assert "2 applied" in next(each for each in lines if each.startswith("2 of 2"))
-    _, out, _ = await invsvc("w.jsonl", "--journal", "another.db", "--json", "--no-secrets")
+    _, out, _ = await invsvc(
+        "w.jsonl", "--journal", "another.db", "--json", "--no-secrets"
+    )
     assert json.loads(out)["total"] == 2
 
 
@@ -158,7 +187,9 @@ async def test_report_of_a_database_that_is_away(invsvc, monkeypatch):
 
 async def test_empty_file_is_refused(invsvc, here):
     """An empty file is a mistake, in words."""
-    code, _, err = await invsvc(write_file(here / "writes.jsonl", ""), "--journal", "run.db", "--no-secrets")
+    code, _, err = await invsvc(
+        write_file(here / "writes.jsonl", ""), "--journal", "run.db", "--no-secrets"
+    )
     assert code == 2
     assert "must have one write per line" in err
     assert "contains no writes" in err
@@ -167,22 +198,28 @@ async def test_empty_file_is_refused(invsvc, here):
 async def test_dry_run_as_json(invsvc, here):
     """It is one object: how many are good and bad, and what is wrong with each."""
     file = write_file(here / "w.jsonl", line(1), "not json")
-    code, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets", "--dry-run", "--json")
+    code, out, _ = await invsvc(
+        file, "--journal", "run.db", "--no-secrets", "--dry-run", "--json"
+    )
     told = json.loads(out)
     assert (code, told["good"], told["bad"]) == (2, 1, 1)
-    assert [(each["line"], each["reason"].partition(" (")[0]) for each in told["problems"]] == [
-        (2, "is not JSON in UTF-8")
-    ]
+    assert [
+        (each["line"], each["reason"].partition(" (")[0]) for each in told["problems"]
+    ] == [(2, "is not JSON in UTF-8")]
 
 
-@pytest.mark.parametrize(("steps", "code"), [(["403"], 1), (["apply, then reset", "403"], 3)])
+@pytest.mark.parametrize(
+    ("steps", "code"), [(["403"], 1), (["apply, then reset", "403"], 3)]
+)
 async def test_exit_code_tells_how_it_ended(service, invsvc, here, steps, code):
     """It is 1 if any write was not applied, 3 if the fate of any is unknown."""
     service.script("webhooks.create", *steps)
     if code == 3:
         service.script("webhooks.list", "pass", *["403"] * 9)
     file = write_file(here / "writes.jsonl", *map(line, range(2)))
-    assert (await invsvc(file, "--journal", "run.db", "--no-secrets", "--concurrency", "1"))[0] == code
+    assert (
+        await invsvc(file, "--journal", "run.db", "--no-secrets", "--concurrency", "1")
+    )[0] == code
 
 
 async def test_exit_code_of_a_batch_that_stopped(service, invsvc, here):
@@ -190,7 +227,15 @@ async def test_exit_code_of_a_batch_that_stopped(service, invsvc, here):
     service.script("webhooks.create", "apply, then reset")
     service.script("webhooks.list", "pass", *["403"] * 9)
     file = write_file(here / "writes.jsonl", *map(line, range(2)))
-    options = ("--journal", "run.db", "--no-secrets", "--concurrency", "1", "--stop-after", "1")
+    options = (
+        "--journal",
+        "run.db",
+        "--no-secrets",
+        "--concurrency",
+        "1",
+        "--stop-after",
+        "1",
+    )
     code, _, err = await invsvc(file, *options)
     assert (code, "stop_after" in err) == (3, True)
 
@@ -201,11 +246,20 @@ async def test_exit_code_of_overtaken_writes(service, invsvc, here):
     service.script("journeys.update", "403")
     lines = [
         json.dumps(
-            {"operation": "journeys.update", "key": name, "arguments": {"journey": journey.id, "name": name}}
+            {
+                "operation": "journeys.update",
+                "key": name,
+                "arguments": {"journey": journey.id, "name": name},
+            }
         )
         for name in ("k1", "k2")
     ]
-    run = (write_file(here / "writes.jsonl", *lines), "--journal", "run.db", "--no-secrets")
+    run = (
+        write_file(here / "writes.jsonl", *lines),
+        "--journal",
+        "run.db",
+        "--no-secrets",
+    )
     assert (await invsvc(*run))[0] == 1
     assert (await invsvc("retry", "run.db", "--verdict", "refused"))[0] == 0
     code, out, _ = await invsvc(*run)
@@ -215,7 +269,9 @@ async def test_exit_code_of_overtaken_writes(service, invsvc, here):
     assert "overtaken" in out
     assert (await invsvc("retry", "run.db", "k1", "--force"))[0] == 0
     assert (await invsvc(*run))[0] == 0
-    assert [entry.body["name"] for entry in service.ledger.effects("journeys.update")] == ["k2", "k1"]
+    assert [
+        entry.body["name"] for entry in service.ledger.effects("journeys.update")
+    ] == ["k2", "k1"]
 
 
 async def test_refused_key_stops_it(service, invsvc, here):
@@ -227,14 +283,26 @@ async def test_refused_key_stops_it(service, invsvc, here):
     assert "the service refuses the credential (HTTP 403)" in err
 
 
-@pytest.mark.parametrize(("limit", "code"), [("2", 1), ("0.05", 1), ("9", 1), ("many", 2), ("1.5", 2)])
+@pytest.mark.parametrize(
+    ("limit", "code"), [("2", 1), ("0.05", 1), ("9", 1), ("many", 2), ("1.5", 2)]
+)
 async def test_stop_after(service, invsvc, here, limit, code):
     """The batch stops after so many failures; a limit that cannot work sends nothing."""
     service.script("webhooks.create", *["422"] * 5)
     file = write_file(here / "writes.jsonl", *map(line, range(5)))
-    options = ("--journal", "run.db", "--no-secrets", "--concurrency", "1", "--stop-after", limit)
+    options = (
+        "--journal",
+        "run.db",
+        "--no-secrets",
+        "--concurrency",
+        "1",
+        "--stop-after",
+        limit,
+    )
     assert (await invsvc(file, *options))[0] == code
-    assert service.arrivals("webhooks.create") == {"2": 2, "0.05": 5, "9": 5}.get(limit, 0)
+    assert service.arrivals("webhooks.create") == {"2": 2, "0.05": 5, "9": 5}.get(
+        limit, 0
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -242,7 +310,9 @@ async def test_signal_ends_it_resumably(service, here, number):
     """A signal lets what is in flight end, says how to resume, and the same command does the rest."""
     service._app.latency = 0.05
     file = write_file(here / "writes.jsonl", *map(line, range(30)))
-    running = await child(file, "--journal", "run.db", "--no-secrets", "--concurrency", "3")
+    running = await child(
+        file, "--journal", "run.db", "--no-secrets", "--concurrency", "3"
+    )
     await service.arrived("webhooks.create", 4)
     running.send_signal(number)
     _, err = await running.communicate()
@@ -250,7 +320,9 @@ async def test_signal_ends_it_resumably(service, here, number):
     assert b"run the same command again to resume" in err
     assert b"Traceback" not in err
 
-    rest = await child(file, "--journal", "run.db", "--no-secrets", "--concurrency", "3")
+    rest = await child(
+        file, "--journal", "run.db", "--no-secrets", "--concurrency", "3"
+    )
     await rest.communicate()
     assert (rest.returncode, service.arrivals("webhooks.create")) == (0, 30)
 
@@ -265,15 +337,29 @@ async def test_webhooks_without_a_place_for_their_secrets(service, invsvc, here)
 
     service.script("webhooks.create", "pass", "apply, then reset")
     code, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets")
-    assert (code, "thrown away, as --no-secrets says" in out, "lost" in out) == (0, True, False)
+    assert (code, "thrown away, as --no-secrets says" in out, "lost" in out) == (
+        0,
+        True,
+        False,
+    )
     code, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets", "--json")
-    assert (code, json.loads(out)["secrets_lost"], service.arrivals("webhooks.create")) == (0, 0, 5)
+    assert (
+        code,
+        json.loads(out)["secrets_lost"],
+        service.arrivals("webhooks.create"),
+    ) == (0, 0, 5)
     report = json.loads((await invsvc("report", "run.db", "--json"))[1])
-    assert (report["secrets_lost"], report["lost_secrets"], report["secrets_not_stored"]) == (0, [], 5)
+    assert (
+        report["secrets_lost"],
+        report["lost_secrets"],
+        report["secrets_not_stored"],
+    ) == (0, [], 5)
     _, text, _ = await invsvc("report", "run.db")
     assert "5 are not stored: --no-secrets was given" in text
     assert "secrets lost" not in text
-    both = await invsvc(file, "--journal", "run.db", "--no-secrets", "--secrets-to", "secrets.jsonl")
+    both = await invsvc(
+        file, "--journal", "run.db", "--no-secrets", "--secrets-to", "secrets.jsonl"
+    )
     assert both[0] == 2
 
 
@@ -281,7 +367,9 @@ async def test_webhooks_that_an_earlier_run_left(service, invsvc, here):
     """They are done by this run, whatever its own input, so their secrets need a place too."""
     file = write_file(here / "writes.jsonl", *map(line, range(3)))
     service.script("webhooks.create", "422", "422", "422")
-    assert (await invsvc(file, "--journal", "run.db", "--secrets-to", "secrets.jsonl"))[0] == 1
+    assert (await invsvc(file, "--journal", "run.db", "--secrets-to", "secrets.jsonl"))[
+        0
+    ] == 1
     await invsvc("retry", "run.db", "--verdict", "refused")
     rename = {
         "operation": "journeys.update",
@@ -291,21 +379,33 @@ async def test_webhooks_that_an_earlier_run_left(service, invsvc, here):
     before = service.arrivals()
 
     assert (await invsvc(other, "--journal", "run.db"))[0] == 2
-    assert (await invsvc(file, "--journal", "run.db"))[0] == 2, "all of its lines were read before"
+    assert (await invsvc(file, "--journal", "run.db"))[0] == 2, (
+        "all of its lines were read before"
+    )
     assert service.arrivals() == before
-    code, out, _ = await invsvc(other, "--journal", "run.db", "--secrets-to", "secrets.jsonl", "--json")
+    code, out, _ = await invsvc(
+        other, "--journal", "run.db", "--secrets-to", "secrets.jsonl", "--json"
+    )
     assert (code, json.loads(out)["secrets_lost"]) == (0, 0)
     assert len((here / "secrets.jsonl").read_text().splitlines()) == 3
-    assert (await invsvc(other, "--journal", "run.db"))[0] == 0, "no webhook is left to be made"
+    assert (await invsvc(other, "--journal", "run.db"))[0] == 0, (
+        "no webhook is left to be made"
+    )
 
 
 @pytest.mark.parametrize(
     "words",
-    [("worker", "postgresql://127.0.0.1:1/x"), ("writes.jsonl", "--journal", "postgresql://127.0.0.1:1/x")],
+    [
+        ("worker", "postgresql://127.0.0.1:1/x"),
+        ("writes.jsonl", "--journal", "postgresql://127.0.0.1:1/x"),
+    ],
 )
 async def test_shared_batch_needs_a_place_for_secrets(service, invsvc, here, words):
     """Another machine may put webhooks in, at any time."""
-    rename = {"operation": "journeys.update", "arguments": {"journey": "jrn_1", "name": "x"}}
+    rename = {
+        "operation": "journeys.update",
+        "arguments": {"journey": "jrn_1", "name": "x"},
+    }
     write_file(here / "writes.jsonl", rename)
     code, _, err = await invsvc(*words)
     assert (code, "--no-secrets" in err) == (2, True)
@@ -316,12 +416,21 @@ async def test_secrets_that_are_lost_are_named(service, invsvc, here):
     service.script("webhooks.create", "apply, then 500")
     file = write_file(here / "writes.jsonl", line(1), line(2))
     _, out, _ = await invsvc(
-        file, "--journal", "run.db", "--secrets-to", "secrets.jsonl", "--concurrency", "1"
+        file,
+        "--journal",
+        "run.db",
+        "--secrets-to",
+        "secrets.jsonl",
+        "--concurrency",
+        "1",
     )
     _, report, _ = await invsvc("report", "run.db")
     told = json.loads((await invsvc("report", "run.db", "--json"))[1])
 
-    kept = [json.loads(each)["key"] for each in (here / "secrets.jsonl").read_text().splitlines()]
+    kept = [
+        json.loads(each)["key"]
+        for each in (here / "secrets.jsonl").read_text().splitlines()
+    ]
     (lost,) = {"row-1", "row-2"} - {*kept}
     (hook,) = [one["webhook"] for one in told["lost_secrets"]]
     assert "secrets lost     1; `invsvc batch report` names them" in out
@@ -337,16 +446,28 @@ async def test_worker_takes_part_until_interrupted(service, here, number):
     service._app.latency = 0.02
     file = write_file(here / "writes.jsonl", *map(line, range(150)))
     options = ("--journal", journal, "--concurrency", "3")
-    helping = await child("worker", journal, *options[2:], "--secrets-to", "secrets-theirs.jsonl", "--json")
-    assert b"settings of invsvc.toml, profile 'short'" in await helping.stderr.readline()
+    helping = await child(
+        "worker",
+        journal,
+        *options[2:],
+        "--secrets-to",
+        "secrets-theirs.jsonl",
+        "--json",
+    )
+    assert (
+        b"settings of invsvc.toml, profile 'short'" in await helping.stderr.readline()
+    )
     assert b"waiting for work" in await helping.stderr.readline()
-    running = await child(file, *options, "--secrets-to", "secrets-ours.jsonl", "--json")
+    running = await child(
+        file, *options, "--secrets-to", "secrets-ours.jsonl", "--json"
+    )
     out, _ = await running.communicate()
     helping.send_signal(number)
     theirs, err = await helping.communicate()
 
     secrets = [
-        (here / name).read_text().splitlines() for name in ("secrets-ours.jsonl", "secrets-theirs.jsonl")
+        (here / name).read_text().splitlines()
+        for name in ("secrets-ours.jsonl", "secrets-theirs.jsonl")
     ]
     told = json.loads(out)
     assert (running.returncode, helping.returncode) == (0, 0)
@@ -368,7 +489,9 @@ async def test_secret_after_a_line_that_was_cut(service, invsvc, here):
     """What a full disk has left of a line costs no other: the next secret has a line of its own."""
     (here / "secrets.jsonl").write_text('{"key":"row-0","id":"wh_0","ur')
     file = write_file(here / "writes.jsonl", line(1), line(2))
-    assert (await invsvc(file, "--journal", "run.db", "--secrets-to", "secrets.jsonl"))[0] == 0
+    assert (await invsvc(file, "--journal", "run.db", "--secrets-to", "secrets.jsonl"))[
+        0
+    ] == 0
 
     cut, *rest = (here / "secrets.jsonl").read_text().splitlines()
     assert cut == '{"key":"row-0","id":"wh_0","ur'
@@ -415,10 +538,14 @@ def pipe(here):
     """Return a named pipe, and a function that writes lines into it once somebody reads."""
     path = here / "pipe"
     os.mkfifo(path)
-    return path, lambda *lines: asyncio.create_task(asyncio.to_thread(write_file, path, *lines))
+    return path, lambda *lines: asyncio.create_task(
+        asyncio.to_thread(write_file, path, *lines)
+    )
 
 
-async def test_file_that_can_be_read_once_only(service, invsvc, here, pipe, monkeypatch):
+async def test_file_that_can_be_read_once_only(
+    service, invsvc, here, pipe, monkeypatch
+):
     """What comes through a pipe is checked whole and written, and no copy of it is left."""
     monkeypatch.setattr("tempfile.tempdir", str(here / "spool"))
     (here / "spool").mkdir()
@@ -437,7 +564,9 @@ async def test_signal_while_a_pipe_gives_nothing(here, pipe, number):
     """A pipe that gives nothing is waited for until a signal ends it."""
     path, _ = pipe
     running = await child(path, "--journal", "run.db", "--no-secrets")
-    feeding = await asyncio.to_thread(path.open, "wb")  # once it is open at both ends, it is being read
+    feeding = await asyncio.to_thread(
+        path.open, "wb"
+    )  # once it is open at both ends, it is being read
     with feeding:
         running.send_signal(number)
         _, err = await asyncio.wait_for(running.communicate(), 30)
@@ -468,7 +597,9 @@ async def test_ctrl_c_while_a_file_is_checked(service, here):
 
 
 @pytest.mark.parametrize("lines", [3, 1])
-async def test_file_that_changes_once_it_was_checked(service, invsvc, here, monkeypatch, lines):
+async def test_file_that_changes_once_it_was_checked(
+    service, invsvc, here, monkeypatch, lines
+):
     """Writes that are more or fewer than those checked are said to be, whatever was sent by then."""
     file = write_file(here / "writes.jsonl", line(1), line(2))
     checked = file_check.check_file
@@ -481,7 +612,10 @@ async def test_file_that_changes_once_it_was_checked(service, invsvc, here, monk
     code, _, err = await invsvc(file, "--journal", "run.db", "--no-secrets")
 
     assert code == 1
-    assert f"the file was changed after the check: it had 2 writes, and now has {lines}" in err
+    assert (
+        f"the file was changed after the check: it had 2 writes, and now has {lines}"
+        in err
+    )
     assert "may have been sent" in err
 
 

@@ -44,7 +44,12 @@ async def test_file_that_is_resumed(service, invsvc, here):
     assert "202 valid writes" in err
     code, out, _ = await invsvc(file, "--journal", "run.db", "--no-secrets", "--json")
     found = json.loads(out)
-    assert (code, found["done_now"], found["skipped"], found["open_inputs"]) == (0, 2, 200, 0)
+    assert (code, found["done_now"], found["skipped"], found["open_inputs"]) == (
+        0,
+        2,
+        200,
+        0,
+    )
     assert service.arrivals("webhooks.create") == 202
 
 
@@ -55,12 +60,17 @@ async def test_incomplete_input_in_reports(service, invsvc, here):
         yield from creates(client, 3)
         raise RuntimeError("the producer died")
 
-    async with client_of(service) as client, Batch.open(here / "run.db", client, **SECRETS) as batch:
+    async with (
+        client_of(service) as client,
+        Batch.open(here / "run.db", client, **SECRETS) as batch,
+    ):
         with pytest.raises(RuntimeError):
             await all_of(batch, failing(client))
     _, out, _ = await invsvc("report", "run.db")
     assert "incomplete: run it again to its end" in out
-    assert json.loads((await invsvc("report", "run.db", "--json"))[1])["open_inputs"] == 1
+    assert (
+        json.loads((await invsvc("report", "run.db", "--json"))[1])["open_inputs"] == 1
+    )
     other = write_file(here / "other.jsonl", line(9))
     assert (await invsvc(other, "--journal", "run.db", "--no-secrets"))[0] == 0
     _, out, _ = await invsvc("report", "run.db")
@@ -79,7 +89,10 @@ async def test_exit_code_of_an_incomplete_input(service, invsvc, here):
         await ends.wait()
 
     file = write_file(here / "writes.jsonl", *map(line, range(5)))
-    async with client_of(service) as client, Batch.open(journal, client, **SECRETS) as batch:
+    async with (
+        client_of(service) as client,
+        Batch.open(journal, client, **SECRETS) as batch,
+    ):
         feeding = asyncio.create_task(all_of(batch, slow()))
         await begun.wait()
         code, out, _ = await invsvc(file, "--journal", journal, "--no-secrets")

@@ -72,7 +72,10 @@ async def watched(client, tmp_path, capsys):
 
 async def asked(url, **options):
     """Return the status and the text of an answer."""
-    async with aiohttp.ClientSession() as session, session.get(url, **options) as answer:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(url, **options) as answer,
+    ):
         return answer.status, await answer.text()
 
 
@@ -80,11 +83,16 @@ async def test_data(watched):
     """It has the counts, the state and the failures by cause."""
     told = json.loads((await asked(f"{watched}data"))[1])
 
-    assert (told["state"], told["done"], told["expected"], told["open_inputs"]) == ("finished", 30, 30, 0)
+    assert (told["state"], told["done"], told["expected"], told["open_inputs"]) == (
+        "finished",
+        30,
+        30,
+        0,
+    )
     assert told["verdicts"] == {"applied": 20, "refused": 10}
-    assert [(each["verdict"], each["count"], len(each["writes"])) for each in told["groups"]] == [
-        ("refused", 10, 5)
-    ]
+    assert [
+        (each["verdict"], each["count"], len(each["writes"])) for each in told["groups"]
+    ] == [("refused", 10, 5)]
     assert (told["workers"], told["limits"]) == (None, [])
 
 
@@ -120,13 +128,20 @@ async def test_page_loads_nothing(watched):
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     text = text.replace("http://www.w3.org/2000/svg", "")
-    assert not [each for each in ("http://", "https://", "SHARED_STYLE", "NONCE") if each in text]
+    assert not [
+        each
+        for each in ("http://", "https://", "SHARED_STYLE", "NONCE")
+        if each in text
+    ]
 
 
 @pytest.mark.parametrize(
     ("change", "state"),
     [
-        ("UPDATE entries SET state = 0, verdict = NULL, done_at = NULL WHERE seq = 1", "running"),
+        (
+            "UPDATE entries SET state = 0, verdict = NULL, done_at = NULL WHERE seq = 1",
+            "running",
+        ),
         ("DELETE FROM entries", "empty"),
     ],
 )
@@ -144,7 +159,12 @@ async def test_requests_of_other_machines():
     checked = local(AsyncMock(return_value="the page"))
 
     assert (await checked(SimpleNamespace(remote="192.0.2.7"))).status == 403
-    assert await checked(SimpleNamespace(remote="127.0.0.1", host="127.0.0.1:80", headers={})) == "the page"
+    assert (
+        await checked(
+            SimpleNamespace(remote="127.0.0.1", host="127.0.0.1:80", headers={})
+        )
+        == "the page"
+    )
 
 
 async def test_batch_that_nothing_runs(client, tmp_path, monkeypatch):
@@ -237,23 +257,37 @@ async def test_page_in_a_browser(client, tmp_path, capsys):
         async with browser(tmp_path / "profile") as page:
             await page.open(address)
             await page.until("document.getElementById('live').textContent === 'live'")
-            assert await page.run("document.getElementById('numbers').textContent.includes('4 of 4')")
+            assert await page.run(
+                "document.getElementById('numbers').textContent.includes('4 of 4')"
+            )
             assert await page.run("document.getElementById('state').textContent") == (
                 "finished; some writes are not applied"
             )
-            assert "was finished before" in await page.run("document.getElementById('chart').textContent")
+            assert "was finished before" in await page.run(
+                "document.getElementById('chart').textContent"
+            )
             await page.run("document.querySelector('summary').click()")
-            assert key in await page.run("document.querySelector('details li').textContent")
+            assert key in await page.run(
+                "document.querySelector('details li').textContent"
+            )
 
             await all_of(batch, creates(client, 3, start=3))
             away = "the service answers HTTP 503"
-            pause = attrs.evolve(batch.progress, paused=away, limited_by=away, next_probe=40.0)
+            pause = attrs.evolve(
+                batch.progress, paused=away, limited_by=away, next_probe=40.0
+            )
             Status.of_this_process().store(batch.entries, pause)
             words = await page.until("document.querySelector('.pause')?.textContent")
-            assert words.startswith("Paused: the service answers HTTP 503. Next probe in ")
-            Status.of_this_process().store(batch.entries, attrs.evolve(pause, limited_by=None))
+            assert words.startswith(
+                "Paused: the service answers HTTP 503. Next probe in "
+            )
+            Status.of_this_process().store(
+                batch.entries, attrs.evolve(pause, limited_by=None)
+            )
             await page.until("document.querySelector('.pause') === null")
-            await page.until("document.querySelector('#legend .applied').textContent === 'applied: 6'")
+            await page.until(
+                "document.querySelector('#legend .applied').textContent === 'applied: 6'"
+            )
             assert await page.run("document.querySelector('details').open")
             await page.until("document.querySelector('#chart svg') !== null")
 
@@ -261,6 +295,10 @@ async def test_page_in_a_browser(client, tmp_path, capsys):
             await page.until("document.getElementById('live').textContent === 'live'")
             assert await page.run("document.documentElement.scrollWidth <= innerWidth")
             await watching.stop()
-            await page.until("document.getElementById('live').textContent.includes('does not answer')")
+            await page.until(
+                "document.getElementById('live').textContent.includes('does not answer')"
+            )
             assert await page.run("document.title") != "hacked"
-    assert [each for each in page.messages if "ERR_CONNECTION_REFUSED" not in each] == []
+    assert [
+        each for each in page.messages if "ERR_CONNECTION_REFUSED" not in each
+    ] == []

@@ -57,14 +57,22 @@ def test_get_as_json(invsvc):
     assert isinstance(told["created_at"], int)
 
 
-@pytest.mark.parametrize("words", ["get users usr_1", "list webhooks", "write journeys.update jrn_1 name=A"])
+@pytest.mark.parametrize(
+    "words", ["get users usr_1", "list webhooks", "write journeys.update jrn_1 name=A"]
+)
 def test_answer_of_something_else(invsvc, monkeypatch, words):
     """How it begins is said, not where a program finds the whole."""
-    operation = {"get": "users.get", "list": "webhooks.list", "write": "journeys.update"}[words.split()[0]]
+    operation = {
+        "get": "users.get",
+        "list": "webhooks.list",
+        "write": "journeys.update",
+    }[words.split()[0]]
     Path("invsvc.toml").write_text(
         'default_profile = "d"\n[profiles.d.reconcile]\nsettle_after_loss = 0\nsettle_after_error = 0\n'
     )
-    with serving(seed=7) as service:  # of its own: not all of these answers are asked for
+    with serving(
+        seed=7
+    ) as service:  # of its own: not all of these answers are asked for
         monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
         monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
         service.script(operation, *["html"] * 9)
@@ -88,7 +96,9 @@ def test_list_of_one_page(invsvc):
     """Without --all one page is printed, and stderr says how to go on; going on gives the rest."""
     first = invsvc("list", "invoices.egress", "--fields", "uuid,total")
     token = first.err.split("--resume ")[1].strip()
-    rest = invsvc("list", "invoices.egress", "--fields", "uuid,total", "--resume", token)
+    rest = invsvc(
+        "list", "invoices.egress", "--fields", "uuid,total", "--resume", token
+    )
 
     assert len(first.out.splitlines()) == 11
     assert len(rest.out.splitlines()) == 3
@@ -112,7 +122,10 @@ def test_list_as_csv_for_a_spreadsheet(invsvc):
     words = "webhooks.create url=https://a.example/formula description==1+1 events=invoice.created"
     invsvc("write", *words.split())
     options = ("list", "webhooks", "limit=100", "--csv", "--fields", "url,description")
-    found = [invsvc(*options, *more).out.splitlines() for more in ((), ("--escape-formulas",))]
+    found = [
+        invsvc(*options, *more).out.splitlines()
+        for more in ((), ("--escape-formulas",))
+    ]
 
     assert "https://a.example/formula,=1+1" in found[0]
     assert "https://a.example/formula,'=1+1" in found[1]
@@ -130,7 +143,13 @@ def test_list_as_lines_of_json(invsvc):
 
 def test_list_with_filters(invsvc):
     """Filters take the forms of the arguments: dates, metadata, whole numbers."""
-    ran = invsvc("list", "invoices.egress", "metadata.order=A-3", "created_after=2020-01-01", "--json")
+    ran = invsvc(
+        "list",
+        "invoices.egress",
+        "metadata.order=A-3",
+        "created_after=2020-01-01",
+        "--json",
+    )
 
     assert [item["metadata"] for item in ran.json] == [{"order": "A-3"}]
 
@@ -147,12 +166,16 @@ def test_list_with_filters(invsvc):
 )
 def test_date_without_hyphens(invsvc, words, shown):
     """It is a date, as ISO 8601 has it, and not a time within the first two days of 1970; other digits are ms."""
-    assert len(invsvc("list", "invoices.egress", words, "--all", "--json").json) == shown
+    assert (
+        len(invsvc("list", "invoices.egress", words, "--all", "--json").json) == shown
+    )
 
 
 def test_list_without_rows_as_csv(invsvc):
     """The head of a CSV is there even where no row is."""
-    out = invsvc("list", "invoices.egress", "series=none", "--csv", "--fields", "uuid,total").out
+    out = invsvc(
+        "list", "invoices.egress", "series=none", "--csv", "--fields", "uuid,total"
+    ).out
 
     assert out == "uuid,total\n"
 
@@ -160,7 +183,12 @@ def test_list_without_rows_as_csv(invsvc):
 def test_list_that_is_full(invsvc):
     """A list of webhooks as long as asked for may hide more, and says so."""
     for n in (1, 2):
-        invsvc("write", "webhooks.create", f"url=https://full.example/{n}", "events=invoice.created")
+        invsvc(
+            "write",
+            "webhooks.create",
+            f"url=https://full.example/{n}",
+            "events=invoice.created",
+        )
 
     assert "may be incomplete" in invsvc("list", "webhooks", "limit=2").err
 
@@ -168,7 +196,12 @@ def test_list_that_is_full(invsvc):
 def test_list_of_all_webhooks(invsvc):
     """It asks for as many as the service lists, not for its default of 10."""
     for n in range(12):
-        invsvc("write", "webhooks.create", f"url=https://all.example/{n}", "events=invoice.created")
+        invsvc(
+            "write",
+            "webhooks.create",
+            f"url=https://all.example/{n}",
+            "events=invoice.created",
+        )
 
     ran = invsvc("list", "webhooks", "--all", "--jsonl")
     assert sum("https://all.example/" in line for line in ran.out.splitlines()) == 12
@@ -210,11 +243,16 @@ def test_settings_that_are_missing(offline):
 def test_write_from_arguments(invsvc, here):
     """A write prints its verdict, its story and its value; the secret, which comes once, goes to a file."""
     ran = invsvc(
-        "write", "webhooks.create", "url=https://w.example/1", "events=invoice.created,invoice.canceled"
+        "write",
+        "webhooks.create",
+        "url=https://w.example/1",
+        "events=invoice.created,invoice.canceled",
     )
 
     assert ran.code == 0
-    assert ran.out.startswith("APPLIED  the service answered so\nwebhooks.create, intent ")
+    assert ran.out.startswith(
+        "APPLIED  the service answered so\nwebhooks.create, intent "
+    )
     assert '\nevents\t["invoice.created","invoice.canceled"]\n' in ran.out
     assert "secret" not in ran.out
     assert "invsvc-secrets.jsonl" in ran.err
@@ -228,18 +266,28 @@ def test_secrets_of_writes_where_they_are_wanted(invsvc, here):
     """Each new webhook's secret is added to the file that is named, and is in no output."""
     for url in ("https://w.example/3", "https://w.example/4"):
         words = ("url=" + url, "events=invoice.created")
-        told = invsvc("write", "webhooks.create", *words, "--secrets-to", "secrets", "--json").json
+        told = invsvc(
+            "write", "webhooks.create", *words, "--secrets-to", "secrets", "--json"
+        ).json
         assert "secret" not in told["value"]
 
     kept = [json.loads(line) for line in (here / "secrets").read_text().splitlines()]
-    assert [each["url"] for each in kept] == ["https://w.example/3", "https://w.example/4"]
+    assert [each["url"] for each in kept] == [
+        "https://w.example/3",
+        "https://w.example/4",
+    ]
     assert not (here / "invsvc-secrets.jsonl").exists()
 
 
 def test_secrets_that_cannot_be_kept(invsvc, served):
     """Where the file cannot be written, nothing is sent."""
     before = served.ask("/_simulator/arrivals?operation=webhooks.create")
-    words = ("url=https://w.example/5", "events=invoice.created", "--secrets-to", "nowhere/secrets")
+    words = (
+        "url=https://w.example/5",
+        "events=invoice.created",
+        "--secrets-to",
+        "nowhere/secrets",
+    )
 
     ran = invsvc("write", "webhooks.create", *words)
 
@@ -248,7 +296,9 @@ def test_secrets_that_cannot_be_kept(invsvc, served):
     assert served.ask("/_simulator/arrivals?operation=webhooks.create") == before
 
 
-@pytest.mark.parametrize("room", [10, 0])  # bytes: what a disk takes before it is full, or not even that
+@pytest.mark.parametrize(
+    "room", [10, 0]
+)  # bytes: what a disk takes before it is full, or not even that
 def test_secret_on_a_full_disk(invsvc, monkeypatch, room):
     """The verdict is told all the same, and that the secret is lost; the exit code is that of a failure."""
     write = os.write
@@ -262,12 +312,17 @@ def test_secret_on_a_full_disk(invsvc, monkeypatch, room):
 
     monkeypatch.setattr(os, "write", full)
 
-    ran = invsvc("write", "webhooks.create", "url=https://w.example/7", "events=invoice.created")
+    ran = invsvc(
+        "write", "webhooks.create", "url=https://w.example/7", "events=invoice.created"
+    )
 
     assert ran.code == 1
     assert "APPLIED" in ran.out
     assert "its secret is lost" in ran.out
-    assert "invsvc-secrets.jsonl: cannot store secrets (No space left on device)" in ran.err
+    assert (
+        "invsvc-secrets.jsonl: cannot store secrets (No space left on device)"
+        in ran.err
+    )
 
 
 def test_interruption_while_the_secret_is_stored(invsvc, monkeypatch):
@@ -277,7 +332,9 @@ def test_interruption_while_the_secret_is_stored(invsvc, monkeypatch):
         raise asyncio.CancelledError
 
     monkeypatch.setattr(SecretsFile, "take", interrupted)
-    ran = invsvc("write", "webhooks.create", "url=https://w.example/3", "events=invoice.created")
+    ran = invsvc(
+        "write", "webhooks.create", "url=https://w.example/3", "events=invoice.created"
+    )
 
     assert (ran.code in (1, 130), ran.out) == (True, "")  # older typer: 1
     assert "interrupted; webhooks.create: applied" in ran.err
@@ -287,7 +344,10 @@ def test_interruption_while_the_secret_is_stored(invsvc, monkeypatch):
 @pytest.mark.parametrize(
     ("hook", "kept"),
     [
-        ({"id": "wh_1", "secret": "whsec_1"}, {"id": "wh_1", "url": None, "secret": "whsec_1"}),
+        (
+            {"id": "wh_1", "secret": "whsec_1"},
+            {"id": "wh_1", "url": None, "secret": "whsec_1"},
+        ),
         (
             {"url": "https://w.example/", "secret": "s"},
             {"id": None, "url": "https://w.example/", "secret": "s"},
@@ -300,7 +360,11 @@ async def test_new_webhook_with_a_field_missing(hook, kept, here, monkeypatch, c
 
     async def answer(request):
         return web.json_response(
-            {"success": True, "data": hook if request.method == "POST" else [], "timestamp": 1}
+            {
+                "success": True,
+                "data": hook if request.method == "POST" else [],
+                "timestamp": 1,
+            }
         )
 
     app = web.Application()
@@ -308,27 +372,44 @@ async def test_new_webhook_with_a_field_missing(hook, kept, here, monkeypatch, c
     async with TestServer(app, host="127.0.0.1") as server:
         monkeypatch.setenv("INVSVC_BASE_URL", str(server.make_url("/v2")))
         monkeypatch.setenv("INVSVC_API_KEY", "eyJ.a.b")
-        words = ["write", "webhooks.create", "url=https://w.example/", "events=invoice.created"]
+        words = [
+            "write",
+            "webhooks.create",
+            "url=https://w.example/",
+            "events=invoice.created",
+        ]
         code = await asyncio.to_thread(run, words)
 
     lines = (here / "invsvc-secrets.jsonl").read_text().splitlines()
-    assert (code, capsys.readouterr().out.splitlines()[0]) == (0, "APPLIED  the service answered so")
-    assert [{name: json.loads(line)[name] for name in kept} for line in lines] == ([kept] if kept else [])
+    assert (code, capsys.readouterr().out.splitlines()[0]) == (
+        0,
+        "APPLIED  the service answered so",
+    )
+    assert [{name: json.loads(line)[name] for name in kept} for line in lines] == (
+        [kept] if kept else []
+    )
 
 
 def test_file_without_a_secret(invsvc, served, here):
     """A create that is refused adds nothing to the file, and leaves it there: another command may be using it."""
     served.script("webhooks.create", "422")
 
-    ran = invsvc("write", "webhooks.create", "url=https://w.example/6", "events=invoice.created")
+    ran = invsvc(
+        "write", "webhooks.create", "url=https://w.example/6", "events=invoice.created"
+    )
 
     assert ran.code == 1
-    assert [(each.name, each.read_bytes()) for each in here.iterdir()] == [("invsvc-secrets.jsonl", b"")]
+    assert [(each.name, each.read_bytes()) for each in here.iterdir()] == [
+        ("invsvc-secrets.jsonl", b"")
+    ]
 
 
 def test_write_from_a_file(invsvc, here):
     """A file holds one write as data."""
-    one = {"operation": "journeys.update", "arguments": {"journey": "jrn_1", "description": None}}
+    one = {
+        "operation": "journeys.update",
+        "arguments": {"journey": "jrn_1", "description": None},
+    }
     (here / "one.json").write_text(json.dumps(one))
 
     told = invsvc("write", "--file", "one.json", "--json").json
@@ -348,7 +429,11 @@ def test_journal_of_the_application(invsvc, here, monkeypatch, words):
 
 def test_key_of_a_single_write(invsvc, served, here):
     """It would have no meaning, so it is refused before anything is sent, and the batch is named."""
-    one = {"operation": "journeys.update", "arguments": {"journey": "jrn_1", "name": "x"}, "key": "row-1"}
+    one = {
+        "operation": "journeys.update",
+        "arguments": {"journey": "jrn_1", "name": "x"},
+        "key": "row-1",
+    }
     (here / "one.json").write_text(json.dumps(one))
     before = served.ask("/_simulator/arrivals")
 
@@ -380,7 +465,9 @@ def test_write_from_a_file_that_holds_none(invsvc, here, text, words):
 
 def test_write_with_null_as_json(invsvc):
     """What name=value cannot say, name:=JSON does."""
-    told = invsvc("write", "journeys.update", "jrn_1", "description:=null", "--json").json
+    told = invsvc(
+        "write", "journeys.update", "jrn_1", "description:=null", "--json"
+    ).json
 
     assert told["value"]["description"] is None
 
@@ -388,7 +475,11 @@ def test_write_with_null_as_json(invsvc):
 def test_write_whose_answer_is_lost(invsvc, served):
     """A delete in doubt is found out by reading, and done."""
     hook = invsvc(
-        "write", "webhooks.create", "url=https://w.example/2", "events=invoice.created", "--json"
+        "write",
+        "webhooks.create",
+        "url=https://w.example/2",
+        "events=invoice.created",
+        "--json",
     ).json
     served.script("webhooks.delete", "apply, then reset")
 
@@ -412,7 +503,11 @@ def test_secret_that_was_lost(invsvc, served):
     served.script("webhooks.create", "apply, then 500")
 
     ran = invsvc(
-        "write", "webhooks.create", "url=https://w.example/lost", "events=invoice.created", "tag:=true"
+        "write",
+        "webhooks.create",
+        "url=https://w.example/lost",
+        "events=invoice.created",
+        "tag:=true",
     )
 
     assert ran.code == 0
@@ -441,7 +536,10 @@ def test_write_whose_fate_is_open(invsvc, served, here):
 def open_write(served, here):
     """Script a write whose answer is lost and that has no read, in a file."""
     served.script("sheets.save_mapping", "apply, then reset")
-    one = {"operation": "sheets.save_mapping", "arguments": {"fields": {"amount": "Monto"}}}
+    one = {
+        "operation": "sheets.save_mapping",
+        "arguments": {"fields": {"amount": "Monto"}},
+    }
     (here / "one.json").write_text(json.dumps(one))
     return "write", "--file", "one.json"
 
@@ -450,7 +548,9 @@ def test_intent_whose_key_is_no_file_name(invsvc, served, here):
     """It is kept under a name that any key has, for its owner alone."""
     assert invsvc(*open_write(served, here)).code == 3
     (kept,) = here.glob("invsvc-intent-*.json")
-    (here / "one.json").write_text(json.dumps(json.loads(kept.read_text()) | {"key": "customer 7/row 17"}))
+    (here / "one.json").write_text(
+        json.dumps(json.loads(kept.read_text()) | {"key": "customer 7/row 17"})
+    )
     kept.unlink()
 
     ran = invsvc("resume", "one.json", "--same-mode", "--json")
@@ -476,7 +576,9 @@ def test_intent_that_cannot_be_kept(invsvc, served, here, monkeypatch):
     ran = invsvc(*words, "--json")
 
     assert (ran.code, ran.json["verdict"]) == (3, "unknown")
-    error, intent = [json.loads(each) for each in ran.err.splitlines() if each.startswith("{")]
+    error, intent = [
+        json.loads(each) for each in ran.err.splitlines() if each.startswith("{")
+    ]
     assert intent["operation"] == "sheets.save_mapping"
     assert "Read-only file system" in error["error"]["message"]
     assert "Read-only file system" in ran.err
@@ -507,17 +609,28 @@ def test_what_to_do_about_a_write_without_a_read(invsvc, served, here):
     assert "invsvc settle" not in ran.err
 
 
-@pytest.mark.parametrize(("word", "ends"), [("true", "]"), ("false", "in"), ("mine", "mine")])
+@pytest.mark.parametrize(
+    ("word", "ends"), [("true", "]"), ("false", "in"), ("mine", "mine")]
+)
 def test_tag_in_words(invsvc, word, ends):
     """Words like true and false are flags, as in JSON; anything else is a tag of one's own."""
     words = f"webhooks.create url=https://tag.example/{word} events=invoice.created description=in tag={word}"
 
-    assert invsvc("write", *words.split(), "--json").json["value"]["description"].endswith(ends)
+    assert (
+        invsvc("write", *words.split(), "--json")
+        .json["value"]["description"]
+        .endswith(ends)
+    )
 
 
 def test_extra_body_in_words(invsvc):
     """It is JSON, as the words of an object are."""
-    words = ("webhooks.create", "url=https://extra.example/", "events=invoice.created", 'extra_body={"x": 1}')
+    words = (
+        "webhooks.create",
+        "url=https://extra.example/",
+        "events=invoice.created",
+        'extra_body={"x": 1}',
+    )
     told = invsvc("write", *words, "--json").json
 
     assert told["intent"]["body"]["x"] == 1
@@ -526,9 +639,15 @@ def test_extra_body_in_words(invsvc):
 def test_settle_of_what_happened(invsvc, served, here):
     """An intent whose write happened is settled as applied, and its story can be kept."""
     hook = invsvc(
-        "write", "webhooks.create", "url=https://w.example/3", "events=invoice.created", "--json"
+        "write",
+        "webhooks.create",
+        "url=https://w.example/3",
+        "events=invoice.created",
+        "--json",
     ).json
-    intent = invsvc("write", "webhooks.delete", hook["value"]["id"], "--json").json["intent"]
+    intent = invsvc("write", "webhooks.delete", hook["value"]["id"], "--json").json[
+        "intent"
+    ]
     (here / "intent.json").write_text(json.dumps(intent))
 
     assert invsvc("settle", "intent.json", "--story", "story.json").code == 0
@@ -538,7 +657,9 @@ def test_settle_of_what_happened(invsvc, served, here):
 
 def test_explain_of_a_story(invsvc, offline):
     """A story replays offline to the verdict that was said, decision by decision."""
-    invsvc("write", "journeys.update", "jrn_1", "name=Once more", "--story", "story.json")
+    invsvc(
+        "write", "journeys.update", "jrn_1", "name=Once more", "--story", "story.json"
+    )
 
     ran = offline("explain", "story.json")
     told = json.loads(offline("explain", "story.json", "--json").out)
@@ -551,9 +672,13 @@ def test_explain_of_a_story(invsvc, offline):
 
 def test_explain_of_another_verdict(invsvc, here):
     """A story that says what the rules do not fails, and names both."""
-    invsvc("write", "journeys.update", "jrn_1", "name=Once again", "--story", "story.json")
+    invsvc(
+        "write", "journeys.update", "jrn_1", "name=Once again", "--story", "story.json"
+    )
     text = (here / "story.json").read_text()
-    (here / "story.json").write_text(text.replace('"verdict":"applied"', '"verdict":"unknown"'))
+    (here / "story.json").write_text(
+        text.replace('"verdict":"applied"', '"verdict":"unknown"')
+    )
 
     ran = invsvc("explain", "story.json")
 
@@ -561,7 +686,9 @@ def test_explain_of_another_verdict(invsvc, here):
     assert "verdict 'unknown', but the rules of this version reach 'applied'" in ran.err
 
 
-@pytest.mark.parametrize("content", ["{}", "x", "", '{"schema": 1}', '{"schema": 1, "history": []}'])
+@pytest.mark.parametrize(
+    "content", ["{}", "x", "", '{"schema": 1}', '{"schema": 1, "history": []}']
+)
 def test_what_is_no_story_and_no_intent(invsvc, here, content):
     """The file is named, and what it should be."""
     (here / "other.json").write_text(content)
@@ -578,7 +705,9 @@ def test_what_is_no_story_and_no_intent(invsvc, here, content):
 @pytest.mark.filterwarnings("default")
 def test_warning_about_an_argument(invsvc):
     """It is a note, without the place in the package's code."""
-    ran = invsvc("write", "webhooks.create", "url=https://me.example/none", "events:=[]")
+    ran = invsvc(
+        "write", "webhooks.create", "url=https://me.example/none", "events:=[]"
+    )
 
     assert (ran.code, "UserWarning" in ran.err) == (0, False)
     assert ran.err.startswith("events: is empty")
@@ -596,7 +725,11 @@ def test_export(invsvc):
     ran = invsvc("export", "invoices", "status=valid", "--format", "csv")
 
     rows = len(Path("invoices.csv").read_text().splitlines()) - 1
-    assert (ran.code, ran.out, 0 < rows < 12) == (0, f"invoices.csv\t{rows} rows\n", True)
+    assert (ran.code, ran.out, 0 < rows < 12) == (
+        0,
+        f"invoices.csv\t{rows} rows\n",
+        True,
+    )
 
 
 def test_export_without_a_page_size(invsvc):
@@ -615,7 +748,9 @@ def test_resume_of_a_finished_export(invsvc):
     assert invsvc("export", "invoices", "--json").json == told
     before = Path("invoices.jsonl").read_bytes()
 
-    first, second = (invsvc("export", "invoices", "--resume", *words) for words in ([], ["--json"]))
+    first, second = (
+        invsvc("export", "invoices", "--resume", *words) for words in ([], ["--json"])
+    )
 
     assert (first.code, second.code, second.json) == (0, 0, told | {"rows": None})
     assert "not an interrupted export" in first.err
@@ -647,9 +782,15 @@ def test_list_on_a_terminal(invsvc, screen):
 def test_write_that_takes_its_time(invsvc, screen, served):
     """On a terminal it is said, once, that an answer was lost and is being looked for; not where all is well."""
     served.script("journeys.update", "apply, then 500")
-    lost, well = (screen("write", "journeys.update", "jrn_1", f"name={name}") for name in ("lost", "well"))
+    lost, well = (
+        screen("write", "journeys.update", "jrn_1", f"name={name}")
+        for name in ("lost", "well")
+    )
 
-    assert (lost.count("the answer is ambiguous"), well.count("the answer is ambiguous")) == (1, 0)
+    assert (
+        lost.count("the answer is ambiguous"),
+        well.count("the answer is ambiguous"),
+    ) == (1, 0)
     assert "APPLIED" in lost
 
 
@@ -715,14 +856,23 @@ def test_forced_color(invsvc, monkeypatch):
 # --- the whole program
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name
+)
 def test_interrupted_write(served, here, number):
     """Ctrl-C in the middle of a write keeps its intent and says how to find out, as do other signals."""
-    before = served.ask("/_simulator/arrivals?operation=sheets.save_mapping")["arrivals"]
+    before = served.ask("/_simulator/arrivals?operation=sheets.save_mapping")[
+        "arrivals"
+    ]
     served.script("sheets.save_mapping", "apply, then hang")
     keys = {"INVSVC_BASE_URL": served.base_url, "INVSVC_API_KEY": served.api_key}
-    writing = child("write", "sheets.save_mapping", "fields={}", env=ENVIRONMENT | keys, cwd=here)
-    while served.ask("/_simulator/arrivals?operation=sheets.save_mapping")["arrivals"] == before:
+    writing = child(
+        "write", "sheets.save_mapping", "fields={}", env=ENVIRONMENT | keys, cwd=here
+    )
+    while (
+        served.ask("/_simulator/arrivals?operation=sheets.save_mapping")["arrivals"]
+        == before
+    ):
         assert writing.poll() is None
         time.sleep(0.02)
     writing.send_signal(number)
@@ -750,14 +900,31 @@ main()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name
+)
 def test_write_that_is_interrupted_after_its_verdict(served, here, number):
     """The verdict is printed: there is no intent any more to find it out by."""
-    keys = {"INVSVC_BASE_URL": served.base_url, "INVSVC_API_KEY": served.api_key, "NUMBER": str(int(number))}
+    keys = {
+        "INVSVC_BASE_URL": served.base_url,
+        "INVSVC_API_KEY": served.api_key,
+        "NUMBER": str(int(number)),
+    }
     command = [sys.executable, "-c", _SIGNALLED_AT_ITS_VERDICT]
-    command += ["write", "webhooks.create", "url=https://me.example/in", "events=invoice.created", "--json"]
+    command += [
+        "write",
+        "webhooks.create",
+        "url=https://me.example/in",
+        "events=invoice.created",
+        "--json",
+    ]
     done = subprocess.run(  # noqa: S603
-        command, env=ENVIRONMENT | keys, cwd=here, capture_output=True, text=True, check=False
+        command,
+        env=ENVIRONMENT | keys,
+        cwd=here,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert json.loads(done.stdout)["verdict"] == "applied"
@@ -766,7 +933,10 @@ def test_write_that_is_interrupted_after_its_verdict(served, here, number):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("get", "users", "usr_1", "--json"), ("list", "invoices.egress", "--all", "--jsonl")],
+    [
+        ("get", "users", "usr_1", "--json"),
+        ("list", "invoices.egress", "--all", "--jsonl"),
+    ],
     ids=["shorter than a buffer", "longer"],
 )
 def test_reader_that_has_left(served, arguments):
@@ -781,19 +951,29 @@ def test_reader_that_has_left(served, arguments):
 
 def test_failure_of_tasks_side_by_side(capsys):
     """Of several failures at once the first is told, in one line."""
-    assert _report(ExceptionGroup("x", [ConfigurationError("set this"), ValueError("that")])) == 2
+    assert (
+        _report(
+            ExceptionGroup("x", [ConfigurationError("set this"), ValueError("that")])
+        )
+        == 2
+    )
     assert capsys.readouterr().err == "invsvc: set this\n"
 
 
 def test_without_the_extra(here):
     """Without typer the program names the extra to install, and no traceback."""
-    (here / "typer.py").write_text("raise ModuleNotFoundError('No module named typer', name='typer')")
+    (here / "typer.py").write_text(
+        "raise ModuleNotFoundError('No module named typer', name='typer')"
+    )
     path = f"{here}:{ENVIRONMENT['PYTHONPATH']}"
     ran = child("--help", env={**ENVIRONMENT, "PYTHONPATH": path})
     out, err = ran.communicate(timeout=300)
 
     assert (ran.returncode, out) == (2, "")
-    assert err == "invsvc: needs typer. Install the extra: pip install 'invsvc-async[cli]'.\n"
+    assert (
+        err
+        == "invsvc: needs typer. Install the extra: pip install 'invsvc-async[cli]'.\n"
+    )
 
 
 def test_failure_of_the_program_itself(offline, here):
@@ -828,8 +1008,14 @@ def test_serve_for_people(here):
     assert "press Ctrl-C to stop" in lines[0]
     assert any("export INVSVC_BASE_URL=http://127.0.0.1:" in line for line in lines)
     assert "  faults        rate=0.5,kinds=500\n" in lines
-    assert any(re.match(r"  admin_url +http://127.0.0.1:\d+/_simulator/$", line) for line in lines)
-    assert any(re.match(r"  inspect_url +http://127.0.0.1:\d+/_inspect/$", line) for line in lines)
+    assert any(
+        re.match(r"  admin_url +http://127.0.0.1:\d+/_simulator/$", line)
+        for line in lines
+    )
+    assert any(
+        re.match(r"  inspect_url +http://127.0.0.1:\d+/_inspect/$", line)
+        for line in lines
+    )
     assert (serving.returncode, errors) == (0, "")
 
 
@@ -847,7 +1033,9 @@ def test_serve_on_an_address_of_version_6(here):
     """Its URL has the address in brackets."""
     serving = child("serve", "--host", "::1", "--json")
     try:
-        assert json.loads(serving.stdout.readline())["base_url"].startswith("http://[::1]:")
+        assert json.loads(serving.stdout.readline())["base_url"].startswith(
+            "http://[::1]:"
+        )
     finally:
         serving.send_signal(signal.SIGINT)
         serving.communicate(timeout=300)

@@ -13,13 +13,21 @@ from invsvc_async.conformance.client_runs import ClientRun, run_client
 from invsvc_async.conformance.judge import Judgement, Wrong
 from invsvc_async.conformance.reports import RequestedWrite, WriteReport
 from invsvc_async.conformance.service_process import embedded
-from invsvc_async.conformance.workload import WorkloadStep, made_up, plan_for, respelt, values
+from invsvc_async.conformance.workload import (
+    WorkloadStep,
+    made_up,
+    plan_for,
+    respelt,
+    values,
+)
 from invsvc_async.reconcile.history import Verdict
 from tests.cli.conftest import screened
 
 pytestmark = pytest.mark.one_python
 
-ASKED = RequestedWrite(operation="webhooks.delete", path_id="wh_1", team="team_1", body="null")
+ASKED = RequestedWrite(
+    operation="webhooks.delete", path_id="wh_1", team="team_1", body="null"
+)
 LOST = WriteReport(key="a", asked=ASKED, verdict=Verdict.APPLIED)
 CLEAN = Judgement(
     asked=1000, effects=1000, duplicates=0, unasked=0, sends=1000, lost=(), wrong=(),
@@ -29,7 +37,10 @@ CLEAN = Judgement(
 
 def columns(ours, theirs=None):
     both = {"ordinary": theirs or attrs.evolve(CLEAN, duplicates=9), "sdk": ours}
-    return {name: ClientRun(judgement=judged, reads=0, left=0, seconds=1.0) for name, judged in both.items()}
+    return {
+        name: ClientRun(judgement=judged, reads=0, left=0, seconds=1.0)
+        for name, judged in both.items()
+    }
 
 
 def test_demo_at_small_scale(offline):
@@ -40,9 +51,16 @@ def test_demo_at_small_scale(offline):
     ours, theirs = told["sdk"], told["ordinary"]
 
     assert (ran.code, told["failures"]) == (0, [])
-    assert (ours["duplicates"], ours["lost"], ours["wrong"], ours["unasked"]) == (0, 0, [], 0)
+    assert (ours["duplicates"], ours["lost"], ours["wrong"], ours["unasked"]) == (
+        0,
+        0,
+        [],
+        0,
+    )
     assert theirs["duplicates"] > 0
-    assert theirs["new_webhooks_left"] > ours["new_webhooks_left"] == 9  # each block creates three
+    assert (
+        theirs["new_webhooks_left"] > ours["new_webhooks_left"] == 9
+    )  # each block creates three
     assert theirs["reads"] == 0
     for column in (ours, theirs):
         assert column["writes"] == sum(column["verdicts"].values()) == 48
@@ -67,7 +85,10 @@ def test_demo_without_faults(offline):
         ({"lost": (LOST,)}, "1 lost writes"),
         ({"wrong": (Wrong(report=LOST, why="x"),)}, "1 wrong verdicts"),
         ({"unasked": 2}, "2 effects without a write"),
-        ({"verdicts": {Verdict.APPLIED: 989, Verdict.UNKNOWN: 11}}, "11 of 1000 writes unknown"),
+        (
+            {"verdicts": {Verdict.APPLIED: 989, Verdict.UNKNOWN: 11}},
+            "11 of 1000 writes unknown",
+        ),
     ],
 )
 def test_column_that_fails(ours, words):
@@ -114,8 +135,15 @@ def test_numbers_of_the_table_add_up(capsys, monkeypatch):
     )  # fmt: skip
 
     show(columns(CLEAN, theirs), [], kept=-4)
-    cells = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    rows = {name.rstrip(): int(number.replace(",", "")) for _, name, number, *_ in cells[1:-1]}
+    cells = [
+        line.split("|")
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("|")
+    ]
+    rows = {
+        name.rstrip(): int(number.replace(",", ""))
+        for _, name, number, *_ in cells[1:-1]
+    }
 
     def total(*names):
         return sum(rows[name] for name in names)
@@ -124,13 +152,21 @@ def test_numbers_of_the_table_add_up(capsys, monkeypatch):
     assert (
         rows["effects in the service"]
         == 1100
-        == total("  took effect", "duplicates (took effect again)", "effects that belong to no write")
+        == total(
+            "  took effect",
+            "duplicates (took effect again)",
+            "effects that belong to no write",
+        )
     )
     assert total(*(name for name in rows if name.startswith("reported"))) == 1000
     assert (
         rows["wrong verdicts"]
         == 3
-        == total("  lost (applied, but no effect)", "  denied, but took effect", "  in the wrong order")
+        == total(
+            "  lost (applied, but no effect)",
+            "  denied, but took effect",
+            "  in the wrong order",
+        )
     )
     assert rows["  in the wrong order"] == rows["  denied, but took effect"] == 1
     assert rows["webhooks left in the service"] == 0
@@ -145,26 +181,39 @@ def test_demo_of_sequences(offline):
                   "rate=0.4,reads=0.1,kinds=503+reset,phases=before")  # fmt: skip
     ours = json.loads(ran.out)["sdk"]
 
-    assert (ours["wrong"], ours["duplicates"], ours["out_of_order"], ours["unasked"]) == ([], 0, 0, 0)
+    assert (
+        ours["wrong"],
+        ours["duplicates"],
+        ours["out_of_order"],
+        ours["unasked"],
+    ) == ([], 0, 0, 0)
     assert ours["verdicts"]["superseded"] == 0
     assert ours["sends"] > ours["effects"] > 75
 
 
 def rename(key, name):
-    return WorkloadStep(key=key, operation="journeys.update", arguments={"journey": "jrn_1", "name": name})
+    return WorkloadStep(
+        key=key,
+        operation="journeys.update",
+        arguments={"journey": "jrn_1", "name": name},
+    )
 
 
 async def run(name, unit, faults):
     """Run one sequence through one client; return its judgement and the ledger."""
     async with embedded(plan_for([unit], seed=1, faults=faults)) as service:
-        column = await run_client(name, [unit], service, concurrency=1, seed=1, on_done=lambda: None)
+        column = await run_client(
+            name, [unit], service, concurrency=1, seed=1, on_done=lambda: None
+        )
         return column.judgement, (await service.tell()).ledger
 
 
 @pytest.mark.parametrize("name", ["sdk", "ordinary"])
 async def test_effects_by_write(name):
     """Each request of either client names its write, so that equal ones are told apart."""
-    judged, ledger = await run(name, (rename("a", "May"), rename("b", "May"), rename("c/1", "May")), "none")
+    judged, ledger = await run(
+        name, (rename("a", "May"), rename("b", "May"), rename("c/1", "May")), "none"
+    )
 
     assert [each.sender for each in ledger] == ["a", "b", "c%2F1"]
     assert (judged.wrong, judged.unasked) == ((), 0)
@@ -172,7 +221,9 @@ async def test_effects_by_write(name):
 
 async def test_write_of_what_stood_there():
     """A change that never arrives, to what stood there from the start, may be called applied."""
-    judged, ledger = await run("sdk", (rename("a", "Dunning"),), "rate=1,reads=0,kinds=reset,phases=before")
+    judged, ledger = await run(
+        "sdk", (rename("a", "Dunning"),), "rate=1,reads=0,kinds=reset,phases=before"
+    )
 
     assert not any(each.applied for each in ledger)
     assert (judged.verdicts, judged.wrong) == ({Verdict.APPLIED: 1}, ())
@@ -186,7 +237,10 @@ def test_writes_made_up(writes):
     plan = plan_for(units, seed=1, faults="none")
     per_team = [
         sum(team == each for _, each in plan.webhooks)
-        + sum(step.operation == "webhooks.create" and step.arguments["team"] == team for step in steps)
+        + sum(
+            step.operation == "webhooks.create" and step.arguments["team"] == team
+            for step in steps
+        )
         for team in plan.teams
     ]
 
@@ -215,9 +269,15 @@ def changes_of(units, operation):
 def test_sequences_made_up(operation):
     """Changes of one thing, two or three in a row, set different values, undo each other, and set equal ones."""
     found = changes_of(made_up(2000, seed=1), operation)
-    undone = [each for each in found if each[-1] in (each[0], "Dunning", "") and len(set(each)) == 2]
+    undone = [
+        each
+        for each in found
+        if each[-1] in (each[0], "Dunning", "") and len(set(each)) == 2
+    ]
     equal = [each for each in found if len(set(each)) == 1]
-    different = [each for each in found if len(set(each)) == len(each) and each not in undone]
+    different = [
+        each for each in found if len(set(each)) == len(each) and each not in undone
+    ]
 
     assert {len(each) for each in found} == {2, 3}
     assert sum(map(len, found)) > 250
@@ -229,7 +289,10 @@ def test_sequences_made_up(operation):
 def test_equal_creates_made_up():
     """Pairs of equal creates, one after the other, are tagged or not, and spelt alike or not."""
     pairs = [unit for unit in made_up(2000, seed=1) if unit[0].key.startswith("equal-")]
-    kinds = {(both.tagged, both.arguments["url"] == other.arguments["url"]) for both, other in pairs}
+    kinds = {
+        (both.tagged, both.arguments["url"] == other.arguments["url"])
+        for both, other in pairs
+    }
 
     assert len(pairs) > 100
     assert kinds == {(False, True), (False, False), (True, True)}
@@ -280,10 +343,17 @@ def test_input_with_equal_writes(offline, here):
     updates = [line("journeys.update", journey="jrn_1", name="May")] * 2
     (here / "twins.jsonl").write_text("\n".join([*deletes, *updates]))
 
-    told = json.loads(offline("demo", "--input", "twins.jsonl", "--faults", "none", "--json").out)
+    told = json.loads(
+        offline("demo", "--input", "twins.jsonl", "--faults", "none", "--json").out
+    )
 
     for column in (told["sdk"], told["ordinary"]):
-        assert (column["effects"], column["wrong"], column["duplicates"], column["unasked"]) == (3, [], 0, 0)
+        assert (
+            column["effects"],
+            column["wrong"],
+            column["duplicates"],
+            column["unasked"],
+        ) == (3, [], 0, 0)
         assert (column["verdicts"]["applied"], column["verdicts"]["refused"]) == (3, 1)
 
 
@@ -307,9 +377,15 @@ def test_input_that_is_run(offline, here):
         line("webhooks.create", url="https://a.example", events=["invoice.created"], team="team_x"),
     ]))  # fmt: skip
 
-    told = json.loads(offline("demo", "--input", str(file), "--faults", "none", "--json").out)
+    told = json.loads(
+        offline("demo", "--input", str(file), "--faults", "none", "--json").out
+    )
 
-    assert told["sdk"]["verdicts"]["applied"] == told["ordinary"]["verdicts"]["applied"] == 4
+    assert (
+        told["sdk"]["verdicts"]["applied"]
+        == told["ordinary"]["verdicts"]["applied"]
+        == 4
+    )
     assert told["sdk"]["effects"] == told["ordinary"]["effects"] == 4
     assert told["sdk"]["wrong"] == []
 

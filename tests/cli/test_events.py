@@ -26,11 +26,14 @@ async def fill(store):
         return entry
 
     await store.bury(
-        await one("dead", "invoice.created", b'{"a": "\x1b[2J\\u202e"}'), reason="it\x1b[2J broke"
+        await one("dead", "invoice.created", b'{"a": "\x1b[2J\\u202e"}'),
+        reason="it\x1b[2J broke",
     )
     await store.handled(await one("kept", "invoice.created", b"{}"), body=b"{}")
     await store.handled(await one("gone", "invoice.canceled", b"{}"))
-    await store.bury(events.Delivery(key=None, type="", body=b"\xff\xfe"), reason="unreadable")
+    await store.bury(
+        events.Delivery(key=None, type="", body=b"\xff\xfe"), reason="unreadable"
+    )
     await store.put(events.Delivery(key="waits", type="receipt.created", body=b"{}"))
     await store.close()
 
@@ -41,11 +44,17 @@ def stored(request, here, offline):
     where, table = "events.db", "invsvc_delivery"
     if request.param == "postgres":
         where, table = request.getfixturevalue("postgres"), f"cli_{next(_numbers)}"
-    store = events.PostgresStore(where, table=table) if request.param == "postgres" else open_store(where)
+    store = (
+        events.PostgresStore(where, table=table)
+        if request.param == "postgres"
+        else open_store(where)
+    )
     asyncio.run(fill(store))
 
     def run(command, *arguments):
-        return offline("events", command, "--store", where, "--table", table, *arguments)
+        return offline(
+            "events", command, "--store", where, "--table", table, *arguments
+        )
 
     return run
 
@@ -60,7 +69,9 @@ def listed(run, *arguments):
 def test_list(stored):
     """Dead letters by default; other states, types and pages by option."""
     assert listed(stored) == [("dead", "dead"), ("dead", None)]
-    assert listed(stored, "--state", "handled", "--type", "invoice.created") == [("handled", "kept")]
+    assert listed(stored, "--state", "handled", "--type", "invoice.created") == [
+        ("handled", "kept")
+    ]
     every = listed(stored, "--state", "all")
     assert [key for _, key in every] == ["dead", "kept", "gone", None, "waits"]
     ran = stored("list", "--state", "all", "--limit", "2")
@@ -68,9 +79,17 @@ def test_list(stored):
     assert listed(stored, "--state", "all", "--after", "2") == every[2:]
     assert listed(stored, "--state", "all", "--until", "1d") == []
     assert listed(stored, "--state", "all", "--since", "1d") == every
-    assert "Did you mean invoice.created" in stored("list", "--type", "invoice.creatd").err
+    assert (
+        "Did you mean invoice.created" in stored("list", "--type", "invoice.creatd").err
+    )
     ran = stored("list")
-    assert ran.out.splitlines()[1].split("\t")[:5] == ["1", "dead", "invoice.created", "dead", "1"]
+    assert ran.out.splitlines()[1].split("\t")[:5] == [
+        "1",
+        "dead",
+        "invoice.created",
+        "dead",
+        "1",
+    ]
     assert "\x1b" not in ran.out
 
 
@@ -79,7 +98,10 @@ def test_show(stored):
     ran = stored("show", "1")
     assert (ran.code, "\x1b" in ran.out) == (0, False)
     assert '{"a": "\\x1b[2J' in ran.out
-    assert json.loads(stored("show", "1", "--json").out)["body"] == '{"a": "\x1b[2J\\u202e"}'
+    assert (
+        json.loads(stored("show", "1", "--json").out)["body"]
+        == '{"a": "\x1b[2J\\u202e"}'
+    )
     assert json.loads(stored("show", "4", "--json").out)["body_base64"] == "//4="
     assert "(deleted)" in stored("show", "3").out
     ran = stored("show", "99")
@@ -129,8 +151,12 @@ def replayed(run, *arguments):
 
 def test_replay_to_one_handler(stored):
     """It gets each event with a body once, also dead letters of others; what is for it can be listed."""
-    assert replayed(stored, "--all", "--handler", "audit", "--type", "invoice.created") == (2, 0, 0)
-    assert replayed(stored, "--all", "--handler", "audit") == (0, 0, 0), "what waits is for all handlers"
+    assert replayed(
+        stored, "--all", "--handler", "audit", "--type", "invoice.created"
+    ) == (2, 0, 0)
+    assert replayed(stored, "--all", "--handler", "audit") == (0, 0, 0), (
+        "what waits is for all handlers"
+    )
     assert replayed(stored, "1", "3", "--handler", "audit") == (0, 2, 1)
     assert stored("replay", "--all", "--handler", "").code == 2
     ran = stored("list", "--state", "open", "--handler", "audit", "--json")
@@ -148,7 +174,11 @@ def test_replay_to_one_handler(stored):
 async def _kept_after_no_event(path):
     """Store a body that is no event, and then an event; both were handled, and their bodies are kept."""
     store = open_store(path)
-    for key, kind in (("first", "invoice.created"), (None, ""), ("last", "invoice.created")):
+    for key, kind in (
+        ("first", "invoice.created"),
+        (None, ""),
+        ("last", "invoice.created"),
+    ):
         await store.put(events.Delivery(key=key, type=kind, body=b"{}"))
         (entry,) = await store.take(limit=1, lease=10)
         await store.handled(entry, body=b"{}")
@@ -172,7 +202,11 @@ def test_stats(stored):
     backlog = found.pop("backlog")
     assert (backlog["due"], backlog["dead"], backlog["late"] > 0) == (1, 2, True)
     assert not any(one["has_more"] for one in found.values())
-    assert {state: one["count"] for state, one in found.items()} == {"open": 1, "handled": 2, "dead": 2}
+    assert {state: one["count"] for state, one in found.items()} == {
+        "open": 1,
+        "handled": 2,
+        "dead": 2,
+    }
     lines = stored("stats").out.splitlines()
     assert lines[0] == "state\tevents\toldest"
     assert lines[-1].startswith("1 due now, for up to ")
@@ -194,7 +228,10 @@ def test_prune(stored):
         "kept\tevents\twhy", "open\t1\tnot handled yet", "handled\t0\tless than 30d ago",
         "dead\t2\tuntil dropped: --dead was not given",
     ]  # fmt: skip
-    assert stored("prune", "--dead", "0s").out.splitlines()[-1] == "dead\t0\tyounger than 0s"
+    assert (
+        stored("prune", "--dead", "0s").out.splitlines()[-1]
+        == "dead\t0\tyounger than 0s"
+    )
     ran = stored("prune", "--older-than", "yesterday")
     assert (ran.code, "--older-than" in ran.err) == (2, True)
 
@@ -202,7 +239,10 @@ def test_prune(stored):
 def test_copies_show_the_key_of_their_event(stored):
     """Those for one more handler, too; an event without a key has none."""
     stored("replay", "--all", "--handler", "new")
-    copies = [json.loads(line) for line in stored("list", "--state", "open", "--json").out.splitlines()]
+    copies = [
+        json.loads(line)
+        for line in stored("list", "--state", "open", "--json").out.splitlines()
+    ]
     assert [(one["key"], one["handler"]) for one in copies] == [
         ("waits", ""), ("dead", "new"), ("kept", "new"),
     ]  # fmt: skip

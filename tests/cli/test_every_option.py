@@ -110,7 +110,9 @@ def counts(count: int, name: str):
 
 JSON = {"--json": {"given": "--json", "shows": is_json}}
 TEAM = {"--team": {"given": "--team team_2", "shows": of_other_team}}
-PROFILE = {"--profile": {"given": "--profile nowhere", "shows": prints("profile 'nowhere'")}}
+PROFILE = {
+    "--profile": {"given": "--profile nowhere", "shows": prints("profile 'nowhere'")}
+}
 CALLING = JSON | TEAM | PROFILE
 
 
@@ -121,8 +123,14 @@ def cases(line: str, *shared: dict[str, Any], **settings: Any):
         all_of: dict[str, dict[str, Any]] = {}
         for each in shared:
             all_of |= each
-        all_of |= {f"--{name.rstrip('_').replace('_', '-')}": each for name, each in options.items()}
-        return {name: Case(**{"line": line, **settings, **each}) for name, each in all_of.items()}
+        all_of |= {
+            f"--{name.rstrip('_').replace('_', '-')}": each
+            for name, each in options.items()
+        }
+        return {
+            name: Case(**{"line": line, **settings, **each})
+            for name, each in all_of.items()
+        }
 
     return made
 
@@ -150,13 +158,18 @@ TABLE = "hook,url\n7,https://me.example/table\n"
 
 
 def ask(
-    world: World, address: str, key: str | None = None, body: bytes | None = None, **headers: str
+    world: World,
+    address: str,
+    key: str | None = None,
+    body: bytes | None = None,
+    **headers: str,
 ) -> tuple[int, str]:
     """Return the status and the text of an answer."""
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     given |= {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, body, given), timeout=60) as answer:  # noqa: S310
+        request = urllib.request.Request(address, body, given)  # noqa: S310
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()
@@ -183,7 +196,11 @@ def asked_of(path: str):
 
 def ledger_of(world: World, printed: str) -> tuple[int, str]:
     facts = facts_of(printed)
-    return ask(world, f"{facts['base_url'].removesuffix('/v2')}/_simulator/ledger", facts["api_key"])
+    return ask(
+        world,
+        f"{facts['base_url'].removesuffix('/v2')}/_simulator/ledger",
+        facts["api_key"],
+    )
 
 
 def quickest(many: int):
@@ -195,7 +212,11 @@ def quickest(many: int):
         with ThreadPoolExecutor(many) as pool:
             for _ in range(5):
                 begun = time.monotonic()
-                [*pool.map(lambda _: asked_of("/users/usr_1")(world, printed), range(many))]
+                [
+                    *pool.map(
+                        lambda _: asked_of("/users/usr_1")(world, printed), range(many)
+                    )
+                ]
                 least = min(least, time.monotonic() - begun)
         return least
 
@@ -215,7 +236,9 @@ FEW = 2  # posts that may still be of the command that ran before
 
 def shows_in_all(is_so):
     """Return whether something is so in all posts."""
-    return lambda ran: bool(ran.posts) and all(is_so(headers, body) for headers, body in ran.posts)
+    return lambda ran: (
+        bool(ran.posts) and all(is_so(headers, body) for headers, body in ran.posts)
+    )
 
 
 def posts_or_none(world: World, _: str) -> None:
@@ -225,7 +248,9 @@ def posts_or_none(world: World, _: str) -> None:
         time.sleep(0.01)
 
 
-FIRST_OF_7 = "D48FE6E4-E7C8-476E-97C3-D5A1C30CA075"  # the first invoice of the usual seed
+FIRST_OF_7 = (
+    "D48FE6E4-E7C8-476E-97C3-D5A1C30CA075"  # the first invoice of the usual seed
+)
 SERVE = "serve --deliver-to {url} --deliver-every 0.01"
 
 
@@ -261,15 +286,22 @@ SERVED = {
     ),
 }  # fmt: skip
 
-SIGNED, RESOURCE = encoded(signed_body("sat.invoice.synced")), encoded(v2("invoice.created"))
+SIGNED, RESOURCE = (
+    encoded(signed_body("sat.invoice.synced")),
+    encoded(v2("invoice.created")),
+)
 
 
 def delivered(body: bytes, headers: dict[str, str]):
     """Return what sends a delivery to ``listen``, and tells the status of the answer."""
 
     def meanwhile(world: World, printed: str) -> int:
-        address = next(word for word in printed.split() if word.startswith("http")).rstrip(";")
-        request = urllib.request.Request(address, body, {"Content-Type": "application/json", **headers})  # noqa: S310
+        address = next(
+            word for word in printed.split() if word.startswith("http")
+        ).rstrip(";")
+        request = urllib.request.Request(  # noqa: S310
+            address, body, {"Content-Type": "application/json", **headers}
+        )
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
                 return answer.status
@@ -300,7 +332,9 @@ LISTENED = cases(LISTEN)(
 
 
 def posted(test):
-    return lambda ran: any(test(headers, json.loads(body)) for headers, body in ran.posts)
+    return lambda ran: any(
+        test(headers, json.loads(body)) for headers, body in ran.posts
+    )
 
 
 def type_of(body: dict[str, Any]) -> str:
@@ -368,7 +402,10 @@ READ["list"]["--columns/--fields"] = READ["list"].pop("--columns")
 
 
 def of_parquet(kind: str):
-    return lambda ran: str(pyarrow.parquet.read_schema(ran.folder / "x.parquet").field("total").type) == kind
+    return lambda ran: (
+        str(pyarrow.parquet.read_schema(ran.folder / "x.parquet").field("total").type)
+        == kind
+    )
 
 
 EXPORT = "export invoices -o x.csv"
@@ -385,7 +422,9 @@ READ["export"] = cases(EXPORT, CALLING)(
 READ["export"]["--output/-o"] = READ["export"].pop("--output")
 
 
-def with_rows(change: Any = lambda rows: rows, columns: str = "uuid,total", name: str = "mine.csv"):
+def with_rows(
+    change: Any = lambda rows: rows, columns: str = "uuid,total", name: str = "mine.csv"
+):
     """Return what writes the invoices of the service to a file of one's own rows."""
 
     def prepare(world: World) -> None:
@@ -462,11 +501,17 @@ def rename(client: Any) -> Any:
 
 
 def hook(client: Any) -> Any:
-    return client.webhooks.create(url="https://me.example/of-an-intent", events=["invoice.created"])
+    return client.webhooks.create(
+        url="https://me.example/of-an-intent", events=["invoice.created"]
+    )
 
 
-STORY = {"--story": option("--story story.json", writes_file("story.json", '"history"'))}
-REFUSED_TEAM = {"--team": option("--team team_2", lambda ran: ran.code == 2 and "team" in ran.err)}
+STORY = {
+    "--story": option("--story story.json", writes_file("story.json", '"history"'))
+}
+REFUSED_TEAM = {
+    "--team": option("--team team_2", lambda ran: ran.code == 2 and "team" in ran.err)
+}
 WRITE = "write journeys.update jrn_1 name=mine"
 INTENT = {"prepare": with_intent(rename)}
 WRITTEN = {
@@ -497,12 +542,15 @@ def overlap(ran: Ran) -> int:
     """Return how many writes were under way at once at most."""
     sent = [each for each in ran.asked if each.operation == "webhooks.create"]
     return max(
-        sum(one.received_at <= each.received_at < (one.ended_at or 0.0) for one in sent) for each in sent
+        sum(one.received_at <= each.received_at < (one.ended_at or 0.0) for one in sent)
+        for each in sent
     )
 
 
 def shortest_gap(ran: Ran) -> float:
-    times = sorted(each.received_at for each in ran.asked if each.operation == "webhooks.create")
+    times = sorted(
+        each.received_at for each in ran.asked if each.operation == "webhooks.create"
+    )
     assert len(times) == len(HOOKS)
     return min(later - earlier for earlier, later in pairwise(times))
 
@@ -576,8 +624,14 @@ def refusing(world: World) -> None:
 
 
 BATCH = "batch run writes.jsonl --journal run.db --no-secrets"
-OF_TABLE = "batch run rows.csv --journal run.db --no-secrets --operation webhooks.create"
-FILES = {"writes.jsonl": lines(*HOOKS), "rows.csv": TABLE, "bad.jsonl": lines(*HOOKS) + "not json\n"}
+OF_TABLE = (
+    "batch run rows.csv --journal run.db --no-secrets --operation webhooks.create"
+)
+FILES = {
+    "writes.jsonl": lines(*HOOKS),
+    "rows.csv": TABLE,
+    "bad.jsonl": lines(*HOOKS) + "not json\n",
+}
 EVENTS_MAP = "--map url=url --map events:=events"
 TABLE_FILES = {
     "rows.csv": 'id,url,name,events\n7,https://me.example/t,some␣name,"[""invoice.created""]"\n'.replace(
@@ -617,9 +671,13 @@ def of_worker(*, elsewhere: bool = False, **settings: Any):
         async def stored() -> None:
             from invsvc_async.batch import Batch
 
-            async with client_of(world.service, **settings_of(world, settings)) as client:
+            async with client_of(
+                world.service, **settings_of(world, settings)
+            ) as client:
                 world.service.script("webhooks.create", *["403"] * 3)
-                async with Batch.open(world.values["db"], client, on_secret=print, concurrency=1) as batch:
+                async with Batch.open(
+                    world.values["db"], client, on_secret=print, concurrency=1
+                ) as batch:
                     async for _ in batch.run(writes_of(client)):
                         pass
                     await batch.retry(verdict="refused")
@@ -643,7 +701,9 @@ def of_outbox(*, elsewhere: bool = False, **settings: Any):
                 Outbox.open(world.values["db"], client) as outbox,
             ):
                 if elsewhere:
-                    await finished(outbox, client.journeys.update("jrn_1", name="before"))
+                    await finished(
+                        outbox, client.journeys.update("jrn_1", name="before")
+                    )
                 await enqueue(outbox, *writes_of(client))
                 if elsewhere:
                     await go_to_another_timeline(outbox._store.store)
@@ -740,7 +800,15 @@ def views(kind: str) -> dict[str, dict[str, Case]]:
     shared = (
         [JSON]
         if kind == "batch"
-        else [JSON, {"--profile": {**PROFILE["--profile"], **({"line": None} if kind == "journal" else {})}}]
+        else [
+            JSON,
+            {
+                "--profile": {
+                    **PROFILE["--profile"],
+                    **({"line": None} if kind == "journal" else {}),
+                }
+            },
+        ]
     )
 
     def of(command: str, more: str = "", **settings: Any):
@@ -754,7 +822,9 @@ def views(kind: str) -> dict[str, dict[str, Case]]:
                     "store": "",
                 }
             }
-        return cases(f"{kind} {command} app.db{more}", JSON, profile, store=kind, **settings)
+        return cases(
+            f"{kind} {command} app.db{more}", JSON, profile, store=kind, **settings
+        )
 
     watched = of("watch", " --no-open")
     found = {
@@ -794,7 +864,11 @@ def views(kind: str) -> dict[str, dict[str, Case]]:
     if kind == "batch":
         del found["prune"]["--unacknowledged"]
     if kind == "journal":
-        del found["report"]["--failed"], found["retry"]["--verdict"], found["retry"]["--force"]
+        del (
+            found["report"]["--failed"],
+            found["retry"]["--verdict"],
+            found["retry"]["--force"],
+        )
     found["watch"]["--open/--no-open"] = found["watch"].pop("--open")
     found["drop"]["--yes/-y"] = found["drop"].pop("--yes")
     return {f"{kind} {command}": each for command, each in found.items()}
@@ -817,15 +891,24 @@ def with_table(world: World) -> None:
     """Fill a table of the database, of which the command has to know the name."""
     world.values["table"] = f"every_{world.unique()}"
     world.values["events"] = database().address
-    asyncio.run(fill(events.PostgresStore(database().address, table=world.values["table"])))
+    asyncio.run(
+        fill(events.PostgresStore(database().address, table=world.values["table"]))
+    )
 
 
 def of_events(command: str, more: str = "", show: Any = None):
     """Return what makes the cases of a command; *show* is what shows that it found the events."""
     line = f"events {command}{more}"
     at = {
-        "--store": option("--store events.db", lambda ran: ran.code != 2 and show(ran), line=line),
-        "--table": option("--table {table}", show, line=f"{line} --store {{events}}", prepare=with_table),
+        "--store": option(
+            "--store events.db", lambda ran: ran.code != 2 and show(ran), line=line
+        ),
+        "--table": option(
+            "--table {table}",
+            show,
+            line=f"{line} --store {{events}}",
+            prepare=with_table,
+        ),
     }
     return cases(f"{line} --store events.db", JSON, at, prepare=with_events)
 
@@ -902,7 +985,12 @@ if len(sys.argv) > 1:
 def has_writes_of(seed: int):
     """Return what tells whether a client was given the writes of a seed."""
     steps = [step for unit in workload.made_up(5, seed) for step in unit]
-    texts = {each for step in steps for each in step.arguments.values() if isinstance(each, str)}
+    texts = {
+        each
+        for step in steps
+        for each in step.arguments.values()
+        if isinstance(each, str)
+    }
     return lambda ran: all(each in ran.text("writes.jsonl") for each in texts)
 
 
@@ -929,7 +1017,9 @@ JUDGED = {
 }  # fmt: skip
 
 ROOT = {
-    "--debug": Case(line="get users nobody", given="--debug", shows=prints("Traceback")),
+    "--debug": Case(
+        line="get users nobody", given="--debug", shows=prints("Traceback")
+    ),
     "--version": Case(line="", given="--version", shows=prints("0.")),
 }
 
@@ -946,7 +1036,11 @@ def commands() -> dict[str, Any]:
     for name in COMMANDS:
         command = root.get_command(None, name)
         inner = getattr(command, "commands", None)
-        found |= {f"{name} {each}": one for each, one in inner.items()} if inner else {name: command}
+        found |= (
+            {f"{name} {each}": one for each, one in inner.items()}
+            if inner
+            else {name: command}
+        )
     return found
 
 
@@ -969,7 +1063,9 @@ def test_each_option_has_a_case():
 
 
 @pytest.mark.parametrize(
-    ("words", "name"), sorted(NAMED), ids=lambda each: each.replace(" ", "_") or "invsvc"
+    ("words", "name"),
+    sorted(NAMED),
+    ids=lambda each: each.replace(" ", "_") or "invsvc",
 )
 def test_option(world, words, name):
     """With it the command does what it does not do without it, in a world that is the same."""

@@ -15,13 +15,25 @@ from invsvc_async.batch.file_check import BadLine, Line, check_line, read_lines
 from invsvc_async.cli.app import run
 from invsvc_async.reconcile.history import Attempt, End, Reading
 from invsvc_async.reconcile.intent import Scope
-from tests.support.fuzzing import OFFLINE, WRITES, as_wire, changed, damaged, fuzzed, plain, spoilt, texts
+from tests.support.fuzzing import (
+    OFFLINE,
+    WRITES,
+    as_wire,
+    changed,
+    damaged,
+    fuzzed,
+    plain,
+    spoilt,
+    texts,
+)
 from tests.support.stories import story_of
 
 pytestmark = [
     pytest.mark.fuzz,
     pytest.mark.untraced,
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # of arguments that are valid, and surely a mistake
+    pytest.mark.filterwarnings(
+        "ignore::UserWarning"
+    ),  # of arguments that are valid, and surely a mistake
 ]
 
 DELETE = Intent(
@@ -45,10 +57,18 @@ PROFILES = {
         }
     },
 }
-TOO_MUCH = [b"a = " + b"9" * 5000, b"a = " + b"[" * 5000 + b"]" * 5000, b"a = 0000-00-00"]
+TOO_MUCH = [
+    b"a = " + b"9" * 5000,
+    b"a = " + b"[" * 5000 + b"]" * 5000,
+    b"a = 0000-00-00",
+]
 LINE = {
     "operation": "webhooks.create",
-    "arguments": {"url": "https://me.example/in", "events": ["invoice.created"], "description": "d"},
+    "arguments": {
+        "url": "https://me.example/in",
+        "events": ["invoice.created"],
+        "description": "d",
+    },
     "key": "row-17",
 }
 
@@ -65,12 +85,17 @@ def test_lines_of_any_bytes(lines):
             assert isinstance(line, BadLine)
 
 
-@pytest.mark.parametrize("key", ["", "a\nb", "k" * 201], ids=["empty", "of two lines", "long"])
+@pytest.mark.parametrize(
+    "key", ["", "a\nb", "k" * 201], ids=["empty", "of two lines", "long"]
+)
 def test_line_of_a_bad_key(key):
     """Its line is named, and no write is left behind that nobody awaits."""
     found = check_line(OFFLINE, Line(3, LINE["operation"], LINE["arguments"], key))
 
-    assert str(found) == "line 3: webhooks.create: key: must have 1 to 200 printable characters"
+    assert (
+        str(found)
+        == "line 3: webhooks.create: key: must have 1 to 200 printable characters"
+    )
 
 
 @fuzzed
@@ -82,10 +107,18 @@ def test_resume_token_of_any_text(token):
 
 
 @fuzzed
-@given(arguments=st.dictionaries(st.sampled_from(["url", "events", "description", "status", "tag"]), plain))
+@given(
+    arguments=st.dictionaries(
+        st.sampled_from(["url", "events", "description", "status", "tag"]), plain
+    )
+)
 def test_arguments_of_any_kind(arguments):
     """Arguments of any kind make a write, or they are refused together; the write's intent can be kept."""
-    arguments = {"url": "https://me.example/in", "events": ["invoice.created"], **arguments}
+    arguments = {
+        "url": "https://me.example/in",
+        "events": ["invoice.created"],
+        **arguments,
+    }
     with suppress(InvalidRequestError):
         write = OFFLINE.webhooks.create(**arguments)
         try:
@@ -106,7 +139,9 @@ def test_file_that_is_explained(content, capsys, tmp_path_factory):
     out, err = capsys.readouterr()
     assert code in (0, 1, 2)
     assert out or err
-    assert "--debug" not in err  # which is offered where something of Python's own came out
+    assert (
+        "--debug" not in err
+    )  # which is offered where something of Python's own came out
 
 
 @fuzzed
@@ -118,7 +153,9 @@ def test_file_of_a_batch_that_is_checked(lines, capsys, tmp_path_factory):
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("INVSVC_BASE_URL", "http://127.0.0.1:1/v2")
         environment.setenv("INVSVC_API_KEY", "never-sent")
-        code = run(["batch", str(file), "--journal", str(file.with_suffix(".db")), "--dry-run"])
+        code = run(
+            ["batch", str(file), "--journal", str(file.with_suffix(".db")), "--dry-run"]
+        )
 
     out, err = capsys.readouterr()
     assert code in (0, 2)
@@ -132,7 +169,9 @@ def test_profile_of_any_kind(seen, tmp_path_factory):
     """A file of profiles makes a client, or it is a ConfigurationError; nothing else comes out."""
     file = tmp_path_factory.getbasetemp() / "invsvc.toml"
     content = tomls(seen.draw(changed(PROFILES))).encode()
-    file.write_bytes(seen.draw(st.just(content) | damaged(content) | st.sampled_from(TOO_MUCH)))
+    file.write_bytes(
+        seen.draw(st.just(content) | damaged(content) | st.sampled_from(TOO_MUCH))
+    )
     environment = {"INVSVC_CONFIG": str(file), "INVSVC_API_KEY": "never-sent"}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
@@ -144,13 +183,25 @@ def test_profile_of_any_kind(seen, tmp_path_factory):
 def tomls(value):
     """Write plain data as TOML: tables inline, null as an empty text."""
     if isinstance(value, dict):
-        return "\n".join(f"{json.dumps(name)} = {_inline(each)}" for name, each in value.items())
+        return "\n".join(
+            f"{json.dumps(name)} = {_inline(each)}" for name, each in value.items()
+        )
     return _inline(value)
 
 
 def _inline(value):
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(name)} = {_inline(each)}" for name, each in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(
+                f"{json.dumps(name)} = {_inline(each)}" for name, each in value.items()
+            )
+            + "}"
+        )
     if isinstance(value, list):
         return "[" + ", ".join(map(_inline, value)) + "]"
-    return json.dumps("" if value is None else value) if not isinstance(value, Decimal) else str(value)
+    return (
+        json.dumps("" if value is None else value)
+        if not isinstance(value, Decimal)
+        else str(value)
+    )

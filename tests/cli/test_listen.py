@@ -29,7 +29,13 @@ SHARED = events.SharedHeader("X-Events-Key", "of the dashboard")
 KEY = {SHARED.name: SHARED.value}
 
 
-BODY = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
+BODY = {
+    "id": "whd_1",
+    "type": "invoice.created",
+    "created": 1,
+    "livemode": True,
+    "data": {"object": {}},
+}
 
 
 @asynccontextmanager
@@ -48,7 +54,12 @@ async def application(*, fails=0):
     taken, left = [], [fails]
 
     async def take(request):
-        event = events.read(await request.read(), request.headers, secrets=["s3cret"], shared_header=SHARED)
+        event = events.read(
+            await request.read(),
+            request.headers,
+            secrets=["s3cret"],
+            shared_header=SHARED,
+        )
         if left[0]:
             left[0] -= 1
             return web.Response(status=500)
@@ -61,12 +72,19 @@ async def application(*, fails=0):
 
 def listener_of(tmp_path, forward=None, **others):
     return Listener(
-        secrets=("s3cret",), shared_header=SHARED, store=tmp_path / "events.jsonl", forward=forward, **others
+        secrets=("s3cret",),
+        shared_header=SHARED,
+        store=tmp_path / "events.jsonl",
+        forward=forward,
+        **others,
     )
 
 
 def stored_in(tmp_path):
-    return [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in (tmp_path / "events.jsonl").read_text().splitlines()
+    ]
 
 
 async def again(listener):
@@ -75,7 +93,9 @@ async def again(listener):
 
 
 def at(listener, **others):
-    return listening(listener, host="127.0.0.1", port=0, **{"accept_unsigned": False, **others})
+    return listening(
+        listener, host="127.0.0.1", port=0, **{"accept_unsigned": False, **others}
+    )
 
 
 async def test_event_that_is_sent_on(service, tmp_path, capsys):
@@ -106,7 +126,10 @@ async def test_event_that_is_forged(service, tmp_path, capsys):
 
 async def test_application_that_fails_at_first(service, tmp_path):
     """A failure behind is answered 500, so that the service sends the event again, and then it is taken."""
-    async with application(fails=1) as (url, taken), at(listener_of(tmp_path, url)) as here:
+    async with (
+        application(fails=1) as (url, taken),
+        at(listener_of(tmp_path, url)) as here,
+    ):
         delivery = await service.deliver("invoice.created", url=here, headers=KEY)
 
     assert (taken, delivery.statuses) == (["invoice.created"], [500, 200])
@@ -114,7 +137,10 @@ async def test_application_that_fails_at_first(service, tmp_path):
 
 async def test_event_that_is_sent_again(service, tmp_path):
     """However often an event with an id is tried, it is stored once; without an id nobody may say that it is the same."""
-    async with application(fails=4) as (url, taken), at(listener_of(tmp_path, url)) as here:
+    async with (
+        application(fails=4) as (url, taken),
+        at(listener_of(tmp_path, url)) as here,
+    ):
         again = await service.deliver("invoice.created", url=here, headers=KEY)
         await service.deliver("invoice.created", url=here, headers=KEY, version="v1")
 
@@ -192,7 +218,9 @@ async def test_test_event_of_the_dashboard(service, tmp_path):
     told = []
 
     async def take(request):
-        told.append((request.headers.get("X-Service-Test"), SHARED.name in request.headers))
+        told.append(
+            (request.headers.get("X-Service-Test"), SHARED.name in request.headers)
+        )
         return web.Response()
 
     async with taking(take) as address:
@@ -233,7 +261,10 @@ GARBLED = {
 @pytest.fixture
 def stored(tmp_path):
     """Three stored events."""
-    lines = [json.dumps({"body": json.dumps(BODY | {"id": f"whd_{n}"}), "test": False}) for n in range(3)]
+    lines = [
+        json.dumps({"body": json.dumps(BODY | {"id": f"whd_{n}"}), "test": False})
+        for n in range(3)
+    ]
     (tmp_path / "events.jsonl").write_text("\n".join(lines))
     return tmp_path / "events.jsonl"
 
@@ -248,7 +279,9 @@ async def test_application_that_answers_no_http(said, stored, tmp_path, capsys):
     assert capsys.readouterr().err.count("not reachable") == 3
 
 
-async def test_application_that_answers_byte_by_byte(stored, tmp_path, monkeypatch, capsys):
+async def test_application_that_answers_byte_by_byte(
+    stored, tmp_path, monkeypatch, capsys
+):
     """Each event has its time, the whole answer included."""
     monkeypatch.setattr("invsvc_async.cli.commands.listen.FORWARD_TIMEOUT", 0.2)
     async with RawServer(endless(b"HTTP/1.1 200 OK\r\nX: ", b"y", 0.05)) as application:
@@ -329,8 +362,17 @@ async def test_password_in_the_address_of_the_application(tmp_path, capfd):
 
     async with taking(refuse) as address:
         host = address.removeprefix("http://")
-        for place in (f"u:hush-hush@{host}", "u:hush-hush@127.0.0.1:9/in", "u:hush-hush@127.0.0.1:x/in"):
-            assert await replayed(listener_of(tmp_path, f"http://{place}"), Path("a file"), lines) == 1
+        for place in (
+            f"u:hush-hush@{host}",
+            "u:hush-hush@127.0.0.1:9/in",
+            "u:hush-hush@127.0.0.1:x/in",
+        ):
+            assert (
+                await replayed(
+                    listener_of(tmp_path, f"http://{place}"), Path("a file"), lines
+                )
+                == 1
+            )
 
     said = capfd.readouterr().err
     assert said.count("--replay") == 3
@@ -338,20 +380,27 @@ async def test_password_in_the_address_of_the_application(tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    ("body", "stored"), [(b'{"id": 1', {"body": '{"id": 1'}), (b"\xff\xfe", {"body_base64": "//4="})]
+    ("body", "stored"),
+    [(b'{"id": 1', {"body": '{"id": 1'}), (b"\xff\xfe", {"body_base64": "//4="})],
 )
 async def test_authentic_body_that_is_no_event(tmp_path, capsys, body, stored):
     """It is stored and printed, because its sender does not send it again; a replay says what it is."""
     listener = listener_of(tmp_path)
     async with at(listener) as here, ClientSession() as session:
-        headers = {"Content-Type": "application/json", "X-Service-Signature": signature_of(body, b"s3cret")}
+        headers = {
+            "Content-Type": "application/json",
+            "X-Service-Signature": signature_of(body, b"s3cret"),
+        }
         async with session.post(here, data=body, headers=headers) as answer:
             assert answer.status == 202
 
     [record] = stored_in(tmp_path)
     assert stored.items() <= record.items()
     assert record["unreadable"].startswith("The body is not an event")
-    assert capsys.readouterr().out.split("\t")[1:3] == ["unreadable", f"{len(body)} bytes"]
+    assert capsys.readouterr().out.split("\t")[1:3] == [
+        "unreadable",
+        f"{len(body)} bytes",
+    ]
     assert await again(listener) == 1
     assert "could not be read" in capsys.readouterr().err
 

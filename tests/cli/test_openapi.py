@@ -25,8 +25,12 @@ def described(offline):
 def problems(described, schema, value):
     """Return what is wrong with *value*, by a validator of JSON schemas."""
     jsonschema = pytest.importorskip("jsonschema")
-    validator = jsonschema.Draft202012Validator({"components": described["components"], **schema})
-    return [f"{each.json_path}: {each.message}" for each in validator.iter_errors(value)]
+    validator = jsonschema.Draft202012Validator(
+        {"components": described["components"], **schema}
+    )
+    return [
+        f"{each.json_path}: {each.message}" for each in validator.iter_errors(value)
+    ]
 
 
 def test_description_is_valid(described):
@@ -46,15 +50,25 @@ async def test_answers_of_the_service(described):
     """Each operation answers with a status and a body of its description, whether applied or refused."""
     async with Simulator() as service, aiohttp.ClientSession() as session:
         for operation, method, path in routes():
-            about, (address, body) = described["paths"][path][method.lower()], FINDABLE[operation]
+            about, (address, body) = (
+                described["paths"][path][method.lower()],
+                FINDABLE[operation],
+            )
             if "{listed}" in address:
                 hook = service.seed_webhook()
                 address = address.replace("{listed}", hook.id)
             key = service.person_token if operation in FOR_PERSONS else service.api_key
             check_request(described, about, path, address, body)
-            calls = [(address, key, "2"), (f"{address}?limit=x&file_type=x&status=x", "none", "4")]
+            calls = [
+                (address, key, "2"),
+                (f"{address}?limit=x&file_type=x&status=x", "none", "4"),
+            ]
             service.script(operation, "pass", "pass", "own 503", "gateway 502")
-            for where, token, begin in [*calls, (address, key, "5"), (address, key, "5")]:
+            for where, token, begin in [
+                *calls,
+                (address, key, "5"),
+                (address, key, "5"),
+            ]:
                 header = {"Authorization": f"Bearer {token}"}
                 async with session.request(
                     method, service.base_url + where, json=body, headers=header
@@ -64,10 +78,15 @@ async def test_answers_of_the_service(described):
                     assert status == "200"
                     continue
                 assert status[0] == begin, (operation, text)
-                response = about["responses"].get(status) or about["responses"][f"{status[0]}XX"]
+                response = (
+                    about["responses"].get(status)
+                    or about["responses"][f"{status[0]}XX"]
+                )
                 content = response.get("content")
                 schema = content and content["application/json"]["schema"]
-                assert begin == "5" or problems(described, schema, json.loads(text)) == [], operation
+                assert (
+                    begin == "5" or problems(described, schema, json.loads(text)) == []
+                ), operation
 
 
 @pytest.mark.parametrize(
@@ -88,11 +107,16 @@ async def test_answers_about_invalid_requests(described, operation, query, body)
     async with Simulator() as service, aiohttp.ClientSession() as session:
         header = {"Authorization": f"Bearer {service.api_key}"}
         address = service.base_url + FINDABLE[operation][0] + query
-        async with session.request(method, address, json=body, headers=header) as answer:
+        async with session.request(
+            method, address, json=body, headers=header
+        ) as answer:
             status, shown = answer.status, await answer.json()
 
     response = about["responses"].get(str(status)) or about["responses"]["4XX"]
-    assert problems(described, response["content"]["application/json"]["schema"], shown) == []
+    assert (
+        problems(described, response["content"]["application/json"]["schema"], shown)
+        == []
+    )
     assert (status == 200) == ("metadata" in query)
     if body is not None:
         schema = about["requestBody"]["content"]["application/json"]["schema"]
@@ -101,10 +125,18 @@ async def test_answers_about_invalid_requests(described, operation, query, body)
 
 def check_request(described, about, path, address, body):
     """Check that the request, which the service accepts, is one of the description."""
-    named = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/?]+)", path), address).groupdict()
-    given = {each["name"]: each["schema"] for each in about["parameters"] if each["in"] == "path"}
+    named = re.fullmatch(
+        re.sub(r"\{(\w+)\}", r"(?P<\1>[^/?]+)", path), address
+    ).groupdict()
+    given = {
+        each["name"]: each["schema"]
+        for each in about["parameters"]
+        if each["in"] == "path"
+    }
     assert given.keys() == named.keys()
-    assert [problems(described, given[name], value) for name, value in named.items()] == [[]] * len(named)
+    assert [
+        problems(described, given[name], value) for name, value in named.items()
+    ] == [[]] * len(named)
     assert ("requestBody" in about) == (body is not None)
     if body is not None:
         schema = about["requestBody"]["content"]["application/json"]["schema"]

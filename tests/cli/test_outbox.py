@@ -61,7 +61,11 @@ async def test_verdict_that_nobody_has_had(service, place, invsvc):
         entry = await outbox._store.entry("refused")
         name = f"untold {entry.done_at} refused"
         await outbox._store.facts.put(name, "OSError: no")  # as on_result has raised
-    for command in (("list", place), ("list", place, "--state", "untold"), ("show", place, "refused")):
+    for command in (
+        ("list", place),
+        ("list", place, "--state", "untold"),
+        ("show", place, "refused"),
+    ):
         assert "OSError: no" in (await invsvc(*command))[1]
     assert (await invsvc("drop", place, "refused"))[:2] == (0, "1 write dropped\n")
     assert (await invsvc("prune", place, "--days", "0"))[0] == 0
@@ -69,7 +73,9 @@ async def test_verdict_that_nobody_has_had(service, place, invsvc):
         assert await outbox._store.facts.beginning("untold ") == {}
 
 
-async def test_error_of_a_callback_is_that_of_one_verdict(service, place, invsvc, caplog):
+async def test_error_of_a_callback_is_that_of_one_verdict(
+    service, place, invsvc, caplog
+):
     """Once another consumer has had it, it is shown with no later verdict of the key; a prune deletes it."""
 
     def failing(_result):
@@ -97,8 +103,18 @@ async def sending(place, client, service, folder):
     async with Outbox.open(place, client) as outbox:
         await enqueued(outbox, client, service, "one")
     own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
-    working = child("outbox", "work", place, "--json", "--no-secrets", env={**ENVIRONMENT, **own}, cwd=folder)
-    assert json.loads(await asyncio.to_thread(working.stdout.readline)) == {"state": "sending"}
+    working = child(
+        "outbox",
+        "work",
+        place,
+        "--json",
+        "--no-secrets",
+        env={**ENVIRONMENT, **own},
+        cwd=folder,
+    )
+    assert json.loads(await asyncio.to_thread(working.stdout.readline)) == {
+        "state": "sending"
+    }
     await service.arrived("webhooks.update")
     return working
 
@@ -125,7 +141,9 @@ async def test_work_that_is_interrupted_twice(service, place, tmp_path):
     async with client_of(service) as client:
         working = await sending(place, client, service, tmp_path)
         working.send_signal(signal.SIGINT)
-        assert json.loads(await asyncio.to_thread(working.stdout.readline)) == {"state": "stopping"}
+        assert json.loads(await asyncio.to_thread(working.stdout.readline)) == {
+            "state": "stopping"
+        }
         stopping = time.monotonic()
         working.send_signal(signal.SIGINT)
         out, errors = await asyncio.to_thread(working.communicate)
@@ -162,7 +180,9 @@ async def test_schema_for_a_role_that_may_not_create(service, invsvc, monkeypatc
         await admin.execute(printed)
         async with Outbox.open(its, client) as outbox, outbox.dispatching():
             hook = service.seed_webhook().id
-            await outbox.send(client.webhooks.update(hook, description="of the role").keyed("one"))
+            await outbox.send(
+                client.webhooks.update(hook, description="of the role").keyed("one")
+            )
             assert await outbox.prune(older_than=0, unacknowledged=True) == 1
         await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
     assert service.book().webhooks.items[hook].description == "of the role"
@@ -177,13 +197,19 @@ async def test_schema_of_nobody_in_particular(service, invsvc, monkeypatch):
     monkeypatch.delenv("INVSVC_API_KEY")
     code, printed, said = await invsvc("schema", place, "--role", role)
     assert (code, said) == (0, "")
-    async with connected() as admin, client_of(service) as client, Simulator() as elsewhere:
+    async with (
+        connected() as admin,
+        client_of(service) as client,
+        Simulator() as elsewhere,
+    ):
         await admin.execute(f"CREATE ROLE {role} LOGIN")
         await admin.execute(printed)
         hook = service.seed_webhook().id
         for text in ("first", "second"):
             async with Outbox.open(its, client) as outbox, outbox.dispatching():
-                await outbox.send(client.webhooks.update(hook, description=text).keyed(text))
+                await outbox.send(
+                    client.webhooks.update(hook, description=text).keyed(text)
+                )
         async with client_of(elsewhere) as other:
             with pytest.raises(JournalError, match="permission denied"):
                 await Outbox.open(its, other).__aenter__()
@@ -204,7 +230,9 @@ async def test_schema_of_a_file(invsvc, tmp_path):
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=["operation", "policy"])
-async def test_failed_writes_of_another_version(service, place, invsvc, tmp_path, spoilt):
+async def test_failed_writes_of_another_version(
+    service, place, invsvc, tmp_path, spoilt
+):
     """One that this version cannot read is named, and the others are written out."""
     async with refused_one(service, place) as (outbox, client):
         await enqueued(outbox, client, service, "older")
@@ -231,7 +259,9 @@ async def test_prune_on_a_machine_that_is_ahead(service, place, invsvc, monkeypa
         with monkeypatch.context() as patched:
             ahead = time.time() + 100 * 86_400
             patched.setattr(time, "time", lambda: ahead)
-            code, out, _ = await invsvc("prune", place, "--days", "30", "--unacknowledged")
+            code, out, _ = await invsvc(
+                "prune", place, "--days", "30", "--unacknowledged"
+            )
         assert code == 0
         assert "0 writes pruned" in out
         assert (await outbox.get("young")).applied

@@ -15,7 +15,12 @@ from invsvc_async.storage.file_lock import FileLock
 
 pytestmark = pytest.mark.one_python
 
-HOOK = ("write", "webhooks.create", "url=https://outputs.example/", "events=invoice.created")
+HOOK = (
+    "write",
+    "webhooks.create",
+    "url=https://outputs.example/",
+    "events=invoice.created",
+)
 LINE = {
     "operation": "webhooks.create",
     "arguments": {"url": "https://outputs.example/", "events": ["invoice.created"]},
@@ -53,7 +58,9 @@ def left():
 
 @pytest.mark.parametrize("stream", ["full", "left"])
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["text", "json"])
-def test_verdict_that_cannot_be_printed(invsvc, served, monkeypatch, capsys, request, stream, more):
+def test_verdict_that_cannot_be_printed(
+    invsvc, served, monkeypatch, capsys, request, stream, more
+):
     """
     The exit code is that of the verdict: the write must not be taken for a failed one.
 
@@ -81,7 +88,10 @@ def test_summary_that_cannot_be_printed(invsvc, here, monkeypatch, capsys, full)
     (here / "writes.jsonl").write_text(json.dumps(LINE) + "\n")
     monkeypatch.setattr(sys, "stdout", full)
 
-    assert run(["batch", "writes.jsonl", "--journal", "run.db", "--secrets-to", "secrets"]) == 0
+    assert (
+        run(["batch", "writes.jsonl", "--journal", "run.db", "--secrets-to", "secrets"])
+        == 0
+    )
     assert "The run has ended" in capsys.readouterr().err
 
 
@@ -110,19 +120,49 @@ def test_stream_that_is_closed(invsvc, served, monkeypatch, stream):
 @pytest.mark.parametrize(
     ("words", "refused"),
     [
-        ("batch writes.jsonl --journal new.db --secrets-to new.db", "--secrets-to: new.db is the journal"),
-        ("batch writes.jsonl --journal run.db --secrets-to writes.jsonl", "writes.jsonl is the input"),
+        (
+            "batch writes.jsonl --journal new.db --secrets-to new.db",
+            "--secrets-to: new.db is the journal",
+        ),
+        (
+            "batch writes.jsonl --journal run.db --secrets-to writes.jsonl",
+            "writes.jsonl is the input",
+        ),
         ("batch report run.db --html run.db", "--html: run.db is the journal"),
         ("batch report run.db --failed run.db", "--failed: run.db is the journal"),
         ("batch report run.db --jsonl other.db", "--jsonl: other.db is a database"),
-        ("batch report run.db --jsonl out --failed ./out", "--failed: out is the file of --jsonl"),
-        ("write webhooks.delete wh_1 --story other.db", "--story: other.db is a database"),
-        ("write --file writes.jsonl --story here --secrets-to here", "--story: here is the file of"),
-        ("write --file writes.jsonl --story writes.jsonl", "--story: writes.jsonl is the input"),
-        ("settle writes.jsonl --story writes.jsonl", "--story: writes.jsonl is the intent"),
-        ("resume writes.jsonl --story ./writes.jsonl", "--story: writes.jsonl is the intent"),
-        ("listen --replay writes.jsonl --store other.db", "--store: other.db is a database"),
-        ("outbox work app.db --secrets-to app.db", "--secrets-to: app.db is the outbox"),
+        (
+            "batch report run.db --jsonl out --failed ./out",
+            "--failed: out is the file of --jsonl",
+        ),
+        (
+            "write webhooks.delete wh_1 --story other.db",
+            "--story: other.db is a database",
+        ),
+        (
+            "write --file writes.jsonl --story here --secrets-to here",
+            "--story: here is the file of",
+        ),
+        (
+            "write --file writes.jsonl --story writes.jsonl",
+            "--story: writes.jsonl is the input",
+        ),
+        (
+            "settle writes.jsonl --story writes.jsonl",
+            "--story: writes.jsonl is the intent",
+        ),
+        (
+            "resume writes.jsonl --story ./writes.jsonl",
+            "--story: writes.jsonl is the intent",
+        ),
+        (
+            "listen --replay writes.jsonl --store other.db",
+            "--store: other.db is a database",
+        ),
+        (
+            "outbox work app.db --secrets-to app.db",
+            "--secrets-to: app.db is the outbox",
+        ),
     ],
 )
 def test_output_to_a_file_in_use(invsvc, served, here, words, refused):
@@ -138,7 +178,10 @@ def test_output_to_a_file_in_use(invsvc, served, here, words, refused):
 
     assert (ran.code, ran.out) == (2, "")
     assert refused in ran.err
-    assert (hooks_of(served), {each.name: each.read_bytes() for each in here.iterdir()}) == before
+    assert (
+        hooks_of(served),
+        {each.name: each.read_bytes() for each in here.iterdir()},
+    ) == before
 
 
 @pytest.mark.parametrize("device", ["/dev/null", "-"])
@@ -147,7 +190,10 @@ def test_two_outputs_to_a_stream(invsvc, here, device):
     (here / "writes.jsonl").write_text(json.dumps(LINE) + "\n")
     invsvc("batch", "writes.jsonl", "--journal", "run.db", "--secrets-to", "secrets")
 
-    assert invsvc("batch", "report", "run.db", "--jsonl", device, "--failed", device).code == 0
+    assert (
+        invsvc("batch", "report", "run.db", "--jsonl", device, "--failed", device).code
+        == 0
+    )
 
 
 def test_outbox_that_does_not_exist(invsvc, here):
@@ -162,7 +208,9 @@ def test_outbox_that_does_not_exist(invsvc, here):
 def test_report_on_a_full_disk(invsvc, here, option):
     """The error names the file."""
     (here / "full").symlink_to("/dev/full")
-    (here / "writes.jsonl").write_text(json.dumps(LINE) + "\n" + json.dumps(REFUSED) + "\n")
+    (here / "writes.jsonl").write_text(
+        json.dumps(LINE) + "\n" + json.dumps(REFUSED) + "\n"
+    )
     invsvc("batch", "writes.jsonl", "--journal", "run.db", "--secrets-to", "secrets")
 
     ran = invsvc("batch", "report", "run.db", option, "full")

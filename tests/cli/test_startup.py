@@ -14,7 +14,9 @@ from invsvc_async.cli.app import COMMANDS, app
 pytestmark = pytest.mark.one_python
 
 HEAVY = {"aiohttp", "cattrs", "rich"}
-HEAVY |= {f"invsvc_async.{name}" for name in ("client", "models.common", "reconcile.history")}
+HEAVY |= {
+    f"invsvc_async.{name}" for name in ("client", "models.common", "reconcile.history")
+}
 
 
 def modules_after(code, *arguments):
@@ -29,7 +31,9 @@ def modules_after(code, *arguments):
 
 def imported_by(*arguments):
     """Return the modules that one run of the command line imports."""
-    return modules_after("from invsvc_async.cli.app import run; run(sys.argv[1:])", *arguments)
+    return modules_after(
+        "from invsvc_async.cli.app import run; run(sys.argv[1:])", *arguments
+    )
 
 
 def test_help_imports_no_command():
@@ -45,7 +49,9 @@ def test_help_of_a_group_imports_no_store(group):
     found = imported_by(group, "--help")
     assert not found & HEAVY
     assert not {
-        name for name in found if name.startswith(("invsvc_async.durable", "invsvc_async.storage.sqlite"))
+        name
+        for name in found
+        if name.startswith(("invsvc_async.durable", "invsvc_async.storage.sqlite"))
     }
 
 
@@ -61,7 +67,9 @@ def test_each_command_has_json(name):
     """`--json` is an option of each command, and of each of its subcommands."""
     command = typer.main.get_command(app).get_command(None, name)
     for each in getattr(command, "commands", {name: command}).values():
-        assert "--json" in {option for param in each.params for option in param.opts}, each.name
+        assert "--json" in {option for param in each.params for option in param.opts}, (
+            each.name
+        )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -75,7 +83,11 @@ def test_summary_in_the_list_of_commands(name):
 def test_get_imports_no_display():
     """Where nothing is a terminal, a read with ``--json`` needs no rich, pydantic or decoder of bad fields."""
     found = imported_by("get", "webhooks.health", "--json")
-    assert not {name for name in found if name.partition(".")[0] in {"rich", "cattrs", "pydantic"}}
+    assert not {
+        name
+        for name in found
+        if name.partition(".")[0] in {"rich", "cattrs", "pydantic"}
+    }
 
 
 def test_ctrl_c_while_modules_are_imported(monkeypatch):

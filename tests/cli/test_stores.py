@@ -49,12 +49,17 @@ class Stored:
         self.place = {
             ("batch", "database"): database().journal(name, silence=60),
             ("outbox", "database"): outbox_at(name, silence=60),
-            ("journal", "database"): f"{address}{'&' if '?' in address else '?'}journal={name}",
+            (
+                "journal",
+                "database",
+            ): f"{address}{'&' if '?' in address else '?'}journal={name}",
         }.get((kind, form), str(folder / "app.db"))
 
     def client_of(self, service):
         """Make a client; it has the store if that is its journal."""
-        return client_of(service, **{"journal": self.place} if self.kind == "journal" else {})
+        return client_of(
+            service, **{"journal": self.place} if self.kind == "journal" else {}
+        )
 
     async def write(self, client, *writes):
         """Do *writes*, one after the other."""
@@ -93,7 +98,8 @@ async def stored(service, empty, invsvc):
     service.script("sheets.save_mapping", "reset")
     async with empty.client_of(service) as client:
         refused, waiting, applied = (
-            update(client, service, "private").keyed(key) for key in ("refused", "waiting", "applied")
+            update(client, service, "private").keyed(key)
+            for key in ("refused", "waiting", "applied")
         )
         unknown = client.sheets.save_mapping({"a": "private"}).keyed("unknown")
         await empty.write(client, refused, waiting, applied, unknown)
@@ -107,23 +113,41 @@ def states(listed):
     return {each["key"]: each["state"] for each in listed["writes"]}
 
 
-STATES = {"refused": "refused", "waiting": "to do", "applied": "applied", "unknown": "unknown"}
+STATES = {
+    "refused": "refused",
+    "waiting": "to do",
+    "applied": "applied",
+    "unknown": "unknown",
+}
 
 
 async def test_list(stored, invsvc):
     """All writes are listed, or those of one state, with the number of all."""
     code, out, _ = await invsvc(stored.kind, "list", stored.place, "--json")
     listed = json.loads(out)
-    assert (code, states(listed), listed["total"], listed["at_least"]) == (0, STATES, 4, False)
+    assert (code, states(listed), listed["total"], listed["at_least"]) == (
+        0,
+        STATES,
+        4,
+        False,
+    )
     row = next(each for each in listed["writes"] if each["state"] == "refused")
-    assert (row["operation"], row["attempts"], row["told"]) == ("webhooks.update", 1, stored.kind != "outbox")
-    assert {each["attempts"] for each in listed["writes"] if each["state"] == "applied"} == {1}
+    assert (row["operation"], row["attempts"], row["told"]) == (
+        "webhooks.update",
+        1,
+        stored.kind != "outbox",
+    )
+    assert {
+        each["attempts"] for each in listed["writes"] if each["state"] == "applied"
+    } == {1}
     assert 0 <= row["age"] < 600
     for word, keys in {
         "open": {"waiting"}, "not-applied": set(), "not_applied": set(), "unknown": {"unknown"},
         "applied": {"applied"}, "untold": {"refused", "applied", "unknown"} if stored.kind == "outbox" else set(),
     }.items():  # fmt: skip
-        code, out, _ = await invsvc(stored.kind, "list", stored.place, "--state", word, "--json")
+        code, out, _ = await invsvc(
+            stored.kind, "list", stored.place, "--state", word, "--json"
+        )
         assert (code, {*states(json.loads(out))}) == (0, keys)
     assert (await invsvc(stored.kind, "list", stored.place, "--state", "late"))[0] == 2
 
@@ -133,7 +157,9 @@ async def test_list_that_is_cut(stored, invsvc):
     code, out, err = await invsvc(stored.kind, "list", stored.place, "--limit", "1")
     assert (code, len(out.splitlines())) == (0, 2)
     assert "4 in all, 3 of them not shown: see --limit; the oldest was stored " in err
-    code, out, _ = await invsvc(stored.kind, "list", stored.place, "--limit", "1", "--json")
+    code, out, _ = await invsvc(
+        stored.kind, "list", stored.place, "--limit", "1", "--json"
+    )
     assert (json.loads(out)["total"], len(json.loads(out)["writes"])) == (4, 1)
 
 
@@ -148,7 +174,9 @@ async def test_age(stored, invsvc):
             f"UPDATE {{s}}entries SET added_at = added_at - {4 * hour} WHERE key LIKE '%applied'"
         )
     _, out, _ = await invsvc(stored.kind, "list", stored.place, "--json")
-    hours = {each["key"]: round(each["age"] / 3600) for each in json.loads(out)["writes"]}
+    hours = {
+        each["key"]: round(each["age"] / 3600) for each in json.loads(out)["writes"]
+    }
     assert hours == {"refused": 2, "applied": 2, "unknown": 2, "waiting": 5}
     assert round(json.loads(out)["oldest"] / 3600) == 9
     _, out, err = await invsvc(stored.kind, "list", stored.place, "--state", "open")
@@ -161,9 +189,14 @@ async def test_list_of_no_writes(service, invsvc, tmp_path, kind):
     """It is empty, and the store stays as it is."""
     stored = Stored(kind, "file", tmp_path, kind)
     async with stored.client_of(service) as client:
-        await stored.write(client, *([update(client, service)] if kind == "journal" else []))
+        await stored.write(
+            client, *([update(client, service)] if kind == "journal" else [])
+        )
     code, out, err = await invsvc(kind, "list", stored.place, "--json")
-    assert (code, json.loads(out)) == (0, {"total": 0, "at_least": False, "oldest": None, "writes": []}), err
+    assert (code, json.loads(out)) == (
+        0,
+        {"total": 0, "at_least": False, "oldest": None, "writes": []},
+    ), err
 
 
 async def test_show(stored, invsvc):
@@ -177,12 +210,17 @@ async def test_show(stored, invsvc):
         told = json.loads(out)
         assert (found, told["state"], told["key"]) == (code, STATES[key], key)
         assert "private" not in out
-    assert "no process" in (await invsvc(stored.kind, "show", stored.place, "waiting"))[1]
+    assert (
+        "no process" in (await invsvc(stored.kind, "show", stored.place, "waiting"))[1]
+    )
     _, out, _ = await invsvc(stored.kind, "show", stored.place, "applied")
     assert re.search(r"done at +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\+00:00\n", out)
     assert "False" not in out
     code, _, err = await invsvc(stored.kind, "show", stored.place, "nowhere", "--json")
-    assert (code, "no write under this key" in json.loads(err)["error"]["message"]) == (1, True)
+    assert (code, "no write under this key" in json.loads(err)["error"]["message"]) == (
+        1,
+        True,
+    )
 
 
 async def test_retry(service, stored, invsvc):
@@ -191,22 +229,33 @@ async def test_retry(service, stored, invsvc):
         stored.kind, "retry", stored.place, "refused", "applied", "waiting", "nowhere"
     )
     assert (code, out) == (0, f"1 write to be done again: {AGAIN[stored.kind]}\n")
-    assert [line.split(": ")[1] for line in err.splitlines()] == ["applied", "waiting", "nowhere"]
+    assert [line.split(": ")[1] for line in err.splitlines()] == [
+        "applied",
+        "waiting",
+        "nowhere",
+    ]
     assert (await invsvc(stored.kind, "retry", stored.place, "applied"))[0] == 1
     assert (await invsvc(stored.kind, "retry", stored.place))[0] == 2
     before = len(service.ledger.effects("webhooks.update"))
     async with stored.client_of(service) as client:
         if stored.kind == "journal":
-            async with StoreOptions(stored.place, JOURNAL).opened(reading=True) as entries:
+            async with StoreOptions(stored.place, JOURNAL).opened(
+                reading=True
+            ) as entries:
                 [(thing,)] = await entries.store.rows(
                     "SELECT thing FROM {s}entries WHERE key LIKE '% refused'"
                 )
-            write = client.webhooks.update(thing.rpartition("/")[2], description="private").keyed("refused")
+            write = client.webhooks.update(
+                thing.rpartition("/")[2], description="private"
+            ).keyed("refused")
             assert (await write.outcome()).applied
         else:
             await stored.write(client)
             if stored.kind == "outbox":
-                async with Outbox.open(stored.place, client) as outbox, outbox.dispatching():
+                async with (
+                    Outbox.open(stored.place, client) as outbox,
+                    outbox.dispatching(),
+                ):
                     for key in ("refused", "waiting"):
                         assert (await verdict_of(outbox, key)).applied
     done = len(service.ledger.effects("webhooks.update")) - before
@@ -214,7 +263,9 @@ async def test_retry(service, stored, invsvc):
 
 
 @pytest.mark.parametrize(
-    "empty", [("batch", "file"), ("outbox", "database"), ("outbox", "file")], indirect=True
+    "empty",
+    [("batch", "file"), ("outbox", "database"), ("outbox", "file")],
+    indirect=True,
 )
 async def test_retry_by_verdict(stored, invsvc):
     """All of a verdict, in any spelling, are done again; an unknown one keeps its sends."""
@@ -225,12 +276,19 @@ async def test_retry_by_verdict(stored, invsvc):
         ("refused", 0),
         ("unknown", 1),
     ):
-        code, out, _ = await invsvc(stored.kind, "retry", stored.place, "--verdict", verdict, "--json")
+        code, out, _ = await invsvc(
+            stored.kind, "retry", stored.place, "--verdict", verdict, "--json"
+        )
         assert (code, json.loads(out)) == (0, {"to_do": count})
     _, out, _ = await invsvc(stored.kind, "show", stored.place, "unknown", "--json")
     assert (json.loads(out)["state"], json.loads(out)["attempts"]) == ("to do", 1)
-    for wrong, words in (("applied", "applied writes are done"), ("late", "must be one of applied")):
-        code, _, err = await invsvc(stored.kind, "retry", stored.place, "--verdict", wrong)
+    for wrong, words in (
+        ("applied", "applied writes are done"),
+        ("late", "must be one of applied"),
+    ):
+        code, _, err = await invsvc(
+            stored.kind, "retry", stored.place, "--verdict", wrong
+        )
         assert (code, words in err) == (2, True)
 
 
@@ -243,20 +301,30 @@ async def test_drop(stored, invsvc):
     assert "nowhere: not dropped" in json.loads(err)["error"]["message"]
     code, out, _ = await invsvc(stored.kind, "drop", stored.place, "refused")
     is_batch = stored.kind == "batch"
-    assert (code, out) == ((1, "0 writes dropped\n") if is_batch else (0, "1 write dropped\n"))
+    assert (code, out) == (
+        (1, "0 writes dropped\n") if is_batch else (0, "1 write dropped\n")
+    )
     _, out, _ = await invsvc(stored.kind, "list", stored.place, "--json")
-    assert {*states(json.loads(out))} == {"applied", "unknown"} | ({"refused"} if is_batch else set())
+    assert {*states(json.loads(out))} == {"applied", "unknown"} | (
+        {"refused"} if is_batch else set()
+    )
 
 
 async def test_prune(stored, invsvc):
     """What is finished long enough ago goes; what is open or unknown stays, and is told."""
     kept = {"open": 1, "unknown": 1, "other": 2}
-    code, out, _ = await invsvc(stored.kind, "prune", stored.place, "--days", "1", "--json")
+    code, out, _ = await invsvc(
+        stored.kind, "prune", stored.place, "--days", "1", "--json"
+    )
     assert (code, json.loads(out)) == (0, {"pruned": 0, "kept": kept})
     if stored.kind == "outbox":
-        assert (await invsvc(stored.kind, "prune", stored.place, "--days", "0"))[1].startswith("0 writes")
+        assert (await invsvc(stored.kind, "prune", stored.place, "--days", "0"))[
+            1
+        ].startswith("0 writes")
     options = () if stored.kind == "batch" else ("--unacknowledged",)
-    code, out, _ = await invsvc(stored.kind, "prune", stored.place, "--days", "0", *options)
+    code, out, _ = await invsvc(
+        stored.kind, "prune", stored.place, "--days", "0", *options
+    )
     assert code == 0
     assert out.splitlines() == [
         "2 writes pruned",
@@ -269,7 +337,10 @@ async def test_prune(stored, invsvc):
     if stored.kind == "batch":  # whose keys stay
         _, out, _ = await invsvc("batch", "prune", stored.place, "--days", "0")
         words = "finished later than that, not acknowledged yet, or empty already"
-        assert out.splitlines()[::3] == ["0 writes pruned", f"  2 left as they are: {words}"]
+        assert out.splitlines()[::3] == [
+            "0 writes pruned",
+            f"  2 left as they are: {words}",
+        ]
 
 
 async def test_report(stored, invsvc, tmp_path):
@@ -285,12 +356,20 @@ async def test_report(stored, invsvc, tmp_path):
     assert told["failures"] == {"HTTP 403": 1, "ResponseLostError": 1}
     assert (told["attempts"], told["resends"]) == (3, 0)
     groups = {(each["verdict"], each["cause"]): each for each in told["not_applied"]}
-    assert {verdict: cause[:8] for verdict, cause in groups} == {"refused": "HTTP 403", "unknown": "no read"}
-    assert sorted(json.loads(line)["verdict"] for line in lines.read_text().splitlines()) == verdicts
+    assert {verdict: cause[:8] for verdict, cause in groups} == {
+        "refused": "HTTP 403",
+        "unknown": "no read",
+    }
+    assert (
+        sorted(json.loads(line)["verdict"] for line in lines.read_text().splitlines())
+        == verdicts
+    )
     assert "private" not in out + page.read_text() + lines.read_text()
     assert f"{stored.kind.capitalize()} " in page.read_text()
     assert "no read" in groups["unknown", "no read"]["advice"]
-    assert [write["key"] for write in groups["unknown", "no read"]["writes"]] == ["unknown"]
+    assert [write["key"] for write in groups["unknown", "no read"]["writes"]] == [
+        "unknown"
+    ]
     _, out, _ = await invsvc(*command, "--jsonl", "-")
     assert sorted(json.loads(line)["verdict"] for line in out.splitlines()) == verdicts
     _, out, _ = await invsvc(*command)
@@ -305,24 +384,45 @@ async def test_watch(service, stored, tmp_path):
     """The page has the counts, and what is not applied, in groups."""
     own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
     watching = child(
-        stored.kind, "watch", stored.place, "--json", "--no-open", env={**ENVIRONMENT, **own}, cwd=tmp_path
+        stored.kind,
+        "watch",
+        stored.place,
+        "--json",
+        "--no-open",
+        env={**ENVIRONMENT, **own},
+        cwd=tmp_path,
     )
     urls = json.loads(await asyncio.to_thread(watching.stdout.readline))
-    async with aiohttp.ClientSession() as browser, browser.get(urls["data_url"]) as answer:
+    async with (
+        aiohttp.ClientSession() as browser,
+        browser.get(urls["data_url"]) as answer,
+    ):
         told = await answer.json()
     watching.send_signal(signal.SIGINT)
     await asyncio.to_thread(watching.communicate, timeout=300)
     assert (told["kind"], told["done"], told["total"]) == (stored.kind, 3, 4)
     assert told["verdicts"] == {"applied": 1, "refused": 1, "unknown": 1}
-    assert sorted(group["verdict"] for group in told["groups"]) == ["refused", "unknown"]
+    assert sorted(group["verdict"] for group in told["groups"]) == [
+        "refused",
+        "unknown",
+    ]
 
 
-@pytest.mark.parametrize("empty", [("outbox", "file"), ("outbox", "database")], indirect=True)
+@pytest.mark.parametrize(
+    "empty", [("outbox", "file"), ("outbox", "database")], indirect=True
+)
 async def test_outbox_as_the_input_of_a_batch(service, stored, invsvc, tmp_path):
     """What is not applied can be written out, corrected and run as a batch."""
-    assert (await invsvc("outbox", "report", stored.place, "--failed", "out.jsonl"))[0] == 0
-    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [(line["key"], "check" in line) for line in lines] == [("refused", False), ("unknown", True)]
+    assert (await invsvc("outbox", "report", stored.place, "--failed", "out.jsonl"))[
+        0
+    ] == 0
+    lines = [
+        json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()
+    ]
+    assert [(line["key"], "check" in line) for line in lines] == [
+        ("refused", False),
+        ("unknown", True),
+    ]
     (tmp_path / "out.jsonl").write_text(json.dumps(lines[0]) + "\n")
     code, out, _ = await invsvc("batch", "out.jsonl", "--journal", "new.db", "--json")
     assert (code, json.loads(out)["verdicts"]) == (0, {"applied": 1})
@@ -336,7 +436,10 @@ async def test_why_it_waits(service, empty, invsvc):
     service.script("webhooks.update", "hang")
     hook = service.seed_webhook().id
     async with empty.client_of(service) as client:
-        first, second = (client.webhooks.update(hook, description=key).keyed(key) for key in ("one", "two"))
+        first, second = (
+            client.webhooks.update(hook, description=key).keyed(key)
+            for key in ("one", "two")
+        )
         async with asyncio.TaskGroup() as group:
             if empty.kind == "journal":
                 second.close()
@@ -348,22 +451,42 @@ async def test_why_it_waits(service, empty, invsvc):
             sent = json.loads(out)
             behind = None
             if empty.kind != "journal":
-                behind = json.loads((await invsvc(empty.kind, "show", empty.place, "two", "--json"))[1])
+                behind = json.loads(
+                    (await invsvc(empty.kind, "show", empty.place, "two", "--json"))[1]
+                )
             running.cancel()
-    assert (sent["state"], sent["attempts"], sent["process"]["alive"]) == ("sending", 1, True)
-    assert (sent["process"]["host"], sent["process"]["pid"]) == (socket.gethostname(), os.getpid())
+    assert (sent["state"], sent["attempts"], sent["process"]["alive"]) == (
+        "sending",
+        1,
+        True,
+    )
+    assert (sent["process"]["host"], sent["process"]["pid"]) == (
+        socket.gethostname(),
+        os.getpid(),
+    )
     assert "may have been sent" in sent["waits"]
     if behind is not None:
-        assert (behind["state"], behind["after"], behind["attempts"]) == ("to do", ["one"], 0)
+        assert (behind["state"], behind["after"], behind["attempts"]) == (
+            "to do",
+            ["one"],
+            0,
+        )
         assert "earlier writes to the same thing" in behind["waits"]
 
 
-@pytest.mark.parametrize("empty", [("batch", "database"), ("outbox", "database")], indirect=True)
+@pytest.mark.parametrize(
+    "empty", [("batch", "database"), ("outbox", "database")], indirect=True
+)
 async def test_workers(service, empty, invsvc):
     """Each process that sends is listed with its last sign of life, and those that have ended too."""
     await empty.write_one(service)
-    async with client_of(service) as client, StoreOptions(empty.place, KIND[empty.kind]).opened() as entries:
-        await Leases(entries.store, options_of(client).core.clock).beat(said("one", 1234, 5.25, 2))
+    async with (
+        client_of(service) as client,
+        StoreOptions(empty.place, KIND[empty.kind]).opened() as entries,
+    ):
+        await Leases(entries.store, options_of(client).core.clock).beat(
+            said("one", 1234, 5.25, 2)
+        )
     code, out, _ = await invsvc(empty.kind, "workers", empty.place, "--json")
     found = {each["pid"]: each for each in json.loads(out)}
     assert (code, {pid: each["state"] for pid, each in found.items()}) == (
@@ -375,20 +498,38 @@ async def test_workers(service, empty, invsvc):
     _, out, _ = await invsvc(empty.kind, "workers", empty.place)
     head, *lines = out.splitlines()
     assert head.startswith("host\tpid\tstate")
-    shown = {int(pid): columns for _, pid, *columns in (line.split("\t") for line in lines)}
-    assert (shown[os.getpid()][0], shown[1][:4]) == ("ended", ["working", "1,234", "5.2", "2"])
+    shown = {
+        int(pid): columns for _, pid, *columns in (line.split("\t") for line in lines)
+    }
+    assert (shown[os.getpid()][0], shown[1][:4]) == (
+        "ended",
+        ["working", "1,234", "5.2", "2"],
+    )
 
 
 @pytest.mark.parametrize("empty", [("journal", "database")], indirect=True)
 async def test_workers_of_a_journal(service, empty, invsvc):
     """Each client that has it open is listed, with what it has done since its last sign of life."""
     async with empty.client_of(service) as client:
-        await empty.write(client, update(client, service, "x").keyed("k"), update(client, service, "y"))
+        await empty.write(
+            client,
+            update(client, service, "x").keyed("k"),
+            update(client, service, "y"),
+        )
         await options_of(client).core.writes.journal._leases.beat()
         code, out, _ = await invsvc("journal", "workers", empty.place, "--json")
         [found] = json.loads(out)
-        told = found["host"], found["pid"], found["done"], found["alive"], found["state"]
-        assert (code, told) == (0, (socket.gethostname(), os.getpid(), 2, True, "working"))
+        told = (
+            found["host"],
+            found["pid"],
+            found["done"],
+            found["alive"],
+            found["state"],
+        )
+        assert (code, told) == (
+            0,
+            (socket.gethostname(), os.getpid(), 2, True, "working"),
+        )
         assert 0 < found["rate"] <= 2
     _, out, _ = await invsvc("journal", "workers", empty.place, "--json")
     assert json.loads(out) == []
@@ -409,11 +550,18 @@ async def test_process_that_is_gone(service, empty, invsvc, change):
     """A process that has ended, or is silent for too long, is not said to be at work."""
     await empty.write_one(service)
     async with StoreOptions(empty.place, BATCH).opened() as entries:
-        await entries.store.rows("UPDATE {s}entries SET state = 0, verdict = NULL, done_at = NULL")
-        await entries.store.rows("UPDATE {s}lanes SET owner = (SELECT name FROM {s}members) || '.1'")
+        await entries.store.rows(
+            "UPDATE {s}entries SET state = 0, verdict = NULL, done_at = NULL"
+        )
+        await entries.store.rows(
+            "UPDATE {s}lanes SET owner = (SELECT name FROM {s}members) || '.1'"
+        )
         await entries.store.rows("UPDATE {s}members SET sends = 1, seen = {now}")
         _, out, _ = await invsvc("batch", "show", empty.place, "k", "--json")
-        assert (json.loads(out)["process"]["pid"], json.loads(out)["process"]["alive"]) == (os.getpid(), True)
+        assert (
+            json.loads(out)["process"]["pid"],
+            json.loads(out)["process"]["alive"],
+        ) == (os.getpid(), True)
         await entries.store.rows(f"UPDATE {{s}}members SET {change}")
     _, out, _ = await invsvc("batch", "show", empty.place, "k", "--json")
     assert json.loads(out)["process"]["alive"] is False
@@ -436,7 +584,9 @@ async def test_process_that_was_killed(service, invsvc, tmp_path, kind):
         "UPDATE entries SET state = 1, verdict = NULL, done_at = NULL",
         "INSERT OR REPLACE INTO lanes (id, owner) SELECT lane, 'gone.1' FROM entries",
     )
-    (tmp_path / "app.db.owner").write_text(json.dumps({"pid": 2**22 + 1, "host": socket.gethostname()}))
+    (tmp_path / "app.db.owner").write_text(
+        json.dumps({"pid": 2**22 + 1, "host": socket.gethostname()})
+    )
     _, out, _ = await invsvc(kind, "show", stored.place, "k", "--json")
     told = json.loads(out)
     assert (told["state"], told["process"]["alive"]) == ("sending", False)
@@ -451,19 +601,31 @@ async def test_keys_of_a_journal(service, invsvc, tmp_path):
     place = str(tmp_path / "calls.db")
     service.script("webhooks.update", "403", "403", "403")
     for namespace in ("a", "b"):
-        async with client_of(service, journal=f"{place}?namespace={namespace}") as client:
-            write = client.webhooks.update(service.seed_webhook().id, description="x").keyed("order 17")
+        async with client_of(
+            service, journal=f"{place}?namespace={namespace}"
+        ) as client:
+            write = client.webhooks.update(
+                service.seed_webhook().id, description="x"
+            ).keyed("order 17")
             assert (await write.outcome()).applied is False
     code, _, err = await invsvc("journal", "show", place, "order 17")
-    assert (code, "'order 17' is not unique" in err, "a order 17, b order 17" in err) == (2, True, True)
+    assert (
+        code,
+        "'order 17' is not unique" in err,
+        "a order 17, b order 17" in err,
+    ) == (2, True, True)
     assert (await invsvc("journal", "show", place, "b order 17"))[0] == 1
-    assert (await invsvc("journal", "drop", place, "a order 17"))[1] == "1 write dropped\n"
+    assert (await invsvc("journal", "drop", place, "a order 17"))[
+        1
+    ] == "1 write dropped\n"
     _, out, _ = await invsvc("journal", "show", place, "order 17", "--json")
     assert (json.loads(out)["key"], json.loads(out)["namespace"]) == ("order 17", "b")
     _, out, _ = await invsvc("journal", "list", place)
     assert out.splitlines()[1].startswith("b\torder 17\twebhooks.update\t")
     for other in ("17", "order%17"):
-        assert (await invsvc("journal", "drop", place, other))[1] == "0 writes dropped\n"
+        assert (await invsvc("journal", "drop", place, other))[
+            1
+        ] == "0 writes dropped\n"
 
 
 @pytest.mark.parametrize("empty", [("journal", "database")], indirect=True)
@@ -472,25 +634,40 @@ async def test_retry_beside_the_process_that_did_it(service, empty, invsvc):
     service.script("webhooks.update", "403")
     hook = service.seed_webhook().id
     async with client_of(service, journal=empty.place) as client:
-        assert (await client.webhooks.update(hook, description="x").keyed("k").outcome()).applied is False
+        assert (
+            await client.webhooks.update(hook, description="x").keyed("k").outcome()
+        ).applied is False
         assert (await invsvc("journal", "retry", empty.place, "k"))[0] == 0
-        async with client_of(service, journal=empty.place) as other, asyncio.timeout(300):
-            assert (await other.webhooks.update(hook, description="x").keyed("k").outcome()).applied
+        async with (
+            client_of(service, journal=empty.place) as other,
+            asyncio.timeout(300),
+        ):
+            assert (
+                await other.webhooks.update(hook, description="x").keyed("k").outcome()
+            ).applied
 
 
 async def test_secret_is_not_shown(service, empty, invsvc, tmp_path):
     """What a webhook's receiver is authenticated by is in no output, whoever has it."""
     async with empty.client_of(service) as client:
-        write = client.webhooks.create(url="https://me.example/", events=["invoice.created"]).keyed("k")
+        write = client.webhooks.create(
+            url="https://me.example/", events=["invoice.created"]
+        ).keyed("k")
         await empty.write(client, write)
     shown = ""
-    for command in (("list",), ("show", "k"), ("report", "--html", "page.html", "--jsonl", "lines.jsonl")):
+    for command in (
+        ("list",),
+        ("show", "k"),
+        ("report", "--html", "page.html", "--jsonl", "lines.jsonl"),
+    ):
         name, *more = command
         for form in ((), ("--json",)):
             code, out, err = await invsvc(empty.kind, name, empty.place, *more, *form)
             assert code == 0
             shown += out + err
-    shown += (tmp_path / "page.html").read_text() + (tmp_path / "lines.jsonl").read_text()
+    shown += (tmp_path / "page.html").read_text() + (
+        tmp_path / "lines.jsonl"
+    ).read_text()
     assert "webhooks.create" in shown
     assert "whsec_" not in shown
     assert service.api_key not in shown
@@ -502,7 +679,9 @@ async def test_query_of_an_address_is_not_shown(service, invsvc, tmp_path):
     async with client_of(service) as client:
         url = "https://me.example/hook?token=hush-hush"
         write = client.webhooks.create(url=url, events=["invoice.created"]).keyed("k")
-        async with Batch.open(stored.place, client, tag=False, on_secret=lambda *_: None) as batch:
+        async with Batch.open(
+            stored.place, client, tag=False, on_secret=lambda *_: None
+        ) as batch:
             await all_of(batch, [write])
     for command in (("list", stored.place), ("show", stored.place, "k")):
         for more in ((), ("--json",)):
@@ -518,7 +697,9 @@ async def test_store_that_is_not_there(service, invsvc, tmp_path, kind):
         more = {"retry": ["key"], "prune": ["--days", "1"]}.get(command, [])
         code, _, err = await invsvc(kind, command, tmp_path / "none.db", *more)
         assert (code, "does not exist" in err) == (1, True)
-        code, _, err = await invsvc(kind, command, "mysql://user:hush-hush@host/db", *more)
+        code, _, err = await invsvc(
+            kind, command, "mysql://user:hush-hush@host/db", *more
+        )
         assert (code, "hush-hush" in err) == (2, False)
     assert [*tmp_path.iterdir()] == []
 
@@ -527,8 +708,15 @@ async def test_control_characters_are_shown(service, invsvc, tmp_path):
     """What a terminal would obey is made visible, in tables and in facts."""
     stored = Stored("batch", "file", tmp_path, "control")
     await stored.write_one(service)
-    spoil(stored.place, "UPDATE entries SET operation = 'a' || char(27) || '[31m', thing = 'x' || char(27)")
-    for command in (("list", stored.place), ("show", stored.place, "k"), ("report", stored.place)):
+    spoil(
+        stored.place,
+        "UPDATE entries SET operation = 'a' || char(27) || '[31m', thing = 'x' || char(27)",
+    )
+    for command in (
+        ("list", stored.place),
+        ("show", stored.place, "k"),
+        ("report", stored.place),
+    ):
         _, out, _ = await invsvc("batch", *command)
         assert "a\\x1b[31m" in out
         assert "\x1b" not in out
@@ -551,10 +739,21 @@ async def test_beside_an_application_that_has_the_file(service, tmp_path, invsvc
 
 async def _check_beside(invsvc, kind, place, state):
     code, out, _ = await invsvc(kind, "list", place, "--json")
-    assert (code, states(json.loads(out)), json.loads(out)["total"]) == (0, {"one": state}, 1)
-    assert json.loads((await invsvc(kind, "show", place, "one", "--json"))[1])["state"] == state
+    assert (code, states(json.loads(out)), json.loads(out)["total"]) == (
+        0,
+        {"one": state},
+        1,
+    )
+    assert (
+        json.loads((await invsvc(kind, "show", place, "one", "--json"))[1])["state"]
+        == state
+    )
     assert json.loads((await invsvc(kind, "report", place, "--json"))[1])["total"] == 1
-    for command in (["retry", place, "one"], ["drop", place, "one"], ["prune", place, "--days", "1"]):
+    for command in (
+        ["retry", place, "one"],
+        ["drop", place, "one"],
+        ["prune", place, "--days", "1"],
+    ):
         code, _, told = await invsvc(kind, *command)
         assert code not in (0, 2)
         assert "process" in " ".join(told.split())
@@ -564,17 +763,35 @@ async def test_resolve(service, stored, invsvc):
     """What a person found is the verdict, shown with who and why; what did not happen is done anew."""
     why = ("--because", "seen in the dashboard", "--by", "ann")
     code, out, _ = await invsvc(
-        stored.kind, "resolve", stored.place, "unknown", "--applied", "-", *why, "--json"
+        stored.kind,
+        "resolve",
+        stored.place,
+        "unknown",
+        "--applied",
+        "-",
+        *why,
+        "--json",
     )
     told = json.loads(out)
-    assert (code, told["key"], told["verdict"], told["by"]) == (0, "unknown", "applied", "ann")
+    assert (code, told["key"], told["verdict"], told["by"]) == (
+        0,
+        "unknown",
+        "applied",
+        "ann",
+    )
     assert told["because"] == "seen in the dashboard"
     code, out, _ = await invsvc(stored.kind, "show", stored.place, "unknown", "--json")
     shown = json.loads(out)
     assert (code, shown["verdict"], shown["basis"]) == (0, "applied", "person")
     assert shown["message"] == "ann found that it was applied: seen in the dashboard"
-    for key, words in (("unknown", "is final"), ("waiting", "was never sent"), ("none", "is not there")):
-        code, _, err = await invsvc(stored.kind, "resolve", stored.place, key, "--not-applied", *why)
+    for key, words in (
+        ("unknown", "is final"),
+        ("waiting", "was never sent"),
+        ("none", "is not there"),
+    ):
+        code, _, err = await invsvc(
+            stored.kind, "resolve", stored.place, key, "--not-applied", *why
+        )
         assert (code, words in err) == (1, True), err
     assert service.ledger.effects("sheets.save_mapping") == []
 
@@ -582,17 +799,27 @@ async def test_resolve(service, stored, invsvc):
 async def test_resolve_as_not_applied(service, stored, invsvc):
     """Then the next run sends it."""
     code, out, _ = await invsvc(
-        stored.kind, "resolve", stored.place, "unknown", "--not-applied", "--because", "looked"
+        stored.kind,
+        "resolve",
+        stored.place,
+        "unknown",
+        "--not-applied",
+        "--because",
+        "looked",
     )
     assert (code, "unknown: not applied: " in out) == (0, True)
     code, out, _ = await invsvc(stored.kind, "report", stored.place, "--json")
     groups = json.loads(out)["not_applied"]
-    assert {(each["verdict"], each["cause"]) for each in groups} >= {("not applied", "person")}
+    assert {(each["verdict"], each["cause"]) for each in groups} >= {
+        ("not applied", "person")
+    }
     assert not any(each["verdict"] == "unknown" for each in groups)
     if stored.kind != "journal":
         assert (await invsvc(stored.kind, "retry", stored.place, "unknown"))[0] == 0
     async with stored.client_of(service) as client:
-        await stored.write(client, client.sheets.save_mapping({"a": "private"}).keyed("unknown"))
+        await stored.write(
+            client, client.sheets.save_mapping({"a": "private"}).keyed("unknown")
+        )
     assert len(service.ledger.effects("sheets.save_mapping")) == 1
 
 
@@ -600,7 +827,9 @@ async def test_resolve_as_not_applied(service, stored, invsvc):
 @pytest.mark.parametrize("kind", KINDS)
 async def test_resolve_without_a_clear_finding(invsvc, kind, given):
     """It is misuse, and nothing is opened."""
-    code, _, err = await invsvc(kind, "resolve", "app.db", "k", "--because", "x", *given)
+    code, _, err = await invsvc(
+        kind, "resolve", "app.db", "k", "--because", "x", *given
+    )
     assert (code, "give either --applied or --not-applied" in err) == (2, True)
     code, _, err = await invsvc(kind, "resolve", "app.db", "k", "--applied", "x")
     assert (code, "--because" in err) == (2, True)
@@ -615,7 +844,10 @@ async def test_explain_of_a_finding(service, tmp_path, invsvc):
     story = tmp_path / "story.json"
     story.write_text(resolved.to_json())
     code, out, err = await invsvc("explain", story)
-    assert (code, "verdict: applied - ann found that it was applied: looked" in out) == (0, True)
+    assert (
+        code,
+        "verdict: applied - ann found that it was applied: looked" in out,
+    ) == (0, True)
     assert "it has no history" in err
     code, out, _ = await invsvc("explain", story, "--json")
     assert (code, json.loads(out)["same"]) == (0, True)

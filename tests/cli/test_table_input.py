@@ -20,17 +20,28 @@ __all__ = ["here", "invsvc"]
 
 pytestmark = pytest.mark.one_python
 
-UPDATE = ("--operation", "webhooks.update", "--map", "webhook=hook_id", "--map", "description=note")
+UPDATE = (
+    "--operation",
+    "webhooks.update",
+    "--map",
+    "webhook=hook_id",
+    "--map",
+    "description=note",
+)
 KEYED = (*UPDATE, "--key", "order_id")
 
 
-async def lines_of(service, content, operation="webhooks.update", maps=("webhook=hook_id",), key=None):
+async def lines_of(
+    service, content, operation="webhooks.update", maps=("webhook=hook_id",), key=None
+):
     async with client_of(service) as client:
         file = io.BytesIO(content if isinstance(content, bytes) else content.encode())
         table = InputTable(file, client, operation, maps, key)
         file.seek(0)
         return [
-            str(each) if isinstance(each, BadLine) else (each.number, each.arguments, each.key)
+            str(each)
+            if isinstance(each, BadLine)
+            else (each.number, each.arguments, each.key)
             for each in table.lines(file, 0)
         ]
 
@@ -38,7 +49,9 @@ async def lines_of(service, content, operation="webhooks.update", maps=("webhook
 async def test_quotes_lines_and_empty_cells(service):
     """A byte order mark, quotes, line feeds in cells, blank lines and empty cells are what they are in CSV."""
     text = '\ufefforder_id,hook_id,note\r\n1,wh_1,"Hi, ""you"""\r\n\r\n2,wh_2,\r\n3,wh_3,"two\r\nlines é"\r\n4,wh_4,x'
-    found = await lines_of(service, text, maps=("webhook=hook_id", "description=note"), key="order_id")
+    found = await lines_of(
+        service, text, maps=("webhook=hook_id", "description=note"), key="order_id"
+    )
     assert found == [
         (2, {"webhook": "wh_1", "description": 'Hi, "you"'}, "1"),
         (4, {"webhook": "wh_2"}, "2"),
@@ -50,9 +63,13 @@ async def test_quotes_lines_and_empty_cells(service):
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 async def test_delimiters_and_columns_named_as_arguments(service, delimiter):
     """The header tells the delimiter; without a map, its names are those of arguments."""
-    text = "id,url,events\na,https://a.example,invoice.created\n".replace(",", delimiter)
+    text = "id,url,events\na,https://a.example,invoice.created\n".replace(
+        ",", delimiter
+    )
     found = await lines_of(service, text, "webhooks.create", maps=(), key="id")
-    assert found == [(2, {"url": "https://a.example", "events": ["invoice.created"]}, "a")]
+    assert found == [
+        (2, {"url": "https://a.example", "events": ["invoice.created"]}, "a")
+    ]
 
 
 async def test_types_of_arguments(service):
@@ -77,8 +94,13 @@ async def test_types_of_arguments(service):
 async def test_rows_that_are_wrong(service):
     """Each is named by its line, and the rows around it are read."""
     text = b"hook_id,status\nwh_1\nwh_2,\xff\nwh_4,activ\nwh_5,active\n,active\n"
-    found = await lines_of(service, text, maps=("webhook=hook_id", "status=status"), key="hook_id")
-    assert found[:2] == ["line 2: has 1 cells, but the header has 2", "line 3: is not UTF-8"]
+    found = await lines_of(
+        service, text, maps=("webhook=hook_id", "status=status"), key="hook_id"
+    )
+    assert found[:2] == [
+        "line 2: has 1 cells, but the header has 2",
+        "line 3: is not UTF-8",
+    ]
     assert found[2] == "line 4: status: 'activ' is not one of active, inactive"
     assert found[3] == (5, {"webhook": "wh_5", "status": "active"}, "wh_5")
     assert found[4:] == ["line 6: has an empty key"]
@@ -89,16 +111,32 @@ async def test_rows_that_are_wrong(service):
     [
         ("", {}, "hook_id: is no column; the table has none"),
         ('hook_id\nwh_1\n"wh_2"x\n', {}, "line 3: is not CSV"),
-        ("hook_id\n", {"maps": ["webhook=hook_id", "webhook=hook_id"]}, "webhook: is mapped twice"),
+        (
+            "hook_id\n",
+            {"maps": ["webhook=hook_id", "webhook=hook_id"]},
+            "webhook: is mapped twice",
+        ),
         ("hook_id,note\n", {"maps": ["webhook=hok_id"]}, "Did you mean hook_id?"),
         ("hook_id,note\n", {"maps": ["webhok=hook_id"]}, "Did you mean webhook?"),
         ("hook_id,note\n", {"maps": []}, "hook_id: is not an argument"),
-        ("hook_id,note\n", {"key": "kye"}, "kye: is no column; the table has hook_id, note"),
+        (
+            "hook_id,note\n",
+            {"key": "kye"},
+            "kye: is no column; the table has hook_id, note",
+        ),
         ("hook_id,hook_id\n", {}, "2 columns have this name"),
         ("hook_id\n", {"operation": "webhook.update"}, "Did you mean webhooks.update"),
         ('hook_id\nwh_1\n"wh_2\nwh_3\n', {}, "line 3: a quote is not closed"),
-        ("hook_id\n" + "x" * MAX_LINE + "\n", {}, "line 2: the row has more than 1,048,576 bytes"),
-        ('hook_id\n"' + ("x" * 1000 + "\n") * 140, {}, "line 2: is not CSV (field larger than"),
+        (
+            "hook_id\n" + "x" * MAX_LINE + "\n",
+            {},
+            "line 2: the row has more than 1,048,576 bytes",
+        ),
+        (
+            'hook_id\n"' + ("x" * 1000 + "\n") * 140,
+            {},
+            "line 2: is not CSV (field larger than",
+        ),
         (
             "hook_id\n" + ('"' + "x\n" * 1000 + '",') * 600,
             {},
@@ -117,7 +155,9 @@ async def test_dry_run_shows_the_first_writes(service, invsvc, here):
     """They are shown as lines of input, which a batch could read; nothing is sent."""
     rows = "".join(f"A-{n},wh_{n},n{n}\n" for n in range(5))
     (here / "orders.csv").write_text(f"order_id,hook_id,note\n{rows}")
-    code, out, err = await invsvc("orders.csv", "--journal", "run.db", *KEYED, "--dry-run")
+    code, out, err = await invsvc(
+        "orders.csv", "--journal", "run.db", *KEYED, "--dry-run"
+    )
     assert (code, service.arrivals()) == (0, 0)
     assert "5 valid writes, 0 invalid lines; nothing was sent" in err
     first = {
@@ -127,19 +167,25 @@ async def test_dry_run_shows_the_first_writes(service, invsvc, here):
     }
     shown = [json.loads(text) for text in out.splitlines()]
     assert (shown[0], len(shown)) == (first, 3)
-    _, out, _ = await invsvc("orders.csv", "--journal", "run.db", *KEYED, "--dry-run", "--json")
+    _, out, _ = await invsvc(
+        "orders.csv", "--journal", "run.db", *KEYED, "--dry-run", "--json"
+    )
     assert json.loads(out)["first"][0] == first
 
 
 async def test_bad_rows_send_nothing(service, invsvc, here):
     """Unless they are skipped; options of a table without an operation are a mistake."""
     hook = service.seed_webhook()
-    (here / "orders.csv").write_text(f"order_id,hook_id,note\n1,{hook.id}\n2,{hook.id},x\n2,{hook.id},y\n")
+    (here / "orders.csv").write_text(
+        f"order_id,hook_id,note\n1,{hook.id}\n2,{hook.id},x\n2,{hook.id},y\n"
+    )
     code, _, err = await invsvc("orders.csv", "--journal", "run.db", *KEYED)
     assert (code, service.arrivals()) == (2, 0)
     assert "line 2: has 2 cells" in err
     assert "line 4: has the key '2', as line 3" in err
-    assert (await invsvc("orders.csv", "--journal", "run.db", "--key", "order_id"))[0] == 2
+    assert (await invsvc("orders.csv", "--journal", "run.db", "--key", "order_id"))[
+        0
+    ] == 2
     assert "--operation" in (await invsvc("orders.csv", "--journal", "run.db"))[2]
     code, _, _ = await invsvc("orders.csv", "--journal", "run.db", *KEYED, "--skip-bad")
     assert (code, service.arrivals("webhooks.update")) == (5, 1)
@@ -149,7 +195,10 @@ async def test_bad_rows_send_nothing(service, invsvc, here):
 async def test_kill_and_resume(service, here):
     """Of 90 rows, some over two lines, each takes effect once, though the run is killed twice, and rows are added."""
     notes = ("", "line 1\nline 2", "a, b")
-    rows = [(f"row-{n}", f"https://me.example/{n}", notes[n % 3], "invoice.created") for n in range(90)]
+    rows = [
+        (f"row-{n}", f"https://me.example/{n}", notes[n % 3], "invoice.created")
+        for n in range(90)
+    ]
 
     def store(some):
         with (here / "hooks.csv").open("w", encoding="utf-8-sig", newline="") as file:
@@ -173,7 +222,9 @@ async def test_kill_and_resume(service, here):
     assert (told["verdicts"], told["total"]) == ({"applied": 90}, 90)
     await service.settled()
     made = Counter(
-        entry.body["url"] for entry in service.ledger.entries if entry.operation == "webhooks.create"
+        entry.body["url"]
+        for entry in service.ledger.entries
+        if entry.operation == "webhooks.create"
     )
     assert made == Counter(row[1] for row in rows)
 
@@ -181,7 +232,9 @@ async def test_kill_and_resume(service, here):
 async def test_another_map_of_the_same_file(service, invsvc, here):
     """Rows that were taken in count as other writes if a column is used for another argument."""
     hooks = [service.seed_webhook() for _ in range(3)]
-    text = "".join(f"k{n},{hook.id},a{n},https://b.example/{n}\n" for n, hook in enumerate(hooks))
+    text = "".join(
+        f"k{n},{hook.id},a{n},https://b.example/{n}\n" for n, hook in enumerate(hooks)
+    )
     (here / "t.csv").write_text(f"key,hook,one,two\n{text}")
     words = "t.csv --journal run.db --operation webhooks.update --key key --map webhook=hook"
     first = words.split()

@@ -19,7 +19,14 @@ from invsvc_async.batch.result import Result
 from invsvc_async.cli.app import COMMANDS, run
 from invsvc_async.cli.commands.report import show_groups
 from invsvc_async.cli.formatting import Sink
-from invsvc_async.cli.output import console, fail, note, print_facts, print_hanging, table
+from invsvc_async.cli.output import (
+    console,
+    fail,
+    note,
+    print_facts,
+    print_hanging,
+    table,
+)
 from invsvc_async.cli.progress import progress
 from invsvc_async.cli.terminal_table import print_fields
 from invsvc_async.events import Delivery, SqliteStore
@@ -50,7 +57,9 @@ async def letters(keys):
     """Store dead letters with *keys*; return how many there are."""
     store = SqliteStore("events.db")
     for key in keys:
-        await store.bury(Delivery(key=key, type="invoice.created", body=b"{}"), reason="it broke")
+        await store.bury(
+            Delivery(key=key, type="invoice.created", body=b"{}"), reason="it broke"
+        )
     found = len(await store.events(state="dead"))
     await store.close()
     return found
@@ -94,11 +103,14 @@ def test_table_that_does_not_fit(invsvc, terminal, width, is_table):
     text = terminal(width, "list", "invoices.egress", "limit=5")
 
     assert ("───" in text) is is_table
-    assert len(re.findall(r"^ +uuid +\S+$", text, re.MULTILINE)) == (0 if is_table else 5)
+    assert len(re.findall(r"^ +uuid +\S+$", text, re.MULTILINE)) == (
+        0 if is_table else 5
+    )
 
 
 @pytest.mark.parametrize(
-    "cell", ['["' + "[" * 100_000, '{"a":' * 100_000, '["a", 1]', '{"a": 1.50, "b": null}']
+    "cell",
+    ['["' + "[" * 100_000, '{"a":' * 100_000, '["a", 1]', '{"a": 1.50, "b": null}'],
 )
 def test_cell_of_json(terminal, monkeypatch, cell):
     """A deeply nested value is shown as it is, and a flat one in lines."""
@@ -123,7 +135,13 @@ def test_group_of_a_report(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     groups = Groups()
     groups.add(
-        Result(key="u1", operation="webhooks.update", verdict=Verdict.REFUSED, status=404, error="no " * 20)
+        Result(
+            key="u1",
+            operation="webhooks.update",
+            verdict=Verdict.REFUSED,
+            status=404,
+            error="no " * 20,
+        )
     )
     lines = printed(show_groups, groups.sorted("a/path/to/a/run.db")).splitlines()
     assert "  $ invsvc batch report a/path/to/a/run.db --failed out.jsonl" in lines
@@ -153,7 +171,9 @@ def test_widest_column_gives_way(terminal, monkeypatch):
     lines = printed(table, ("id", "short", "long"), [row]).splitlines()
 
     assert all(len(line) <= 60 for line in lines)
-    assert any("wh_2eeb779de8804d58aabc0788  two words  one long" in line for line in lines)
+    assert any(
+        "wh_2eeb779de8804d58aabc0788  two words  one long" in line for line in lines
+    )
 
 
 @pytest.mark.parametrize("show", [note, fail])
@@ -173,12 +193,16 @@ def test_notes_of_a_list_come_last(invsvc, terminal):
     """What to do next stands below the items, where it is seen."""
     text = terminal(80, "list", "invoices.egress", "limit=2").strip()
 
-    assert text.index("there are more: use --all") > max(found.start() for found in re.finditer(UUID, text))
+    assert text.index("there are more: use --all") > max(
+        found.start() for found in re.finditer(UUID, text)
+    )
 
 
 def test_object_of_an_item(invsvc, terminal):
     """A member of an object stands on a line of its own."""
-    lines = [line.strip() for line in terminal(60, "get", "users", "usr_1").splitlines()]
+    lines = [
+        line.strip() for line in terminal(60, "get", "users", "usr_1").splitlines()
+    ]
 
     assert "address       street: Avenida de las Acacias" in lines
     assert "city: Querétaro" in lines
@@ -220,7 +244,9 @@ def test_spinner_of_a_slow_write(invsvc, terminal, served, monkeypatch):
 
     text = terminal(100, "write", "journeys.update", "jrn_1", "name=slow")
 
-    assert re.search(r"waiting for the answer to journeys.update \(at most \d+ s\)", text)
+    assert re.search(
+        r"waiting for the answer to journeys.update \(at most \d+ s\)", text
+    )
     assert re.search(r"[\r\n]APPLIED", text)
 
 
@@ -232,7 +258,10 @@ def test_spinner_of_an_ambiguous_write(invsvc, terminal, served, monkeypatch):
 
     text = terminal(100, "write", "journeys.update", "jrn_1", "name=lost")
 
-    assert re.search(r"journeys.update: no clear answer; reading the state \(at most (90|8\d) s\)", text)
+    assert re.search(
+        r"journeys.update: no clear answer; reading the state \(at most (90|8\d) s\)",
+        text,
+    )
 
 
 def test_no_spinner_in_a_pipe(invsvc, monkeypatch, served):
@@ -254,7 +283,9 @@ def test_note_while_a_bar_is_shown(monkeypatch):
         note("stopping: writes in flight have 10 s to finish")
 
     before, _, after = screen.getvalue().partition("stopping: writes")
-    assert before.replace("\x1b[2m", "").endswith("\r\x1b[2K")  # the line of the bar was erased
+    assert before.replace("\x1b[2m", "").endswith(
+        "\r\x1b[2K"
+    )  # the line of the bar was erased
     assert "\n" in after.partition("work")[0]
 
 
@@ -262,7 +293,9 @@ def test_note_while_a_bar_is_shown(monkeypatch):
 
 
 @pytest.mark.parametrize(("answer", "arrives"), [("y\n", 1), ("n\n", 0), ("\n", 0)])
-def test_question_before_a_delete(invsvc, terminal, served, monkeypatch, answer, arrives):
+def test_question_before_a_delete(
+    invsvc, terminal, served, monkeypatch, answer, arrives
+):
     """On a terminal a delete is sent after a yes only, and names what it deletes."""
     made = invsvc("write", *HOOK, "--json").json["value"]["id"]
     before = served.ask("/_simulator/arrivals?operation=webhooks.delete")["arrivals"]
@@ -271,7 +304,10 @@ def test_question_before_a_delete(invsvc, terminal, served, monkeypatch, answer,
     text = terminal(100, "write", "webhooks.delete", made)
 
     assert f"webhooks.delete {made}: delete it?" in text
-    assert served.ask("/_simulator/arrivals?operation=webhooks.delete")["arrivals"] == before + arrives
+    assert (
+        served.ask("/_simulator/arrivals?operation=webhooks.delete")["arrivals"]
+        == before + arrives
+    )
 
 
 def test_ctrl_c_at_the_question(invsvc, terminal, served, monkeypatch):
@@ -363,8 +399,20 @@ def test_resume_of_a_write(invsvc, served, here, typed, dash):
 
 def test_files_from_standard_input(invsvc, typed, here):
     """A dash is standard input for an intent, a story, a batch, stored events and the writes of the demo."""
-    line = {"operation": "journeys.update", "arguments": {"journey": "jrn_1", "name": "typed"}, "key": "k"}
-    told = invsvc("write", "journeys.update", "jrn_1", "name=typed", "--json", "--story", "story.json").json
+    line = {
+        "operation": "journeys.update",
+        "arguments": {"journey": "jrn_1", "name": "typed"},
+        "key": "k",
+    }
+    told = invsvc(
+        "write",
+        "journeys.update",
+        "jrn_1",
+        "name=typed",
+        "--json",
+        "--story",
+        "story.json",
+    ).json
     typed(json.dumps(told["intent"]))
     assert invsvc("settle", "-").code == 0
     typed((here / "story.json").read_text())
@@ -374,7 +422,12 @@ def test_files_from_standard_input(invsvc, typed, here):
     typed(json.dumps({"body": '{"event":"payment.created","data":{"id":"pay_1"}}'}))
     assert "payment.created" in invsvc("listen", "--replay", "-").out
     typed(json.dumps(line))
-    assert invsvc("demo", "--input", "-", "--faults", "none", "--json").json["sdk"]["writes"] == 1
+    assert (
+        invsvc("demo", "--input", "-", "--faults", "none", "--json").json["sdk"][
+            "writes"
+        ]
+        == 1
+    )
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
@@ -398,7 +451,8 @@ def test_ctrl_c_while_a_pipe_is_silent(here, words):
 
 
 @pytest.mark.parametrize(
-    "words", [("-h",), ("--help",), ("write", "-h"), ("batch", "-h"), ("batch", "run", "-h")]
+    "words",
+    [("-h",), ("--help",), ("write", "-h"), ("batch", "-h"), ("batch", "run", "-h")],
 )
 def test_help_by_its_short_name(offline, words):
     """-h is --help, for each command."""
@@ -415,8 +469,12 @@ def test_summaries_in_the_help(offline):
         text += offline(group, "--help").out.partition("Commands:")[2]
 
     assert "..." not in text
-    assert re.search("^  revive +Hand dead letters to the receiver again", text, re.MULTILINE)
-    assert all(re.search(rf"^  {name} +[A-Z]\w+\b", text, re.MULTILINE) for name in COMMANDS)
+    assert re.search(
+        "^  revive +Hand dead letters to the receiver again", text, re.MULTILINE
+    )
+    assert all(
+        re.search(rf"^  {name} +[A-Z]\w+\b", text, re.MULTILINE) for name in COMMANDS
+    )
 
 
 def test_help_of_each_command(offline):
@@ -425,11 +483,18 @@ def test_help_of_each_command(offline):
     for words in groups:  # commands of groups are added
         text = offline(*words, "--help").out
         if (commands := text.partition("\nCommands:\n")[2]) and len(words) == 1:
-            groups += [(*words, name) for name in re.findall(r"^  (\w+) ", commands, re.MULTILINE)]
+            groups += [
+                (*words, name)
+                for name in re.findall(r"^  (\w+) ", commands, re.MULTILINE)
+            ]
             continue
         flat = " ".join(text.split())
-        (example, *_) = re.findall(f"`invsvc {' '.join(words).replace('batch run', 'batch')} ?([^`]*)`", flat)
-        assert {*re.findall(r" (--[a-z-]+)", f" {example}")} <= {*re.findall(r"(--[a-z-]+)", text)}, words
+        (example, *_) = re.findall(
+            f"`invsvc {' '.join(words).replace('batch run', 'batch')} ?([^`]*)`", flat
+        )
+        assert {*re.findall(r" (--[a-z-]+)", f" {example}")} <= {
+            *re.findall(r"(--[a-z-]+)", text)
+        }, words
         assert not re.search(r"<(int|str|path|float|list)|\[x>|range>|<=x", text), words
     assert len(groups) > 35
 
@@ -437,7 +502,10 @@ def test_help_of_each_command(offline):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("batch run w.jsonl --journal run.db --rate 0", "must be at least 0.001, not 0"),
+        (
+            "batch run w.jsonl --journal run.db --rate 0",
+            "must be at least 0.001, not 0",
+        ),
         ("serve --port 70000", "must be at least 0 and at most 65,535, not 70000"),
         ("demo --writes many", "must be a whole number, not 'many'"),
         ("serve --latency nan", "must be at least 0, not nan"),
@@ -456,7 +524,15 @@ def test_column_that_is_narrowed_keeps_its_words(monkeypatch):
     """All words of a text are shown beside columns that may not be wrapped, and a table fits its terminal."""
     monkeypatch.setenv("COLUMNS", "100")
     text = "ValueError: the handler did not find the customer 4711 in our database"
-    row = ("1", "dead", "invoice.created", "4B1F0000-0000-4000-8000-000000000001", "", "71 s", text)
+    row = (
+        "1",
+        "dead",
+        "invoice.created",
+        "4B1F0000-0000-4000-8000-000000000001",
+        "",
+        "71 s",
+        text,
+    )
     titles = ("id", "state", "type", "key", "handler", "age", "reason")
     lines = printed(table, titles, [row], right=(0, 5)).splitlines()
     assert max(map(len, lines)) <= 100
@@ -473,9 +549,15 @@ def test_column_that_is_narrowed_keeps_its_words(monkeypatch):
         ("list invoice.egress", "Did you mean invoices.egress?"),
         ("list invoices.egress statuss=valid", "Did you mean status?"),
         ("list invoices.egress status=valdi", "Did you mean valid?"),
-        ("write webhooks.create url=https://a.example events=invoice.creatd", "Did you mean invoice.created"),
+        (
+            "write webhooks.create url=https://a.example events=invoice.creatd",
+            "Did you mean invoice.created",
+        ),
         ("write webhooks.create ulr=https://a.example", "Did you mean url?"),
-        ("trigger invoice.creatd --to https://a.example", "Did you mean invoice.created"),
+        (
+            "trigger invoice.creatd --to https://a.example",
+            "Did you mean invoice.created",
+        ),
     ],
 )
 def test_suggestion_for_a_wrong_word(invsvc, words, suggestion):
@@ -547,7 +629,9 @@ def test_error_as_text_again(invsvc, capsys):
     fail("after it")
     assert capsys.readouterr().err == "invsvc: after it\n"
 
-    assert invsvc("get", "users", "nobody").err.startswith("invsvc: users.get: HTTP 404")
+    assert invsvc("get", "users", "nobody").err.startswith(
+        "invsvc: users.get: HTTP 404"
+    )
 
 
 def test_dash_json_after_the_end_of_options(capsys, here):
@@ -560,7 +644,9 @@ def test_csv_of_text_that_would_steer_the_terminal(capsys):
     text = "\x1b]0;owned\x07\u202e"
 
     def listed():
-        Sink(form="csv", columns=["description"]).take(Webhook.from_dict({"id": "wh_1", "description": text}))
+        Sink(form="csv", columns=["description"]).take(
+            Webhook.from_dict({"id": "wh_1", "description": text})
+        )
 
     shown = screened(listed)
     listed()

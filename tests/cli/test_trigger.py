@@ -20,7 +20,10 @@ from tests.cli.conftest import ENVIRONMENT, child
 
 pytestmark = pytest.mark.one_python
 
-SECRET, SHARED = "whsec_of_the_trigger", events.SharedHeader("X-Events-Key", "of the dashboard")
+SECRET, SHARED = (
+    "whsec_of_the_trigger",
+    events.SharedHeader("X-Events-Key", "of the dashboard"),
+)
 
 
 class Behind:
@@ -84,8 +87,14 @@ def test_each_type_in_each_version(trigger, behind, version):
     lines = [json.loads(line) for line in ran.out.splitlines()]
     assert [line["answers"] for line in lines] == [[200]] * len(EVENTS)
     assert [event.type for event in behind.taken] == list(EVENTS)
-    assert [event.raw.decode() for event in behind.taken] == [line["body"] for line in lines]
-    versions = {event.version for event in behind.taken if isinstance(event, events.ResourceEvent)}
+    assert [event.raw.decode() for event in behind.taken] == [
+        line["body"] for line in lines
+    ]
+    versions = {
+        event.version
+        for event in behind.taken
+        if isinstance(event, events.ResourceEvent)
+    }
     assert versions == {version}
 
 
@@ -112,7 +121,9 @@ def test_signed_resource_event(offline, behind, monkeypatch, tmp_path):
     words = ("trigger", "invoice.created", "--to", behind.url)
     assert offline(*words).code == 1
     assert offline(*words, "--secret-file", str(tmp_path / "secret")).code == 1
-    assert offline(*words, "--secret-file", str(tmp_path / "secret"), "--signed").code == 0
+    assert (
+        offline(*words, "--secret-file", str(tmp_path / "secret"), "--signed").code == 0
+    )
     assert offline(*words, "--shared-header-file", str(tmp_path / "header")).code == 0
     assert behind.receipts == [401, 401, 200, 200]
     assert offline(*words, "--signed").code == 2
@@ -123,7 +134,13 @@ def test_secret_from_standard_input(offline, behind, monkeypatch):
     words = ("trigger", "invoice.created", "--to", behind.url)
     for text, *options in (
         (SECRET.encode(), "--signed", "--secret-file", "-"),
-        (f"{SHARED.name}={SHARED.value}\n".encode(), "--shared-header-file", "-", "--count", "3"),
+        (
+            f"{SHARED.name}={SHARED.value}\n".encode(),
+            "--shared-header-file",
+            "-",
+            "--count",
+            "3",
+        ),
     ):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
         assert offline(*words, *options).code == 0
@@ -136,10 +153,16 @@ def test_secret_from_standard_input(offline, behind, monkeypatch):
 
 def test_copies_in_random_order(trigger, behind):
     """Copies have the body of the first, and each event is handled once."""
-    ran = trigger("customer.created", "--count", "8", "--duplicates", "2", "--reorder", "--json")
-    bodies = [json.loads(json.loads(line)["body"])["id"] for line in ran.out.splitlines()]
+    ran = trigger(
+        "customer.created", "--count", "8", "--duplicates", "2", "--reorder", "--json"
+    )
+    bodies = [
+        json.loads(json.loads(line)["body"])["id"] for line in ran.out.splitlines()
+    ]
     assert set(Counter(bodies).values()) == {3}
-    assert [bodies[number] == bodies[number - 1] for number in range(1, 24)].count(True) < 12
+    assert [bodies[number] == bodies[number - 1] for number in range(1, 24)].count(
+        True
+    ) < 12
     assert len(behind.taken) == 8
     assert len(behind.receipts) == 24
 
@@ -186,10 +209,17 @@ def test_receiver_that_is_away(offline):
     """The failure is told."""
     ran = offline("trigger", "invoice.created", "--to", "http://127.0.0.1:1/in")
     assert (ran.code, "Cannot connect" in ran.out) == (1, True)
-    assert "nothing answers at 127.0.0.1:1/in. Start the receiver, or correct --to" in ran.err
-    ran = offline("trigger", "invoice.created", "--to", "http://u:hush-hush@127.0.0.1:1/in")
+    assert (
+        "nothing answers at 127.0.0.1:1/in. Start the receiver, or correct --to"
+        in ran.err
+    )
+    ran = offline(
+        "trigger", "invoice.created", "--to", "http://u:hush-hush@127.0.0.1:1/in"
+    )
     assert "hush-hush" not in ran.out + ran.err
-    ran = offline("trigger", "invoice.created", "--to", "http://u:hush-hush@127.0.0.1:x/in")
+    ran = offline(
+        "trigger", "invoice.created", "--to", "http://u:hush-hush@127.0.0.1:x/in"
+    )
     assert (ran.code, "hush-hush" in ran.out + ran.err) == (2, False)
     assert offline("trigger", "invoice.created", "--to", "ftp://x").code == 2
 
@@ -203,15 +233,27 @@ def test_receiver_that_is_away(offline):
 )  # fmt: skip
 def test_plain_http_to_another_machine(offline, behind, here, monkeypatch, words):
     """Secrets and events leave this machine over plain HTTP only if that is allowed."""
-    monkeypatch.setattr(asyncio.Event, "wait", pytest.fail)  # serve would wait for its end
+    monkeypatch.setattr(
+        asyncio.Event, "wait", pytest.fail
+    )  # serve would wait for its end
     monkeypatch.setenv("INVSVC_SHARED_HEADER", f"{SHARED.name}={SHARED.value}")
-    body = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
+    body = {
+        "id": "whd_1",
+        "type": "invoice.created",
+        "created": 1,
+        "livemode": True,
+        "data": {"object": {}},
+    }
     (here / "events.jsonl").write_text(json.dumps({"body": json.dumps(body)}))
     elsewhere = behind.url.replace("127.0.0.1", "0.0.0.0")  # noqa: S104 - it reaches this machine
 
     refused = offline(*words, elsewhere)
 
-    assert (refused.code, "--allow-insecure-http" in refused.err, behind.receipts) == (2, True, [])
+    assert (refused.code, "--allow-insecure-http" in refused.err, behind.receipts) == (
+        2,
+        True,
+        [],
+    )
     assert SHARED.value not in refused.out + refused.err
     if words[0] != "serve":
         assert offline(*words, elsewhere, "--allow-insecure-http").code == 0
@@ -229,7 +271,9 @@ def test_serve_that_delivers(behind):
         "--faults", "duplicate_deliveries=0.5,reorder_deliveries=0.5", env=environment,
     )  # fmt: skip
     with behind.arrived:
-        assert behind.arrived.wait_for(lambda: {one.type for one in behind.taken} == set(EVENTS), 300)
+        assert behind.arrived.wait_for(
+            lambda: {one.type for one in behind.taken} == set(EVENTS), 300
+        )
     serving_process.send_signal(signal.SIGINT)
     _, errors = serving_process.communicate(timeout=300)
     assert (serving_process.returncode, errors) == (0, "")

@@ -96,4 +96,8 @@ def spelt(plain: object) -> object:
         return {name: spelt(value) for name, value in plain.items()}
     if isinstance(plain, list):
         return [spelt(value) for value in plain]
-    return str(plain) if isinstance(plain, (int, Decimal)) and not isinstance(plain, bool) else plain
+    return (
+        str(plain)
+        if isinstance(plain, (int, Decimal)) and not isinstance(plain, bool)
+        else plain
+    )

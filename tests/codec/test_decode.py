@@ -46,14 +46,23 @@ def field(cls: Any, name: str, wire_name: str, text: str) -> Any:
 
 
 NUMBERS = {
-    (Invoice, "total", Decimal): "0 12 -3 12.50 0.00 1234567890.123456789 1e-7 1E+2 -0.0",
+    (
+        Invoice,
+        "total",
+        Decimal,
+    ): "0 12 -3 12.50 0.00 1234567890.123456789 1e-7 1E+2 -0.0",
     (Invoice, "folio_number", int): "0 7 -7 3.0 3.0E+2 123456789012345678901234567890",
-    (Position, "x", float): "0 -20.25 0.1 3E+3 1.50 1.0 0.1000000000000000055511 9007199254740993",
+    (
+        Position,
+        "x",
+        float,
+    ): "0 -20.25 0.1 3E+3 1.50 1.0 0.1000000000000000055511 9007199254740993",
 }
 
 
 @pytest.mark.parametrize(
-    ("of", "text"), [(of, text) for of, texts in NUMBERS.items() for text in texts.split()]
+    ("of", "text"),
+    [(of, text) for of, texts in NUMBERS.items() for text in texts.split()],
 )
 def test_number_in_every_notation(of, text):
     """Amounts are decimals with all digits, counts ints, coordinates floats; each goes back as it came."""
@@ -90,7 +99,9 @@ def test_time_of_every_millisecond_of_a_second_is_exact():
     for start in (1746057600000, 4102444799000, 253402300799000, 1000):
         texts = [f'{{"created_at": {start + ms}}}'.encode() for ms in range(1000)]
         hooks = codec.decode_items(Webhook, texts)
-        assert [(hook.created_at - EPOCH) // MS for hook in hooks] == list(range(start, start + 1000))
+        assert [(hook.created_at - EPOCH) // MS for hook in hooks] == list(
+            range(start, start + 1000)
+        )
         assert not any(hook.created_at.microsecond % 1000 for hook in hooks)
 
 
@@ -115,10 +126,15 @@ def test_field_that_breaks_its_type_is_a_problem_of_that_field(cls, name, text):
     model = both(cls, f'{{"{name}": {text}, "other": 1.10}}')
 
     (problem,) = model.problems
-    assert (problem.address, problem.raw) == (f"$.{name}", envelope.loads(text.encode()))
+    assert (problem.address, problem.raw) == (
+        f"$.{name}",
+        envelope.loads(text.encode()),
+    )
     with pytest.raises(FieldError):
         getattr(model, name)
-    assert codec.unstructure(model) == envelope.loads(f'{{"{name}": {text}, "other": 1.10}}'.encode())
+    assert codec.unstructure(model) == envelope.loads(
+        f'{{"{name}": {text}, "other": 1.10}}'.encode()
+    )
 
 
 def test_huge_exponent_is_a_decimal_and_no_more():
@@ -156,15 +172,24 @@ def test_unknown_state_stays_its_text():
         "surrogate",
     ],
 )
-@pytest.mark.parametrize("name", ["total", "uuid", "folio_number", "metadata", "payments", "cancellation"])
+@pytest.mark.parametrize(
+    "name", ["total", "uuid", "folio_number", "metadata", "payments", "cancellation"]
+)
 def test_part_that_no_parser_takes_costs_its_field(name, broken):
     """A value that cannot be decoded is a problem of its field only, found quickly, and encoded as received."""
     start = time.thread_time()
-    model = codec.decode(Invoice, b'{"series": "A", "%s": %s}' % (name.encode(), broken))
+    model = codec.decode(
+        Invoice, b'{"series": "A", "%s": %s}' % (name.encode(), broken)
+    )
 
     assert model.problems[0].address.startswith(f"$.{name}")
     assert model.series == "A"
-    assert envelope.dumps(codec.unstructure(model)).replace(b" ", b"").count(broken.replace(b" ", b"")) == 1
+    assert (
+        envelope.dumps(codec.unstructure(model))
+        .replace(b" ", b"")
+        .count(broken.replace(b" ", b""))
+        == 1
+    )
     assert time.thread_time() - start < 2
 
 
@@ -179,10 +204,14 @@ def test_unknown_part_that_no_parser_takes_is_kept_as_bytes():
 def test_key_that_is_not_utf8_costs_its_item():
     """An item whose names cannot be decoded has one problem, also among unknown fields."""
     first, item, sound = codec.decode_items(
-        Invoice, [b'{"\xff": 1}', b'{"series": "A", "new": 1, "\xff": 1}', b'{"series": "A"}']
+        Invoice,
+        [b'{"\xff": 1}', b'{"series": "A", "new": 1, "\xff": 1}', b'{"series": "A"}'],
     )
 
-    assert [problem.address for each in (first, item) for problem in each.problems] == ["$", "$"]
+    assert [problem.address for each in (first, item) for problem in each.problems] == [
+        "$",
+        "$",
+    ]
     assert sound.series == "A"
 
 
@@ -213,7 +242,10 @@ def test_item_that_is_no_object_keeps_its_place():
     hooks = codec.decode_items(Webhook, Raw(b'[{"id": "a"}, null, 7, {"id": "b"}]'))
 
     assert [hook.id for hook in (hooks[0], hooks[3])] == ["a", "b"]
-    assert [problem.address for hook in hooks for problem in hook.problems] == ["$", "$"]
+    assert [problem.address for hook in hooks for problem in hook.problems] == [
+        "$",
+        "$",
+    ]
     with pytest.raises(FieldError, match="null"):
         _ = hooks[1].created_at
     assert codec.unstructure(hooks) == [{"id": "a"}, None, 7, {"id": "b"}]
@@ -242,7 +274,12 @@ PLAIN = envelope.loads(WHOLE)
     "items",
     [
         [PLAIN, {**PLAIN, "new": 1}, PLAIN],
-        [PLAIN, {**PLAIN, "packages": [{"id": "p", "index": 0, "new": 1}]}, {**PLAIN, "new": 2}, PLAIN],
+        [
+            PLAIN,
+            {**PLAIN, "packages": [{"id": "p", "index": 0, "new": 1}]},
+            {**PLAIN, "new": 2},
+            PLAIN,
+        ],
         [{**PLAIN, "new": 1}, {"id": "d"}, {**PLAIN, "status": 7}, PLAIN],
         [{"id": 7}, {**PLAIN, "new": 1}, PLAIN],
         [{**PLAIN, "packages": [{}]}, PLAIN, {}],
@@ -250,16 +287,22 @@ PLAIN = envelope.loads(WHOLE)
 )
 def test_items_of_every_kind_in_one_list_are_each_read_whole(items):
     """After an item of any kind, the next one is decoded as if it were alone."""
-    found = codec.decode_items(DownloadRequest, [envelope.dumps(item) for item in items])
+    found = codec.decode_items(
+        DownloadRequest, [envelope.dumps(item) for item in items]
+    )
 
     assert codec.unstructure(found) == items
-    assert [one.extra for one in found] == [codec.structure(DownloadRequest, item).extra for item in items]
+    assert [one.extra for one in found] == [
+        codec.structure(DownloadRequest, item).extra for item in items
+    ]
     assert list(found) == [codec.structure(DownloadRequest, item) for item in items]
 
 
 def test_copy_of_an_item_with_unknown_fields():
     """A model keeps a copy of its item only if that had an unknown field, until ``extra`` is read."""
-    whole, less, more = codec.decode_items(DownloadRequest, [WHOLE, b'{"id": "d"}', b'{"id": "d", "new": 2}'])
+    whole, less, more = codec.decode_items(
+        DownloadRequest, [WHOLE, b'{"id": "d"}', b'{"id": "d", "new": 2}']
+    )
 
     assert (whole._rest, less._rest) == (None, None)
     assert more._rest is not None
@@ -275,7 +318,9 @@ def test_time_without_a_zone_has_no_form_on_the_wire():
     assert codec.unstructure(Webhook(created_at=aware)) == {"created_at": 1746057600000}
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), b"bytes", {1, 2}])
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), object(), b"bytes", {1, 2}]
+)
 def test_value_without_a_form_on_the_wire_is_refused(value):
     """Values that JSON cannot represent are rejected."""
     with pytest.raises(InvalidRequestError, match="cannot be converted"):
@@ -288,16 +333,23 @@ def test_changed_value_goes_back_instead_of_the_old_spelling():
     object.__setattr__(invoice, "folio_number", 4)
 
     assert codec.unstructure(invoice) == {"folio_number": 4}
-    assert codec.unstructure(attrs.evolve(both(Journey, '{"version": 2.0}'), version=5)) == {"version": 5}
+    assert codec.unstructure(
+        attrs.evolve(both(Journey, '{"version": 2.0}'), version=5)
+    ) == {"version": 5}
 
 
 def test_decimal_context_of_the_caller_changes_nothing():
     """Decoding and encoding do not depend on the thread's decimal context."""
     with localcontext(Context(prec=3, traps=[])):
-        invoice = both(Invoice, '{"total": 1234.5678, "folio_number": 12345.0, "date": 1746057600123.456}')
+        invoice = both(
+            Invoice,
+            '{"total": 1234.5678, "folio_number": 12345.0, "date": 1746057600123.456}',
+        )
         back = codec.unstructure(invoice)
         broken = codec.decode(Invoice, b'{"total": 1e99999999999999999999}')
-        built = codec.unstructure(Webhook(created_at=datetime(2025, 5, 1, 0, 0, 0, 123456, tzinfo=UTC)))
+        built = codec.unstructure(
+            Webhook(created_at=datetime(2025, 5, 1, 0, 0, 0, 123456, tzinfo=UTC))
+        )
 
     assert str(back["total"]) == "1234.5678"
     assert str(back["date"]) == "1746057600123.456"
@@ -309,22 +361,31 @@ def test_decimal_context_of_the_caller_changes_nothing():
 def test_floats_of_a_caller_are_taken_as_their_shortest_text():
     """Plain data may contain floats; they stand for the number that they print as."""
     assert codec.structure(Invoice, {"total": 0.1}).total == Decimal("0.1")
-    assert codec.structure(Invoice, {"total": float("nan")}).problems[0].address == "$.total"
+    assert (
+        codec.structure(Invoice, {"total": float("nan")}).problems[0].address
+        == "$.total"
+    )
     assert codec.structure(Position, {"x": float("nan")}).problems[0].address == "$.x"
 
 
 def test_sound_items_need_no_careful_way(monkeypatch):
     """A page of valid items, even with unknown fields, does not import the lenient decoder."""
-    monkeypatch.setitem(__import__("sys").modules, "invsvc_async.codec.decode_lenient", None)
+    monkeypatch.setitem(
+        __import__("sys").modules, "invsvc_async.codec.decode_lenient", None
+    )
 
-    assert codec.decode_items(Webhook, [b'{"id": "a"}', b'{"id": "b", "new": 1}'])[1].extra == {"new": 1}
+    assert codec.decode_items(Webhook, [b'{"id": "a"}', b'{"id": "b", "new": 1}'])[
+        1
+    ].extra == {"new": 1}
     with pytest.raises(ImportError):
         decode_fast.decode_all(Webhook, [b'{"id": 7}'])
 
 
 def test_element_with_a_bad_byte_costs_that_element():
     """An element that the parser rejects does not affect the others."""
-    invoice = codec.decode(Invoice, b'{"items": [{"id": "a"}, {"id": "\xff", "description": "b"}]}')
+    invoice = codec.decode(
+        Invoice, b'{"items": [{"id": "a"}, {"id": "\xff", "description": "b"}]}'
+    )
 
     assert [problem.address for problem in invoice.problems] == ["$.items[1].id"]
     assert (invoice.items[0].id, invoice.items[1].description) == ("a", "b")

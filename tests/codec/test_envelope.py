@@ -19,7 +19,9 @@ from invsvc_async.errors import InvsvcError, UnreadableResponseError
 NO_HEADERS: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())
 
 
-def success(content: bytes, shape: Shape = Shape.STANDARD, **headers: str) -> wire.Envelope:
+def success(
+    content: bytes, shape: Shape = Shape.STANDARD, **headers: str
+) -> wire.Envelope:
     """Read *content* as a 200 answer."""
     return wire.read_success(
         content,
@@ -32,8 +34,12 @@ def success(content: bytes, shape: Shape = Shape.STANDARD, **headers: str) -> wi
 
 def error(content: bytes, status: int = 400, **headers: str) -> errors.ServiceError:
     """Read *content* as an error answer; ``_`` in a header's name means ``-``."""
-    sent = CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()})
-    return wire.read_error(content, status=status, headers=CIMultiDictProxy(sent), operation="webhooks.get")
+    sent = CIMultiDict(
+        {name.replace("_", "-"): value for name, value in headers.items()}
+    )
+    return wire.read_error(
+        content, status=status, headers=CIMultiDictProxy(sent), operation="webhooks.get"
+    )
 
 
 def test_standard_envelope_gives_its_parts():
@@ -58,7 +64,13 @@ def test_list_envelope_gives_its_pagination():
 
     assert [bytes(raw) for raw in found.raw] == [b'{"a":1}', b"2"]
     assert found.data == [{"a": 1}, 2]
-    assert (found.next, found.has_more, found.total_results, found.page, found.per_page) == (
+    assert (
+        found.next,
+        found.has_more,
+        found.total_results,
+        found.page,
+        found.per_page,
+    ) == (
         "c",
         True,
         7,
@@ -78,7 +90,9 @@ def test_list_envelope_gives_its_pagination():
 @pytest.mark.parametrize("shape", [Shape.STANDARD, Shape.OPEN, Shape.LIST])
 def test_timestamp_that_is_no_time_is_none(timestamp, stamp, shape):
     """A time that is invalid or outside the calendar is ignored."""
-    found = success(b'{"success": true, "data": [], "timestamp": %s}' % timestamp, shape)
+    found = success(
+        b'{"success": true, "data": [], "timestamp": %s}' % timestamp, shape
+    )
 
     assert found.stamp == stamp
     assert (found.timestamp is None) == (stamp is None)
@@ -88,7 +102,13 @@ def test_missing_parts_are_none():
     """An envelope without time, message or pagination is accepted."""
     found = success(b'{"success": true, "data": []}', Shape.LIST)
 
-    assert (found.stamp, found.timestamp, found.message, found.next, found.has_more) == (
+    assert (
+        found.stamp,
+        found.timestamp,
+        found.message,
+        found.next,
+        found.has_more,
+    ) == (
         None,
         None,
         None,
@@ -106,29 +126,40 @@ def test_payload_of_any_type_is_a_payload(data):
 def test_open_answer_needs_no_payload():
     """Any object whose success is true is accepted, with or without a payload."""
     assert (
-        success(b'{"success": true, "message": "Webhook deleted"}', Shape.OPEN).message == "Webhook deleted"
+        success(b'{"success": true, "message": "Webhook deleted"}', Shape.OPEN).message
+        == "Webhook deleted"
     )
     assert success(b'{"success": true}', Shape.OPEN).data is None
-    assert success(b'{"success": true, "data": {"id": "a"}, "id": "b"}', Shape.OPEN).data == {"id": "a"}
+    assert success(
+        b'{"success": true, "data": {"id": "a"}, "id": "b"}', Shape.OPEN
+    ).data == {"id": "a"}
     assert success(b'{"success": true, "id": "b"}', Shape.OPEN).extra == {"id": "b"}
 
 
 def test_bare_answer_is_the_payload():
     """Without an envelope, the whole object is the payload."""
-    assert success(b'{"status": "ok", "module": "webhooks"}', Shape.BARE).data["status"] == "ok"
+    assert (
+        success(b'{"status": "ok", "module": "webhooks"}', Shape.BARE).data["status"]
+        == "ok"
+    )
 
 
-@pytest.mark.parametrize("around", [(b"[", b"]"), (b'{"a":', b"}")], ids=["arrays", "objects"])
+@pytest.mark.parametrize(
+    "around", [(b"[", b"]"), (b'{"a":', b"}")], ids=["arrays", "objects"]
+)
 @pytest.mark.parametrize("depth", [30, 33, 150, 254])
 @pytest.mark.parametrize(
-    "body", [b'{"message":"m","details":%s}', b'{"success":false,"error":{"details":%s}}']
+    "body",
+    [b'{"message":"m","details":%s}', b'{"success":false,"error":{"details":%s}}'],
 )
 def test_details_that_are_nested(body, depth, around):
     """Details are kept while they are shallow enough to show and pickle; otherwise the error says where they are."""
     details = around[0] * depth + b"1" + around[1] * depth
     found = error(body % details, 401)
 
-    assert found.details == (wire.loads(details) if depth == 30 else "nested too deep: see .raw")
+    assert found.details == (
+        wire.loads(details) if depth == 30 else "nested too deep: see .raw"
+    )
     assert str(found) == str(pickle.loads(pickle.dumps(found)))  # noqa: S301 - our own
 
 
@@ -141,7 +172,9 @@ def test_details_that_are_nested(body, depth, around):
 )  # fmt: skip
 def test_answer_that_is_no_envelope_is_unreadable(content, shape):
     """Empty, HTML, truncated, another type, too deep: each raises the same error, with the body."""
-    with pytest.raises(UnreadableResponseError, match=r"webhooks\.get: the answer \(HTTP 200\)") as caught:
+    with pytest.raises(
+        UnreadableResponseError, match=r"webhooks\.get: the answer \(HTTP 200\)"
+    ) as caught:
         success(content, shape)
 
     assert caught.value.raw == content[:65536]
@@ -175,19 +208,28 @@ def test_envelope_that_is_not_of_the_shape_is_unreadable(content, shape):
 
 def test_bad_byte_in_one_item_of_a_list_is_left_to_that_item():
     """Invalid UTF-8 in one item does not affect the others."""
-    assert len(success(b'{"success": true, "data": [{"a": "\xff"}, {}]}', Shape.LIST).raw) == 2
+    assert (
+        len(success(b'{"success": true, "data": [{"a": "\xff"}, {}]}', Shape.LIST).raw)
+        == 2
+    )
 
 
 def test_equal_names_give_the_last():
     """Of members with equal names the last counts."""
-    assert success(b'{"success": false, "success": true, "data": 1, "data": 2}').data == 2
+    assert (
+        success(b'{"success": false, "success": true, "data": 1, "data": 2}').data == 2
+    )
 
 
 def test_unreadable_answer_names_its_content_type():
     """The message describes what was received."""
     with pytest.raises(UnreadableResponseError, match="6 bytes, text/html"):
         wire.read_success(
-            b"<html>", status=200, headers={"Content-Type": "text/html"}, shape=Shape.LIST, operation="x"
+            b"<html>",
+            status=200,
+            headers={"Content-Type": "text/html"},
+            shape=Shape.LIST,
+            operation="x",
         )
 
 
@@ -199,7 +241,11 @@ def test_standard_error_envelope_is_the_services_own():
     )
 
     assert type(found) is errors.ValidationFailedError
-    assert (found.code, found.message, found.details) == ("validation_failed", "m", ("a: b", "c: d"))
+    assert (found.code, found.message, found.details) == (
+        "validation_failed",
+        "m",
+        ("a: b", "c: d"),
+    )
     assert found.timestamp == datetime(2025, 5, 1, 0, 0, 0, 123000, tzinfo=UTC)
     assert found.own_envelope
     assert found.operation == "webhooks.get"
@@ -207,16 +253,23 @@ def test_standard_error_envelope_is_the_services_own():
 
 def test_refusal_that_is_no_matter_of_tokens():
     """A 401 in the standard envelope is not a reason to refresh the token."""
-    envelope = {"success": False, "error": {"code": "unauthorized", "message": "m"}, "timestamp": 1}
+    envelope = {
+        "success": False,
+        "error": {"code": "unauthorized", "message": "m"},
+        "timestamp": 1,
+    }
 
-    assert "the team's plan has the feature" in str(error(json.dumps(envelope).encode(), 401))
+    assert "the team's plan has the feature" in str(
+        error(json.dumps(envelope).encode(), 401)
+    )
     assert "credential is valid" in str(error(b'{"message": "m"}', 401))
 
 
 def test_authentication_layers_body_gives_the_same_class():
     """Its error is the code, its details are text or an object; it is not the service's own envelope."""
     found = error(
-        b'{"message": "Access token has expired.", "error": "token_expired", "details": {"a": 1}}', 401
+        b'{"message": "Access token has expired.", "error": "token_expired", "details": {"a": 1}}',
+        401,
     )
 
     assert type(found) is errors.AuthenticationError
@@ -226,7 +279,10 @@ def test_authentication_layers_body_gives_the_same_class():
         {"a": 1},
     )
     assert not found.own_envelope
-    assert error(b'{"message": "Forbidden", "details": "Invalid API Key"}', 403).details == "Invalid API Key"
+    assert (
+        error(b'{"message": "Forbidden", "details": "Invalid API Key"}', 403).details
+        == "Invalid API Key"
+    )
 
 
 @pytest.mark.parametrize(
@@ -251,10 +307,28 @@ def test_error_body_that_is_not_the_services_own_is_told_apart(content):
     [
         ({"Retry_After": "3"}, 3.0),
         ({"retry_after": " 0 "}, 0.0),
-        ({"Retry_After": "Thu, 01 May 2025 00:00:30 GMT", "Date": "Thu, 01 May 2025 00:00:10 GMT"}, 20.0),
-        ({"Retry_After": "Thu, 01 May 2025 00:00:00 GMT", "Date": "Thu, 01 May 2025 00:00:10 GMT"}, 0.0),
+        (
+            {
+                "Retry_After": "Thu, 01 May 2025 00:00:30 GMT",
+                "Date": "Thu, 01 May 2025 00:00:10 GMT",
+            },
+            20.0,
+        ),
+        (
+            {
+                "Retry_After": "Thu, 01 May 2025 00:00:00 GMT",
+                "Date": "Thu, 01 May 2025 00:00:10 GMT",
+            },
+            0.0,
+        ),
         ({"Retry_After": "Thu, 01 May 2025 00:00:30 GMT"}, None),
-        ({"Retry_After": "Thu, 01 May 2025 00:00:30 -0000", "Date": "Thu, 01 May 2025 00:00:10 GMT"}, 20.0),
+        (
+            {
+                "Retry_After": "Thu, 01 May 2025 00:00:30 -0000",
+                "Date": "Thu, 01 May 2025 00:00:10 GMT",
+            },
+            20.0,
+        ),
         ({"Retry_After": "-3"}, None),
         ({"Retry_After": "1.5"}, 1.5),
         ({"Retry_After": "soon"}, None),
@@ -279,9 +353,9 @@ def test_request_id_is_carried():
 @settings(max_examples=300, deadline=None)
 @given(
     content=st.binary(max_size=80)
-    | st.sampled_from([b'{"success":true,"data":', b'{"success":false,"error":{"code":"']).flatmap(
-        lambda start: st.binary(max_size=20).map(lambda rest: start + rest)
-    ),
+    | st.sampled_from(
+        [b'{"success":true,"data":', b'{"success":false,"error":{"code":"']
+    ).flatmap(lambda start: st.binary(max_size=20).map(lambda rest: start + rest)),
     shape=st.sampled_from(list(Shape)),
 )
 def test_any_bytes_end_in_an_envelope_or_an_error_of_ours(content, shape):
@@ -296,9 +370,16 @@ def test_any_bytes_end_in_an_envelope_or_an_error_of_ours(content, shape):
 
 def test_dumps_writes_numbers_with_their_digits():
     """A decimal is encoded as a number with the same digits; text is UTF-8."""
-    plain = {"a": Decimal("1.10"), "b": [1, True, None, "é", 2.5], "c": Decimal("1E+999999999")}
+    plain = {
+        "a": Decimal("1.10"),
+        "b": [1, True, None, "é", 2.5],
+        "c": Decimal("1E+999999999"),
+    }
 
-    assert wire.dumps(plain) == '{"a":1.10,"b":[1,true,null,"é",2.5],"c":1E+999999999}'.encode()
+    assert (
+        wire.dumps(plain)
+        == '{"a":1.10,"b":[1,true,null,"é",2.5],"c":1E+999999999}'.encode()
+    )
 
 
 DEEP: list[object] = []
@@ -337,7 +418,13 @@ def test_dumps_refuses_what_json_has_no_form_for(value, where):
 def test_secret_in_an_answer_that_cannot_be_read_is_not_kept(body):
     """The raw body of an error shows everything except a webhook's secret."""
     with pytest.raises(UnreadableResponseError) as caught:
-        wire.read_success(body, status=201, headers={}, shape=Shape.STANDARD, operation="webhooks.create")
+        wire.read_success(
+            body,
+            status=201,
+            headers={},
+            shape=Shape.STANDARD,
+            operation="webhooks.create",
+        )
     assert b"whsec_" not in caught.value.raw
     assert b"***" in caught.value.raw
     assert b"hush" not in pickle.dumps(caught.value)
@@ -346,10 +433,14 @@ def test_secret_in_an_answer_that_cannot_be_read_is_not_kept(body):
 def test_words_of_the_service_in_an_error():
     """The text of an error is one line of limited length without control characters; its attributes are complete."""
     message = "no\n\x1b[2Jsecond line " + "x" * 5000
-    body = json.dumps({"success": False, "error": {"code": "bad", "message": message}}).encode()
+    body = json.dumps(
+        {"success": False, "error": {"code": "bad", "message": message}}
+    ).encode()
     error = wire.read_error(body, status=400, headers={}, operation="webhooks.create")
 
     assert error.message == message
     assert str(error).isprintable()
-    assert str(error).startswith("webhooks.create: HTTP 400 bad (no \ufffd[2Jsecond line xx")
+    assert str(error).startswith(
+        "webhooks.create: HTTP 400 bad (no \ufffd[2Jsecond line xx"
+    )
     assert len(str(error)) < 500

@@ -35,11 +35,17 @@ def test_halves_that_are_replaced(text):
     assert without_halves(content) == whole
 
 
-@given(st.text(st.characters(categories=["Cs"]) | st.sampled_from('\\u"d8\U0001f600'), max_size=20))
+@given(
+    st.text(
+        st.characters(categories=["Cs"]) | st.sampled_from('\\u"d8\U0001f600'),
+        max_size=20,
+    )
+)
 def test_halves_within_any_text(text):
     """Each half becomes U+FFFD, whatever surrounds it."""
     wanted = "".join(
-        "\ufffd" if 0xD800 <= ord(each) < 0xE000 else each for each in json.loads(json.dumps(text))
+        "\ufffd" if 0xD800 <= ord(each) < 0xE000 else each
+        for each in json.loads(json.dumps(text))
     )
 
     assert wire.loads(without_halves(json.dumps(text).encode())) == wanted
@@ -48,7 +54,9 @@ def test_halves_within_any_text(text):
 def test_list_with_a_text_that_was_cut():
     """A truncated text makes neither its item nor its page unreadable."""
     content = rb'{"success":true,"data":[{"uuid":"A","series":"\ud83d"},{"uuid":"B"}]}'
-    envelope = wire.read_success(content, status=200, headers={}, shape=Shape.LIST, operation="x")
+    envelope = wire.read_success(
+        content, status=200, headers={}, shape=Shape.LIST, operation="x"
+    )
 
     assert envelope.data == [{"uuid": "A", "series": "\ufffd"}, {"uuid": "B"}]
 
@@ -70,13 +78,17 @@ def test_answer_that_is_cut_besides():
     """An answer that is unreadable even without the halves keeps its original bytes."""
     content = rb'{"success":true,"data":{"id":"\ud83d"'
     with pytest.raises(UnreadableResponseError) as raised:
-        wire.read_success(content, status=200, headers={}, shape=Shape.STANDARD, operation="x")
+        wire.read_success(
+            content, status=200, headers={}, shape=Shape.STANDARD, operation="x"
+        )
 
     assert raised.value.raw == content
 
 
 @pytest.mark.parametrize(
-    "escape", [rb"\\\\", rb"\ud83d", rb"\ud83d\ude00"], ids=["backslash", "half", "pair"]
+    "escape",
+    [rb"\\\\", rb"\ud83d", rb"\ud83d\ude00"],
+    ids=["backslash", "half", "pair"],
 )
 @pytest.mark.parametrize("size", [4_000_000, 60_000_000])
 def test_halves_of_a_hostile_body(escape, size):

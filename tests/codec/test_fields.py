@@ -17,11 +17,23 @@ INTENT = Intent(
 )  # fmt: skip
 MADE = [
     Attempt(started=1.0, ended=2.0, end=End.LOST),
-    Attempt(started=1.0, ended=2.0, end=End.ANSWERED, status=200, readable=True, stamp=3, timeout=5.0),
+    Attempt(
+        started=1.0,
+        ended=2.0,
+        end=End.ANSWERED,
+        status=200,
+        readable=True,
+        stamp=3,
+        timeout=5.0,
+    ),
     Scope(base_url="https://a.example", team="t"),
     INTENT,
     OutcomeBase(
-        verdict=Verdict.APPLIED, message="m", evidence=Evidence(basis="answered"), value=3, started_as=INTENT
+        verdict=Verdict.APPLIED,
+        message="m",
+        evidence=Evidence(basis="answered"),
+        value=3,
+        started_as=INTENT,
     ),
 ]
 

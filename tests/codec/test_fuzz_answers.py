@@ -17,8 +17,19 @@ from tests.support.fuzzing import fuzzed, spoilt
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]
 
-STANDARD = {"success": True, "data": {"id": "a", "n": 1.5}, "message": "m", "timestamp": 1_750_000_000_000}
-LISTED = {**STANDARD, "data": [{"id": "a"}, {"id": "b"}], "next": "c", "has_more": True, "total_results": 2}
+STANDARD = {
+    "success": True,
+    "data": {"id": "a", "n": 1.5},
+    "message": "m",
+    "timestamp": 1_750_000_000_000,
+}
+LISTED = {
+    **STANDARD,
+    "data": [{"id": "a"}, {"id": "b"}],
+    "next": "c",
+    "has_more": True,
+    "total_results": 2,
+}
 ERROR = {
     "success": False,
     "error": {"code": "validation_failed", "message": "no", "details": ["a: b"]},
@@ -32,7 +43,8 @@ RAW_ERROR = {
 }
 headers = st.dictionaries(
     st.sampled_from(["Retry-After", "Date", "X-Request-Id", "Content-Type"]),
-    st.text(max_size=12) | st.sampled_from(["1e999", "-1", "9" * 400, "Wed, 21 Oct 2015 07:28:00 GMT"]),
+    st.text(max_size=12)
+    | st.sampled_from(["1e999", "-1", "9" * 400, "Wed, 21 Oct 2015 07:28:00 GMT"]),
 )
 
 
@@ -42,7 +54,9 @@ headers = st.dictionaries(
 def test_success_of_any_bytes(shape, content, headers):
     """An envelope is read, or raises UnreadableResponseError; so does each of its parts."""
     with suppress(InvsvcError):
-        envelope = wire.read_success(content, status=200, headers=headers, shape=shape, operation="x")
+        envelope = wire.read_success(
+            content, status=200, headers=headers, shape=shape, operation="x"
+        )
         repr(envelope)
         _ = envelope.timestamp
         with suppress(InvsvcError):
@@ -52,7 +66,11 @@ def test_success_of_any_bytes(shape, content, headers):
 
 
 @fuzzed
-@given(content=spoilt(ERROR) | spoilt(RAW_ERROR), headers=headers, status=st.integers(300, 999))
+@given(
+    content=spoilt(ERROR) | spoilt(RAW_ERROR),
+    headers=headers,
+    status=st.integers(300, 999),
+)
 def test_error_of_any_bytes(content, headers, status):
     """Any error body gives a ServiceError that can be printed and pickled."""
     error = wire.read_error(content, status=status, headers=headers, operation="x")
@@ -66,7 +84,9 @@ def test_error_of_any_bytes(content, headers, status):
 def test_name_beside_a_list_that_is_no_utf8():
     """It does not affect the list; only the member itself is unreadable."""
     content = b'{"success":true,"data":[{"id":"a"}],"\x80":1}'
-    envelope = wire.read_success(content, status=200, headers={}, shape=Shape.LIST, operation="x")
+    envelope = wire.read_success(
+        content, status=200, headers={}, shape=Shape.LIST, operation="x"
+    )
 
     assert envelope.data == [{"id": "a"}]
     with pytest.raises(UnreadableResponseError):
@@ -87,6 +107,6 @@ def test_model_of_any_bytes(name, seen):
         with suppress(FieldError):
             getattr(model, field.name)
     assert repr(pickle.loads(pickle.dumps(model))) == repr(model)  # noqa: S301 - our own
-    assert exact_json.salvage(exact_json.dumps(codec.unstructure(model))) == exact_json.salvage(
-        exact_json.without_halves(content)
-    )
+    assert exact_json.salvage(
+        exact_json.dumps(codec.unstructure(model))
+    ) == exact_json.salvage(exact_json.without_halves(content))

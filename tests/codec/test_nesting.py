@@ -17,7 +17,11 @@ from invsvc_async.batch.file_check import Line, read_lines
 from invsvc_async.codec import envelope
 from invsvc_async.codec.envelope import Shape
 from invsvc_async.codec.nesting import DEEPEST, NestingError, check_depth
-from invsvc_async.errors import InvalidRequestError, MalformedEventError, UnreadableResponseError
+from invsvc_async.errors import (
+    InvalidRequestError,
+    MalformedEventError,
+    UnreadableResponseError,
+)
 from invsvc_async.models import Invoice, Journey
 from invsvc_async.simulator.json_records import read_json
 from tests.support.fuzzing import fuzzed, plain
@@ -26,11 +30,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WHOLE = bodies.invoice(1)
-KINDS = [pytest.param(b"[", b"]", id="arrays"), pytest.param(b'{"a":', b"}", id="objects")]
+KINDS = [
+    pytest.param(b"[", b"]", id="arrays"),
+    pytest.param(b'{"a":', b"}", id="objects"),
+]
 
 
 def read(shape: Shape, content: bytes) -> envelope.Envelope:
-    return envelope.read_success(content, status=200, headers={}, shape=shape, operation="x")
+    return envelope.read_success(
+        content, status=200, headers={}, shape=shape, operation="x"
+    )
 
 
 def read_page(cls: Any, content: bytes) -> object:
@@ -53,7 +62,11 @@ def read_line(content: bytes) -> None:
 
 def page(**fields: object) -> bytes:
     """Make a page with an invoice that has all known fields, and a hole."""
-    return json.dumps({"success": True, "data": [WHOLE, {**WHOLE, **fields}]}).encode().replace(b'"@"', b"%s")
+    return (
+        json.dumps({"success": True, "data": [WHOLE, {**WHOLE, **fields}]})
+        .encode()
+        .replace(b'"@"', b"%s")
+    )
 
 
 def intent(body: bytes) -> bytes:
@@ -119,7 +132,11 @@ def test_text_at_the_limit_and_beyond(entry, opens, closes):
 @pytest.mark.parametrize(("opens", "closes"), KINDS)
 def test_intent_beyond_the_limit(opens, closes):
     """Its text is called damaged; at the limit, only its fields are judged."""
-    for levels, words in ((DEEPEST - 1, "field"), (DEEPEST, "damaged"), (100_000, "damaged")):
+    for levels, words in (
+        (DEEPEST - 1, "field"),
+        (DEEPEST, "damaged"),
+        (100_000, "damaged"),
+    ):
         with pytest.raises(InvalidRequestError, match=words):
             Intent.from_json(intent(opens * levels + b"1" + closes * levels))
 
@@ -130,7 +147,9 @@ def test_words_of_the_refusal():
 
     with pytest.raises(UnreadableResponseError, match="nested deeper than 256 levels"):
         envelope.loads(deep)
-    with pytest.raises(UnreadableResponseError, match="nested deeper than 256 levels") as caught:
+    with pytest.raises(
+        UnreadableResponseError, match="nested deeper than 256 levels"
+    ) as caught:
         read_page(Invoice, b'{"success":true,"data":[{"payments":%s}]}' % deep)
     assert caught.value.raw == b'{"payments":%s}' % deep
     with pytest.raises(MalformedEventError, match="nested deeper than 256 levels"):
@@ -161,12 +180,16 @@ def levels_of(value: object) -> int:
     """Return the depth of a decoded value."""
     if not isinstance(value, (dict, list)):
         return 0
-    return 1 + max(map(levels_of, value.values() if isinstance(value, dict) else value), default=0)
+    return 1 + max(
+        map(levels_of, value.values() if isinstance(value, dict) else value), default=0
+    )
 
 
 @fuzzed
 @given(
-    st.lists(plain | st.sampled_from(['"', "\\", '\\"', "[" * 9, '"]}', "[\\"]), max_size=6),
+    st.lists(
+        plain | st.sampled_from(['"', "\\", '\\"', "[" * 9, '"]}', "[\\"]), max_size=6
+    ),
     st.integers(0, 9),
 )
 def test_depth_of_any_text(values, more):
@@ -185,5 +208,10 @@ def test_depth_of_any_text(values, more):
 
 def test_text_that_is_no_json():
     """Texts and escapes without an end are searched in linear time."""
-    for broken in (b'"\\' * 2_000_000, b'"["' * 2_000_000, b"\\" * 4_000_000, b"]" * 4_000_000):
+    for broken in (
+        b'"\\' * 2_000_000,
+        b'"["' * 2_000_000,
+        b"\\" * 4_000_000,
+        b"]" * 4_000_000,
+    ):
         check_depth(b"[]" * 300 + broken[:2_000_000])

@@ -11,7 +11,11 @@ from invsvc_async import ApiKey, Client
 from invsvc_async.codec import envelope, unstructure
 from invsvc_async.codec.decoder import many, one
 from invsvc_async.codec.exact_json import salvage
-from invsvc_async.errors import ConfigurationError, InvalidRequestError, UnreadableResponseError
+from invsvc_async.errors import (
+    ConfigurationError,
+    InvalidRequestError,
+    UnreadableResponseError,
+)
 from invsvc_async.export.files import ExportError, TextSink
 from invsvc_async.export.parquet import Columns, ParquetSink
 from invsvc_async.export.walk import _sink
@@ -22,7 +26,9 @@ from invsvc_async.reads.filter_check import first_mismatch
 EMPTY = envelope.Envelope(raw=None, content=b'{"success":true}')
 
 
-@pytest.mark.parametrize(("read", "what"), [(one, "no Webhook"), (many, "no list of Webhook")])
+@pytest.mark.parametrize(
+    ("read", "what"), [(one, "no Webhook"), (many, "no list of Webhook")]
+)
 def test_answer_without_a_payload(read, what):
     """It is rejected, with the whole body attached."""
     with pytest.raises(UnreadableResponseError, match=what) as refused:
@@ -50,7 +56,13 @@ def test_value_that_is_broken_below_the_depth_that_is_searched():
 
 @pytest.mark.parametrize(
     ("value", "whole"),
-    [(Decimal("7.0"), 7), (Decimal("7.5"), None), (Decimal("1e99"), None), (7.0, 7), ("7", None)],
+    [
+        (Decimal("7.0"), 7),
+        (Decimal("7.5"), None),
+        (Decimal("1e99"), None),
+        (7.0, 7),
+        ("7", None),
+    ],
 )
 def test_count_in_an_odd_form(value, whole):
     """A whole number is recognised in every notation; nothing else is converted."""
@@ -61,7 +73,10 @@ def test_metadata_filter_with_a_path():
     """A key with a dot may be a path into nested metadata: no item is said to break such a filter."""
     item = Invoice(uuid="U", metadata={"a": "x"})
     assert first_mismatch([item], {"metadata.a.b": "y"}) is None
-    assert first_mismatch([item], {"metadata.a": "y"}) == "item 0 does not match metadata.a=y"
+    assert (
+        first_mismatch([item], {"metadata.a": "y"})
+        == "item 0 does not match metadata.a=y"
+    )
 
 
 def test_file_without_a_default_profile(tmp_path):
@@ -70,7 +85,9 @@ def test_file_without_a_default_profile(tmp_path):
     path.write_text('[profiles.live]\nbase_url = "https://h.example/v2"\n')
     asked = {"INVSVC_CONFIG": str(path)}
     assert settings_of(asked, profile_of(asked, None)) == {}
-    assert settings_of(asked, profile_of(asked, "live")) == {"base_url": "https://h.example/v2"}
+    assert settings_of(asked, profile_of(asked, "live")) == {
+        "base_url": "https://h.example/v2"
+    }
     with pytest.raises(ConfigurationError, match=r"has no profile 'test'.*: live"):
         profile_of(asked, "test")
 
@@ -79,7 +96,9 @@ def test_file_without_a_default_profile(tmp_path):
 def test_decimals_that_no_column_holds(tmp_path, precision, scale):
     """They are refused before a file is begun."""
     with pytest.raises(ConfigurationError, match="scale <= precision <= 38"):
-        _sink(tmp_path / "a.parquet", "parquet", precision, scale, escape_formulas=False)
+        _sink(
+            tmp_path / "a.parquet", "parquet", precision, scale, escape_formulas=False
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -94,7 +113,9 @@ def test_export_gone_on_with_whose_file_is_gone(tmp_path):
 def test_number_that_no_column_holds():
     """An integer beyond 64 bits is refused with the way out, and so is a decimal that would be rounded."""
     columns = Columns(Invoice, 10, 2)
-    with pytest.raises(ExportError, match=r"does not fit 64 bits. Export as jsonl or csv"):
+    with pytest.raises(
+        ExportError, match=r"does not fit 64 bits. Export as jsonl or csv"
+    ):
         columns.table([Invoice(uuid="U", folio_number=2**70)])
     with pytest.raises(ExportError, match="without rounding"):
         columns.table([Invoice(uuid="U", total=Decimal("1.234"))])

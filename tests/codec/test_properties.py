@@ -35,7 +35,9 @@ decimals = st.decimals(allow_nan=False, allow_infinity=False).filter(
 numbers = st.integers() | st.integers(-3, 3) | decimals
 plain = st.recursive(
     st.none() | st.booleans() | texts | numbers,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -61,13 +63,20 @@ def objects(cls: type[Model]) -> st.SearchStrategy[dict[str, Any]]:
     """Draw wire objects: mostly complete and valid, some with absent, broken, null or unknown members."""
     fields = fields_of(cls)
     sound = {
-        field.wire: fitting(field.type) | (st.none() if field.nullable else st.nothing()) for field in fields
+        field.wire: fitting(field.type)
+        | (st.none() if field.nullable else st.nothing())
+        for field in fields
     }
     whole = st.fixed_dictionaries(sound)
     gaps = st.fixed_dictionaries({}, optional=sound)
     broken = st.fixed_dictionaries({}, optional={field.wire: plain for field in fields})
     unknown = st.dictionaries(texts, plain, max_size=2)
-    return whole | gaps | st.tuples(whole, broken).map(merged) | st.tuples(unknown, gaps, broken).map(merged)
+    return (
+        whole
+        | gaps
+        | st.tuples(whole, broken).map(merged)
+        | st.tuples(unknown, gaps, broken).map(merged)
+    )
 
 
 def merged(parts: tuple[dict[str, Any], ...]) -> dict[str, Any]:
@@ -95,15 +104,23 @@ def test_both_ways_agree_and_lose_nothing(cls, drawn):
         assert one == other
         assert repr(one) == repr(other)
         assert told(one.problems) == told(other.problems)
-        assert spelt(codec.unstructure(one)) == spelt(codec.unstructure(other)) == spelt(envelope.loads(item))
-        assert spelt(codec.unstructure(pickle.loads(pickle.dumps(one)))) == spelt(envelope.loads(item))  # noqa: S301
+        assert (
+            spelt(codec.unstructure(one))
+            == spelt(codec.unstructure(other))
+            == spelt(envelope.loads(item))
+        )
+        assert spelt(codec.unstructure(pickle.loads(pickle.dumps(one)))) == spelt(  # noqa: S301
+            envelope.loads(item)
+        )
         assert attrs.evolve(one) == one
 
 
 @settings(max_examples=300, deadline=None)
 @given(
     content=st.binary(max_size=60)
-    | plain.map(envelope.dumps).flatmap(lambda it: st.binary(max_size=2).map(lambda b: it[:-1] + b))
+    | plain.map(envelope.dumps).flatmap(
+        lambda it: st.binary(max_size=2).map(lambda b: it[:-1] + b)
+    )
 )
 def test_any_bytes_end_in_a_model_or_an_error_of_ours(content):
     """Any bytes raise nothing but InvsvcError."""

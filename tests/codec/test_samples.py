@@ -40,20 +40,30 @@ def test_sample_goes_back_digit_by_digit(name):
     plain = envelope.loads(SAMPLES[name].encode())
 
     assert spelt(codec.unstructure(read(name))) == spelt(plain)
-    assert spelt(envelope.loads(envelope.dumps(codec.unstructure(read(name))))) == spelt(plain)
+    assert spelt(
+        envelope.loads(envelope.dumps(codec.unstructure(read(name))))
+    ) == spelt(plain)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_sample_by_the_careful_way_is_the_same(name):
     """Plain data and bytes give equal models."""
-    assert codec.structure(getattr(models, name), envelope.loads(SAMPLES[name].encode())) == read(name)
+    assert codec.structure(
+        getattr(models, name), envelope.loads(SAMPLES[name].encode())
+    ) == read(name)
 
 
-@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in {"ReminderOperation", "Journey"}])
+@pytest.mark.parametrize(
+    "name", [name for name in SAMPLES if name not in {"ReminderOperation", "Journey"}]
+)
 def test_model_field_is_in_the_sample(name):
     """The samples contain all fields except those that the specification calls optional."""
     found = read(name)
-    absent = {field for field in known(type(found)) if stored_value(found, field) is models.UNSET}
+    absent = {
+        field
+        for field in known(type(found))
+        if stored_value(found, field) is models.UNSET
+    }
 
     assert absent <= {"status"}
 
@@ -83,7 +93,11 @@ def test_journey_reads_its_graph_in_floats():
     assert journey.cloned_from.group_id is None
     assert journey.from_ is models.JourneyOrigin.AI_BUILDER
     node = journey.graph.nodes[1]
-    assert (node.position.x, node.position.y, type(node.position.y)) == (0.1, 3000.0, float)
+    assert (node.position.x, node.position.y, type(node.position.y)) == (
+        0.1,
+        3000.0,
+        float,
+    )
     assert journey.graph.nodes[0].data.config == {"delay": Decimal("1.5")}
 
 
@@ -91,7 +105,9 @@ def test_team_integrations_are_models_by_name():
     """An object keyed by name keeps its keys, and its values are models."""
     team = read("Team")
 
-    assert team.integrations["dbtable"] == models.Integration(completed=False, category="data")
+    assert team.integrations["dbtable"] == models.Integration(
+        completed=False, category="data"
+    )
     assert team.credit_limit is None
 
 
@@ -114,7 +130,11 @@ def test_sample_field_that_is_null_where_it_may_not_be_is_a_problem(name):
     """Null is accepted only where the specification allows it; elsewhere it is a problem of the field."""
     cls = getattr(models, name)
     plain = dict.fromkeys(wire_names(cls).values())
-    nullable = {field.name for field in attrs.fields(cls) if "None" in str(field.type) or field.type == "Any"}
+    nullable = {
+        field.name
+        for field in attrs.fields(cls)
+        if "None" in str(field.type) or field.type == "Any"
+    }
 
     found = codec.structure(cls, plain)
 

@@ -30,12 +30,18 @@ def test_values_of_every_kind():
     """They come as they were sent, from the first item and from those after it."""
     items = [{**PLAIN, f"new_{at}": value} for at, value in enumerate(VALUES)]
     for found in (decoded(*items), decoded(*reversed(items))):
-        assert {type(value) for one in found for value in one.extra.values()} == {type(one) for one in VALUES}
+        assert {type(value) for one in found for value in one.extra.values()} == {
+            type(one) for one in VALUES
+        }
 
 
 def test_objects_within_the_item():
     """Unknown fields of an inner object are its own."""
-    item = {**PLAIN, "packages": [{"id": "p", "index": 0}, {"id": "q", "index": 1, "size": 7}], "new": 1}
+    item = {
+        **PLAIN,
+        "packages": [{"id": "p", "index": 0}, {"id": "q", "index": 1, "size": 7}],
+        "new": 1,
+    }
     (found,) = decoded(item)
     assert [dict(one.extra) for one in found.packages] == [{}, {"size": 7}]
     assert found.extra == {"new": 1}
@@ -43,8 +49,13 @@ def test_objects_within_the_item():
 
 def test_object_that_outlives_its_item():
     """Its unknown fields can still be read when the item is gone."""
-    item = {**PLAIN, "packages": [{"id": "p", "index": 0}, {"id": "q", "index": 1, "size": 7}]}
-    (_, package) = codec.decode_items(DownloadRequest, [envelope.dumps(item)])[0].packages
+    item = {
+        **PLAIN,
+        "packages": [{"id": "p", "index": 0}, {"id": "q", "index": 1, "size": 7}],
+    }
+    (_, package) = codec.decode_items(DownloadRequest, [envelope.dumps(item)])[
+        0
+    ].packages
     assert package.extra == {"size": 7}
 
 
@@ -57,7 +68,9 @@ def test_objects_by_name():
 
 def test_bad_field_of_an_inner_object():
     """Its item is decoded field by field, and the problem is that of the inner object."""
-    (found,) = decoded({"nodes": [{"position": {"x": "left", "y": 1}}], "edges": []}, cls=JourneyGraph)
+    (found,) = decoded(
+        {"nodes": [{"position": {"x": "left", "y": 1}}], "edges": []}, cls=JourneyGraph
+    )
     assert [problem.address for problem in found.problems] == ["$.nodes[0].position.x"]
 
 
@@ -74,11 +87,26 @@ def test_value_that_no_parser_takes(text):
 
 
 @pytest.mark.parametrize(
-    "name", ['"', "\\", "\n", "", "self", "place", "x" * 65, "é", "'); raise SystemExit #", "id "]
+    "name",
+    [
+        '"',
+        "\\",
+        "\n",
+        "",
+        "self",
+        "place",
+        "x" * 65,
+        "é",
+        "'); raise SystemExit #",
+        "id ",
+    ],
 )
 def test_names_of_every_kind(name):
     """A name is data: it may be a keyword, code, or what JSON escapes."""
-    assert dict(decoded({**PLAIN, name: 1, "other": 2})[0].extra) == {name: 1, "other": 2}
+    assert dict(decoded({**PLAIN, name: 1, "other": 2})[0].extra) == {
+        name: 1,
+        "other": 2,
+    }
 
 
 @pytest.mark.parametrize(
@@ -95,14 +123,18 @@ def test_names_of_every_kind(name):
 def test_bad_field_beside_unknown_ones(bad, address):
     """It is a problem of its own field; all others, the unknown ones too, are as if it were valid."""
     _, found, after = decoded(
-        {**PLAIN, "new": 1}, {**PLAIN, **bad, "new": Decimal("1.10")}, {**PLAIN, "new": 2}
+        {**PLAIN, "new": 1},
+        {**PLAIN, **bad, "new": Decimal("1.10")},
+        {**PLAIN, "new": 2},
     )
     assert [problem.address for problem in found.problems] == [address]
     assert str(found.extra["new"]) == "1.10"
     assert after.problems == ()
 
 
-@pytest.mark.parametrize("more", [{"status": 7}, {"new": 1}, {"invoices_saved": Decimal("1.5")}])
+@pytest.mark.parametrize(
+    "more", [{"status": 7}, {"new": 1}, {"invoices_saved": Decimal("1.5")}]
+)
 def test_several_things_wrong_with_an_item(more):
     """An item with two bad fields, or a bad and an unknown one, is decoded field by field."""
     bad = {**PLAIN, "invoice_count": "n/a", **more}

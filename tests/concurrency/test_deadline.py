@@ -53,7 +53,10 @@ async def test_blocks_that_share_a_timer():
     deadlines, event, now = Deadlines(loop), asyncio.Event(), loop.time()
     late = asyncio.create_task(within(deadlines, now + 60, event))
     await asyncio.sleep(0)
-    early = [asyncio.create_task(within(deadlines, now + after)) for after in (0.02, 0.01, 0.02, -1)]
+    early = [
+        asyncio.create_task(within(deadlines, now + after))
+        for after in (0.02, 0.01, 0.02, -1)
+    ]
 
     assert await asyncio.gather(*early) == [True] * 4
     assert not late.done()

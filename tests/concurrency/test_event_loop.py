@@ -71,7 +71,10 @@ def test_garbage_is_looked_for_rarely():
 def test_interruption():
     """Ctrl-C cancels the command, which can clean up before the process ends by the signal."""
     child = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", WAITING],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     child.stdout.readline()
     child.send_signal(signal.SIGINT)

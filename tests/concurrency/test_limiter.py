@@ -32,7 +32,8 @@ async def settled():
 
 
 @pytest.mark.parametrize(
-    ("total", "for_calls"), [(1, 1), (2, 1), (3, 2), (10, 9), (19, 18), (20, 18), (100, 90), (1000, 900)]
+    ("total", "for_calls"),
+    [(1, 1), (2, 1), (3, 2), (10, 9), (19, 18), (20, 18), (100, 90), (1000, 900)],
 )
 def test_share_of_calls(total, for_calls):
     """Calls may use all but a tenth of the limit, at least one; settling reads may use all."""
@@ -76,7 +77,12 @@ async def test_turns_in_order_of_arrival():
     await turn(limiter)
     await turn(limiter, "settle")
     async with asyncio.TaskGroup() as group:
-        for name, lane in (("a", "call"), ("b", "settle"), ("c", "call"), ("d", "settle")):
+        for name, lane in (
+            ("a", "call"),
+            ("b", "settle"),
+            ("c", "call"),
+            ("d", "settle"),
+        ):
             group.create_task(caller(name, lane))
             await asyncio.sleep(0)
         limiter.leave("call")
@@ -144,7 +150,9 @@ async def test_many_waiters_that_are_cancelled():
     """Cancelled waiters leave nothing behind, even if no request ends meanwhile."""
     limiter = Limiter(2)
     await turn(limiter)
-    tasks = [asyncio.create_task(turn(limiter, lane)) for lane in ("call", "settle") * 100]
+    tasks = [
+        asyncio.create_task(turn(limiter, lane)) for lane in ("call", "settle") * 100
+    ]
     await settled()
     for task in tasks:
         task.cancel()
@@ -188,11 +196,15 @@ async def test_any_order_of_events():
         finally:
             running.discard(me)
             limiter.leave(lane, me)
-            limiter.leave(lane, me)  # as after a signal handler's exception: it changes nothing
+            limiter.leave(
+                lane, me
+            )  # as after a signal handler's exception: it changes nothing
 
     tasks = []
     for _ in range(4000):
-        tasks.append(asyncio.create_task(caller(dice.choice(["call", "call", "settle"]))))
+        tasks.append(
+            asyncio.create_task(caller(dice.choice(["call", "call", "settle"])))
+        )
         if dice.random() < 0.3:
             dice.choice(tasks[-20:]).cancel()
         if dice.random() < 0.02:
@@ -209,7 +221,11 @@ async def test_any_order_of_events():
 
 def spread(share):
     """Return random times that vary by *share* of their mean and are never negative."""
-    return (lambda dice: dice.lognormvariate(-(share**2) / 2, share)) if share else (lambda _: 1.0)
+    return (
+        (lambda dice: dice.lognormvariate(-(share**2) / 2, share))
+        if share
+        else (lambda _: 1.0)
+    )
 
 
 def wild(dice):
@@ -226,7 +242,16 @@ class Service:
     """
 
     def __init__(
-        self, places, *, seconds=0.05, shape=wild, callers=2000, first=1, seed=1, cost=0.0, pauses=0.0
+        self,
+        places,
+        *,
+        seconds=0.05,
+        shape=wild,
+        callers=2000,
+        first=1,
+        seed=1,
+        cost=0.0,
+        pauses=0.0,
     ):
         self.knee, self.places, self.seconds, self.shape, self.callers = (
             AdaptiveLimit(first=first), places, seconds, shape, callers,
@@ -234,7 +259,10 @@ class Service:
         self.refuses_over, self.now, self.refused = 10**9, 0.0, 0
         self._dice, self._cost, self._pauses = random.Random(seed), cost, pauses
         self._free, self._ending, self._in_flight = [0.0] * places, [], 0
-        self._idle_since, self._pause = 0.0, self._dice.expovariate(pauses) if pauses else float("inf")
+        self._idle_since, self._pause = (
+            0.0,
+            self._dice.expovariate(pauses) if pauses else float("inf"),
+        )
 
     def resize(self, places):
         """Process *places* requests at once from now on."""
@@ -256,9 +284,16 @@ class Service:
                 answered += not refused
             self.refused += refused
             self.now = ended
-            self.knee.note(started, ended, refused=refused, in_flight=min(self.knee.size, self.callers))
+            self.knee.note(
+                started,
+                ended,
+                refused=refused,
+                in_flight=min(self.knee.size, self.callers),
+            )
             self._in_flight -= 1
-        return area / (self.now - began), answered / (self.now - began) / (self.places / self.seconds)
+        return area / (self.now - began), answered / (self.now - began) / (
+            self.places / self.seconds
+        )
 
     def _begin(self):
         self._in_flight += 1
@@ -324,7 +359,9 @@ def test_knee_of_a_service_of_wild_latency(places):
         assert rate >= 0.8
 
 
-@pytest.mark.parametrize(("before", "after", "within"), [(80, (20, 80), 5), (1, (20,), 10), (2, (20,), 10)])
+@pytest.mark.parametrize(
+    ("before", "after", "within"), [(80, (20, 80), 5), (1, (20,), 10), (2, (20,), 10)]
+)
 def test_knee_of_a_service_that_shrinks_or_grows(before, after, within):
     """It follows from a capacity of 80 to 20 and back in five seconds each, and from one or two to 20 in ten."""
     service = Service(before, shape=spread(0.1))
@@ -398,7 +435,9 @@ def round_of(knee, latency, at, *, in_flight=None):
 
 def rounds_of(knee, *latencies, at=0.0):
     """Record separate rounds in *knee*; return its size after each."""
-    return [round_of(knee, latency, at + 100 * i) for i, latency in enumerate(latencies)]
+    return [
+        round_of(knee, latency, at + 100 * i) for i, latency in enumerate(latencies)
+    ]
 
 
 def steering(size=20, *, most=1000):
@@ -426,7 +465,13 @@ def test_knee_of_a_service_that_queues():
 
 def test_knee_that_begins_in_a_queue():
     """If the first doubling costs latency, it halves while that reduces the latency."""
-    assert rounds_of(AdaptiveLimit(first=16), 4.0, 8.0, 2.0, 1.0, 1.0) == [32, 8, 4, 2, 5]
+    assert rounds_of(AdaptiveLimit(first=16), 4.0, 8.0, 2.0, 1.0, 1.0) == [
+        32,
+        8,
+        4,
+        2,
+        5,
+    ]
 
 
 def test_knee_that_steers():
@@ -460,7 +505,9 @@ def test_knee_after_latency_that_rose():
     sizes = rounds_of(knee, 3.0, 3.0, 3.0)
     assert sizes[1] == sizes[0] // 2
     assert knee._estimate == sizes[0]
-    assert min(rounds_of(knee, 3.0, 3.0, 3.0, at=1000.0)) >= sizes[0]  # it is the usual one from now on
+    assert (
+        min(rounds_of(knee, 3.0, 3.0, 3.0, at=1000.0)) >= sizes[0]
+    )  # it is the usual one from now on
 
 
 def test_knee_after_latency_that_rose_with_few_in_flight():
@@ -520,7 +567,9 @@ def test_round_of_a_knee():
     knee = steering()
     since = knee._sums.since
     for turn in range(30):
-        knee.note(since + turn / 200, since + (turn + 1) / 200, refused=False, in_flight=24)
+        knee.note(
+            since + turn / 200, since + (turn + 1) / 200, refused=False, in_flight=24
+        )
     assert knee._sums.answers == 30
     knee.note(since + 0.2, since + 0.21, refused=False, in_flight=24)
     assert knee._sums.answers == 0
@@ -569,7 +618,10 @@ def test_requests_that_hang_do_not_count():
     knee = AdaptiveLimit(first=4)
     knee.in_flight.begin("hangs", 0.0)
     knee.in_flight.begin("young", 0.5)
-    assert [(knee.in_flight.hanging(at), knee.in_flight.next_hangs_at()) for at in (0.9, 1.0)] == [
+    assert [
+        (knee.in_flight.hanging(at), knee.in_flight.next_hangs_at())
+        for at in (0.9, 1.0)
+    ] == [
         (0, 1.0),
         (1, 1.5),
     ]
@@ -593,7 +645,14 @@ def test_knee_that_is_refused_again():
 
 def sent(status=200, *, end=End.ANSWERED, timed_out=False):
     """Make a request that took half a second."""
-    exchange = Exchange("POST", URL("http://127.0.0.1/"), {}, status=status, end=end, timed_out=timed_out)
+    exchange = Exchange(
+        "POST",
+        URL("http://127.0.0.1/"),
+        {},
+        status=status,
+        end=end,
+        timed_out=timed_out,
+    )
     exchange.started, exchange.ended = 100.0, 100.5
     return exchange
 

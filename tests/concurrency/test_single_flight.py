@@ -28,7 +28,9 @@ async def test_list_whose_only_asker_leaves_before_it_is_begun():
     first = asyncio.create_task(listings.share("hooks", fetch))
     for _ in range(3):
         await asyncio.sleep(0)
-    second = asyncio.create_task(listings.share("hooks", fetch))  # waits for the one under way
+    second = asyncio.create_task(
+        listings.share("hooks", fetch)
+    )  # waits for the one under way
     for _ in range(3):
         await asyncio.sleep(0)
     second.cancel()
@@ -40,7 +42,9 @@ async def test_list_whose_only_asker_leaves_before_it_is_begun():
     assert not listings._next
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks that begin at once are new in 3.12")
+@pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="tasks that begin at once are new in 3.12"
+)
 async def test_lists_of_tasks_that_begin_at_once():
     """Nobody receives a list that was begun before the call, and nothing remains."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)

@@ -25,7 +25,15 @@ def judged(capsys, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(CLIENTS.parents[1]))
 
     def judge(*program, writes=24, faults=ALWAYS_AFTER, options=()):
-        asked = ["conformance", "--json", "--writes", str(writes), "--faults", faults, *options]
+        asked = [
+            "conformance",
+            "--json",
+            "--writes",
+            str(writes),
+            "--faults",
+            faults,
+            *options,
+        ]
         code = run([*asked, "--", sys.executable, *map(str, program)])
         return code, json.loads(capsys.readouterr().out)
 
@@ -42,7 +50,9 @@ def test_this_package(judged):
     assert told["unknown"] <= 6, told["unknown_reasons"]
 
 
-@pytest.mark.parametrize("client", ["plain_aiohttp", "tenacity_aiohttp", "httpx_retries"])
+@pytest.mark.parametrize(
+    "client", ["plain_aiohttp", "tenacity_aiohttp", "httpx_retries"]
+)
 def test_clients_that_send_again(judged, client):
     """A client that sends again after a 500 has second effects, and is told so."""
     code, told = judged(CLIENTS / f"{client}.py")
@@ -68,11 +78,27 @@ def test_client_that_lies(judged):
 
 @pytest.mark.parametrize(
     ("end", "said"),
-    [("", ""), ("raise SystemExit(3)", "exited with 3"), ("import time; time.sleep(60)", "was killed")],
+    [
+        ("", ""),
+        ("raise SystemExit(3)", "exited with 3"),
+        ("import time; time.sleep(60)", "was killed"),
+    ],
 )
 def test_words_about_a_client(capsys, end, said):
     """Counts are a table; how the command ended, where not well, and what the ledger contradicts are notes."""
-    code = run(["conformance", "--writes", "2", "--timeout", "5", "--", sys.executable, "-c", LIAR + end])
+    code = run(
+        [
+            "conformance",
+            "--writes",
+            "2",
+            "--timeout",
+            "5",
+            "--",
+            sys.executable,
+            "-c",
+            LIAR + end,
+        ]
+    )
     told = capsys.readouterr()
 
     assert code == 1
@@ -91,7 +117,9 @@ def test_client_that_says_nothing(judged):
 
 def test_client_that_never_ends(judged):
     """A command is ended when its time is over."""
-    code, told = judged("-c", "import time; time.sleep(60)", writes=4, options=("--timeout", "1"))
+    code, told = judged(
+        "-c", "import time; time.sleep(60)", writes=4, options=("--timeout", "1")
+    )
 
     assert (code, told["exit_code"]) == (1, None)
 
@@ -151,7 +179,10 @@ def test_report_that_says_not_reported():
 def test_id_that_is_reported():
     """The id of what a create made is read where the report says applied, and of no other write."""
     work = tasks(made_up(2, 1), home="team_1")
-    out = [json.dumps({"key": line["key"], "verdict": "applied", "id": "wh_1"}).encode() for line, _ in work]
+    out = [
+        json.dumps({"key": line["key"], "verdict": "applied", "id": "wh_1"}).encode()
+        for line, _ in work
+    ]
 
     reports, _ = read_reports(out, work)
 
@@ -163,13 +194,19 @@ def test_writes_that_are_handed_out():
     lines = [line for line, _ in tasks(made_up(100, 1), home="team_1")]
     seen, last = {}, {}
     for line in lines:
-        thing = line["path"] if line["method"] != "POST" else line["body"]["url"].lower().replace(":443", "")
+        thing = (
+            line["path"]
+            if line["method"] != "POST"
+            else line["body"]["url"].lower().replace(":443", "")
+        )
         assert line["after"] == last.get(thing)
         last[thing], seen[line["key"]] = line["key"], line
 
     assert len(lines) == len(seen) == 100
     assert sum(line["after"] is not None for line in lines) == 42
-    assert [line["headers"] for line in lines] == [{"X-Write-Id": line["key"]} for line in lines]
+    assert [line["headers"] for line in lines] == [
+        {"X-Write-Id": line["key"]} for line in lines
+    ]
     assert not any("{" in line["path"] for line in lines)
     assert {line["operation"] for line in lines} == {
         "webhooks.create", "webhooks.update", "webhooks.delete", "journeys.update",
@@ -195,7 +232,12 @@ def test_client_that_blames_strangers(judged, tmp_path):
     )
     code, told = judged(blaming, writes=16, faults="none")
 
-    assert (code, told["exit_code"], told["duplicates"], told["unreported"]) == (1, 0, 0, 0)
+    assert (code, told["exit_code"], told["duplicates"], told["unreported"]) == (
+        1,
+        0,
+        0,
+        0,
+    )
     assert sorted(told["contradicted"]) == ["pair-0.1", "three-0.1", "three-0.2"]
     assert all("nobody else" in why for why in told["contradicted"].values())
 
@@ -213,7 +255,9 @@ def test_client_that_gives_false_reasons(judged):
     code, told = judged("-c", IN_PART, writes=8)
 
     assert (code, told["wrong"], told["false_reasons"], told["unknown"]) == (1, 8, 8, 8)
-    assert set(told["contradicted"].values()) == {"told as stored in part, and it never was"}
+    assert set(told["contradicted"].values()) == {
+        "told as stored in part, and it never was"
+    }
 
 
 def test_reasons_that_are_read():
@@ -221,7 +265,13 @@ def test_reasons_that_are_read():
     work = tasks(made_up(3, 1), home="team_1")
     keys = [line["key"] for line, _ in work]
     lines = [
-        {"key": keys[0], "verdict": "applied", "id": "wh_1", "basis": "match", "duplicates": ["wh_2"]},
+        {
+            "key": keys[0],
+            "verdict": "applied",
+            "id": "wh_1",
+            "basis": "match",
+            "duplicates": ["wh_2"],
+        },
         {"key": keys[1], "verdict": "not_applied", "cause": "overtaken"},
         {"key": keys[2], "verdict": "applied"},
     ]
@@ -229,7 +279,11 @@ def test_reasons_that_are_read():
 
     first, second, third = (report.told for report in reports)
     assert (first.basis, first.made, first.duplicates) == ("match", "wh_1", ("wh_2",))
-    assert (second.verdict, second.basis, second.cause) == (Verdict.NOT_APPLIED, None, "overtaken")
+    assert (second.verdict, second.basis, second.cause) == (
+        Verdict.NOT_APPLIED,
+        None,
+        "overtaken",
+    )
     assert third is None
 
 
@@ -237,7 +291,9 @@ def test_service_that_stores_in_its_own_way(judged, tmp_path):
     """``--stores`` is how the service of the run stores."""
     program = tmp_path / "client.py"
     program.write_text(STORED)
-    code, told = judged(program, writes=16, faults="none", options=("--stores", "words=folded"))
+    code, told = judged(
+        program, writes=16, faults="none", options=("--stores", "words=folded")
+    )
     assert (code, told["unknown_reasons"]) == (1, {"": 15, "dunning": 1})
 
 

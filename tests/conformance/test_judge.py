@@ -7,7 +7,12 @@ import pytest
 
 from invsvc_async.conformance.judge import judge
 from invsvc_async.conformance.reasons import Told
-from invsvc_async.conformance.reports import RequestedWrite, WriteReport, canonical, sender_of
+from invsvc_async.conformance.reports import (
+    RequestedWrite,
+    WriteReport,
+    canonical,
+    sender_of,
+)
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator import Entry
 
@@ -28,8 +33,12 @@ def entry(
     )  # fmt: skip
 
 
-def report(verdict, operation="journeys.update", path_id="jrn_1", body=JOURNEY, key="a", **rest):
-    asked = RequestedWrite(operation=operation, path_id=path_id, team="team_1", body=canonical(body))
+def report(
+    verdict, operation="journeys.update", path_id="jrn_1", body=JOURNEY, key="a", **rest
+):
+    asked = RequestedWrite(
+        operation=operation, path_id=path_id, team="team_1", body=canonical(body)
+    )
     return WriteReport(key=key, asked=asked, verdict=verdict, **rest)
 
 
@@ -43,20 +52,35 @@ def create(verdict, key="a", **rest):
 
 def whys(reports, ledger, before=None):
     """Judge, and return what is wrong with which write."""
-    return {each.report.key: each.why for each in judge(reports, ledger, before or {}).wrong}
+    return {
+        each.report.key: each.why for each in judge(reports, ledger, before or {}).wrong
+    }
 
 
 def test_write_that_happened_once():
     """One effect of one write that was called applied is as it should be."""
     judged = judge([report(Verdict.APPLIED)], [entry()], {})
 
-    assert (judged.asked, judged.effects, judged.duplicates, judged.unasked, judged.sends) == (1, 1, 0, 0, 1)
-    assert (judged.lost, judged.wrong, judged.verdicts) == ((), (), {Verdict.APPLIED: 1})
+    assert (
+        judged.asked,
+        judged.effects,
+        judged.duplicates,
+        judged.unasked,
+        judged.sends,
+    ) == (1, 1, 0, 0, 1)
+    assert (judged.lost, judged.wrong, judged.verdicts) == (
+        (),
+        (),
+        {Verdict.APPLIED: 1},
+    )
 
 
 def test_write_that_happened_thrice():
     """Every effect of a write after its first is a duplicate."""
-    assert judge([report(Verdict.APPLIED)], [entry(), entry(), entry()], {}).duplicates == 2
+    assert (
+        judge([report(Verdict.APPLIED)], [entry(), entry(), entry()], {}).duplicates
+        == 2
+    )
 
 
 def test_send_without_effect():
@@ -68,7 +92,9 @@ def test_send_without_effect():
 
 def test_applied_that_never_happened():
     """A write called applied that had no effect on a thing that was otherwise is lost, and its verdict wrong."""
-    judged = judge([report(Verdict.APPLIED)], [entry(applied=False)], {"jrn_1": {"name": "June"}})
+    judged = judge(
+        [report(Verdict.APPLIED)], [entry(applied=False)], {"jrn_1": {"name": "June"}}
+    )
 
     assert [each.key for each in judged.lost] == ["a"]
     assert "no effect of it" in judged.wrong[0].why
@@ -77,8 +103,18 @@ def test_applied_that_never_happened():
 @pytest.mark.parametrize(
     ("operation", "path_id", "body", "before"),
     [
-        ("journeys.update", "jrn_1", {"name": "May"}, {"jrn_1": {"name": "May", "status": "draft"}}),
-        ("webhooks.update", "wh_1", {"description": ""}, {"wh_1": {"url": "https://a.example/"}}),
+        (
+            "journeys.update",
+            "jrn_1",
+            {"name": "May"},
+            {"jrn_1": {"name": "May", "status": "draft"}},
+        ),
+        (
+            "webhooks.update",
+            "wh_1",
+            {"description": ""},
+            {"wh_1": {"url": "https://a.example/"}},
+        ),
         ("webhooks.delete", "wh_1", None, {"wh_2": {}}),
     ],
 )
@@ -98,7 +134,9 @@ def test_no_that_happened(verdict):
     assert judged.lost == ()
 
 
-@pytest.mark.parametrize("verdict", [Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN])
+@pytest.mark.parametrize(
+    "verdict", [Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN]
+)
 def test_no_that_did_not_happen(verdict):
     """A no, or a don't know, is right where nothing happened."""
     assert judge([report(verdict)], [entry(applied=False)], {}).wrong == ()
@@ -109,7 +147,13 @@ def test_superseded_by_a_rival(arrived):
     """Superseded is right where somebody else changed that thing since the send."""
     sent = [entry()] if arrived else []
 
-    assert whys([report(Verdict.SUPERSEDED, began=0.9)], [*sent, entry(body=JUNE, at=2.0, by="other")]) == {}
+    assert (
+        whys(
+            [report(Verdict.SUPERSEDED, began=0.9)],
+            [*sent, entry(body=JUNE, at=2.0, by="other")],
+        )
+        == {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +170,10 @@ def test_superseded_by_a_rival(arrived):
 @pytest.mark.parametrize("began", [0.9, float("-inf")], ids=["timed", "untimed"])
 def test_superseded_by_nobody(other, began):
     """Superseded is wrong where only earlier, failed, foreign or own changes are to be seen, siblings' among them."""
-    told = [report(Verdict.SUPERSEDED, began=began), report(Verdict.APPLIED, body=JUNE, key="b")]
+    told = [
+        report(Verdict.SUPERSEDED, began=began),
+        report(Verdict.APPLIED, body=JUNE, key="b"),
+    ]
 
     assert "nobody else" in whys(told, [entry(), other], {"jrn_1": JUNE})["a"]
 
@@ -145,7 +192,10 @@ def test_effect_of_an_equal_write():
 
 def test_webhook_of_an_equal_write():
     """A create that is called applied with the webhook of another one is wrong, and not lost."""
-    told = [create(Verdict.APPLIED, "a", made="wh_1"), create(Verdict.APPLIED, "b", made="wh_1")]
+    told = [
+        create(Verdict.APPLIED, "a", made="wh_1"),
+        create(Verdict.APPLIED, "b", made="wh_1"),
+    ]
     judged = judge(told, [created("wh_1", "a"), created("wh_2", "b")], {})
 
     assert [(each.report.key, each.why) for each in judged.wrong] == [
@@ -180,7 +230,13 @@ def test_update_that_an_equal_one_made_needless():
     def again(began, ended):
         told = report(Verdict.APPLIED, key="c", began=began, ended=ended)
         return whys(
-            [report(Verdict.APPLIED), report(Verdict.APPLIED, body=JUNE, key="b"), told], ledger, before
+            [
+                report(Verdict.APPLIED),
+                report(Verdict.APPLIED, body=JUNE, key="b"),
+                told,
+            ],
+            ledger,
+            before,
         )
 
     assert again(1.5, 2.0) == {}
@@ -191,8 +247,14 @@ def test_update_that_an_equal_one_made_needless():
 
 def test_update_that_changes_nothing():
     """Applied is right without an effect if the thing stood so before."""
-    told = [report(Verdict.APPLIED, body={"name": "Dunning"}), report(Verdict.APPLIED, key="b")]
-    began = [attrs.evolve(told[0], began=0.1, ended=0.5), attrs.evolve(told[1], began=0.6, ended=1.5)]
+    told = [
+        report(Verdict.APPLIED, body={"name": "Dunning"}),
+        report(Verdict.APPLIED, key="b"),
+    ]
+    began = [
+        attrs.evolve(told[0], began=0.1, ended=0.5),
+        attrs.evolve(told[1], began=0.6, ended=1.5),
+    ]
     ledger = [entry(at=1.0, sender="b")]
 
     assert whys(began, ledger, {"jrn_1": {"name": "Dunning"}}) == {}
@@ -204,7 +266,9 @@ def test_status_of_a_new_webhook():
     """A new webhook is active though its body need not say so, so that to make it active may need no effect."""
     told = [
         create(Verdict.APPLIED, "a"),
-        report(Verdict.NOT_APPLIED, "webhooks.update", "wh_1", {"status": "inactive"}, "b"),
+        report(
+            Verdict.NOT_APPLIED, "webhooks.update", "wh_1", {"status": "inactive"}, "b"
+        ),
         report(Verdict.APPLIED, "webhooks.update", "wh_1", {"status": "active"}, "c"),
     ]
 
@@ -213,7 +277,10 @@ def test_status_of_a_new_webhook():
 
 def test_state_that_came_later():
     """What a sibling changed afterwards does not show that the thing was so before."""
-    told = [report(Verdict.APPLIED, began=0.1, ended=0.5), report(Verdict.APPLIED, key="b", began=2.0)]
+    told = [
+        report(Verdict.APPLIED, began=0.1, ended=0.5),
+        report(Verdict.APPLIED, key="b", began=2.0),
+    ]
 
     assert list(whys(told, [entry(at=3.0, sender="b")], {"jrn_1": JUNE})) == ["a"]
 
@@ -229,7 +296,9 @@ def test_applied_before_its_effect():
 def test_order_inverted(verdict):
     """An effect that came after that of a newer write to the same thing is wrong, whatever was said of it."""
     told = [report(verdict), report(Verdict.APPLIED, body=JUNE, key="b")]
-    judged = judge(told, [entry(at=1.0, body=JUNE, sender="b"), entry(at=2.0, sender="a")], {})
+    judged = judge(
+        told, [entry(at=1.0, body=JUNE, sender="b"), entry(at=2.0, sender="a")], {}
+    )
 
     assert [(each.report.key, each.why) for each in judged.wrong] == [
         ("a", "its effect came after that of the newer write b")
@@ -240,7 +309,11 @@ def test_order_inverted(verdict):
 def test_second_effect_after_a_newer_write():
     """A second effect that undoes a newer write counts as both: a duplicate, and out of order."""
     told = [report(Verdict.APPLIED), report(Verdict.APPLIED, body=JUNE, key="b")]
-    ledger = [entry(at=1.0, sender="a"), entry(at=2.0, body=JUNE, sender="b"), entry(at=3.0, sender="a")]
+    ledger = [
+        entry(at=1.0, sender="a"),
+        entry(at=2.0, body=JUNE, sender="b"),
+        entry(at=3.0, sender="a"),
+    ]
     judged = judge(told, ledger, {})
 
     assert (judged.duplicates, judged.inverted) == (1, 1)
@@ -250,8 +323,14 @@ def test_second_effect_after_a_newer_write():
 def test_order_kept(place):
     """Effects in the order of their writes, or of two things, are as they should be."""
     ats, other = ((1.0, 2.0), "jrn_1") if place == "in order" else ((2.0, 1.0), "jrn_2")
-    told = [report(Verdict.APPLIED), report(Verdict.APPLIED, path_id=other, body=JUNE, key="b")]
-    ledger = [entry(at=ats[0], sender="a"), entry(path_id=other, at=ats[1], body=JUNE, sender="b")]
+    told = [
+        report(Verdict.APPLIED),
+        report(Verdict.APPLIED, path_id=other, body=JUNE, key="b"),
+    ]
+    ledger = [
+        entry(at=ats[0], sender="a"),
+        entry(path_id=other, at=ats[1], body=JUNE, sender="b"),
+    ]
 
     assert judge(told, ledger, {}).inverted == 0
 
@@ -263,11 +342,17 @@ def test_values_that_undo_each_other():
         report(Verdict.APPLIED, body=JUNE, key="b"),
         report(Verdict.APPLIED, key="c"),
     ]
-    ledger = [entry(at=1.0, sender="a"), entry(at=2.0, body=JUNE, sender="b"), entry(at=3.0, sender="c")]
+    ledger = [
+        entry(at=1.0, sender="a"),
+        entry(at=2.0, body=JUNE, sender="b"),
+        entry(at=3.0, sender="c"),
+    ]
     judged = judge(told, ledger, {"jrn_1": JOURNEY})
 
     assert (judged.duplicates, judged.inverted, judged.wrong) == (0, 0, ())
-    assert list(whys(told, ledger[:2], {"jrn_1": JUNE})) == []  # untimed: it once was as "c" wanted
+    assert (
+        list(whys(told, ledger[:2], {"jrn_1": JUNE})) == []
+    )  # untimed: it once was as "c" wanted
     timed = [*told[:2], attrs.evolve(told[2], began=2.5, ended=4.0)]
     assert list(whys(timed, ledger[:2], {"jrn_1": JUNE})) == ["c"]
 
@@ -290,7 +375,10 @@ def test_equal_writes_without_a_sender(first, second, effects, wrong, duplicates
     told = [create(first, "a"), create(second, "b")]
     judged = judge(told, [created(f"wh_{n}", at=float(n)) for n in range(effects)], {})
 
-    assert ([each.report.key for each in judged.wrong], judged.duplicates) == (wrong, duplicates)
+    assert ([each.report.key for each in judged.wrong], judged.duplicates) == (
+        wrong,
+        duplicates,
+    )
 
 
 def test_effect_in_the_name_of_another_write():
@@ -324,19 +412,29 @@ def test_effect_of_somebody_else():
     """What others did is neither an effect nor a send of this client."""
     judged = judge([report(Verdict.APPLIED)], [entry(), entry(by="other")], {})
 
-    assert (judged.effects, judged.sends, judged.unasked, judged.duplicates) == (1, 1, 0, 0)
+    assert (judged.effects, judged.sends, judged.unasked, judged.duplicates) == (
+        1,
+        1,
+        0,
+        0,
+    )
 
 
 def test_unknown_reasons():
     """Unknown verdicts are counted by their reasons."""
-    told = [report(Verdict.UNKNOWN, path_id=f"jrn_{n}", key=str(n), reason="no read") for n in range(3)]
+    told = [
+        report(Verdict.UNKNOWN, path_id=f"jrn_{n}", key=str(n), reason="no read")
+        for n in range(3)
+    ]
 
     assert judge(told, [], {}).unknown_reasons == {"no read": 3}
 
 
 def test_bodies_spelt_otherwise():
     """Order of keys, and 1 or 1.0, make no other write."""
-    assert canonical({"a": 1, "b": [True, {"x": 1.0}]}) == canonical({"b": [True, {"x": 1}], "a": 1.0})
+    assert canonical({"a": 1, "b": [True, {"x": 1.0}]}) == canonical(
+        {"b": [True, {"x": 1}], "a": 1.0}
+    )
     assert canonical({"a": True}) != canonical({"a": 1})
 
 
@@ -383,7 +481,9 @@ def test_applied_in_part():
     before = {"jrn_1": {"name": "April", "description": "old"}}
 
     judged = judge([report(Verdict.APPLIED, body=body)], [part], before)
-    assert [each.why for each in judged.wrong] == ["reported applied, but the ledger shows only a part of it"]
+    assert [each.why for each in judged.wrong] == [
+        "reported applied, but the ledger shows only a part of it"
+    ]
 
     judged = judge([report(Verdict.APPLIED, body=body)], [part, whole], before)
     assert (judged.wrong, judged.duplicates) == ((), 0)

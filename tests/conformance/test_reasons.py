@@ -166,7 +166,11 @@ def test_reason_without_a_condition(of):
 
 def codes(alias):
     """Return the texts of a Literal of Literals."""
-    return {code for each in get_args(alias) for code in (codes(each) if get_args(each) else {each})}
+    return {
+        code
+        for each in get_args(alias)
+        for code in (codes(each) if get_args(each) else {each})
+    }
 
 
 def test_every_reason_of_the_client_has_a_condition():

@@ -7,11 +7,16 @@ from invsvc_async.conformance.service_process import Plan, embedded
 
 pytestmark = pytest.mark.one_python
 
-PLAN = Plan(seed=1, faults="none", teams=("team_x",), journeys=(("jrn_mine", "team_x"),))
+PLAN = Plan(
+    seed=1, faults="none", teams=("team_x",), journeys=(("jrn_mine", "team_x"),)
+)
 
 
 async def update(service, name):
-    headers = {"Authorization": f"Bearer {service.api_key}", "X-Write-Id": f"update-{name}"}
+    headers = {
+        "Authorization": f"Bearer {service.api_key}",
+        "X-Write-Id": f"update-{name}",
+    }
     async with aiohttp.ClientSession(headers=headers) as session:
         url = f"{service.base_url}/journeys/jrn_mine?team=team_x"
         async with session.put(url, json={"name": name}) as answer:
@@ -38,7 +43,10 @@ async def test_tell_of_a_write(capfd):
 async def test_tell_with_an_effect_still_to_come():
     """What is told waits for effects that land later than their answers."""
     plan = Plan(
-        seed=1, faults="rate=1,kinds=500,phases=late,late=0.3", journeys=PLAN.journeys, teams=PLAN.teams
+        seed=1,
+        faults="rate=1,kinds=500,phases=late,late=0.3",
+        journeys=PLAN.journeys,
+        teams=PLAN.teams,
     )
     async with embedded(plan) as service:
         status = await update(service, "June")
@@ -63,7 +71,13 @@ async def test_service_whose_user_has_gone():
 
 async def test_service_that_stores_in_its_own_way():
     """The plan says how the service stores, and the ledger what it stored; times are plain numbers."""
-    plan = Plan(seed=1, faults="none", stores="words=trimmed", journeys=PLAN.journeys, teams=PLAN.teams)
+    plan = Plan(
+        seed=1,
+        faults="none",
+        stores="words=trimmed",
+        journeys=PLAN.journeys,
+        teams=PLAN.teams,
+    )
     async with embedded(plan) as service:
         await update(service, " June ")
         told = await service.tell()

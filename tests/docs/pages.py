@@ -25,7 +25,10 @@ PAGES = sorted(
     if not {"_build", "_generated"} & set(page.parts) and any(blocks_of(page, "python"))
 )  # fmt: skip
 TEST_FILE = re.compile(r"# (test_\w+\.py)\n")
-PLUGIN_LOOPS = {"asyncio_mode": "auto", "asyncio_default_fixture_loop_scope": "function"}
+PLUGIN_LOOPS = {
+    "asyncio_mode": "auto",
+    "asyncio_default_fixture_loop_scope": "function",
+}
 
 
 def run_page(page: Path, capsys, monkeypatch) -> None:
@@ -36,7 +39,9 @@ def run_page(page: Path, capsys, monkeypatch) -> None:
         monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
         client = Client(service.base_url, ApiKey(service.api_key))
         try:
-            hook = client.webhooks.create(url="https://me.example/hook", events=["invoice.created"])
+            hook = client.webhooks.create(
+                url="https://me.example/hook", events=["invoice.created"]
+            )
             names = {
                 "client": client,
                 "hook": runner.run(_value(hook)),
@@ -46,7 +51,9 @@ def run_page(page: Path, capsys, monkeypatch) -> None:
             for block in blocks_of(page, "python"):
                 _run(block, page, names, runner)
                 out = capsys.readouterr().out
-                assert block.output is None or out == block.output, f"{page}:{block.line} printed {out!r}"
+                assert block.output is None or out == block.output, (
+                    f"{page}:{block.line} printed {out!r}"
+                )
         finally:
             runner.run(client.aclose())
 
@@ -59,9 +66,13 @@ def _run(block: Block, page: Path, names, runner: asyncio.Runner) -> None:
     if found := TEST_FILE.match(block.code):
         return _run_tests(found[1], block)
     service = names["service"]
-    code = block.code.replace("https://host.example/v2", service.base_url).replace("eyJ...", service.api_key)
+    code = block.code.replace("https://host.example/v2", service.base_url).replace(
+        "eyJ...", service.api_key
+    )
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    made = compile("\n" * block.line + code, str(page), "exec", flags=flags, dont_inherit=True)
+    made = compile(
+        "\n" * block.line + code, str(page), "exec", flags=flags, dont_inherit=True
+    )
     if made.co_flags & CO_COROUTINE:
         return runner.run(eval(made, names))  # noqa: S307 - the project's own pages
     return exec(made, names)  # noqa: S102 - the same
@@ -69,14 +80,32 @@ def _run(block: Block, page: Path, names, runner: asyncio.Runner) -> None:
 
 def _run_tests(name: str, block: Block) -> None:
     Path(name).write_text(block.code)
-    loops = [part for name, value in PLUGIN_LOOPS.items() for part in ("-o", f"{name}={value}")]
-    options = ("-p", "invsvc_async.pytest_plugin", "-p", "no:cacheprovider", "-W", "error", *loops)
+    loops = [
+        part
+        for name, value in PLUGIN_LOOPS.items()
+        for part in ("-o", f"{name}={value}")
+    ]
+    options = (
+        "-p",
+        "invsvc_async.pytest_plugin",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "error",
+        *loops,
+    )
     environment = {
         "PYTHONPATH": str(ROOT),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        **({"TEST_DATABASE_URL": database().address} if "invsvc_database" in block.code else {}),
+        **(
+            {"TEST_DATABASE_URL": database().address}
+            if "invsvc_database" in block.code
+            else {}
+        ),
     }  # ours may be installed, or not
     command = [sys.executable, "-m", "pytest", "-q", "-p", "asyncio", *options, name]
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603
+    ran = subprocess.run(  # noqa: S603
+        command, capture_output=True, text=True, env=environment, check=False
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "skipped" not in ran.stdout

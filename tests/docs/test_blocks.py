@@ -37,7 +37,9 @@ NOT_RUN = {
 
 def kinds_of(page):
     return [
-        kind for kind in FENCE.findall(page.read_text())[::2] if "{" not in kind and " examples/" not in kind
+        kind
+        for kind in FENCE.findall(page.read_text())[::2]
+        if "{" not in kind and " examples/" not in kind
     ]
 
 
@@ -51,7 +53,9 @@ def test_kind_of_each_block(page) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in EVERY if "shell" in kinds_of(page)], ids=lambda page: page.stem
+    "page",
+    [page for page in EVERY if "shell" in kinds_of(page)],
+    ids=lambda page: page.stem,
 )
 def test_commands_of_page(page, tmp_path) -> None:
     """
@@ -60,7 +64,9 @@ def test_commands_of_page(page, tmp_path) -> None:
     What a page shows after one is in their output.
     """
     for name, what in {"python": "", "invsvc": "-m invsvc_async.cli"}.items():
-        (tmp_path / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {what} "$@"\n')
+        (tmp_path / name).write_text(
+            f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {what} "$@"\n'
+        )
         (tmp_path / name).chmod(0o755)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     with serving() as service:
@@ -80,7 +86,9 @@ def test_commands_of_page(page, tmp_path) -> None:
         )  # fmt: skip
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert [block.line for block in blocks if (block.output or "") not in ran.stdout] == [], ran.stdout
+    assert [
+        block.line for block in blocks if (block.output or "") not in ran.stdout
+    ] == [], ran.stdout
 
 
 def test_settings_file(tmp_path, monkeypatch) -> None:
@@ -117,8 +125,14 @@ def test_file_of_writes(tmp_path) -> None:
         "run.db",
         "--dry-run",
     ]
-    found = {"INVSVC_BASE_URL": "http://127.0.0.1:1/v2", "INVSVC_API_KEY": "token", "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=found)  # noqa: S603
+    found = {
+        "INVSVC_BASE_URL": "http://127.0.0.1:1/v2",
+        "INVSVC_API_KEY": "token",
+        "PYTHONPATH": str(ROOT),
+    }
+    ran = subprocess.run(  # noqa: S603
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, env=found
+    )
 
     assert ran.returncode == 0, ran.stderr
     assert f"{len(block.code.splitlines())} valid writes" in ran.stderr
@@ -137,10 +151,15 @@ def test_page_of_the_receiver() -> None:
     name, value = re.search(r'SharedHeader\("(.+)", "(.+)"\)', text).groups()
     secret = re.search(r'secrets=\["(.+?)"', text)[1]
 
-    assert f"export INVSVC_SHARED_HEADER={name}={value} INVSVC_WEBHOOK_SECRET={secret}\n" in text
+    assert (
+        f"export INVSVC_SHARED_HEADER={name}={value} INVSVC_WEBHOOK_SECRET={secret}\n"
+        in text
+    )
     assert f'{{"{name}": "{value}"}}' in text
 
 
 def test_commands_that_keep_what_they_read() -> None:
     """No command of a page is sent into the file of settings, which the shell empties before it is read."""
-    assert [page.name for page in EVERY if re.search(r">\s*invsvc\.toml", page.read_text())] == []
+    assert [
+        page.name for page in EVERY if re.search(r">\s*invsvc\.toml", page.read_text())
+    ] == []

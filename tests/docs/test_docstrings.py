@@ -14,14 +14,35 @@ import pytest
 
 import invsvc_async
 from docs.tables import section_of
-from invsvc_async import batch, drift, errors, events, export, models, readers, settings, simulator, testing
+from invsvc_async import (
+    batch,
+    drift,
+    errors,
+    events,
+    export,
+    models,
+    readers,
+    settings,
+    simulator,
+    testing,
+)
 from invsvc_async.api.operations import TABLE, OperationKind
 from invsvc_async.resources.base import Resource
 from tests.docs.pages import ROOT
 
 pytestmark = pytest.mark.untraced
 
-MODULES = (invsvc_async, events, models, readers, simulator, testing, batch, export, drift)
+MODULES = (
+    invsvc_async,
+    events,
+    models,
+    readers,
+    simulator,
+    testing,
+    batch,
+    export,
+    drift,
+)
 UNIT = re.compile(r"\b(seconds?|ms|milliseconds|minutes)\b|[ (\d]s\b")
 NO_TIMES = {"chance", "rate", "reads", "x", "y", "zoom"}
 OF_RESOURCES = [row for row in TABLE if not row.name.startswith("client.")]
@@ -72,19 +93,28 @@ def public():
     Yield every public name and its object; of classes, also what they and their bases in the package offer.
     """
     for module in MODULES:
-        of = "" if module is invsvc_async else f"{module.__name__.removeprefix('invsvc_async.')}."
+        of = (
+            ""
+            if module is invsvc_async
+            else f"{module.__name__.removeprefix('invsvc_async.')}."
+        )
         for name in module.__all__:
-            if inspect.isclass(thing := getattr(module, name)) or inspect.isroutine(thing):
+            if inspect.isclass(thing := getattr(module, name)) or inspect.isroutine(
+                thing
+            ):
                 yield f"{of}{name}", thing
     yield from ((resource.__name__, resource) for resource in resources().values())
 
 
 def members(cls):
     for base in cls.__mro__:
-        for name, each in vars(base).items() if base.__module__.startswith("invsvc_async") else ():
+        for name, each in (
+            vars(base).items() if base.__module__.startswith("invsvc_async") else ()
+        ):
             method = getattr(each, "__func__", each)  # of a class method
             if not name.startswith("_") and (
-                inspect.isfunction(method) or isinstance(each, (property, cached_property))
+                inspect.isfunction(method)
+                or isinstance(each, (property, cached_property))
             ):
                 yield name, method
 
@@ -94,7 +124,9 @@ def resources():
         name: next(
             each
             for each in vars(import_module(f"invsvc_async.resources.{name}")).values()
-            if inspect.isclass(each) and issubclass(each, Resource) and each is not Resource
+            if inspect.isclass(each)
+            and issubclass(each, Resource)
+            and each is not Resource
         )
         for name in sorted({row.name.partition(".")[0] for row in OF_RESOURCES})
     }
@@ -113,25 +145,38 @@ def named():
 
 
 NAMED = named()
-EACH = pytest.mark.parametrize(("name", "thing", "owner"), NAMED, ids=[name for name, *_ in NAMED])
+EACH = pytest.mark.parametrize(
+    ("name", "thing", "owner"), NAMED, ids=[name for name, *_ in NAMED]
+)
 FUNCTIONS = [each for each in NAMED if inspect.isfunction(each[1])]
 OF_THE_SPECIFICATION = [
     (name, thing)
     for name, thing, _ in NAMED
-    if not OURS.match(name) and thing not in SETS and name.rpartition(".")[2] not in LOCAL
-    if inspect.isfunction(thing) or (inspect.isclass(thing) and not issubclass(thing, Exception))
+    if not OURS.match(name)
+    and thing not in SETS
+    and name.rpartition(".")[2] not in LOCAL
+    if inspect.isfunction(thing)
+    or (inspect.isclass(thing) and not issubclass(thing, Exception))
 ]
 
 
 @EACH
 def test_docstring_of(name, thing, owner) -> None:
     """It has one of its own, and one that gives the unit of every time that it takes or holds as a number."""
-    assert thing.__doc__ or inspect.getdoc(thing)  # that of the class which a store inherits from
+    assert thing.__doc__ or inspect.getdoc(
+        thing
+    )  # that of the class which a store inherits from
     if inspect.isclass(thing):
         assert not any(thing.__doc__ == base.__doc__ for base in thing.__mro__[1:])
-    told = [thing.__doc__, owner and owner.__doc__, name.startswith("events.") and events.Store.__doc__]
+    told = [
+        thing.__doc__,
+        owner and owner.__doc__,
+        name.startswith("events.") and events.Store.__doc__,
+    ]
     times = times_of(thing)
-    assert not times or any(UNIT.search(text or "") for text in told), f"{times} without a unit"
+    assert not times or any(UNIT.search(text or "") for text in told), (
+        f"{times} without a unit"
+    )
 
 
 def times_of(thing):
@@ -139,23 +184,32 @@ def times_of(thing):
     if inspect.isclass(thing) and attrs.has(thing):
         taken = {field.name: field.type for field in attrs.fields(thing)}
     elif inspect.isfunction(thing):
-        taken = {name: each.annotation for name, each in inspect.signature(thing).parameters.items()}
+        taken = {
+            name: each.annotation
+            for name, each in inspect.signature(thing).parameters.items()
+        }
     else:
         return []
     return [
-        name for name, kind in taken.items() if re.search(r"\bfloat\b", str(kind)) and name not in NO_TIMES
+        name
+        for name, kind in taken.items()
+        if re.search(r"\bfloat\b", str(kind)) and name not in NO_TIMES
     ]
 
 
 @pytest.mark.parametrize(
-    ("name", "thing"), OF_THE_SPECIFICATION, ids=[name for name, _ in OF_THE_SPECIFICATION]
+    ("name", "thing"),
+    OF_THE_SPECIFICATION,
+    ids=[name for name, _ in OF_THE_SPECIFICATION],
 )
 def test_section_of(name, thing) -> None:
     """What the specification tells of has its section."""
     assert "Spec: " in thing.__doc__
 
 
-@pytest.mark.parametrize(("name", "thing", "_"), FUNCTIONS, ids=[name for name, *_ in FUNCTIONS])
+@pytest.mark.parametrize(
+    ("name", "thing", "_"), FUNCTIONS, ids=[name for name, *_ in FUNCTIONS]
+)
 def test_errors_of(name, thing, _) -> None:
     """A function tells what it raises, unless it stands among those that raise nothing; no ``raise`` is left untold."""
     raised = raised_by(thing)
@@ -195,17 +249,31 @@ def test_docstring_of_operation(row) -> None:
 def test_public_names_are_in_the_reference() -> None:
     """Each has its entry by name; models, readers, errors and settings are taken whole, by their module."""
     pages = "".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
-    modules = {"errors", "events", "models", "readers", "simulator", "testing", "__version__"}
-    whole = {*errors.__all__, "service_error_class", *settings.__all__, *models.__all__, "UNSET"} - {
-        "EventType"
+    modules = {
+        "errors",
+        "events",
+        "models",
+        "readers",
+        "simulator",
+        "testing",
+        "__version__",
     }
+    whole = {
+        *errors.__all__,
+        "service_error_class",
+        *settings.__all__,
+        *models.__all__,
+        "UNSET",
+    } - {"EventType"}
     missing = [
         f"{module.__name__}.{name}"
         for module in MODULES
         if module not in {models, readers}
         for name in set(module.__all__) - modules - whole
         if name not in invsvc_async.__all__ or module is invsvc_async
-        if not re.search(rf":: {re.escape(module.__name__)}\.{name}$", pages, re.MULTILINE)
+        if not re.search(
+            rf":: {re.escape(module.__name__)}\.{name}$", pages, re.MULTILINE
+        )
     ]
 
     assert missing == []

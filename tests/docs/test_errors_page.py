@@ -15,9 +15,15 @@ SHOWN = re.compile(r"^\.\. autoexception:: invsvc_async\.errors\.(\w+)$", re.MUL
 def test_each_exception_has_its_row():
     """The public exceptions are those of the page; each is described, and has what to do."""
     text = PAGE.read_text(encoding="utf-8")
-    exceptions = {name for name in errors.__all__ if isinstance(getattr(errors, name), type)}
+    exceptions = {
+        name for name in errors.__all__ if isinstance(getattr(errors, name), type)
+    }
 
-    assert {name for name, _, _ in ROW.findall(text)} == set(SHOWN.findall(text)) == exceptions
+    assert (
+        {name for name, _, _ in ROW.findall(text)}
+        == set(SHOWN.findall(text))
+        == exceptions
+    )
     for name, when, what in ROW.findall(text):
         assert len(when) > 25, name
         assert len(what) > 20, name

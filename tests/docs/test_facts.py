@@ -24,7 +24,11 @@ from tests.exhaustive.world_list import BASES, SMALL
 
 pytestmark = pytest.mark.untraced
 
-PAGES = [page for page in (ROOT / "docs").rglob("*.md") if not {"_build", "_generated"} & set(page.parts)]
+PAGES = [
+    page
+    for page in (ROOT / "docs").rglob("*.md")
+    if not {"_build", "_generated"} & set(page.parts)
+]
 PROMISES = (ROOT / "docs/explanation/promises.md").read_text()
 WRITES = [row for row in TABLE if row.kind is OperationKind.WRITE]
 VARIABLE = re.compile(r"\bINVSVC_[A-Z_]+\b")
@@ -38,7 +42,9 @@ def test_read_that_settles(row) -> None:
         key="k", operation=row.name, path={"id": "wh_1"}, body={"url": "https://me.example", "events": []},
         scope=Scope(base_url="b"), bounds=Bounds(low=0, high=0), baseline={"id": "wh_1"},
     )  # fmt: skip
-    decision = decide(Known(row, intent, (Attempt(started=0.0, ended=0.1, end=End.LOST),)))
+    decision = decide(
+        Known(row, intent, (Attempt(started=0.0, ended=0.1, end=End.LOST),))
+    )
 
     if row.reader:
         assert decision == Read(reader=row.reader, why=decision.why)
@@ -70,8 +76,12 @@ def test_table_of_writes_is_what_the_walker_meets() -> None:
         Walk(setup, attrs.evolve(shipped(), decide=asked)).cut(1, until=inf, most=20)
 
     for row in WRITES:
-        given = {own for _, own in met[row.name]} - {None}  # the caller's word for a reader
-        assert {reader for reader, _ in met[row.name]} <= ({row.reader} if row.reader else given)
+        given = {own for _, own in met[row.name]} - {
+            None
+        }  # the caller's word for a reader
+        assert {reader for reader, _ in met[row.name]} <= (
+            {row.reader} if row.reader else given
+        )
         assert met[row.name] or not row.reader
     assert met["teams.create"]
 
@@ -110,7 +120,9 @@ def test_times_of_other_pages() -> None:
     assert NOT_SENT_TRIES == 3
     assert "up to three times" in decision
     assert f"`max_resends` ({ReconcilePolicy().max_resends})" in decision
-    assert f"{Timeouts().attempt + ReconcilePolicy().settle_after_loss:g} seconds" in later
+    assert (
+        f"{Timeouts().attempt + ReconcilePolicy().settle_after_loss:g} seconds" in later
+    )
 
 
 def test_tables_hold_every_row() -> None:
@@ -119,7 +131,9 @@ def test_tables_hold_every_row() -> None:
     shown = [row for row in TABLE if row.listed or row.name == "journeys.get"]
 
     assert {row.name for row in shown} <= told
-    assert len(parameters()) - 1 == sum(len(row.parameters) + len(row.extra) for row in shown)
+    assert len(parameters()) - 1 == sum(
+        len(row.parameters) + len(row.extra) for row in shown
+    )
     assert {row[2].strip("`").partition(".")[2] for row in assumed()[1:]} == set(
         ParameterNames.__annotations__
     )
@@ -137,7 +151,9 @@ def test_diagram_is_what_the_rules_say() -> None:
     assert draw().startswith("<svg")
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name
+)
 def test_commands_that_a_page_names(page) -> None:
     """Each is a command of the command line."""
     assert set(COMMAND.findall(page.read_text())) <= set(COMMANDS)
@@ -147,16 +163,28 @@ def test_steps_of_the_test_kit() -> None:
     """Each step that the page tells can be scripted."""
     page = (ROOT / "docs/how-to/test-your-code.md").read_text()
     table = page[page.index("| Step |") : page.index("Faults by chance")]
-    steps = [step for line in table.splitlines() for step in re.findall(r'`"([^"]+)"`', line.split(" | ")[0])]
+    steps = [
+        step
+        for line in table.splitlines()
+        for step in re.findall(r'`"([^"]+)"`', line.split(" | ")[0])
+    ]
 
     assert len(steps) > 10
-    Simulator().script("webhooks.create", *(step for step in steps if not step.startswith("stale")))
-    Simulator().script("webhooks.list", *(step for step in steps if step.startswith("stale")))
+    Simulator().script(
+        "webhooks.create", *(step for step in steps if not step.startswith("stale"))
+    )
+    Simulator().script(
+        "webhooks.list", *(step for step in steps if step.startswith("stale"))
+    )
 
 
 def test_variables_of_the_environment() -> None:
     """The page tells every one that the package reads, and no other."""
-    files = [path for path in (ROOT / "invsvc_async").rglob("*.py") if "conformance" not in str(path)]
+    files = [
+        path
+        for path in (ROOT / "invsvc_async").rglob("*.py")
+        if "conformance" not in str(path)
+    ]
     source = "".join(path.read_text() for path in files)
     page = (ROOT / "docs/reference/settings.md").read_text()
 

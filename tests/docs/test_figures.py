@@ -79,5 +79,11 @@ def test_chart_of_ratios(before, unknown) -> None:
     assert 'class="target" style="left:100%"' in drawn
     assert 'class="target" style="left:40%"' in drawn
     assert 'class="interval" style="left:45%;width:15%"' in drawn
-    assert re.findall(r'style="left:[\d.]+%">([\d.]+)<', drawn) == ["0", "0.5", "1", "1.5", "2"]
+    assert re.findall(r'style="left:[\d.]+%">([\d.]+)<', drawn) == [
+        "0",
+        "0.5",
+        "1",
+        "1.5",
+        "2",
+    ]
     assert "a &amp; b" in drawn

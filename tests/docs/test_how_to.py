@@ -27,8 +27,15 @@ PAGES = sorted(
 EVERY = sorted(HOW_TO.rglob("*.md"))
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINE = 110  # characters
-SERVED = {"receive-webhooks.md": "receive", "embed.md": "app"}  # programs that a server runs, by their files
-WHOLE = [page for page in PAGES if "asyncio.run(" in (next(blocks_of(page, "python"), None) or ("", ""))[1]]
+SERVED = {
+    "receive-webhooks.md": "receive",
+    "embed.md": "app",
+}  # programs that a server runs, by their files
+WHOLE = [
+    page
+    for page in PAGES
+    if "asyncio.run(" in (next(blocks_of(page, "python"), None) or ("", ""))[1]
+]
 
 
 def prose_of(page):
@@ -46,7 +53,8 @@ def test_length_of_page(page) -> None:
 def test_lines_of_page(page) -> None:
     """They fit a screen, but for JSON, what a program prints, and tables of *Operations*."""
     lines = BLOCK.sub(
-        lambda block: block[0] if block[0].startswith("```python") else "", page.read_text()
+        lambda block: block[0] if block[0].startswith("```python") else "",
+        page.read_text(),
     ).splitlines()
 
     if page not in PAGES:
@@ -59,7 +67,9 @@ def test_short_links_of_pages() -> None:
     missing = {
         f"{page.relative_to(ROOT)}: {label}"
         for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
-        for label in re.findall(r"\]\[([\w ]+)\]", re.sub(r"`[^`\n]*`", "", prose_of(page)))
+        for label in re.findall(
+            r"\]\[([\w ]+)\]", re.sub(r"`[^`\n]*`", "", prose_of(page))
+        )
         if not re.search(rf"^\[{label}\]: \S+$", page.read_text(), re.MULTILINE)
     }
     assert missing == set()
@@ -78,7 +88,14 @@ def test_first_screen_of_page(page) -> None:
 
 def test_pages_that_tell_what_goes_wrong() -> None:
     """All do at their end, but those about types, forms and pages to look at."""
-    quiet = {"models-elsewhere", "observe", "own-dedupe-store", "own-reader", "see-the-service", "types"}
+    quiet = {
+        "models-elsewhere",
+        "observe",
+        "own-dedupe-store",
+        "own-reader",
+        "see-the-service",
+        "types",
+    }
     told = {
         page.stem
         for page in PAGES
@@ -127,7 +144,10 @@ def uvicorn(page, folder, variables):
     name = SERVED[page.name]
     (folder / f"{name}.py").write_text(next(blocks_of(page, "python")).code)
     [what] = re.findall(rf"^uvicorn ({name}:\S+)$", page.read_text(), re.MULTILINE)
-    with socket.create_server(("127.0.0.1", 0)) as listening, (folder / "log").open("w+") as log:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        (folder / "log").open("w+") as log,
+    ):
         command = [
             sys.executable,
             "-m",
@@ -139,7 +159,12 @@ def uvicorn(page, folder, variables):
             what,
         ]
         server = subprocess.Popen(  # noqa: S603 - as above
-            command, cwd=folder, env=variables, stdout=log, stderr=log, pass_fds=[listening.fileno()]
+            command,
+            cwd=folder,
+            env=variables,
+            stdout=log,
+            stderr=log,
+            pass_fds=[listening.fileno()],
         )
         try:
             yield listening.getsockname()[1], folder / "log"
@@ -150,7 +175,9 @@ def uvicorn(page, folder, variables):
 
 def run(text, port, folder, variables):
     """Run commands of a page against *port*; return what they print."""
-    (folder / "invsvc").write_text(f'#!/bin/sh\nexec {sys.executable} -m invsvc_async.cli "$@"\n')
+    (folder / "invsvc").write_text(
+        f'#!/bin/sh\nexec {sys.executable} -m invsvc_async.cli "$@"\n'
+    )
     (folder / "invsvc").chmod(0o755)
     ran = subprocess.run(  # noqa: S603 - as above
         ["/bin/sh", "-euc", text.replace("127.0.0.1:8000", f"127.0.0.1:{port}")],
@@ -161,7 +188,8 @@ def run(text, port, folder, variables):
 
 
 @pytest.mark.parametrize(
-    ("version", "said"), [("v2", r"\S+ 116\.50"), ("v1", "v1 {.*}"), ("v1.1", r"v1\.1 {.*}")]
+    ("version", "said"),
+    [("v2", r"\S+ 116\.50"), ("v1", "v1 {.*}"), ("v1.1", r"v1\.1 {.*}")],
 )
 def test_receiver_of_page(tmp_path, version, said) -> None:
     """It handles the event that the page's command sends, as ``invsvc trigger`` expects, in each version."""
@@ -169,7 +197,10 @@ def test_receiver_of_page(tmp_path, version, said) -> None:
     commands = next(blocks_of(page, "")).code.partition("\n")[2]
     if version != "v2":
         commands = f"{commands.partition(' --set')[0]} --version {version}"
-    with serving() as service, uvicorn(page, tmp_path, environment(service)) as (port, log):
+    with (
+        serving() as service,
+        uvicorn(page, tmp_path, environment(service)) as (port, log),
+    ):
         run(commands, port, tmp_path, environment(service))
         until = time.monotonic() + 60
         while not (printed := log.read_text()) and time.monotonic() < until:
@@ -182,8 +213,13 @@ def test_application_of_page(tmp_path) -> None:
     """It answers as the page shows, with the verdict."""
     page = HOW_TO / "embed.md"
     block = next(blocks_of(page, ""))
-    with serving() as service, uvicorn(page, tmp_path, environment(service)) as (port, _):
-        printed = run(block.code.partition("\n")[2], port, tmp_path, environment(service))
+    with (
+        serving() as service,
+        uvicorn(page, tmp_path, environment(service)) as (port, _),
+    ):
+        printed = run(
+            block.code.partition("\n")[2], port, tmp_path, environment(service)
+        )
 
     assert printed == block.output
     assert '"verdict":"applied"' in (tmp_path / "answer.json").read_text()

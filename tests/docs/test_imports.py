@@ -11,15 +11,37 @@ from tests.docs.pages import ROOT
 
 pytestmark = pytest.mark.untraced
 
-HEAVY = {"typer", "rich", "pyarrow", "opentelemetry", "asyncpg", "sqlite3", "aiohttp.web"}
+HEAVY = {
+    "typer",
+    "rich",
+    "pyarrow",
+    "opentelemetry",
+    "asyncpg",
+    "sqlite3",
+    "aiohttp.web",
+}
 USE = "import invsvc_async as i; i.Client('https://host.example/v2', i.ApiKey('token')).webhooks"
 
 
 def imported(code):
     """Return the modules that *code* loads: those that Python times, and those that it imports by name."""
-    command = [sys.executable, "-X", "importtime", "-c", f"import sys; {code}; print(*sys.modules)"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT)})  # noqa: S603
-    return {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()} | set(ran.stdout.split())
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-c",
+        f"import sys; {code}; print(*sys.modules)",
+    ]
+    ran = subprocess.run(  # noqa: S603
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    return {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()} | set(
+        ran.stdout.split()
+    )
 
 
 def test_import_of_the_package() -> None:

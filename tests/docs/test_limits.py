@@ -25,8 +25,14 @@ NOT_SHOWN = (
     ("Table-database import listings", "fields of the elements of those listings"),
     ("Payment reminder operation", "the shape of a reminder operation"),
     ("States and transitions, Journey", "moves between the states of a journey"),
-    ("States and transitions, Invoice", "the operation that moves an invoice between states"),
-    ("States and transitions, download request", "states of a download other than `completed`"),
+    (
+        "States and transitions, Invoice",
+        "the operation that moves an invoice between states",
+    ),
+    (
+        "States and transitions, download request",
+        "states of a download other than `completed`",
+    ),
     ("States and transitions, Team", "states of a team other than `active`"),
     ("Endpoints, egress", NAMES),
     ("Endpoints, payment complements", NAMES),
@@ -35,7 +41,10 @@ NOT_SHOWN = (
     ("Endpoints, Teams, listings", "parameters of the table-database listings"),
     ("Endpoints, Users", "the format of a user's id"),
     ("Endpoints, Users, preferences", "further fields of personal preferences"),
-    ("Endpoints, Payments, link", "statuses of the six error answers of a payment link"),
+    (
+        "Endpoints, Payments, link",
+        "statuses of the six error answers of a payment link",
+    ),
     ("Endpoints, Payments, reminder", "the shape of a reminder operation"),
     ("Endpoints, Spreadsheet import", "other properties of a mapping"),
     ("Endpoints, Webhooks", "the shape of the answer to a webhook's update"),
@@ -51,15 +60,21 @@ NOT_SHOWN = (
 
 def rows_of(title):
     """Return the rows of the table below a heading."""
-    section = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)[1]
+    section = re.search(
+        rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL
+    )[1]
     lines = [line for line in section.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
+    return [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]
+    ]
 
 
 ROWS = rows_of('Everything else that is "not shown"')
 
 
-@pytest.mark.parametrize(("place", "words"), NOT_SHOWN, ids=[place for place, _ in NOT_SHOWN])
+@pytest.mark.parametrize(
+    ("place", "words"), NOT_SHOWN, ids=[place for place, _ in NOT_SHOWN]
+)
 def test_row_of_what_is_not_shown(place, words) -> None:
     """It has one row, which says how to live with it, and in which of the three ways."""
     if words is NAMES:
@@ -78,8 +93,12 @@ def test_rows_of_what_is_shown() -> None:
     """There are none: each row of the table stands for a place where the specification is silent."""
     words = [words for _, words in NOT_SHOWN]
 
-    assert [row[0] for row in ROWS if not any(row[0].startswith(each) for each in words)] == []
-    assert {row[2] for row in rows_of("What it does not mention")} <= WAYS | {"asked, settable"}
+    assert [
+        row[0] for row in ROWS if not any(row[0].startswith(each) for each in words)
+    ] == []
+    assert {row[2] for row in rows_of("What it does not mention")} <= WAYS | {
+        "asked, settable"
+    }
 
 
 def test_names_that_doctor_asks() -> None:
@@ -106,7 +125,9 @@ def test_names_that_a_row_tells_are_those_of_the_table() -> None:
         ("teams.dbtable_webhooks", "query"), ("payments.reminder_operation", "query"),
     ):  # fmt: skip
         assert place in BY_NAME[name].extra, name
-    listing = {each.name: each.assumed for each in BY_NAME["teams.dbtable_webhooks"].parameters}
+    listing = {
+        each.name: each.assumed for each in BY_NAME["teams.dbtable_webhooks"].parameters
+    }
     assert listing["scope"] is None
     assert listing["state"]
     assert listing["limit"]

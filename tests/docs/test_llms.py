@@ -19,14 +19,19 @@ def test_form_of_the_list() -> None:
     for section in sections:
         caption, entries = section.split("\n\n")
         assert re.fullmatch(r"[A-Z][\w ]+", caption)
-        assert [line for line in entries.splitlines() if not ENTRY.fullmatch(line)] == []
+        assert [
+            line for line in entries.splitlines() if not ENTRY.fullmatch(line)
+        ] == []
 
 
 def test_pages_of_the_list() -> None:
     """Every page is there once by its title; how-tos and explanations with a sentence."""
-    found = {page: (title, sentence) for title, page, sentence in ENTRY.findall(llms_txt())}
+    found = {
+        page: (title, sentence) for title, page, sentence in ENTRY.findall(llms_txt())
+    }
     pages = [
-        page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in (ROOT / "docs").rglob("*.md")
+        page.relative_to(ROOT / "docs").with_suffix("").as_posix()
+        for page in (ROOT / "docs").rglob("*.md")
     ]
     pages = [each for each in pages if not each.startswith(("_build/", "_generated/"))]
 
@@ -36,7 +41,9 @@ def test_pages_of_the_list() -> None:
         "Read a list item by item, page by page, or from where you stopped.",
     )
     bare = {page for page, (_, sentence) in found.items() if not sentence}
-    assert all(page.startswith("reference/") for page in bare - {"coming-from", "versions"})
+    assert all(
+        page.startswith("reference/") for page in bare - {"coming-from", "versions"}
+    )
 
 
 def test_first_sentence_of_a_page() -> None:

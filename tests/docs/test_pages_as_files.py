@@ -31,14 +31,19 @@ def test_examples_of_page(page) -> None:
 @EACH
 def test_links_of_page(page) -> None:
     """Each one to a file leads to one that exists."""
-    targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
+    targets = [
+        target for target in LINK.findall(page.read_text()) if "://" not in target
+    ]
 
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
 def test_list_of_all_pages() -> None:
     """The first page links to each other one, because the navigation is only in the built pages."""
-    linked = {(DOCS / target).resolve() for target in LINK.findall((DOCS / "index.md").read_text())}
+    linked = {
+        (DOCS / target).resolve()
+        for target in LINK.findall((DOCS / "index.md").read_text())
+    }
     indexes = {DOCS / "index.md", DOCS / "reference/index.md"}
 
     assert sorted(set(PAGES) - indexes - linked) == []

@@ -28,7 +28,9 @@ def test_newest_version_of_the_changelog() -> None:
 
 def test_versions_of_python() -> None:
     """Those of the classifiers are those that the tests run on."""
-    found = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))
+    found = re.findall(
+        r"Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"])
+    )
     (tested,) = re.findall(r"^PYTHONS = sorted\(\{(.+), OWN\}", NOX, re.MULTILINE)
 
     assert found == re.findall(r'"(3\.\d+)"', tested)
@@ -39,10 +41,21 @@ def test_addresses() -> None:
     """An address of the project is in its metadata only."""
     files = [
         ROOT / name
-        for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/conf.py")
+        for name in (
+            "README.md",
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+            "CHANGELOG.md",
+            "docs/conf.py",
+        )
     ]
 
-    assert set(PROJECT["project"]["urls"]) <= {"Changelog", "Documentation", "Issues", "Source"}
+    assert set(PROJECT["project"]["urls"]) <= {
+        "Changelog",
+        "Documentation",
+        "Issues",
+        "Source",
+    }
     for url in PROJECT["project"]["urls"].values():
         assert [file.name for file in files if url in file.read_text()] == []
 
@@ -53,4 +66,6 @@ def test_groups_of_dependencies() -> None:
 
     assert extras == {"cli", "otel", "parquet", "postgres", "uvloop"}
     assert not extras & set(PROJECT["dependency-groups"])
-    assert [name for name in PROJECT["dependency-groups"] if f'"{name}"' not in NOX] == []
+    assert [
+        name for name in PROJECT["dependency-groups"] if f'"{name}"' not in NOX
+    ] == []

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from invsvc_async import ApiKey, Client, OAuthToken, PersonToken, ReadRetries, Timeouts, TokenProvider
+from invsvc_async import (
+    ApiKey,
+    Client,
+    OAuthToken,
+    PersonToken,
+    ReadRetries,
+    Timeouts,
+    TokenProvider,
+)
 from invsvc_async.cli.app import run
 from invsvc_async.cli.commands.doctor import _settings
 from invsvc_async.client import options_of
@@ -27,7 +35,9 @@ OTHERS = {
 }  # fmt: skip
 
 
-PATIENT = Timeouts(attempt=30.0, connect=30.0, call=60.0)  # a busy machine is no finding
+PATIENT = Timeouts(
+    attempt=30.0, connect=30.0, call=60.0
+)  # a busy machine is no finding
 
 
 async def examined(service, *, journey=None, **settings):
@@ -58,7 +68,11 @@ async def test_names_that_the_service_honours(names):
     assert all(each.certain for each in found.names)
 
 
-BRACKETS = {"created_after": "created[gte]", "created_before": "created[lte]", "order_by": "sort"}
+BRACKETS = {
+    "created_after": "created[gte]",
+    "created_before": "created[lte]",
+    "order_by": "sort",
+}
 
 
 async def test_names_with_brackets(tmp_path, monkeypatch, capsys):
@@ -72,12 +86,19 @@ async def test_names_with_brackets(tmp_path, monkeypatch, capsys):
         async with Client.from_env() as client:
             everything = [each async for each in client.invoices.egress(status="valid")]
             since = sorted(each.created_at for each in everything)[len(everything) // 2]
-            found = [each async for each in client.invoices.egress(status="valid", created_after=since)]
+            found = [
+                each
+                async for each in client.invoices.egress(
+                    status="valid", created_after=since
+                )
+            ]
 
     assert (tmp_path / "invsvc.toml").read_text() == printed
     assert tomllib.loads(printed)["profiles"]["default"]["names"] == BRACKETS
     assert 0 < len(found) < len(everything)
-    assert {each.uuid for each in found} == {each.uuid for each in everything if each.created_at >= since}
+    assert {each.uuid for each in found} == {
+        each.uuid for each in everything if each.created_at >= since
+    }
 
 
 async def test_names_that_nobody_knows_are_not_disabled(tmp_path, monkeypatch, capsys):
@@ -88,8 +109,16 @@ async def test_names_that_nobody_knows_are_not_disabled(tmp_path, monkeypatch, c
         monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
         assert await asyncio.to_thread(run, ["doctor", "--write", "default"]) == 0
 
-    assert "names" not in tomllib.loads((tmp_path / "invsvc.toml").read_text())["profiles"]["default"]
-    assert "created_after\t!!\tnone of created_after, created[gte]," in capsys.readouterr().out
+    assert (
+        "names"
+        not in tomllib.loads((tmp_path / "invsvc.toml").read_text())["profiles"][
+            "default"
+        ]
+    )
+    assert (
+        "created_after\t!!\tnone of created_after, created[gte],"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("reaction", ["empty", "refused"])
@@ -117,7 +146,9 @@ async def test_names_that_nobody_knows():
 
 
 @pytest.mark.parametrize(
-    "names", [{}, {"dbtable_limit": "pageSize", "dbtable_state": "status"}], ids=["assumed", "others"]
+    "names",
+    [{}, {"dbtable_limit": "pageSize", "dbtable_state": "status"}],
+    ids=["assumed", "others"],
 )
 async def test_names_of_the_table_database_listing(names):
     """With a person's token, which may read that listing, its parameters are found as well."""
@@ -125,7 +156,9 @@ async def test_names_of_the_table_database_listing(names):
         found = await examined(service, credential=PersonToken(service.person_token))
 
     told = {each.role: each.name for each in found.names}
-    assert (told["dbtable_limit"], told["dbtable_state"]) == tuple(names.values() or ("limit", "state"))
+    assert (told["dbtable_limit"], told["dbtable_state"]) == tuple(
+        names.values() or ("limit", "state")
+    )
 
 
 async def test_table_database_listing_that_cannot_be_read(service):
@@ -149,7 +182,10 @@ def asking(*, records=3, refuses_unknown=False):
         if query.get("created_after") == "4102444800000":
             rows.clear()
         size = query.get("limit", "")
-        return ReadResult(status=200, items=rows[: int(size) if size.isdecimal() and int(size) else 10])
+        return ReadResult(
+            status=200,
+            items=rows[: int(size) if size.isdecimal() and int(size) else 10],
+        )
 
     return ask
 
@@ -168,7 +204,9 @@ async def test_service_with_one_record():
     """One record cannot show a size or an order: both are not told, rather than not honoured."""
     told = {each.role: each for each in await find_names(asking(records=1))}
 
-    assert [(told[role].name, told[role].certain) for role in ("limit", "order")] == [(None, False)] * 2
+    assert [(told[role].name, told[role].certain) for role in ("limit", "order")] == [
+        (None, False)
+    ] * 2
     assert told["created_after"].name == "created_after"
 
 
@@ -182,14 +220,17 @@ async def test_service_that_refuses_unknown_parameters():
 
 @pytest.mark.parametrize("refuses_unknown", [True, False])
 @pytest.mark.parametrize(
-    "failing", [{"order": "asc"}, {"order": "desc"}, {"sort": "name"}, {"sort": "timestamp"}]
+    "failing",
+    [{"order": "asc"}, {"order": "desc"}, {"sort": "name"}, {"sort": "timestamp"}],
 )
 async def test_service_that_fails_meanwhile(failing, refuses_unknown):
     """A failed read shows neither that a name is honoured nor that it is not."""
     plain = asking(refuses_unknown=refuses_unknown)
 
     async def ask(query):
-        fails = failing.items() <= query.items() or (refuses_unknown and {*failing} & {*query})
+        fails = failing.items() <= query.items() or (
+            refuses_unknown and {*failing} & {*query}
+        )
         return ReadResult(status=None) if fails else await plain(query)
 
     (name,) = failing
@@ -219,7 +260,8 @@ async def test_reads_alone(service):
 
 
 @pytest.mark.parametrize(
-    ("kind", "word"), [(OAuthToken, "an OAuth access token"), (PersonToken, "a person's token")]
+    ("kind", "word"),
+    [(OAuthToken, "an OAuth access token"), (PersonToken, "a person's token")],
 )
 async def test_kind_of_credential(kind, word, service):
     """A credential given as what it is passes, and its kind is told without its text."""
@@ -254,7 +296,9 @@ async def test_token_that_does_not_come(service):
     """A source that hangs is a finding, too: the checkup ends."""
     short = Timeouts(attempt=3.0, connect=3.0, call=3.0)
     hanging = TokenProvider(lambda: asyncio.Event().wait(), kind="api_key")
-    found = await asyncio.wait_for(examined(service, credential=hanging, timeout=short), 30)
+    found = await asyncio.wait_for(
+        examined(service, credential=hanging, timeout=short), 30
+    )
 
     assert (found.usable, answer(found, "kind of credential").good) == (False, None)
 
@@ -265,7 +309,9 @@ async def test_refused_credential(service):
     found = await examined(service)
 
     assert (found.usable, found.names) == (False, [])
-    assert answer(found, "the credential is accepted").answer.startswith(("HTTP 401", "HTTP 403"))
+    assert answer(found, "the credential is accepted").answer.startswith(
+        ("HTTP 401", "HTTP 403")
+    )
 
 
 async def test_nobody_there():
@@ -288,7 +334,8 @@ async def test_journey_that_exists(reads, expected):
 
 
 @pytest.mark.parametrize(
-    ("step", "word"), [("403", "HTTP 403"), ("gateway 502", "HTTP 502"), ("reset", "lost")]
+    ("step", "word"),
+    [("403", "HTTP 403"), ("gateway 502", "HTTP 502"), ("reset", "lost")],
 )
 async def test_journey_whose_read_fails(step, word, service):
     """A failure does not show that the read is missing, so that the settings do not disable it."""
@@ -331,16 +378,18 @@ def settings(tmp_path, monkeypatch):
 async def test_file_that_is_written(settings, monkeypatch):
     """The file that is written makes a client that walks the list by this service's names."""
     here, _ = settings
-    code = await asyncio.to_thread(run, ["doctor", "--journey", "jrn_1", "--write", "default"])
+    code = await asyncio.to_thread(
+        run, ["doctor", "--journey", "jrn_1", "--write", "default"]
+    )
     monkeypatch.delenv("INVSVC_BASE_URL")
     async with Client.from_env(profile="default") as client:
         items = await client.invoices.egress(limit=5).collect()
 
     assert code == 0
     assert len({item.uuid for item in items}) == 12
-    assert tomllib.loads((here / "invsvc.toml").read_text())["profiles"]["default"]["reconcile"] == {
-        "journey_reader": ""
-    }
+    assert tomllib.loads((here / "invsvc.toml").read_text())["profiles"]["default"][
+        "reconcile"
+    ] == {"journey_reader": ""}
 
 
 def test_table_and_json(settings, capsys):
@@ -387,7 +436,12 @@ async def test_names_of_a_list_that_cannot_be_read():
 
 async def test_address_of_something_else(service):
     """What answers the probe with an error is told, and the speed that nothing showed is left open."""
-    for operation in ("webhooks.health", "invoices.egress", "journeys.get", "teams.dbtable_webhooks"):
+    for operation in (
+        "webhooks.health",
+        "invoices.egress",
+        "journeys.get",
+        "teams.dbtable_webhooks",
+    ):
         service.script(operation, *["gateway 404"] * 9)
     found = await examined(service)
 
@@ -419,7 +473,9 @@ def test_profile_of_a_plain_address(url, allowed):
 async def test_profile_whose_names_are_wrong(settings, capsys):
     """It gets those that work, the assumed ones among them; all else in the file stays."""
     here, service = settings
-    names = "".join(f'{role} = "{name}"\n' for role, name in {**OTHERS, "limit": "size"}.items())
+    names = "".join(
+        f'{role} = "{name}"\n' for role, name in {**OTHERS, "limit": "size"}.items()
+    )
     before = f"""# of the team
 [profiles.live]  # the deployment
 base_url = "{service.base_url}"
@@ -428,13 +484,21 @@ base_url = "{service.base_url}"
 {names}page = ""   # not used
 """.replace('page = "page_number"\n', "")
     (here / "invsvc.toml").write_text(before)
-    assert await asyncio.to_thread(run, ["doctor", "--profile", "live", "--write", "live"]) == 0
+    assert (
+        await asyncio.to_thread(run, ["doctor", "--profile", "live", "--write", "live"])
+        == 0
+    )
 
-    after = before.replace('"size"', '"page_size"').replace('page = ""  ', 'page = "page_number"  ')
+    after = before.replace('"size"', '"page_size"').replace(
+        'page = ""  ', 'page = "page_number"  '
+    )
     assert (here / "invsvc.toml").read_text() == after
     assert "profile 'live' has these settings" in capsys.readouterr().err
     service._state.names["limit"] = "limit"  # the deployment changes
-    assert await asyncio.to_thread(run, ["doctor", "--profile", "live", "--write", "live"]) == 0
+    assert (
+        await asyncio.to_thread(run, ["doctor", "--profile", "live", "--write", "live"])
+        == 0
+    )
     assert (here / "invsvc.toml").read_text() == after.replace('"page_size"', '"limit"')
 
 
@@ -445,5 +509,8 @@ def test_profile_of_another_deployment(settings, capsys):
     (here / "invsvc.toml").write_text(text)
 
     assert run(["doctor", "--write", "live"]) != 0
-    assert "profile 'live': is of https://live.example/v2. Choose another name." in capsys.readouterr().err
+    assert (
+        "profile 'live': is of https://live.example/v2. Choose another name."
+        in capsys.readouterr().err
+    )
     assert (here / "invsvc.toml").read_text() == text

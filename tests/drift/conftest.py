@@ -10,7 +10,11 @@ from invsvc_async.drift import Comparison
 @pytest.fixture
 def invoices(service):
     """Return the egress invoices of the service, oldest last."""
-    return [each for each in service.book().invoices.items.values() if each.invoice_type == "E"]
+    return [
+        each
+        for each in service.book().invoices.items.values()
+        if each.invoice_type == "E"
+    ]
 
 
 @pytest.fixture

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import ENVIRONMENT, child, hang_up_is_not_inherited, here, invsvc, served  # noqa: F401 - fixtures
+from tests.cli.conftest import (  # the last four are fixtures
+    ENVIRONMENT,
+    child,
+    hang_up_is_not_inherited,  # noqa: F401
+    here,  # noqa: F401
+    invsvc,  # noqa: F401
+    served,  # noqa: F401
+)
 
 
 @pytest.fixture
@@ -18,7 +25,8 @@ def mine(invsvc, here):  # noqa: F811 - fixtures
     """Return a file that agrees with the service but in one total, and lacks one invoice."""
     listed = json.loads(invsvc("list", "invoices.egress", "--all", "--json").out)
     rows = [
-        {"folio": each["uuid"], "amount": str(each["total"]), "status": each["status"]} for each in listed
+        {"folio": each["uuid"], "amount": str(each["total"]), "status": each["status"]}
+        for each in listed
     ]
     rows[0]["amount"] = "7.10"
     lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows[:-1]), ""]
@@ -39,7 +47,10 @@ def test_table(invsvc, mine):  # noqa: F811
         ["not in rows", mine[-1]["folio"], "", "", ""],
         ["different", mine[0]["folio"], "2", "total", "7.10"],
     ]
-    assert err == "rows: 11, items: 12, not in rows: 1, different: 1. Compared: status, total, uuid\n"
+    assert (
+        err
+        == "rows: 11, items: 12, not in rows: 1, different: 1. Compared: status, total, uuid\n"
+    )
 
 
 def test_json(invsvc, mine):  # noqa: F811
@@ -51,7 +62,13 @@ def test_json(invsvc, mine):  # noqa: F811
     assert missing == {"difference": "not in rows", "key": mine[-1]["folio"]}
     assert (different["line"], different["fields"][0]["field"]) == (2, "total")
     assert '"yours":7.10,' in out
-    assert counts == {"complete": True, "rows": 11, "items": 12, "not_in_rows": 1, "different": 1}
+    assert counts == {
+        "complete": True,
+        "rows": 11,
+        "items": 12,
+        "not_in_rows": 1,
+        "different": 1,
+    }
 
 
 def test_no_difference(invsvc, here):  # noqa: F811
@@ -108,9 +125,13 @@ def test_key_with_white_space(invsvc, here):  # noqa: F811
 
 def test_standard_input(invsvc, here, monkeypatch):  # noqa: F811
     """Rows can be piped, if the form is given."""
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"uuid": "MINE"}\n')))
+    monkeypatch.setattr(
+        "sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"uuid": "MINE"}\n'))
+    )
 
-    code, out, _ = invsvc("reconcile", "invoices", "-", "--format", "jsonl", "--to", "1")
+    code, out, _ = invsvc(
+        "reconcile", "invoices", "-", "--format", "jsonl", "--to", "1"
+    )
 
     assert code == 1
     assert "not in service\tMINE\t1" in out
@@ -118,17 +139,35 @@ def test_standard_input(invsvc, here, monkeypatch):  # noqa: F811
 
 def test_window_and_zone(invsvc, mine):  # noqa: F811
     """A window of the past has no invoice."""
-    window = ("--from", "2020-05-01", "--to", "2020-06-01 00:00", "--zone", "America/Mexico_City")
+    window = (
+        "--from",
+        "2020-05-01",
+        "--to",
+        "2020-06-01 00:00",
+        "--zone",
+        "America/Mexico_City",
+    )
 
     code, out, err = invsvc(
-        "reconcile", "invoices", "mine.csv", *MAPPED, *window, "--json", "--report", "out.html"
+        "reconcile",
+        "invoices",
+        "mine.csv",
+        *MAPPED,
+        *window,
+        "--json",
+        "--report",
+        "out.html",
     )
     assert (
         "<h1>invoices.egress and mine.csv, from 2020-05-01, to 2020-06-01 00:00</h1>"
         in Path("out.html").read_text()
     )
 
-    assert (code, json.loads(out.splitlines()[-1])["items"], err.count("not in service: 11")) == (1, 0, 1)
+    assert (
+        code,
+        json.loads(out.splitlines()[-1])["items"],
+        err.count("not in service: 11"),
+    ) == (1, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -136,16 +175,31 @@ def test_window_and_zone(invsvc, mine):  # noqa: F811
     [
         (("invoices", "none.csv"), "does not exist"),
         (("users", "mine.csv"), "what: 'users' is unknown"),
-        (("invoices", "mine.csv"), "uuid: no row has this column. There are folio, amount, status"),
+        (
+            ("invoices", "mine.csv"),
+            "uuid: no row has this column. There are folio, amount, status",
+        ),
         (("invoices", "mine.csv", "--map", "total"), "'total': write FIELD=COLUMN"),
-        (("invoices", "mine.csv", *MAPPED, "--map", "total=status"), "a field is given twice"),
-        (("invoices", "mine.csv", *MAPPED, "--map", "uuid=status"), "a field is given twice"),
-        (("invoices", "mine.csv", "--zone", "Mexico City"), "Mexico City: is no known time zone"),
+        (
+            ("invoices", "mine.csv", *MAPPED, "--map", "total=status"),
+            "a field is given twice",
+        ),
+        (
+            ("invoices", "mine.csv", *MAPPED, "--map", "uuid=status"),
+            "a field is given twice",
+        ),
+        (
+            ("invoices", "mine.csv", "--zone", "Mexico City"),
+            "Mexico City: is no known time zone",
+        ),
         (("invoices", "mine.csv", "--zone", "../etc"), "../etc: is no known time zone"),
         (("invoices", "mine.csv", *MAPPED, "--from", "2026-05-01"), "--zone"),
         (("invoices", "mine.csv", "--report", "mine.csv"), "mine.csv is the rows"),
         (("invoices", "mine.csv", "--delimiter", ";;"), "delimiter"),
-        (("invoices", "mine.csv", "--format", "xlsx"), "'xlsx' is unknown. Use one of jsonl, csv, parquet"),
+        (
+            ("invoices", "mine.csv", "--format", "xlsx"),
+            "'xlsx' is unknown. Use one of jsonl, csv, parquet",
+        ),
     ],
 )
 def test_usage_errors(invsvc, mine, arguments, words):  # noqa: F811
@@ -163,9 +217,13 @@ def test_full_list_of_webhooks(invsvc, served, here):  # noqa: F811
     """If others may exist that were not listed, the exit code is 3."""
     hook = '{{"operation": "webhooks.create", "arguments": {{"url": "https://me.example/{}", "events": ["invoice.created"]}}}}\n'
     Path("writes.jsonl").write_text("".join(hook.format(n) for n in range(100)))
-    assert invsvc("batch", "writes.jsonl", "--journal", "run.db", "--no-secrets").code == 0
+    assert (
+        invsvc("batch", "writes.jsonl", "--journal", "run.db", "--no-secrets").code == 0
+    )
     listed = json.loads(invsvc("list", "webhooks", "limit=100", "--json").out)
-    Path("mine.jsonl").write_text("".join(json.dumps({"id": each["id"]}) + "\n" for each in listed))
+    Path("mine.jsonl").write_text(
+        "".join(json.dumps({"id": each["id"]}) + "\n" for each in listed)
+    )
 
     code, out, err = invsvc("reconcile", "webhooks", "mine.jsonl")
 
@@ -189,9 +247,18 @@ def test_ctrl_c(invsvc, served, mine, here):  # noqa: F811
     before = served.ask("/_simulator/arrivals")["arrivals"]
     settings = {"INVSVC_BASE_URL": served.base_url, "INVSVC_API_KEY": served.api_key}
     running = child(
-        "reconcile", "invoices", "mine.csv", *MAPPED, "--report", "out.html", env=ENVIRONMENT | settings
+        "reconcile",
+        "invoices",
+        "mine.csv",
+        *MAPPED,
+        "--report",
+        "out.html",
+        env=ENVIRONMENT | settings,
     )
-    while running.poll() is None and served.ask("/_simulator/arrivals")["arrivals"] == before:
+    while (
+        running.poll() is None
+        and served.ask("/_simulator/arrivals")["arrivals"] == before
+    ):
         pass
 
     running.send_signal(signal.SIGINT)

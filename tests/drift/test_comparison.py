@@ -22,15 +22,28 @@ async def test_rows_that_agree(compare, rows):
     comparison, found = await compare(rows)
 
     assert found == []
-    assert (comparison.rows_read, comparison.items_read, comparison.complete) == (12, 12, True)
-    assert comparison.columns == {name: name for name in ("uuid", "total", "status", "created_at")}
+    assert (comparison.rows_read, comparison.items_read, comparison.complete) == (
+        12,
+        12,
+        True,
+    )
+    assert comparison.columns == {
+        name: name for name in ("uuid", "total", "status", "created_at")
+    }
 
 
 async def test_each_kind_of_difference(compare, rows, invoices):
     """What is missing on either side, and what differs in which fields, is named; no other."""
     gone = rows.pop(5)
     rows[2] |= {"total": rows[2]["total"] + 1, "status": "canceled"}
-    rows.append({"uuid": "MINE", "total": 5, "status": "valid", "created_at": rows[0]["created_at"]})
+    rows.append(
+        {
+            "uuid": "MINE",
+            "total": 5,
+            "status": "valid",
+            "created_at": rows[0]["created_at"],
+        }
+    )
 
     comparison, found = await compare(rows)
 
@@ -60,7 +73,9 @@ async def test_each_kind_of_difference(compare, rows, invoices):
         (None, "0", False),
     ],
 )
-async def test_numbers_are_compared_by_exact_value(compare, rows, yours, theirs, same, put):
+async def test_numbers_are_compared_by_exact_value(
+    compare, rows, yours, theirs, same, put
+):
     """As decimals, however they are written, and never as floats."""
     uuid = rows[0]["uuid"]
     put(uuid, total=Decimal(theirs))
@@ -92,7 +107,9 @@ async def test_times_are_compared_as_instants(compare, rows, write, zone):
     rows[0]["created_at"] = write(at)
     _, (found,) = await compare(rows, zone=zone)
 
-    assert [(each.field, each.yours) for each in found.fields] == [("created_at", "2026-05-01T12:00:00.000Z")]
+    assert [(each.field, each.yours) for each in found.fields] == [
+        ("created_at", "2026-05-01T12:00:00.000Z")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +121,11 @@ async def test_times_are_compared_as_instants(compare, rows, write, zone):
             ZoneInfo("America/New_York"),
             "exists twice or not at all in America/New_York",
         ),
-        ("2026-03-08T02:30:00", ZoneInfo("America/New_York"), "exists twice or not at all"),
+        (
+            "2026-03-08T02:30:00",
+            ZoneInfo("America/New_York"),
+            "exists twice or not at all",
+        ),
         ("yesterday", MEXICO, "is neither a time in ISO 8601 nor epoch ms"),
         (True, MEXICO, "is neither a time"),
         (-1, MEXICO, "is neither a time"),
@@ -119,7 +140,8 @@ async def test_times_that_cannot_be_placed(compare, rows, text, zone, words):
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"), [("20000101", 12), ("20991231", 0), ("0", 12), ("4102444800000", 0)]
+    ("text", "kept"),
+    [("20000101", 12), ("20991231", 0), ("0", 12), ("4102444800000", 0)],
 )
 async def test_date_without_hyphens(compare, rows, text, kept):
     """It is a date, as ISO 8601 has it, and not a time within the first two days of 1970; other digits are ms."""
@@ -147,7 +169,12 @@ async def test_fields_by_column(compare, invoices):
          "mail": list(each.emails), "concept": "Paper"}
         for each in invoices
     ]  # fmt: skip
-    fields = {"uuid": "folio", "client.tax_id": "rfc", "metadata.order": "order", "emails": "mail"}
+    fields = {
+        "uuid": "folio",
+        "client.tax_id": "rfc",
+        "metadata.order": "order",
+        "emails": "mail",
+    }
     fields["status"] = None
     comparison, found = await compare(rows, fields=fields)
     assert found == []
@@ -156,12 +183,19 @@ async def test_fields_by_column(compare, invoices):
     rows[0] |= {"rfc": "XAXX010101000", "order": "B-1", "mail": []}
     _, (found,) = await compare(rows, fields=fields)
 
-    assert [each.field for each in found.fields] == ["client.tax_id", "metadata.order", "emails"]
+    assert [each.field for each in found.fields] == [
+        "client.tax_id",
+        "metadata.order",
+        "emails",
+    ]
 
 
 @pytest.mark.parametrize(
     ("more", "note"),
-    [(2, "3 rows: 1, 13, 14"), (30, "31 rows: 1, 13, 14, 15, 16, 17, 18, 19, 20, 21, …")],
+    [
+        (2, "3 rows: 1, 13, 14"),
+        (30, "31 rows: 1, 13, 14, 15, 16, 17, 18, 19, 20, 21, …"),
+    ],
 )
 async def test_rows_with_one_key(compare, rows, more, note):
     """The first ten are told with their lines, and none of them is guessed to be the right one."""
@@ -183,7 +217,10 @@ async def test_key_with_white_space(compare, rows, odd):
         (Kind.NOT_IN_ROWS, uuid),
         (Kind.NOT_IN_SERVICE, odd.format(uuid)),
     ]
-    assert found[1].note == f"its key has white space or hidden characters: {odd.format(uuid)!r}"
+    assert (
+        found[1].note
+        == f"its key has white space or hidden characters: {odd.format(uuid)!r}"
+    )
 
 
 async def test_key_in_another_case(compare, rows):
@@ -201,7 +238,10 @@ async def test_row_without_a_key(compare, rows, empty):
 
     _, found = await compare(rows)
 
-    assert [(each.kind, each.line) for each in found] == [(Kind.NOT_IN_ROWS, None), (Kind.NO_KEY, 5)]
+    assert [(each.kind, each.line) for each in found] == [
+        (Kind.NOT_IN_ROWS, None),
+        (Kind.NO_KEY, 5),
+    ]
 
 
 async def test_window(compare, rows):
@@ -222,14 +262,18 @@ async def test_window(compare, rows):
 async def test_window_in_local_time(compare, rows):
     """A date is midnight in the zone, as in rows."""
     midnight = datetime(2026, 5, 1, tzinfo=MEXICO)
-    comparison = Comparison(None, "webhooks.list", [], created_from="2026-05-01", zone=MEXICO)
+    comparison = Comparison(
+        None, "webhooks.list", [], created_from="2026-05-01", zone=MEXICO
+    )
 
     assert comparison._window == (int(midnight.timestamp() * 1000), None)
     with pytest.raises(InvalidRequestError, match=r"created_from: .* has no offset"):
         await compare(rows, created_from="2026-05-01")
 
 
-async def test_difference_that_the_second_reading_takes_back(compare, rows, service, put):
+async def test_difference_that_the_second_reading_takes_back(
+    compare, rows, service, put
+):
     """The first reading is stale: it shows an old total, and lacks a new invoice.  Neither is named."""
     uuid = rows[0]["uuid"]
     rows[0]["total"] = "77.7"
@@ -244,7 +288,9 @@ async def test_difference_that_the_second_reading_takes_back(compare, rows, serv
     assert service.arrivals("invoices.egress") == 2
 
 
-async def test_difference_that_only_the_second_reading_shows_is_read_again(compare, rows, service, put):
+async def test_difference_that_only_the_second_reading_shows_is_read_again(
+    compare, rows, service, put
+):
     """The first reading lacks an invoice, the second shows another total of it, and the third confirms that."""
     put(rows[0]["uuid"], uuid="NEW", total=5)
     rows.append(rows[0] | {"uuid": "NEW", "total": 6})
@@ -252,7 +298,10 @@ async def test_difference_that_only_the_second_reading_shows_is_read_again(compa
 
     _, (found,) = await compare(rows)
 
-    assert (found.kind, found.fields) == (Kind.DIFFERENT, (FieldDifference("total", 6, 5),))
+    assert (found.kind, found.fields) == (
+        Kind.DIFFERENT,
+        (FieldDifference("total", 6, 5),),
+    )
     assert service.arrivals("invoices.egress") == 3
 
 
@@ -271,7 +320,9 @@ async def test_thing_that_changes_with_every_reading(compare, rows, service, put
     """Nothing is named, and the comparison says that it is not complete."""
     put(rows[0]["uuid"], uuid="NEW", total=5)
     rows.append(rows[0] | {"uuid": "NEW", "total": 6})
-    service.script("invoices.egress", "pass", "stale 30", "stale 30", "pass", "stale 30")
+    service.script(
+        "invoices.egress", "pass", "stale 30", "stale 30", "pass", "stale 30"
+    )
 
     comparison, found = await compare(rows)
 
@@ -304,7 +355,9 @@ async def test_span_in_which_nothing_is_shown(compare, rows, service, put):
 
 async def test_malformed_items(compare, rows, put):
     """A field that is not what it should be differs, and is shown as it was received."""
-    for number, broken in enumerate(({"total": "ten"}, {"created_at": 10**30}, {"status": {"a": [None]}})):
+    for number, broken in enumerate(
+        ({"total": "ten"}, {"created_at": 10**30}, {"status": {"a": [None]}})
+    ):
         put(rows[number]["uuid"], **broken)
 
     _, found = await compare(rows)
@@ -343,10 +396,16 @@ async def test_sources_of_rows(compare, rows, kind):
     database.row_factory = sqlite3.Row
     database.execute("CREATE TABLE mine (uuid, total, status)")
     database.executemany(
-        "INSERT INTO mine VALUES (?, ?, ?)", [(r["uuid"], str(r["total"]), r["status"]) for r in rows]
+        "INSERT INTO mine VALUES (?, ?, ?)",
+        [(r["uuid"], str(r["total"]), r["status"]) for r in rows],
     )
     cursor = database.execute("SELECT * FROM mine")
-    source = {"list": rows, "generator": (row for row in rows), "async": queried(), "sqlite": cursor}[kind]
+    source = {
+        "list": rows,
+        "generator": (row for row in rows),
+        "async": queried(),
+        "sqlite": cursor,
+    }[kind]
 
     comparison, found = await compare(source)
     database.close()
@@ -371,7 +430,10 @@ async def test_payment_complements(compare, service):
 async def test_webhooks_are_read_again_by_id(compare, service):
     """Each in doubt is read by its id; a secret in the rows is never compared or told."""
     hooks = [service.seed_webhook(url=f"https://me.example/{n}") for n in range(4)]
-    rows = [{"id": hook.id, "url": hook.url, "status": "active", "secret": "whsec_mine"} for hook in hooks]
+    rows = [
+        {"id": hook.id, "url": hook.url, "status": "active", "secret": "whsec_mine"}
+        for hook in hooks
+    ]
     rows[0]["status"] = "inactive"
     rows += [{"id": "wh_none", "url": "x"}, {"id": "no id", "url": "x"}]
 
@@ -379,7 +441,10 @@ async def test_webhooks_are_read_again_by_id(compare, service):
 
     assert [(each.kind, each.key) for each in found] == [
         (Kind.NOT_IN_SERVICE, "wh_none"), (Kind.NOT_IN_SERVICE, "no id"), (Kind.DIFFERENT, hooks[0].id)]  # fmt: skip
-    assert (service.arrivals("webhooks.list"), service.arrivals("webhooks.get")) == (1, 2)
+    assert (service.arrivals("webhooks.list"), service.arrivals("webhooks.get")) == (
+        1,
+        2,
+    )
     assert comparison.columns["secret"] is None
     with pytest.raises(InvalidRequestError, match="has no field secret"):
         await compare(rows, "webhooks.list", fields={"secret": "secret"})
@@ -396,11 +461,15 @@ async def test_webhook_that_a_gateway_does_not_know(compare, service):
 
 async def test_webhooks_in_another_case_are_read_again_by_their_ids(compare, service):
     """Case is ignored in the comparison only: reads have the service's own ids, and a difference the row's."""
-    same, changed, missing = (service.seed_webhook(id=f"wh_{name}", url="x") for name in ("Aa", "Bb", "Cc"))
+    same, changed, missing = (
+        service.seed_webhook(id=f"wh_{name}", url="x") for name in ("Aa", "Bb", "Cc")
+    )
     rows = [{"id": hook.id.upper(), "url": "x"} for hook in (same, changed)]
     rows[1]["url"] = "y"
 
-    _, found = await compare([*rows, {"id": "wh_None", "url": "x"}], "webhooks.list", ignore_case=True)
+    _, found = await compare(
+        [*rows, {"id": "wh_None", "url": "x"}], "webhooks.list", ignore_case=True
+    )
 
     assert [(each.kind, each.key) for each in found] == [
         (Kind.NOT_IN_ROWS, missing.id), (Kind.DIFFERENT, "WH_BB"), (Kind.NOT_IN_SERVICE, "wh_None")]  # fmt: skip
@@ -410,11 +479,16 @@ async def test_webhooks_in_another_case_are_read_again_by_their_ids(compare, ser
 async def test_webhooks_in_another_case_that_the_list_does_not_show(compare, service):
     """Nobody knows their ids, so they are not said to be missing; what the list shows is told."""
     hooks = [service.seed_webhook(url="x") for _ in range(103)]
-    rows = [{"id": hook.id.upper(), "url": "y" if hook is hooks[50] else "x"} for hook in hooks]
+    rows = [
+        {"id": hook.id.upper(), "url": "y" if hook is hooks[50] else "x"}
+        for hook in hooks
+    ]
 
     comparison, found = await compare(rows, "webhooks.list", ignore_case=True)
 
-    assert [(each.kind, each.key) for each in found] == [(Kind.DIFFERENT, hooks[50].id.upper())]
+    assert [(each.kind, each.key) for each in found] == [
+        (Kind.DIFFERENT, hooks[50].id.upper())
+    ]
     assert not comparison.complete
 
 
@@ -435,7 +509,9 @@ async def test_more_webhooks_than_the_list_shows(compare, service):
     rows = [{"id": hook.id, "url": hook.url} for hook in hooks]
     rows[2]["url"] = rows[101]["url"] = "https://me.example/other"
 
-    comparison, found = await compare([*rows, {"id": "wh_none", "url": "x"}], "webhooks.list")
+    comparison, found = await compare(
+        [*rows, {"id": "wh_none", "url": "x"}], "webhooks.list"
+    )
 
     assert [each.key for each in found] == [hooks[2].id, hooks[101].id, "wh_none"]
     assert not comparison.complete
@@ -445,7 +521,9 @@ async def test_read_that_fails(service, rows):
     """A transient failure is retried; a lasting one is raised."""
     async with quick_client(service) as client:
         service.script("invoices.egress", "500", "reset")
-        assert [each async for each in Comparison(client, "invoices.egress", rows)] == []
+        assert [
+            each async for each in Comparison(client, "invoices.egress", rows)
+        ] == []
         service.script("invoices.egress", *["500"] * 9)
         with pytest.raises(ServerError):
             [each async for each in Comparison(client, "invoices.egress", rows)]
@@ -454,9 +532,15 @@ async def test_read_that_fails(service, rows):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"what": "users.get"}, "what: 'users.get' is unknown. Use one of invoices.egress"),
+        (
+            {"what": "users.get"},
+            "what: 'users.get' is unknown. Use one of invoices.egress",
+        ),
         ({"fields": {"totl": "total"}}, "fields: Invoice has no field totl"),
-        ({"fields": {"total": "amount"}}, "amount: no row has this column. There are uuid, total"),
+        (
+            {"fields": {"total": "amount"}},
+            "amount: no row has this column. There are uuid, total",
+        ),
         ({"fields": {"uuid": None}}, "None: no row has this column"),
         ({"created_to": "soon"}, "created_to: 'soon' is neither a time"),
     ],

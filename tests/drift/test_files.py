@@ -18,19 +18,30 @@ from invsvc_async.drift import Comparison, FieldDifference
 from invsvc_async.drift.table import Table
 
 HEAD = "uuid,total,status\n"
-needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is an extra")
+needs_pyarrow = pytest.mark.skipif(
+    find_spec("pyarrow") is None, reason="pyarrow is an extra"
+)
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl", pytest.param("parquet", marks=needs_pyarrow)])
-async def test_what_was_exported_is_the_same(compare, client, service, put, tmp_path, form):
+@pytest.mark.parametrize(
+    "form", ["csv", "jsonl", pytest.param("parquet", marks=needs_pyarrow)]
+)
+async def test_what_was_exported_is_the_same(
+    compare, client, service, put, tmp_path, form
+):
     """Each simple field of an exported file equals the service's; a change there is named."""
     target = tmp_path / f"mine.{form}"
     await export.invoices(client.invoices.egress(), target)
     comparison, found = await compare(target)
     assert found == []
-    assert {"total", "exchange_rate", "created_at", "livemode", "folio_number", "status"} < {
-        *comparison.columns.values()
-    }
+    assert {
+        "total",
+        "exchange_rate",
+        "created_at",
+        "livemode",
+        "folio_number",
+        "status",
+    } < {*comparison.columns.values()}
 
     uuid = next(iter(service.book().invoices.items))
     put(uuid, livemode=False, folio_number=70, date=1_790_000_000_000)
@@ -43,7 +54,9 @@ async def test_csv_of_a_spreadsheet(compare, rows, tmp_path):
     """A byte order mark, semicolons, quotes, CRLF and blank lines are fine; lines are those of the file."""
     path = tmp_path / "mine.csv"
     text = io.StringIO()
-    writer = csv.writer(text, delimiter=";", lineterminator="\r\n", quoting=csv.QUOTE_ALL)
+    writer = csv.writer(
+        text, delimiter=";", lineterminator="\r\n", quoting=csv.QUOTE_ALL
+    )
     writer.writerows(
         [
             ["uuid", "total", "note", "", ""],
@@ -124,7 +137,9 @@ async def test_header_alone(compare, tmp_path):
 async def test_nested_field_that_is_not_json(compare, rows, tmp_path):
     """A field that is asked for by name and has parts is JSON in CSV."""
     path = tmp_path / "a.csv"
-    path.write_text(f'uuid,emails\n{rows[0]["uuid"]},"[""pagos@cliente.example""]"\nB,x\n')
+    path.write_text(
+        f'uuid,emails\n{rows[0]["uuid"]},"[""pagos@cliente.example""]"\nB,x\n'
+    )
 
     with pytest.raises(InvalidRequestError, match="line 3: emails: 'x' is not JSON"):
         await compare(path, fields={"emails": "emails"})
@@ -133,7 +148,9 @@ async def test_nested_field_that_is_not_json(compare, rows, tmp_path):
 @pytest.mark.parametrize("name", ["a.txt", "-"])
 def test_unknown_form(name):
     """The form must be given where no extension tells it."""
-    with pytest.raises(ConfigurationError, match=r"is unknown\. Use one of jsonl, csv, parquet"):
+    with pytest.raises(
+        ConfigurationError, match=r"is unknown\. Use one of jsonl, csv, parquet"
+    ):
         Comparison(None, "webhooks.list", name)
 
 
@@ -142,7 +159,9 @@ async def test_parquet_without_its_extra(compare, tmp_path, monkeypatch):
     (tmp_path / "a.parquet").touch()
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
 
-    with pytest.raises(ConfigurationError, match=r"pip install 'invsvc-async\[parquet\]'"):
+    with pytest.raises(
+        ConfigurationError, match=r"pip install 'invsvc-async\[parquet\]'"
+    ):
         await compare(tmp_path / "a.parquet")
 
 
@@ -152,7 +171,10 @@ async def test_types_of_parquet(compare, rows, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    times = [datetime.fromtimestamp(row["created_at"] / 1000, UTC).replace(tzinfo=None) for row in rows]
+    times = [
+        datetime.fromtimestamp(row["created_at"] / 1000, UTC).replace(tzinfo=None)
+        for row in rows
+    ]
     columns = {"uuid": [row["uuid"] for row in rows], "total": [row["total"] for row in rows], "created_at": times,
                "exchange_rate": [1.0 if n % 5 else 17.2345 for n in range(1, 13)]}  # fmt: skip
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
@@ -165,10 +187,19 @@ def test_temporary_file_is_private():
     """It has no name and is its owner's only; closed, it is gone."""
     table = Table()
     for number in range(20_000):
-        table.add(f"key {number}", number, {"total": number, "text": "x" * 200}, inside=True)
-    held = {path: str(path.readlink()) for path in [*Path("/proc/self/fd").iterdir()] if path.is_symlink()}
+        table.add(
+            f"key {number}", number, {"total": number, "text": "x" * 200}, inside=True
+        )
+    held = {
+        path: str(path.readlink())
+        for path in [*Path("/proc/self/fd").iterdir()]
+        if path.is_symlink()
+    }
     files = [path for path, target in held.items() if "etilqs" in target]
-    modes = [(held[path].endswith(" (deleted)"), stat.S_IMODE(path.stat().st_mode)) for path in files]
+    modes = [
+        (held[path].endswith(" (deleted)"), stat.S_IMODE(path.stat().st_mode))
+        for path in files
+    ]
     table.close()
 
     assert modes == [(True, 0o600)]
@@ -178,7 +209,10 @@ def test_temporary_file_is_private():
 async def test_json_lines_with_other_members(compare, rows, tmp_path):
     """A row may lack a column, which is null then; numbers keep their digits."""
     path = tmp_path / "a.jsonl"
-    lines = [f'{{"uuid": "{row["uuid"]}", "total": {row["total"]}, "mine": [1]}}' for row in rows]
+    lines = [
+        f'{{"uuid": "{row["uuid"]}", "total": {row["total"]}, "mine": [1]}}'
+        for row in rows
+    ]
     lines[0] = json.dumps({"uuid": rows[0]["uuid"]})
     path.write_text("\n".join(lines))
 

@@ -51,7 +51,10 @@ def invoice(number):
 async def listed(request):
     """Answer as the service does: newest first, in pages with a cursor."""
     query = request.query
-    after, before = int(query.get("created_after", 0)), int(query.get("created_before", NEWEST))
+    after, before = (
+        int(query.get("created_after", 0)),
+        int(query.get("created_before", NEWEST)),
+    )
     first = max(int(query.get("next", 0)), -(-(NEWEST - before) // 60_000))
     end = min(ROWS, (NEWEST - after) // 60_000 + 1)
     numbers = range(first, min(first + int(query["limit"]), end))
@@ -66,7 +69,11 @@ def write_rows(path):
     with path.open("w") as file:
         file.write("uuid,amount,status,created_at\n")
         for number in range(ROWS):
-            amount, status, created = f"{number}.{number % 100:02}0", "valid", NEWEST - number * 60_000
+            amount, status, created = (
+                f"{number}.{number % 100:02}0",
+                "valid",
+                NEWEST - number * 60_000,
+            )
             match number % 2000:
                 case 1999 if number < 80_000:
                     planted[uuid(number)] = ["not in rows", []]
@@ -98,5 +105,7 @@ async def test_hundred_thousand_rows(tmp_path):
     assert len(planted) == len(found) == 50
     assert {key: [kind, fields] for kind, key, fields in found} == planted
     assert (rows, items) == (ROWS - 40 + 5, ROWS)
-    sys.stdout.write(f"peak: {before / 1024:.1f} MB before, {after / 1024:.1f} MB after\n")
+    sys.stdout.write(
+        f"peak: {before / 1024:.1f} MB before, {after / 1024:.1f} MB after\n"
+    )
     assert (after - before) / 1024 < MOST

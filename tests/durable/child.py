@@ -40,11 +40,22 @@ PLACES = {  # a method, and whether it is before it or after it
 
 @asynccontextmanager
 async def process(
-    service: Simulator, journal: Path | str, operation: str, at: str = "", **arguments: object
+    service: Simulator,
+    journal: Path | str,
+    operation: str,
+    at: str = "",
+    **arguments: object,
 ) -> AsyncIterator[Process]:
     """Run such a process until the block ends; *at* is a signal and a place."""
     rest = json.dumps(arguments), *at.split(" ", 1)
-    child = await started("tests.durable.child", service.base_url, service.api_key, journal, operation, *rest)
+    child = await started(
+        "tests.durable.child",
+        service.base_url,
+        service.api_key,
+        journal,
+        operation,
+        *rest,
+    )
     async with gone_after(child):
         yield child
 
@@ -66,17 +77,29 @@ def signal_at(kind: type, number: int, place: str) -> None:
 
 
 async def main(
-    url: str, key: str, journal: str, operation: str, given: str, which: str = "", at: str = ""
+    url: str,
+    key: str,
+    journal: str,
+    operation: str,
+    given: str,
+    which: str = "",
+    at: str = "",
 ) -> int:
     arguments = json.loads(given)
     key_of_write = arguments.pop("key", None)
     if at:
-        signal_at(ClientJournal if key_of_write is None else KeyedRun, signal.Signals[which], at)
+        signal_at(
+            ClientJournal if key_of_write is None else KeyedRun,
+            signal.Signals[which],
+            at,
+        )
     times = {"reconcile": POLICY, "timeout": Timeouts(attempt=4.0)}
     async with Client(url, ApiKey(key), journal=journal, **times) as client:
         write = as_write(client, operation, arguments)
         try:
-            outcome = await (write if key_of_write is None else write.keyed(key_of_write)).outcome()
+            outcome = await (
+                write if key_of_write is None else write.keyed(key_of_write)
+            ).outcome()
         except JournalError as error:
             print(error)  # noqa: T201 - read by the test
             return 1

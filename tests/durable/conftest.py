@@ -11,7 +11,9 @@ from tests.support.away_at_start import away, sooner  # noqa: F401 - pytest find
 from tests.support.database import database
 
 # For mutants: that an example fails is enough, however long it is.
-settings.register_profile("mutants", phases=(Phase.explicit, Phase.reuse, Phase.generate))
+settings.register_profile(
+    "mutants", phases=(Phase.explicit, Phase.reuse, Phase.generate)
+)
 
 
 @pytest.fixture
@@ -21,10 +23,16 @@ def shared(request):
 
     No process counts as dead on a busy machine, unless the test is marked with ``silence``.
     """
-    return database().at(journal=f"t{abs(hash(request.node.nodeid))}", silence=silence_of(request))
+    return database().at(
+        journal=f"t{abs(hash(request.node.nodeid))}", silence=silence_of(request)
+    )
 
 
 @pytest.fixture(params=KINDS)
 def address(request, tmp_path):
     """Return the path or the address of a journal for this test."""
-    return tmp_path / "calls.db" if request.param == "SQLite" else request.getfixturevalue("shared")
+    return (
+        tmp_path / "calls.db"
+        if request.param == "SQLite"
+        else request.getfixturevalue("shared")
+    )

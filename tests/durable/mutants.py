@@ -42,15 +42,28 @@ OTHERS = [
 ]  # fmt: skip
 KEYS = ("key_claims", "keys", "queued_keys", "key_clocks", "key_tags", "key_teams")
 TESTS = {  # by the list of mutants: workers, and what they run
-    "stores": (("0", ["--hypothesis-profile=mutants", *STORIES]), ("4", ["tests/outbox"])),
+    "stores": (
+        ("0", ["--hypothesis-profile=mutants", *STORIES]),
+        ("4", ["tests/outbox"]),
+    ),
     "keys": (("0", [f"tests/durable/test_{name}.py" for name in KEYS]),),
-    "resolve": (("0", [f"tests/{name}/test_resolve.py" for name in ("durable", "batch", "outbox")]),),
+    "resolve": (
+        (
+            "0",
+            [
+                f"tests/{name}/test_resolve.py"
+                for name in ("durable", "batch", "outbox")
+            ],
+        ),
+    ),
     "others": (("0", OTHERS),),
     "told": (("0", []),),
 }
 
 
-def noticed_by(mutant: Mutant, *, tree: Path, tests: tuple[tuple[str, list[str]], ...]) -> str | None:
+def noticed_by(
+    mutant: Mutant, *, tree: Path, tests: tuple[tuple[str, list[str]], ...]
+) -> str | None:
     """
     Return the test that fails with *mutant* in the copy *tree*; ``None`` if all pass.
 
@@ -65,10 +78,18 @@ def noticed_by(mutant: Mutant, *, tree: Path, tests: tuple[tuple[str, list[str]]
             ]  # fmt: skip
             environment = {**os.environ, "PYTHONPATH": str(tree)}
             run = subprocess.run(  # noqa: S603 - our own command
-                command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=600
+                command,
+                cwd=tree,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=600,
             )
             # Not a log's line, nor a file of tests that cannot be imported: the mutant must run.
-            if failed := re.search(r"^(?:FAILED|ERROR) (tests/\S+::.+?)(?: - |$)", run.stdout, re.MULTILINE):
+            if failed := re.search(
+                r"^(?:FAILED|ERROR) (tests/\S+::.+?)(?: - |$)", run.stdout, re.MULTILINE
+            ):
                 return failed[1]
             if run.returncode:
                 raise RuntimeError(run.stdout[-2000:] + run.stderr[-2000:])
@@ -80,7 +101,9 @@ def main(kinds: list[str], parts: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         for name in ("invsvc_async", "tests", "examples", "docs"):
-            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
         shutil.copy(ROOT / "pyproject.toml", tree)
         return max(
             judge(

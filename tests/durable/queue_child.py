@@ -43,7 +43,9 @@ async def queue(
     """Run such a process until the block ends, which begins when all keys are claimed."""
     rest = journal, kind, thing, ",".join(keys)
     async with gone_after(
-        await started("tests.durable.queue_child", service.base_url, service.api_key, *rest)
+        await started(
+            "tests.durable.queue_child", service.base_url, service.api_key, *rest
+        )
     ) as child:
         await first_lines(child, 1)
         yield child
@@ -56,12 +58,16 @@ async def are_claimed(client: Client, many: int) -> bool:
     return count == many
 
 
-async def main(url: str, token: str, journal: str, kind: str, thing: str, keys: str) -> None:
+async def main(
+    url: str, token: str, journal: str, kind: str, thing: str, keys: str
+) -> None:
     times = {"reconcile": POLICY, "timeout": Timeouts(attempt=2.0)}
     async with Client(url, ApiKey(token), journal=journal, **times) as client:
         await client.outcome_of("none")  # opens the journal
         chosen = keys.split(",")
-        running = asyncio.gather(*(update(client, kind, thing, key).outcome() for key in chosen))
+        running = asyncio.gather(
+            *(update(client, kind, thing, key).outcome() for key in chosen)
+        )
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
         await until(lambda: are_claimed(client, len(chosen)))
         print("claimed", flush=True)  # noqa: T201 - read by the test

@@ -57,13 +57,20 @@ async def lanes_of(store, clock, most=1):
 
 async def fill(store, *keys, thing="thing"):
     """Insert entries with these keys; return them, with intents that say nothing of a send."""
-    await store.rows(_INSERT, [(number, key, thing) for number, key in enumerate(keys, 1)])
+    await store.rows(
+        _INSERT, [(number, key, thing) for number, key in enumerate(keys, 1)]
+    )
     return await store.entries("e.key {any 1 text} ORDER BY e.place", [*keys])
 
 
 async def end(lane, entry, verdict="refused", done_at=None):
     """Store the verdict of *entry*, as if it had come at *done_at* (epoch ms), if that is given."""
-    entry.state, entry.verdict, entry.outcome, entry.done_at = State.DONE, verdict, "{}", done_at or 1000
+    entry.state, entry.verdict, entry.outcome, entry.done_at = (
+        State.DONE,
+        verdict,
+        "{}",
+        done_at or 1000,
+    )
     await lane.put(entry)
     if done_at is None:
         return
@@ -116,4 +123,6 @@ async def put_tables_back(store, *names):
 
 async def go_to_another_timeline(store):
     """Let the server of a store be another one than that of its tables, as after a restore."""
-    await store.rows("UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'")
+    await store.rows(
+        "UPDATE {s}facts SET value = '00000077' WHERE name = 'place timeline'"
+    )

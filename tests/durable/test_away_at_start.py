@@ -14,12 +14,17 @@ pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("sooner")]
 
 
 @pytest.mark.parametrize("key", [None, "mine"], ids=["without a key", "with a key"])
-async def test_client_that_starts_while_its_journal_is_away(service, away, caplog, key) -> None:
+async def test_client_that_starts_while_its_journal_is_away(
+    service, away, caplog, key
+) -> None:
     """It reads, refuses writes before their first byte, and writes once the database is back."""
     caplog.set_level(logging.WARNING)
     hook = service.seed_webhook().id
     address = f"{away.address}&journal=away_{key or 'unkeyed'}&starts_away=true".lower()
-    async with client_of(service, journal=address) as client, client.recovering(every=0.1):
+    async with (
+        client_of(service, journal=address) as client,
+        client.recovering(every=0.1),
+    ):
 
         def change():
             write = client.webhooks.update(hook, description="new")
@@ -29,7 +34,8 @@ async def test_client_that_starts_while_its_journal_is_away(service, away, caplo
         assert client.journal_problem is not None
         assert (await client.webhooks.get(hook)).id == hook
         with pytest.raises(
-            (JournalError, WriteNotAppliedError, NotSentError), match=r"[Nn]othing was sent|not sent"
+            (JournalError, WriteNotAppliedError, NotSentError),
+            match=r"[Nn]othing was sent|not sent",
         ):
             await change()
         assert service.ledger.entries == []
@@ -43,7 +49,9 @@ async def test_client_that_starts_while_its_journal_is_away(service, away, caplo
 
 async def test_client_that_is_closed_before_its_journal_is_back(service, away) -> None:
     """It ends."""
-    async with client_of(service, journal=f"{away.address}&journal=away_closed&starts_away=true"):
+    async with client_of(
+        service, journal=f"{away.address}&journal=away_closed&starts_away=true"
+    ):
         pass
 
 

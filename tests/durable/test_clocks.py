@@ -31,7 +31,9 @@ pytestmark = [pytest.mark.one_python, pytest.mark.silence(1)]
 
 DAY = 86_400.0
 HOUR = 3600.0
-LIMIT = 120.0  # s: much more than silence lasts, and much less than the clock was set back
+LIMIT = (
+    120.0  # s: much more than silence lasts, and much less than the clock was set back
+)
 
 
 @pytest.fixture
@@ -40,7 +42,9 @@ def clock(monkeypatch):
     real, made = SimpleNamespace(**vars(time)), SimpleNamespace(offset=0.0)
     monkeypatch.setattr("invsvc_async.simulator.state.time", real)
     monkeypatch.setattr(time, "time", lambda: real.time() + made.offset)
-    monkeypatch.setattr(time, "time_ns", lambda: real.time_ns() + round(made.offset * 1e9))
+    monkeypatch.setattr(
+        time, "time_ns", lambda: real.time_ns() + round(made.offset * 1e9)
+    )
     return made
 
 
@@ -51,7 +55,9 @@ def batch_place(request):
 
 
 def keyed(client, key):
-    return client.webhooks.create(url=f"https://me.example/{key}", events=["invoice.created"]).keyed(key)
+    return client.webhooks.create(
+        url=f"https://me.example/{key}", events=["invoice.created"]
+    ).keyed(key)
 
 
 async def set_back(address, kind, seconds=HOUR):
@@ -70,14 +76,22 @@ async def set_back(address, kind, seconds=HOUR):
 
 
 @pytest.mark.parametrize("kind", ["PostgreSQL", "SQLite"])
-async def test_prune_on_a_machine_that_is_ahead(service, request, tmp_path, clock, kind):
+async def test_prune_on_a_machine_that_is_ahead(
+    service, request, tmp_path, clock, kind
+):
     """Yesterday's keys stay, and are replayed: of a database, its clock counts, of a file at most the service's."""
-    address = request.getfixturevalue("shared") if kind == "PostgreSQL" else tmp_path / "calls.db"
+    address = (
+        request.getfixturevalue("shared")
+        if kind == "PostgreSQL"
+        else tmp_path / "calls.db"
+    )
     async with client_of(service, journal=address) as client:
         await keyed(client, "k")
     clock.offset = 100 * DAY
     async with client_of(service, journal=address) as client:
-        await client.webhooks.list(limit=1)  # an answer, which shows the service's clock
+        await client.webhooks.list(
+            limit=1
+        )  # an answer, which shows the service's clock
         assert await client.prune(older_than=30 * DAY) == 0
         assert (await keyed(client, "k").outcome()).replayed
     assert service.arrivals("webhooks.create") == 1
@@ -114,7 +128,10 @@ def database_behind(monkeypatch):
 
     class Behind(PostgresDialect):
         def __init__(self, *kinds, **names):
-            late = {"now": f"({names['now']} - {100 * DAY})", "ms": f"({names['ms']} - {100_000 * DAY})"}
+            late = {
+                "now": f"({names['now']} - {100 * DAY})",
+                "ms": f"({names['ms']} - {100_000 * DAY})",
+            }
             super().__init__(*kinds, **{**names, **late})
 
     @contextmanager
@@ -134,7 +151,9 @@ async def test_prune_of_what_was_done_while_the_clock_of_the_database_was_behind
     with database_behind():
         async with client_of(service, journal=shared) as client:
             await keyed(client, "k")
-            unknown = await client.sheets.save_mapping({"a": "b"}).keyed("lost").outcome()
+            unknown = (
+                await client.sheets.save_mapping({"a": "b"}).keyed("lost").outcome()
+            )
             assert unknown.verdict is Verdict.UNKNOWN, unknown.explain()
             await client.resolve("lost", applied=True, because="seen in the dashboard")
     async with client_of(service, journal=shared) as client:
@@ -157,13 +176,17 @@ async def test_prune_of_a_batch_and_an_outbox_while_the_clock_of_the_database_wa
     async with Outbox.open(outbox_place, client) as outbox:
         assert await outbox.prune(older_than=30 * DAY, unacknowledged=True) == 0
     async with opened(batch_place) as entries:
-        assert await entries.prune(await entries.ago(30 * DAY), unacknowledged=True) == 0
+        assert (
+            await entries.prune(await entries.ago(30 * DAY), unacknowledged=True) == 0
+        )
 
 
 @pytest.mark.parametrize("offset", [-100 * DAY, 100 * DAY])
 async def test_prune_of_an_outbox(service, client, clock, offset):
     """The same of an outbox, whoever's clock is wrong."""
-    async with Outbox.open(database().at(outbox=f"prune_{offset < 0:d}", silence=1), client) as outbox:
+    async with Outbox.open(
+        database().at(outbox=f"prune_{offset < 0:d}", silence=1), client
+    ) as outbox:
         clock.offset = min(offset, 0.0)
         [key] = await enqueue(outbox, update(client, service))
         async with outbox.dispatching():
@@ -176,7 +199,9 @@ async def test_prune_of_an_outbox(service, client, clock, offset):
 # --- what is compared otherwise
 
 
-async def test_resumed_batch_on_a_machine_that_is_behind(service, client, batch_place, clock):
+async def test_resumed_batch_on_a_machine_that_is_behind(
+    service, client, batch_place, clock
+):
     """What was done before counts as skipped."""
     async with Batch.open(batch_place, client) as batch:
         await all_of(batch, creates(client, 3))
@@ -203,7 +228,11 @@ async def test_write_in_doubt_that_cannot_be_read_on_a_machine_that_is_ahead(
         async def sleep(self, seconds):
             waits.append(seconds)
 
-    place = tmp_path / "app.db" if kind == "SQLite" else database().at(outbox="unreadable", silence=1)
+    place = (
+        tmp_path / "app.db"
+        if kind == "SQLite"
+        else database().at(outbox="unreadable", silence=1)
+    )
     monkeypatch.setattr(options_of(client).core, "clock", Clock())
     async with Outbox.open(place, client) as outbox:
         [(now,)] = await outbox._store.store.rows("SELECT {now}")
@@ -212,12 +241,16 @@ async def test_write_in_doubt_that_cannot_be_read_on_a_machine_that_is_ahead(
             operation="webhooks.update", common=1, intent="{}",
         )  # fmt: skip
         clock.offset = 11 * 60.0
-        await UnknownWrites(outbox._store.store, unreadable).close_lines([unknown], options_of(client))
+        await UnknownWrites(outbox._store.store, unreadable).close_lines(
+            [unknown], options_of(client)
+        )
     [waited] = waits
     assert waited > options_of(client).timeouts.attempt
 
 
-async def test_write_in_doubt_that_cannot_be_read_and_a_slow_database(client, monkeypatch):
+async def test_write_in_doubt_that_cannot_be_read_and_a_slow_database(
+    client, monkeypatch
+):
     """The time that the question for the verdict's age takes counts once."""
     until = []
 
@@ -247,14 +280,20 @@ async def test_write_in_doubt_that_cannot_be_read_and_a_slow_database(client, mo
         operation="webhooks.update", common=1, intent="{}",
     )  # fmt: skip
     for since in (float("inf"), 990.0):
-        await UnknownWrites(Slow(), unreadable).close_lines([unknown], options_of(client), since=since)
+        await UnknownWrites(Slow(), unreadable).close_lines(
+            [unknown], options_of(client), since=since
+        )
     first, second = until
     assert first - second == 10.0
     policy = options_of(client).reconcile
-    assert first >= 1000.0 + options_of(client).timeouts.attempt + policy.settle_after_loss
+    assert (
+        first >= 1000.0 + options_of(client).timeouts.attempt + policy.settle_after_loss
+    )
 
 
-async def test_restored_journal_on_a_machine_that_is_behind(service, client, batch_place, clock):
+async def test_restored_journal_on_a_machine_that_is_behind(
+    service, client, batch_place, clock
+):
     """What may have been sent since the copy was made was not sent later than now."""
     async with Batch.open(batch_place, client) as batch:
         await all_of(batch, creates(client, 1))
@@ -268,11 +307,18 @@ async def test_restored_journal_on_a_machine_that_is_behind(service, client, bat
 
 
 @pytest.mark.parametrize("seconds", [45, HOUR, 2 * HOUR])
-async def test_key_of_a_process_that_died_before_the_clock_was_set_back(service, shared, seconds):
+async def test_key_of_a_process_that_died_before_the_clock_was_set_back(
+    service, shared, seconds
+):
     """A run of the key takes its write over as soon as without that."""
     async with client_of(service, journal=shared) as client, asyncio.timeout(LIMIT):
         async with process(
-            service, shared, "webhooks.create", "SIGKILL before the verdict", **HOOK, key="k"
+            service,
+            shared,
+            "webhooks.create",
+            "SIGKILL before the verdict",
+            **HOOK,
+            key="k",
         ) as child:
             await child.wait()
         await set_back(shared, "journal", seconds + LIMIT)
@@ -301,7 +347,9 @@ async def dies(store, *, takes=True):
         await store.rows("UPDATE {s}unheard SET taker = 'dead.1'")
 
 
-async def test_outbox_of_a_process_that_died_before_the_clock_was_set_back(service, client):
+async def test_outbox_of_a_process_that_died_before_the_clock_was_set_back(
+    service, client
+):
     """What it would have sent is sent, and the verdict that it had taken is given, as soon as without that."""
     place = database().at(outbox="set_back", silence=1)
     given = asyncio.Queue()
@@ -317,7 +365,9 @@ async def test_outbox_of_a_process_that_died_before_the_clock_was_set_back(servi
     assert service.arrivals("webhooks.update") == 2
 
 
-async def test_batch_of_a_process_that_died_before_the_clock_was_set_back(service, client, batch_place):
+async def test_batch_of_a_process_that_died_before_the_clock_was_set_back(
+    service, client, batch_place
+):
     """Its writes are sent, its results are given, and its input counts as read, as soon as without that."""
     async with asyncio.timeout(LIMIT):
         async with Batch.open(batch_place, client) as batch:
@@ -326,7 +376,9 @@ async def test_batch_of_a_process_that_died_before_the_clock_was_set_back(servic
             await store.rows("DELETE FROM {s}unheard")
             await store.rows("INSERT INTO {s}unheard (seq) SELECT seq FROM {s}entries")
             await dies(store)
-            await store.rows("INSERT INTO {s}facts (name, value) VALUES ('input dead', CAST({now} AS text))")
+            await store.rows(
+                "INSERT INTO {s}facts (name, value) VALUES ('input dead', CAST({now} AS text))"
+            )
         await set_back(batch_place, "batch")
         async with Batch.open(batch_place, client) as batch:
             results = {result.key for result in await all_of(batch, creates(client, 3))}

@@ -35,22 +35,34 @@ async def process(store, clock, number, chance):
         ]  # fmt: skip
         await entries.add(new, leases.name, None)
         await leases.take(store.how.lanes)
-        found = await store.open_in(dict.fromkeys(leases.lanes, 0), (), 5) if leases.lanes else []
+        found = (
+            await store.open_in(dict.fromkeys(leases.lanes, 0), (), 5)
+            if leases.lanes
+            else []
+        )
         for state in (State.SENDING, State.DONE):
-            stored = [put(leases, entry, state, chance) for entry in found if chance.random() < 0.8]
+            stored = [
+                put(leases, entry, state, chance)
+                for entry in found
+                if chance.random() < 0.8
+            ]
             for error in await asyncio.gather(*stored, return_exceptions=True):
                 assert error is None or isinstance(error, LostLaneError)
         match chance.randrange(4):
             case 0:
                 await entries.reopen_all(
-                    [chance.choice(["refused", "unknown"])], newest=chance.random() < 0.5
+                    [chance.choice(["refused", "unknown"])],
+                    newest=chance.random() < 0.5,
                 )
             case 1:
                 await entries.do_again([entry.key for entry in found])
             case 2:
                 await entries.drop(keys[0])
             case 3:  # another process may take its lanes, even while it stores
-                await store.rows("UPDATE {s}members SET seen = seen - 3600 WHERE name = $1", leases.name)
+                await store.rows(
+                    "UPDATE {s}members SET seen = seen - 3600 WHERE name = $1",
+                    leases.name,
+                )
         if not (await entries.count("open", 1))[0]:
             await entries.prune(LATER)
         await leases.beat()
@@ -59,23 +71,33 @@ async def process(store, clock, number, chance):
 async def put(leases, entry, state, chance):
     entry.state = state
     if state is State.DONE:
-        entry.verdict, entry.outcome, entry.done_at = chance.choice(VERDICTS), chance.choice(ENDS), 1
+        entry.verdict, entry.outcome, entry.done_at = (
+            chance.choice(VERDICTS),
+            chance.choice(ENDS),
+            1,
+        )
     lane = leases.lanes.get(entry.lane)
     if lane is not None:
         await lane.put(entry)
 
 
 @pytest.mark.parametrize("seed", [4, 5, 6])
-async def test_counts_of_processes_at_once(seed, client, tmp_path, request, monkeypatch):
+async def test_counts_of_processes_at_once(
+    seed, client, tmp_path, request, monkeypatch
+):
     """Whatever they do, also to each other's entries, no entry is counted twice or not at all."""
-    monkeypatch.setattr("invsvc_async.durable.postgres_store._PARTS", 2)  # some share theirs
+    monkeypatch.setattr(
+        "invsvc_async.durable.postgres_store._PARTS", 2
+    )  # some share theirs
     chance = random.Random(seed)
     async with AsyncExitStack() as stack:
         processes = []
         for number in range(6):
             store = store_of("PostgreSQL", tmp_path, request.node.nodeid, lanes=4)
             await stack.enter_async_context(opened(store))
-            processes.append(process(store, options_of(client).core.clock, number, chance))
+            processes.append(
+                process(store, options_of(client).core.clock, number, chance)
+            )
         await asyncio.gather(*processes)
         assert await counts(store) == await counts(store, SCAN)
         assert sum((await counts(store)).values()) > 50
@@ -86,7 +108,14 @@ async def test_counts_look_at_no_entry(kind, client, tmp_path, request):
     """However many entries there are, a few rows are added up."""
     async with opened(store_of(kind, tmp_path, request.node.nodeid)) as store:
         text = "INSERT INTO {s}counts (part, state, verdict, flags, many) SELECT * FROM {rows 1 a:smallint b:smallint c:text d:smallint e:bigint}"
-        await store.rows(text, [(part, 2, "applied", flags, 100) for part in range(64) for flags in range(4)])
+        await store.rows(
+            text,
+            [
+                (part, 2, "applied", flags, 100)
+                for part in range(64)
+                for flags in range(4)
+            ],
+        )
         await store.rows("ALTER TABLE {s}entries RENAME TO hidden")
         summary = await summary_of(BatchEntries(store))
         await store.rows("ALTER TABLE {s}hidden RENAME TO entries")

@@ -56,7 +56,9 @@ async def keys(client, numbers):
     """Make a webhook under a key for each of *numbers*."""
     for number in numbers:
         yield (
-            await client.webhooks.create(url=f"https://me.example/{number}", events=["invoice.created"])
+            await client.webhooks.create(
+                url=f"https://me.example/{number}", events=["invoice.created"]
+            )
             .keyed(f"key-{number}")
             .outcome()
         )
@@ -66,14 +68,20 @@ async def test_keys(service, place, caplog):
     """Those that the copy lacks are not written again, and the log says why; those that it has are replayed."""
     address, make_copy, put_in_place = place
     async with client_of(service, journal=at(address, "journal")) as client:
-        assert [each.verdict async for each in keys(client, range(4))] == [Verdict.APPLIED] * 4
+        assert [each.verdict async for each in keys(client, range(4))] == [
+            Verdict.APPLIED
+        ] * 4
     await make_copy()
     async with client_of(service, journal=at(address, "journal")) as client:
-        assert [each.verdict async for each in keys(client, range(4, 8))] == [Verdict.APPLIED] * 4
+        assert [each.verdict async for each in keys(client, range(4, 8))] == [
+            Verdict.APPLIED
+        ] * 4
     await put_in_place()
     with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
         async with client_of(service, journal=at(address, "journal")) as client:
-            assert [each.replayed async for each in keys(client, range(4))] == [True] * 4
+            assert [each.replayed async for each in keys(client, range(4))] == [
+                True
+            ] * 4
             with pytest.raises(JournalError, match=r"may lack keys.*complete=true"):
                 await anext(keys(client, range(4, 8)))
     assert OTHER in caplog.text
@@ -102,9 +110,13 @@ async def test_outbox(service, client, place, caplog):
     hook, path = service.seed_webhook().id, at(address, "outbox")
     async with Outbox.open(path, client) as outbox:
         async with outbox.dispatching():  # which notes the place
-            [key] = await enqueued(outbox, address, update(client, service, "before", hook))
+            [key] = await enqueued(
+                outbox, address, update(client, service, "before", hook)
+            )
             assert await verdicts_of(outbox, [key]) == [Verdict.APPLIED]
-        updates = [update(client, service, f"text {number}", hook) for number in range(3)]
+        updates = [
+            update(client, service, f"text {number}", hook) for number in range(3)
+        ]
         waiting = await enqueued(outbox, address, *updates)
     await make_copy()
     async with Outbox.open(path, client) as outbox, outbox.dispatching():
@@ -138,7 +150,12 @@ async def test_store_of_the_first_version(service, client, place):
     async with Batch.open(journal, client):
         pass
     async with facts() as owner:
-        assert await owner.fetchval("SELECT count(*) FROM facts WHERE name = 'place database'") == 1
+        assert (
+            await owner.fetchval(
+                "SELECT count(*) FROM facts WHERE name = 'place database'"
+            )
+            == 1
+        )
     await make_copy()
     await run(journal, client, creates(client, 3))
     await put_in_place()
@@ -151,4 +168,6 @@ def test_what_only_one_place_names():
     known = {"timeline": "00000001", "entries": "7"}
     assert wrong_with_place(known, {**known, "database": "5"}) is None
     assert wrong_with_place({**known, "database": "5"}, known) is None
-    assert OTHER in (wrong_with_place({**known, "database": "5"}, {**known, "database": "6"}) or "")
+    assert OTHER in (
+        wrong_with_place({**known, "database": "5"}, {**known, "database": "6"}) or ""
+    )

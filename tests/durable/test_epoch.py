@@ -19,7 +19,16 @@ from invsvc_async.durable.tables import Opening
 from tests.durable.stores import numbers, opened
 from tests.support.waiting import cancel
 
-STEPS = ("send", "send, then kill", "copy", "copy both", "put back", "put back both", "lose", "lose file")
+STEPS = (
+    "send",
+    "send, then kill",
+    "copy",
+    "copy both",
+    "put back",
+    "put back both",
+    "lose",
+    "lose file",
+)
 
 
 class World:
@@ -39,7 +48,9 @@ class World:
                 self.backup = self.journal, self.beside if name == "copy both" else None
             case "put back" if self.backup is not None:
                 self.journal = self.backup[0]
-            case "put back both" if self.backup is not None and self.backup[1] is not None:
+            case "put back both" if (
+                self.backup is not None and self.backup[1] is not None
+            ):
                 self.journal, self.beside = self.backup
             case "lose":
                 self.journal = None
@@ -50,7 +61,9 @@ class World:
         """Open the journal, and send one write, unless the journal is refused."""
         if self.is_refused():
             return
-        self.beside = self.journal = self.journal or Standing("k", 0)  # opening repeats the count
+        self.beside = self.journal = self.journal or Standing(
+            "k", 0
+        )  # opening repeats the count
         self.made += 1
         self.journal = self.journal._replace(sends=self.journal.sends + 1)
         self.unnoted += not is_noted
@@ -75,14 +88,23 @@ def test_all_short_histories():
             told = steps[: number + 1]
             if not world.missing and world.beside is not None:
                 assert not world.is_refused(), f"a false alarm after {told}"
-            if world.missing > world.unnoted and not {"lose file", "put back both"} & {*told}:
+            if world.missing > world.unnoted and not {"lose file", "put back both"} & {
+                *told
+            }:
                 assert world.is_refused(), f"not recognised after {told}"
                 refused += 1
     assert refused > 1000
 
 
 def entry(key, state=State.SENDING, seq=0):
-    return Entry(key=key, seq=seq, state=state, operation="webhooks.create", intent="{}", common=1)
+    return Entry(
+        key=key,
+        seq=seq,
+        state=state,
+        operation="webhooks.create",
+        intent="{}",
+        common=1,
+    )
 
 
 @pytest.fixture
@@ -96,9 +118,13 @@ async def journal(tmp_path, client):
 
 async def counted(path):
     """Return the count of sends in the file, once it is opened again, and the one beside it before that."""
-    beside = msgspec.json.decode(path.with_name(f"{path.name}.epoch").read_bytes(), type=Standing).sends
+    beside = msgspec.json.decode(
+        path.with_name(f"{path.name}.epoch").read_bytes(), type=Standing
+    ).sends
     async with opened(SqliteStore(path, Opening("test", it="the test"))) as store:
-        [sends] = await numbers(store, "SELECT value FROM {s}facts WHERE name = 'sends'")
+        [sends] = await numbers(
+            store, "SELECT value FROM {s}facts WHERE name = 'sends'"
+        )
     return int(sends), beside
 
 
@@ -106,7 +132,9 @@ async def test_count_of_each_kind_of_store(journal, tmp_path):
     """Each store before a send counts, in groups of any size; other stores do not. Both counts agree."""
     store, lane = journal
     for size in (1, 5, 16, 17, 40, 300):
-        await asyncio.gather(*[lane.put(entry(f"{size}-{number}")) for number in range(size)])
+        await asyncio.gather(
+            *[lane.put(entry(f"{size}-{number}")) for number in range(size)]
+        )
         await lane.put(entry(f"{size}-0", State.DONE))
         await lane.put(entry(f"{size}-0"))
         (there,) = await store.entries("e.key = $1", f"{size}-0")
@@ -164,7 +192,9 @@ async def test_closing_that_is_cancelled(journal):
     with pytest.raises(JournalError, match="is in use"):
         await SqliteStore(store.path, Opening("test")).open_for(None, same_mode=False)
     may_end.set()
-    for thread in [each for each in threading.enumerate() if str(store.path) in each.name]:
+    for thread in [
+        each for each in threading.enumerate() if str(store.path) in each.name
+    ]:
         await asyncio.to_thread(thread.join, 30)
 
     async with opened(SqliteStore(store.path, Opening("test"))) as other:

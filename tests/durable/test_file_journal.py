@@ -17,7 +17,15 @@ from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.reconcile.history import Attempt
 from tests.batch.conftest import HOOK, client_of
-from tests.durable.stores import fill, lanes_of, numbers, opened, rows_in, spoil, store_of
+from tests.durable.stores import (
+    fill,
+    lanes_of,
+    numbers,
+    opened,
+    rows_in,
+    spoil,
+    store_of,
+)
 from tests.durable.writing import cut_off
 from tests.faults.conftest import SHORT
 from tests.support.children import counted_elsewhere
@@ -46,7 +54,9 @@ async def test_write_of_known_verdict_leaves_nothing(service, tmp_path):
     assert rows_in(path) == []
 
 
-async def test_verdict_whose_storing_is_cancelled_reaches_the_next_awaiter(service, tmp_path):
+async def test_verdict_whose_storing_is_cancelled_reaches_the_next_awaiter(
+    service, tmp_path
+):
     """A second awaiter of the write gets it, and nothing is left in the journal."""
     path = tmp_path / "journal.db"
     stored, go_on = asyncio.Event(), asyncio.Event()
@@ -59,7 +69,10 @@ async def test_verdict_whose_storing_is_cancelled_reaches_the_next_awaiter(servi
 
     async with client_of(service, journal=Slow(path)) as client:
         write = client.webhooks.update(service.seed_webhook().id, description="new")
-        first, second = asyncio.create_task(write.outcome()), asyncio.create_task(write.outcome())
+        first, second = (
+            asyncio.create_task(write.outcome()),
+            asyncio.create_task(write.outcome()),
+        )
         await stored.wait()
         first.cancel()
         go_on.set()
@@ -107,7 +120,10 @@ async def test_write_is_not_sent_later_than_its_file_says(service, tmp_path):
     attempts = [event for event in outcome.history if isinstance(event, Attempt)]
     assert [attempt.end for attempt in attempts] == ["not sent", "answered"]
     assert stored[1] <= attempts[1].started <= stored[1] + attempts[1].timeout
-    assert (outcome.verdict, service.arrivals("webhooks.create")) == (Verdict.APPLIED, 1)
+    assert (outcome.verdict, service.arrivals("webhooks.create")) == (
+        Verdict.APPLIED,
+        1,
+    )
 
 
 async def test_write_cancelled_before_its_first_byte_is_withdrawn(service, tmp_path):
@@ -141,7 +157,9 @@ class Halting(ClientJournal):
             await self.goes_on.wait()
 
 
-async def test_write_that_is_cancelled_while_it_looks_for_what_is_open(service, tmp_path):
+async def test_write_that_is_cancelled_while_it_looks_for_what_is_open(
+    service, tmp_path
+):
     """The next write looks again: it waits for all that the process before it left, not for a part."""
     path, hooks = tmp_path / "journal.db", [service.seed_webhook() for _ in range(2)]
     policy = attrs.evolve(SHORT, clock_slack=0.0, clock_band=0.0)
@@ -152,7 +170,9 @@ async def test_write_that_is_cancelled_while_it_looks_for_what_is_open(service, 
     journal, loop = Halting(path), asyncio.get_running_loop()
     async with client_of(service, journal=journal, reconcile=policy) as after:
         cut = asyncio.create_task(
-            after.webhooks.update(service.seed_webhook().id, description="cut").outcome()
+            after.webhooks.update(
+                service.seed_webhook().id, description="cut"
+            ).outcome()
         )
         await journal.halted.wait()
         await cancel(cut)
@@ -171,7 +191,10 @@ async def test_open_write_that_cannot_be_read_stops_each_write(service, tmp_path
     async with client_of(service, journal=path) as before:
         for _ in range(2):
             await cut_off(service, before.webhooks.delete(service.seed_webhook().id))
-    spoil(path, "UPDATE entries SET intent = NULL WHERE seq = (SELECT max(seq) FROM entries)")
+    spoil(
+        path,
+        "UPDATE entries SET intent = NULL WHERE seq = (SELECT max(seq) FROM entries)",
+    )
     async with client_of(service, journal=path) as after:
         for _ in range(2):
             with pytest.raises(JournalError, match="cannot be read"):
@@ -197,7 +220,9 @@ async def test_recovery_that_is_cut_off_loses_no_verdict(service, tmp_path):
         await cancel(recovering)
     assert len(await kept(path)) == 1
     async with client_of(service, journal=path) as client:
-        assert [outcome.verdict for outcome in await client.recover()] == [Verdict.APPLIED] * 2
+        assert [outcome.verdict for outcome in await client.recover()] == [
+            Verdict.APPLIED
+        ] * 2
     assert await kept(path) == []
 
 
@@ -220,12 +245,20 @@ async def test_disk_that_is_full_stops_the_write(service, tmp_path):
     path = tmp_path / "journal.db"
     async with client_of(service, journal=path) as client:
         entries = client._view.core.writes.journal._store
-        await entries.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
+        await entries.ask(
+            lambda connection: connection.execute(
+                "PRAGMA max_page_count = 1"
+            ).fetchone()
+        )
         with pytest.raises(JournalError, match="the disk is full, so nothing"):
             await client.webhooks.create(**HOOK, description="x" * 100_000).outcome()
         assert service.arrivals("webhooks.create") == 0
 
-        await entries.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchone())
+        await entries.ask(
+            lambda connection: connection.execute(
+                "PRAGMA max_page_count = 1000000"
+            ).fetchone()
+        )
         await client.webhooks.create(**HOOK)
     assert service.arrivals("webhooks.create") == 1
 
@@ -243,7 +276,11 @@ async def test_file_that_is_deleted_in_use(service, tmp_path, monkeypatch, is_re
         with pytest.raises(JournalError, match="deleted or replaced while it was open"):
             await client.webhooks.update(hook, description="after")
 
-    assert len(service.ledger.effects("webhooks.update")) == service.arrivals("webhooks.update") == 1
+    assert (
+        len(service.ledger.effects("webhooks.update"))
+        == service.arrivals("webhooks.update")
+        == 1
+    )
 
 
 async def test_thread_that_dies_fails_who_waits(service, tmp_path):
@@ -290,7 +327,9 @@ async def test_intent_of_elsewhere_is_not_kept(service, tmp_path, ends):
     async with client_of(service, journal=tmp_path / "journal.db") as client:
         await client.webhooks.update(other.id, description="opens the journal")
         before = service.arrivals("webhooks.get")
-        service.script("webhooks.get", *{"unknown": ("403", "403"), "cancelled": ("hang",)}[ends])
+        service.script(
+            "webhooks.get", *{"unknown": ("403", "403"), "cancelled": ("hang",)}[ends]
+        )
         settling = asyncio.create_task(client.settle(carried))
         if ends == "cancelled":
             await service.arrived("webhooks.get", before + 1)

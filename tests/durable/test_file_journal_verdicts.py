@@ -51,7 +51,9 @@ def never(monkeypatch):
 @pytest.fixture
 async def applied(service, client):
     """Return the outcome of an update that was answered."""
-    return await client.webhooks.update(service.seed_webhook().id, description="new").outcome()
+    return await client.webhooks.update(
+        service.seed_webhook().id, description="new"
+    ).outcome()
 
 
 async def unfinished(journal, outcome):
@@ -59,13 +61,17 @@ async def unfinished(journal, outcome):
     intent = outcome.intent
     *before, last = intent.sent
     await journal.open()
-    await journal.sending(attrs.evolve(intent, sent=(*before, attrs.evolve(last, end=None))))
+    await journal.sending(
+        attrs.evolve(intent, sent=(*before, attrs.evolve(last, end=None)))
+    )
     await journal.settled(outcome)
 
 
 def named(outcome, key, **changes):
     """Return *outcome* as that of another write, with *key*."""
-    return attrs.evolve(outcome, started_as=attrs.evolve(outcome.started_as, key=key, **changes))
+    return attrs.evolve(
+        outcome, started_as=attrs.evolve(outcome.started_as, key=key, **changes)
+    )
 
 
 def unknown(outcome):
@@ -93,7 +99,10 @@ async def next_process(path, *, hears=False):
     try:
         found = await held(journal)
         if hears:
-            for identity in [*found[0], *(outcome.started_as.identity for outcome in found[1])]:
+            for identity in [
+                *found[0],
+                *(outcome.started_as.identity for outcome in found[1]),
+            ]:
                 journal.heard(identity)
         return found
     finally:
@@ -110,15 +119,36 @@ async def rebuilt(path, outcome):
 
 def same(found, live):
     """Compare all of an outcome that outlives its process: also what it raises, and from what."""
-    for name in ("verdict", "message", "value", "attempts", "resends", "livemode", "applied"):
+    for name in (
+        "verdict",
+        "message",
+        "value",
+        "attempts",
+        "resends",
+        "livemode",
+        "applied",
+    ):
         assert getattr(found, name) == getattr(live, name), name
     assert found.evidence.basis == live.evidence.basis
-    for name in ("status", "code", "message", "details", "operation", "own_envelope", "retry_after"):
+    for name in (
+        "status",
+        "code",
+        "message",
+        "details",
+        "operation",
+        "own_envelope",
+        "retry_after",
+    ):
         assert getattr(found.error, name, None) == getattr(live.error, name, None), name
-    assert [described(found.error), raised(found)] == [described(live.error), raised(live)]
+    assert [described(found.error), raised(found)] == [
+        described(live.error),
+        raised(live),
+    ]
     for intent in (found.intent, live.intent):
         assert intent.policy == live.intent.policy
-    assert [sent.end.kind for sent in found.intent.sent] == [sent.end.kind for sent in live.intent.sent]
+    assert [sent.end.kind for sent in found.intent.sent] == [
+        sent.end.kind for sent in live.intent.sent
+    ]
     apart = {"sent": (), "bounds": None}  # a plain answer's times are not stored
     assert attrs.evolve(found.intent, **apart) == attrs.evolve(live.intent, **apart)
     assert found.history == ()
@@ -144,14 +174,20 @@ WRITES = {
     "webhooks.update": lambda service, client: client.webhooks.update(
         service.seed_webhook().id, description="new"
     ),
-    "webhooks.delete": lambda service, client: client.webhooks.delete(service.seed_webhook().id),
+    "webhooks.delete": lambda service, client: client.webhooks.delete(
+        service.seed_webhook().id
+    ),
     "journeys.update": lambda service, client: client.journeys.update(
         service.seed_journey(status="draft").id, name="new"
     ),
-    "teams.create": lambda _service, client: client.teams.create(legal_name="Acme", credit_limit=3),
-    "sheets.save_mapping": lambda _service, client: client.sheets.save_mapping({"total": "Total"}),
-    "users.update_preferences": lambda _service, client: client.users.update_preferences(
-        "team_1", testmode=True
+    "teams.create": lambda _service, client: client.teams.create(
+        legal_name="Acme", credit_limit=3
+    ),
+    "sheets.save_mapping": lambda _service, client: client.sheets.save_mapping(
+        {"total": "Total"}
+    ),
+    "users.update_preferences": lambda _service, client: (
+        client.users.update_preferences("team_1", testmode=True)
     ),
     "client.write": lambda service, client: client.write(
         "PUT", f"/webhooks/{service.seed_webhook().id}", json={"description": "new"}
@@ -163,7 +199,9 @@ WRITES = {
 async def test_applied_write_is_rebuilt(service, tmp_path, operation):
     """Verdict, evidence, value and intent of each operation's write are those of the live outcome."""
     person = operation.startswith("users")
-    credential = PersonToken(service.person_token) if person else ApiKey(service.api_key)
+    credential = (
+        PersonToken(service.person_token) if person else ApiKey(service.api_key)
+    )
     async with client_of(service, credential=credential) as client:
         live = await WRITES[operation](service, client).outcome()
 
@@ -206,14 +244,24 @@ class OwnError(InvsvcError):
     """An error that a user-supplied credential may raise."""
 
 
-DETAILS = "one text", ("url: is missing", "events: is empty"), {"url": ["is missing", 1, None]}, None
+DETAILS = (
+    "one text",
+    ("url: is missing", "events: is empty"),
+    {"url": ["is missing", 1, None]},
+    None,
+)
 
 
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
         *(
-            (ValidationFailedError(status=400, message="No.", details=each, own_envelope=True), ...)
+            (
+                ValidationFailedError(
+                    status=400, message="No.", details=each, own_envelope=True
+                ),
+                ...,
+            )
             for each in DETAILS
         ),
         (ConfigurationError("no token: log in"), ...),
@@ -225,23 +273,36 @@ async def test_error_is_rebuilt(applied, tmp_path, error, kind):
     """Its class comes back if it is of the package, its words always, and details in each of their forms."""
     live = attrs.evolve(applied, verdict=Verdict.REFUSED, value=None, error=error)
     found = (await rebuilt(tmp_path / "journal.db", live)).error
-    assert (type(found), str(found)) == (type(error) if kind is ... else kind, str(error))
+    assert (type(found), str(found)) == (
+        type(error) if kind is ... else kind,
+        str(error),
+    )
     assert getattr(found, "details", None) == getattr(error, "details", None)
 
 
 @pytest.mark.no_secret_scan  # which shows things as JSON
 async def test_text_that_utf8_cannot_express_is_stored(applied, tmp_path):
     """Half a character becomes a question mark, and what is beside it is kept; a reader's reason may have one, too."""
-    error = ValidationFailedError(status=400, code="a\ud800", message="b\ud800", details=["c\ud800"])
+    error = ValidationFailedError(
+        status=400, code="a\ud800", message="b\ud800", details=["c\ud800"]
+    )
     refused = attrs.evolve(applied, verdict=Verdict.REFUSED, value=None, error=error)
     unlike = attrs.evolve(
-        applied, verdict=Verdict.SUPERSEDED, message="d\ud800", value=None, evidence=Evidence(basis="reader")
+        applied,
+        verdict=Verdict.SUPERSEDED,
+        message="d\ud800",
+        value=None,
+        evidence=Evidence(basis="reader"),
     )
 
     found = await rebuilt(tmp_path / "one.db", refused)
     other = await rebuilt(tmp_path / "two.db", unlike)
 
-    assert (found.error.code, found.error.message, found.error.details) == ("a?", "b?", None)
+    assert (found.error.code, found.error.message, found.error.details) == (
+        "a?",
+        "b?",
+        None,
+    )
     assert other.message == "d?"
 
 
@@ -267,7 +328,9 @@ async def test_error_that_json_cannot_express_leaves_the_value(applied, tmp_path
 async def test_write_that_was_sent_again_is_rebuilt(service, client, tmp_path):
     """How often it was sent comes back."""
     service.script("webhooks.update", "500")
-    live = await client.webhooks.update(service.seed_webhook().id, description="new").outcome()
+    live = await client.webhooks.update(
+        service.seed_webhook().id, description="new"
+    ).outcome()
     found = await rebuilt(tmp_path / "journal.db", live)
     assert same(found, live)
     assert (found.attempts, found.resends) == (2, 1)
@@ -276,7 +339,13 @@ async def test_write_that_was_sent_again_is_rebuilt(service, client, tmp_path):
 async def test_superseded_write_is_rebuilt(applied, tmp_path):
     """WriteSupersededError is raised, with the reason."""
     evidence = Evidence(basis="baseline")
-    live = attrs.evolve(applied, verdict=Verdict.SUPERSEDED, message="why", evidence=evidence, value=None)
+    live = attrs.evolve(
+        applied,
+        verdict=Verdict.SUPERSEDED,
+        message="why",
+        evidence=evidence,
+        value=None,
+    )
     found = await rebuilt(tmp_path / "journal.db", live)
     assert same(found, live)
     assert raised(found)[0] is WriteSupersededError
@@ -287,8 +356,13 @@ async def test_lost_secret_and_duplicates_are_rebuilt(service, client, tmp_path)
     service.script("webhooks.create", "apply, then hang")
     live = await client.webhooks.create(**HOOK, tag=True).outcome()
     assert (live.verdict, live.secret_lost) == (Verdict.APPLIED, True)
-    two = attrs.evolve(live, evidence=attrs.evolve(live.evidence, duplicates=({"id": "wh_2", "url": "x"},)))
-    evidence = attrs.evolve(live.evidence, duplicates=None, candidates=({"id": "wh_3"},))
+    two = attrs.evolve(
+        live,
+        evidence=attrs.evolve(live.evidence, duplicates=({"id": "wh_2", "url": "x"},)),
+    )
+    evidence = attrs.evolve(
+        live.evidence, duplicates=None, candidates=({"id": "wh_3"},)
+    )
     unknown = attrs.evolve(live, evidence=evidence)
 
     found = await rebuilt(tmp_path / "one.db", live)
@@ -299,10 +373,18 @@ async def test_lost_secret_and_duplicates_are_rebuilt(service, client, tmp_path)
     found = await rebuilt(tmp_path / "two.db", two)
     assert found.evidence.duplicates == ({"id": "wh_2"},)
     found = await rebuilt(tmp_path / "unknown.db", unknown)
-    assert (found.evidence.duplicates, found.evidence.candidates) == (None, ({"id": "wh_3"},))
+    assert (found.evidence.duplicates, found.evidence.candidates) == (
+        None,
+        ({"id": "wh_3"},),
+    )
 
 
-DIGITS = {"total": Decimal("12345678901234567890.1234567890"), "many": 2**70, "none": None, "list": ["é"]}
+DIGITS = {
+    "total": Decimal("12345678901234567890.1234567890"),
+    "many": 2**70,
+    "none": None,
+    "list": ["é"],
+}
 
 
 @pytest.mark.parametrize(
@@ -320,9 +402,17 @@ DIGITS = {"total": Decimal("12345678901234567890.1234567890"), "many": 2**70, "n
 async def test_plain_value_is_rebuilt(applied, tmp_path, value, basis, kept):
     """With each digit; one that JSON cannot express is left out, and the verdict comes all the same."""
     intent = attrs.evolve(
-        applied.intent, operation="client.write", path={"method": "POST", "path": "/things"}
+        applied.intent,
+        operation="client.write",
+        path={"method": "POST", "path": "/things"},
     )
-    live = attrs.evolve(applied, started_as=intent, history=(), value=value, evidence=Evidence(basis=basis))
+    live = attrs.evolve(
+        applied,
+        started_as=intent,
+        history=(),
+        value=value,
+        evidence=Evidence(basis=basis),
+    )
     found = await rebuilt(tmp_path / "journal.db", live)
     assert (found.verdict, repr(found.value)) == (Verdict.APPLIED, repr(kept))
 
@@ -338,7 +428,9 @@ async def test_many_verdicts_come_in_their_order(applied, tmp_path):
     keys, outcomes = await next_process(path)
 
     assert keys == [f"key-{n}" for n in range(0, 600, 7)]
-    assert [outcome.started_as.key for outcome in outcomes] == [f"key-{n}" for n in range(600) if n % 7]
+    assert [outcome.started_as.key for outcome in outcomes] == [
+        f"key-{n}" for n in range(600) if n % 7
+    ]
 
 
 # --- what is removed, and when
@@ -346,7 +438,9 @@ async def test_many_verdicts_come_in_their_order(applied, tmp_path):
 
 @pytest.mark.parametrize("when", ["at_once", "never"])
 @pytest.mark.parametrize("then", ["nothing", "sending", "settled", "sending before"])
-async def test_heard_verdict_goes_unless_its_key_is_used_again(request, applied, tmp_path, when, then):
+async def test_heard_verdict_goes_unless_its_key_is_used_again(
+    request, applied, tmp_path, when, then
+):
     """It goes at once, or with the close; not what comes under its key before that."""
     request.getfixturevalue(when)
     path, key = tmp_path / "journal.db", applied.started_as.key
@@ -364,10 +458,14 @@ async def test_heard_verdict_goes_unless_its_key_is_used_again(request, applied,
     await journal.aclose()
     assert rows_in(path) == {"nothing": [], "settled": [(key, 2)]}.get(then, [(key, 1)])
     keys, outcomes = await next_process(path)
-    assert [*keys, *(each.started_as.key for each in outcomes)] == [key] * (then != "nothing")
+    assert [*keys, *(each.started_as.key for each in outcomes)] == [key] * (
+        then != "nothing"
+    )
 
 
-async def test_verdict_that_was_heard_in_a_period_stays_for_the_next(applied, tmp_path, monkeypatch):
+async def test_verdict_that_was_heard_in_a_period_stays_for_the_next(
+    applied, tmp_path, monkeypatch
+):
     """Otherwise it could go at once, before tasks pass it on."""
     periods, path = asyncio.Semaphore(0), tmp_path / "journal.db"
     monkeypatch.setattr(client_journal, "set_within", lambda *_: periods.acquire())
@@ -384,7 +482,9 @@ async def test_verdict_that_was_heard_in_a_period_stays_for_the_next(applied, tm
     await journal.aclose()
 
 
-async def test_verdicts_heard_together_are_removed_together(applied, tmp_path, monkeypatch):
+async def test_verdicts_heard_together_are_removed_together(
+    applied, tmp_path, monkeypatch
+):
     """That takes one request to the writer in each period, or one for 256 of them."""
     monkeypatch.setattr(client_journal, "_HEARD_AFTER", 0.001)
     journal = ClientJournal(tmp_path / "journal.db")
@@ -394,7 +494,9 @@ async def test_verdicts_heard_together_are_removed_together(applied, tmp_path, m
     for outcome in outcomes:
         await unfinished(journal, outcome)
     asked, ask = [], journal._store.rows
-    monkeypatch.setattr(journal._store, "rows", lambda *values: asked.append(values) or ask(*values))
+    monkeypatch.setattr(
+        journal._store, "rows", lambda *values: asked.append(values) or ask(*values)
+    )
     for key in keys:
         journal.heard(key)
     await until_no(lambda: rows_in(journal._store.path))
@@ -412,7 +514,10 @@ async def test_recovery_that_is_cut_off_keeps_its_verdicts(applied, tmp_path):
     journal = ClientJournal(path)
     for _ in range(2):
         keys, outcomes = await held(journal)
-        assert (keys, [each.started_as.key for each in outcomes]) == (["open"], ["done"])
+        assert (keys, [each.started_as.key for each in outcomes]) == (
+            ["open"],
+            ["done"],
+        )
         journal.heard("open")  # it is not: nothing is known of it
     await journal.settled(open_)
     keys, outcomes = await held(journal)
@@ -438,7 +543,9 @@ async def test_leftover_that_is_sent_again_during_a_recovery(applied, tmp_path):
     assert found == ["first"]
 
 
-async def test_recovered_intent_that_is_unknown_comes_once_in_a_process(applied, tmp_path):
+async def test_recovered_intent_that_is_unknown_comes_once_in_a_process(
+    applied, tmp_path
+):
     """It is not recovered again by the process that found nothing, but by the next one."""
     path, key = tmp_path / "journal.db", applied.started_as.key
     await ended(path, unknown(applied))
@@ -473,7 +580,9 @@ async def test_writes_of_one_key_are_kept_apart(applied, tmp_path):
 
 @pytest.mark.parametrize("sent", [False, True])
 @pytest.mark.parametrize("process", ["same", "next"])
-async def test_write_cancelled_after_its_verdict_keeps_it(applied, tmp_path, sent, process):
+async def test_write_cancelled_after_its_verdict_keeps_it(
+    applied, tmp_path, sent, process
+):
     """A cancellation while the verdict was being stored, or by who settles it anew, does not undo it."""
     path = tmp_path / "journal.db"
     journal = ClientJournal(path)
@@ -489,7 +598,9 @@ async def test_write_cancelled_after_its_verdict_keeps_it(applied, tmp_path, sen
 
 
 @pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.APPLIED])
-async def test_leftover_that_is_sent_again_is_of_this_process(applied, tmp_path, verdict):
+async def test_leftover_that_is_sent_again_is_of_this_process(
+    applied, tmp_path, verdict
+):
     """It is not recovered while it is under way here; if this process ends, it is left to the next one."""
     path = tmp_path / "journal.db"
     await ended(path, attrs.evolve(applied, verdict=verdict))
@@ -540,13 +651,27 @@ async def test_heard_is_safe_at_any_time(applied, tmp_path):
 async def test_no_secret_is_in_the_file(service, client, tmp_path):
     """Neither a token, nor an answer's, nor one deep in plain data, nor one in an error's details."""
     live = await client.webhooks.create(**HOOK).outcome()
-    secrets = [service.api_key, live.value.secret, "whsec_plain", "whsec_deep", "whsec_details"]
+    secrets = [
+        service.api_key,
+        live.value.secret,
+        "whsec_plain",
+        "whsec_deep",
+        "whsec_details",
+    ]
     assert live.value.secret.startswith("whsec_")
-    plain = {"secret": "whsec_plain", "hooks": [{"id": "wh_plain", "secret": "whsec_deep"}]}
+    plain = {
+        "secret": "whsec_plain",
+        "hooks": [{"id": "wh_plain", "secret": "whsec_deep"}],
+    }
     intent = attrs.evolve(
-        live.intent, key="plain", operation="client.write", path={"method": "POST", "path": "/x"}
+        live.intent,
+        key="plain",
+        operation="client.write",
+        path={"method": "POST", "path": "/x"},
     )
-    error = ConflictError(status=409, details={"hook": {"id": "wh_details", "secret": "whsec_details"}})
+    error = ConflictError(
+        status=409, details={"hook": {"id": "wh_details", "secret": "whsec_details"}}
+    )
     outcomes = [
         live,
         attrs.evolve(live, started_as=intent, history=(), value=plain, secret=None),
@@ -567,16 +692,22 @@ async def test_no_secret_is_in_the_file(service, client, tmp_path):
     content += b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
     assert [secret for secret in secrets if secret.encode() in content] == []
-    assert all(text in content for text in (live.value.id.encode(), b"wh_plain", b"wh_details"))
+    assert all(
+        text in content for text in (live.value.id.encode(), b"wh_plain", b"wh_details")
+    )
     _, [created, written, refused] = await next_process(tmp_path / "journal.db")
     assert (created.secret_lost, written.secret_lost) == (True, False)
     assert refused.error.details == {"hook": {"id": "wh_details"}}
 
 
-async def test_part_of_a_value_that_cannot_be_decoded_is_left_out(service, client, tmp_path):
+async def test_part_of_a_value_that_cannot_be_decoded_is_left_out(
+    service, client, tmp_path
+):
     """A part in raw form could hide a secret: it becomes null, and the rest is kept."""
     live = await client.webhooks.create(**HOOK).outcome()
-    odd = attrs.evolve(live, value={"id": "wh_1", "rest": [Raw(b'{"secret":"whsec_raw"}')]})
+    odd = attrs.evolve(
+        live, value={"id": "wh_1", "rest": [Raw(b'{"secret":"whsec_raw"}')]}
+    )
     found = await rebuilt(tmp_path / "journal.db", odd)
     assert (found.value.id, found.value.extra) == ("wh_1", {"rest": [None]})
     assert b"whsec_raw" not in (tmp_path / "journal.db").read_bytes()
@@ -588,9 +719,13 @@ async def test_verdict_that_cannot_be_stored(applied, tmp_path, caplog, hears):
     path, key = tmp_path / "journal.db", applied.started_as.key
     journal = ClientJournal(path)
     await journal.sending(applied.intent)
-    await journal._store.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
+    await journal._store.ask(
+        lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone()
+    )
     big = {"text": "x" * 100_000}
-    await journal.settled(attrs.evolve(applied, value=big, evidence=Evidence(basis="reader")))
+    await journal.settled(
+        attrs.evolve(applied, value=big, evidence=Evidence(basis="reader"))
+    )
     assert "its verdict is not stored" in caplog.text
     assert "disk is full" in caplog.text
     if hears:
@@ -599,13 +734,22 @@ async def test_verdict_that_cannot_be_stored(applied, tmp_path, caplog, hears):
     assert await next_process(path) == ([key] * (not hears), [])
 
 
-NO_INTENTS = "''", "'[]'", "'{}'", """'{"operation":"webhooks.list"}'""", """'{"more":1}'"""
+NO_INTENTS = (
+    "''",
+    "'[]'",
+    "'{}'",
+    """'{"operation":"webhooks.list"}'""",
+    """'{"more":1}'""",
+)
 
 
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        *(("open intent", value) for value in ("NULL", "'{}'", "x'00'", "CAST(x'80ff' AS TEXT)")),
+        *(
+            ("open intent", value)
+            for value in ("NULL", "'{}'", "x'00'", "CAST(x'80ff' AS TEXT)")
+        ),
         ("verdict", "NULL"),
         ("verdict", "'other'"),
         ("outcome", "NULL"),
@@ -624,7 +768,9 @@ async def test_row_that_is_damaged_is_told_in_words(applied, tmp_path, column, v
     path = tmp_path / "journal.db"
     await ended(path, unknown(applied) if column == "open intent" else applied)
     spoil(path, f"UPDATE entries SET {column.removeprefix('open ')} = {value}")
-    with pytest.raises(JournalError, match=rf"entry '{applied.started_as.key}' |journal\.db"):
+    with pytest.raises(
+        JournalError, match=rf"entry '{applied.started_as.key}' |journal\.db"
+    ):
         await next_process(path)
 
 

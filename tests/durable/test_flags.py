@@ -19,7 +19,13 @@ from tests.support.database import database
 
 SCAN = f"SELECT state, verdict, {flags_in('e')}, count(*) FROM {{s}}entries AS e GROUP BY 1, 2, 3"
 METADATA = {"overtaken": True, "had": "lost", "value": {"had": "lost"}, "error": None}
-TEXTS = ['"had":"lost","overtaken":true', '\\"had":"lost"', '"value":', "\\", '{"value":{"overtaken":true}}']
+TEXTS = [
+    '"had":"lost","overtaken":true',
+    '\\"had":"lost"',
+    '"value":',
+    "\\",
+    '{"value":{"overtaken":true}}',
+]
 
 
 def team(client, **metadata):
@@ -67,7 +73,13 @@ def records():
     for text in TEXTS:
         for lost in (False, True):
             for overtaken in (False, True):
-                nasty = {"why": text, "failed": text, "candidates": (text,), "story": text, "thing": text}
+                nasty = {
+                    "why": text,
+                    "failed": text,
+                    "candidates": (text,),
+                    "story": text,
+                    "thing": text,
+                }
                 flags = {"had": "lost" if lost else "returned", "overtaken": overtaken}
                 for more in (
                     {},
@@ -83,12 +95,16 @@ def records():
 async def test_flags_of_an_entry(client, tmp_path, request, kind, counted):
     """They are those of its record, whatever texts and values that has."""
     expected = {0: 0, 1: 0, 2: 0, 3: 0}
-    async with opened(store_of(kind, tmp_path, request.node.nodeid, lanes=1, counted=counted)) as store:
+    async with opened(
+        store_of(kind, tmp_path, request.node.nodeid, lanes=1, counted=counted)
+    ) as store:
         (lane,) = await lanes_of(store, options_of(client).core.clock)
         if counted and kind != "SQLite":
             await store.rows("DELETE FROM {s}counts")
         made = [*records()]
-        for (record, flags), entry in zip(made, await fill(store, *map(str, range(len(made)))), strict=True):
+        for (record, flags), entry in zip(
+            made, await fill(store, *map(str, range(len(made)))), strict=True
+        ):
             entry.state, entry.verdict, entry.outcome, entry.done_at = (
                 State.DONE,
                 "applied",
@@ -100,7 +116,11 @@ async def test_flags_of_an_entry(client, tmp_path, request, kind, counted):
         found = await counts(store, SCAN)
         assert {flags: many for (state, _, flags), many in found.items()} == expected
         if counted:
-            kept = {which[2]: many for which, many in (await counts(store)).items() if which[0] == State.DONE}
+            kept = {
+                which[2]: many
+                for which, many in (await counts(store)).items()
+                if which[0] == State.DONE
+            }
             assert kept == expected
 
 

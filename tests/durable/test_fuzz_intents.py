@@ -33,7 +33,9 @@ def test_intents_there_and_back(made):
 
 def test_every_field_is_tried():
     """A field that is added to intents has its values here too."""
-    assert {*FIELDS, "operation", "path", "body", "has_body"} == {each.name for each in attrs.fields(Intent)}
+    assert {*FIELDS, "operation", "path", "body", "has_body"} == {
+        each.name for each in attrs.fields(Intent)
+    }
 
 
 @fuzzed
@@ -55,11 +57,13 @@ def test_row_of_a_journal_of_any_bytes(seen):
     whose = seen.draw(st.sampled_from(["row", "common"]))
     if whose == "row":
         text = seen.draw(spoilt(json.loads(packed.text))).decode(errors="replace")
-        packed = Packed(common=seen.draw(st.sampled_from([packed.common, 99])), text=text)
-    else:
-        commons.texts[packed.common] = seen.draw(spoilt(json.loads(commons.texts[packed.common]))).decode(
-            errors="replace"
+        packed = Packed(
+            common=seen.draw(st.sampled_from([packed.common, 99])), text=text
         )
+    else:
+        commons.texts[packed.common] = seen.draw(
+            spoilt(json.loads(commons.texts[packed.common]))
+        ).decode(errors="replace")
     with suppress(JournalError):
         as_wire(unpack("row-1", packed, commons))
 
@@ -69,16 +73,29 @@ COLUMNS = {
     "verdict": "applied", "common": 1, "intent": None, "outcome": '{"basis":"answered","tries":2}', "claim": None,
     "done_at": 1750000000000,
 }  # fmt: skip
-stored = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | texts | st.binary(max_size=12)
+stored = (
+    st.none()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats()
+    | texts
+    | st.binary(max_size=12)
+)
 
 
 @fuzzed
 @given(seen=st.data())
 def test_whole_row_of_a_journal(seen):
     """Whatever its columns contain, a row is a JournalError, or an entry that can be stored again."""
-    row = {**COLUMNS, **seen.draw(st.dictionaries(st.sampled_from(sorted(COLUMNS)), stored, max_size=2))}
+    row = {
+        **COLUMNS,
+        **seen.draw(
+            st.dictionaries(st.sampled_from(sorted(COLUMNS)), stored, max_size=2)
+        ),
+    }
     if seen.draw(st.booleans()):
-        row["outcome"] = seen.draw(spoilt(json.loads(COLUMNS["outcome"]))).decode(errors="replace")
+        row["outcome"] = seen.draw(spoilt(json.loads(COLUMNS["outcome"]))).decode(
+            errors="replace"
+        )
     with suppress(JournalError):
         entry = entry_in([row[name.removeprefix("e.")] for name in ENTRY.split(", ")])
         columns_of(entry)

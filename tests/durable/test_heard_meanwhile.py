@@ -12,12 +12,17 @@ from tests.durable.test_file_journal_verdicts import applied, ended, named, unkn
 async def test_what_follows_a_write_that_was_heard_of(applied, tmp_path, what):  # noqa: F811 - the fixture
     """The one that was heard of, or is this process's own now, is left out, and each of the others comes."""
     path = tmp_path / "journal.db"
-    outcomes = [named(applied if what == "verdicts" else unknown(applied), key) for key in "abcd"]
+    outcomes = [
+        named(applied if what == "verdicts" else unknown(applied), key)
+        for key in "abcd"
+    ]
     await ended(path, *outcomes)
     journal, found = ClientJournal(path), []
     await journal.open()
     try:
-        async for each in journal.unheard() if what == "verdicts" else journal.open_intents():
+        async for each in (
+            journal.unheard() if what == "verdicts" else journal.open_intents()
+        ):
             found.append((each.started_as if what == "verdicts" else each).key)
             if len(found) == 1 and what == "verdicts":
                 journal.heard(outcomes[1].started_as.identity)

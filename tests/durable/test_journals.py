@@ -16,7 +16,11 @@ from tests.durable.writing import cut_off
 @pytest.mark.silence(1)
 async def test_write_of_a_killed_process_is_settled_by_the_next(service, address):
     """What it had in flight is found out by reading, once it counts as dead; and nothing is sent again."""
-    patient = address if "silence" not in str(address) else address.replace("silence=1", "silence=3")
+    patient = (
+        address
+        if "silence" not in str(address)
+        else address.replace("silence=1", "silence=3")
+    )
     service.script("webhooks.create", "late 0.1, then hang")
     async with process(service, patient, "webhooks.create", **HOOK, tag=True) as child:
         await service.arrived("webhooks.create")
@@ -28,7 +32,11 @@ async def test_write_of_a_killed_process_is_settled_by_the_next(service, address
         [outcome] = await recovered(client)
         assert await client.recover() == []
     assert (outcome.verdict, outcome.secret_lost) == (Verdict.APPLIED, True)
-    assert len(service.ledger.effects("webhooks.create")) == service.arrivals("webhooks.create") == 1
+    assert (
+        len(service.ledger.effects("webhooks.create"))
+        == service.arrivals("webhooks.create")
+        == 1
+    )
 
 
 @pytest.mark.silence(1)
@@ -39,18 +47,28 @@ async def test_verdict_that_nobody_has_had(service, address):
     Another credential sees nothing of it, unless the caller says that it has the same data mode.
     """
     async with process(
-        service, address, "webhooks.create", "SIGKILL after the verdict", **HOOK, tag=True
+        service,
+        address,
+        "webhooks.create",
+        "SIGKILL after the verdict",
+        **HOOK,
+        tag=True,
     ) as child:
         await child.wait()
     requests, [effect] = service.arrivals(), service.ledger.effects("webhooks.create")
-    async with client_of(service, journal=address, credential=ApiKey(service.issue_key())) as rotated:
+    async with client_of(
+        service, journal=address, credential=ApiKey(service.issue_key())
+    ) as rotated:
         [outcome] = await recovered(rotated, same_mode=True)
         for _ in range(10):  # before, while and after it is removed
             assert await rotated.recover(same_mode=True) == []
             await asyncio.sleep(0.02)
     async with client_of(service, journal=address) as client:
         assert await client.recover() == []
-    assert (outcome.verdict, outcome.message) == (Verdict.APPLIED, "the service answered so")
+    assert (outcome.verdict, outcome.message) == (
+        Verdict.APPLIED,
+        "the service answered so",
+    )
     with pytest.raises(SecretLostError) as raised:
         outcome.unwrap()
     assert (raised.value.webhook.id, outcome.value.secret) == (effect.target, None)
@@ -66,12 +84,17 @@ async def test_cancelled_write_is_left_to_the_next_process(service, address):
     service.script("webhooks.create", "apply, then hang")
     async with client_of(service, journal=address) as client:
         await cut_off(service, client.webhooks.create(**HOOK, tag=True))
-    async with client_of(service, journal=address, credential=ApiKey(service.issue_key())) as rotated:
+    async with client_of(
+        service, journal=address, credential=ApiKey(service.issue_key())
+    ) as rotated:
         assert await rotated.recover() == []
     async with client_of(service, journal=address) as client:
         [outcome] = await client.recover()
     assert [sent.end.kind for sent in outcome.intent.sent] == ["long"]
-    assert (outcome.verdict, service.arrivals("webhooks.create")) == (Verdict.APPLIED, 1)
+    assert (outcome.verdict, service.arrivals("webhooks.create")) == (
+        Verdict.APPLIED,
+        1,
+    )
 
 
 async def test_unknown_write_stays_open(service, address):
@@ -79,7 +102,9 @@ async def test_unknown_write_stays_open(service, address):
     service.script("webhooks.update", "apply, then reset")
     service.script("webhooks.get", "pass", "403")
     async with client_of(service, journal=address) as client:
-        outcome = await client.webhooks.update(service.seed_webhook().id, description="x").outcome()
+        outcome = await client.webhooks.update(
+            service.seed_webhook().id, description="x"
+        ).outcome()
         assert outcome.verdict is Verdict.UNKNOWN
         assert await client.recover() == []  # this process has told it
     async with client_of(service, journal=address) as client:

@@ -43,14 +43,19 @@ def rows_of(client, text, *values):
 
 def move(client, found, lane):
     """Move an entry to another lane."""
-    return rows_of(client, "UPDATE {s}entries SET lane = $2 WHERE seq = $1", found.entry.seq, lane)
+    return rows_of(
+        client, "UPDATE {s}entries SET lane = $2 WHERE seq = $1", found.entry.seq, lane
+    )
 
 
 @asynccontextmanager
 async def two(service, address, **settings):
     """Make two clients with one journal, as if they were in two processes."""
     settings["journal"] = address
-    async with client_of(service, **settings) as one, client_of(service, **settings) as other:
+    async with (
+        client_of(service, **settings) as one,
+        client_of(service, **settings) as other,
+    ):
         await create(one, "first", url="https://me.example/first")
         await create(other, "second", url="https://me.example/second")
         yield one, other
@@ -63,7 +68,9 @@ async def under_way(service, client, key="k"):
     service.script("webhooks.create", "apply, then hang")
     running = asyncio.create_task(create(client, key).outcome())
     await service.arrived("webhooks.create", before + 1)
-    [name] = [each for each in journal_of(client).keys._turns if each.endswith(f" {key}")]
+    [name] = [
+        each for each in journal_of(client).keys._turns if each.endswith(f" {key}")
+    ]
     try:
         yield await claims_of(client).look(name)
     finally:
@@ -81,7 +88,9 @@ async def test_entry_of_a_living_process_is_not_taken(service, shared):
         lane = await journal_of(other).own_lane()
         assert found.lives
         assert await claims_of(other).take(found, lane) is None
-        assert (await claims_of(other).look(found.entry.key)).entry.lane == found.entry.lane
+        assert (
+            await claims_of(other).look(found.entry.key)
+        ).entry.lane == found.entry.lane
 
 
 @pytest.mark.parametrize(("left", "is_gone"), [(FREED, False), (ENDED, True)])
@@ -93,9 +102,14 @@ async def test_entry_that_nobody_has_is_taken_once(service, shared, left, is_gon
         assert (free.lives, free.owner) == (False, None)
         lanes = [await journal_of(each).own_lane() for each in (one, other)]
         claims = [claims_of(each) for each in (one, other)]
-        taken = [await claims[1].take(free, lanes[1]), await claims[0].take(free, lanes[0])]
+        taken = [
+            await claims[1].take(free, lanes[1]),
+            await claims[0].take(free, lanes[0]),
+        ]
         assert taken == [is_gone, None]
-        assert await claims[1].take(free, lanes[1]) is is_gone  # a try whose reply was lost
+        assert (
+            await claims[1].take(free, lanes[1]) is is_gone
+        )  # a try whose reply was lost
 
 
 async def test_last_sender_that_fell_silent_is_not_gone(service, shared):
@@ -121,7 +135,9 @@ async def test_process_that_lost_its_lane_takes_and_claims_nothing(service, shar
         new = await create(other, "new", url="https://me.example/new").outcome()
         assert new.applied  # in a lane of its own
         assert service.arrivals("webhooks.create") == sends + 1
-        rows = await rows_of(one, "SELECT key FROM {s}entries WHERE lane = $1", lane.number)
+        rows = await rows_of(
+            one, "SELECT key FROM {s}entries WHERE lane = $1", lane.number
+        )
         assert not any(key.endswith(" new") for (key,) in rows)
         claims.leave(found.entry.key, lane)
         await claims.until_left(found.entry.key)
@@ -145,7 +161,9 @@ async def test_verdict_is_reopened_once(service, shared):
     async with two(service, shared) as (one, other):
         assert (await rename(one, "x", "k").outcome()).verdict is Verdict.REFUSED
         claims = claims_of(one)
-        [(name,)] = await rows_of(one, "SELECT key FROM {s}entries WHERE key LIKE '% k'")
+        [(name,)] = await rows_of(
+            one, "SELECT key FROM {s}entries WHERE key LIKE '% k'"
+        )
         seen = await claims.look(name)
         lanes = [await journal_of(each).own_lane() for each in (one, other)]
         assert await claims.reopen(seen, State.TO_DO, lanes[0])
@@ -161,13 +179,17 @@ async def test_write_that_may_have_been_sent_is_not_forgotten(service, shared):
     """Its key would be free for a second send."""
     async with two(service, shared) as (one, other):
         async with under_way(service, one):
-            with pytest.raises(JournalError, match=r"no verdict, because it is being done"):
+            with pytest.raises(
+                JournalError, match=r"no verdict, because it is being done"
+            ):
                 await other.forget("k")
         assert (await create(other).outcome()).applied
         assert await other.forget("k")
 
 
-async def test_write_that_was_cancelled_is_taken_by_another_process_at_once(service, shared):
+async def test_write_that_was_cancelled_is_taken_by_another_process_at_once(
+    service, shared
+):
     """Its own lives on, for longer than this test: it has released the write."""
     async with two(service, shared) as (one, other):
         async with under_way(service, one):
@@ -182,12 +204,19 @@ async def test_waiter_returns_a_refusal_and_does_not_send(service, shared):
     """The verdict for which another process has waited is its own, whatever it is."""
     service.script("journeys.update", "slow 0.5")
     async with two(service, shared) as (one, other):
-        writes = [each.journeys.update("jrn_none", name="x").keyed("k") for each in (one, other)]
+        writes = [
+            each.journeys.update("jrn_none", name="x").keyed("k")
+            for each in (one, other)
+        ]
         running = asyncio.create_task(writes[0].outcome())
         await service.arrived("journeys.update")
         second = await writes[1].outcome()
         first = await running
-    assert (first.verdict, second.verdict, second.replayed) == (Verdict.REFUSED, Verdict.REFUSED, True)
+    assert (first.verdict, second.verdict, second.replayed) == (
+        Verdict.REFUSED,
+        Verdict.REFUSED,
+        True,
+    )
     assert service.arrivals("journeys.update") == 1
 
 
@@ -224,12 +253,19 @@ async def test_a_thousand_racers_take_few_statements_and_connections(service, sh
                 return await fetch(*asked)
 
             store.fetch = counted
-        racing = asyncio.gather(*(create(client).outcome() for client in (one, other) for _ in range(500)))
+        racing = asyncio.gather(
+            *(create(client).outcome() for client in (one, other) for _ in range(500))
+        )
         waits = [claims_of(client) for client in (one, other)]
-        while not (has_waited := any(each._waiting for each in waits)) and not racing.done():  # noqa: ASYNC110
+        while (  # noqa: ASYNC110
+            not (has_waited := any(each._waiting for each in waits))
+            and not racing.done()
+        ):
             await asyncio.sleep(0.01)
         outcomes = await racing
-        connections = [journal_of(client)._store._pool.get_size() for client in (one, other)]
+        connections = [
+            journal_of(client)._store._pool.get_size() for client in (one, other)
+        ]
     assert {outcome.verdict for outcome in outcomes} == {Verdict.APPLIED}
     assert sum(not outcome.replayed for outcome in outcomes) == 1
     assert {outcome.secret for outcome in outcomes} == {"returned", "not stored"}
@@ -266,7 +302,9 @@ class Claimant:
     async def begin(self, *, creates=False):
         """Try to begin its send; return what came of it."""
         self.creates = creates
-        return await journal_of(self.client).keys.claims.begin(self, self.entry(State.SENDING))
+        return await journal_of(self.client).keys.claims.begin(
+            self, self.entry(State.SENDING)
+        )
 
     async def move(self, lane):
         """Move its entry to another lane."""
@@ -275,8 +313,14 @@ class Claimant:
 
     async def end(self, verdict):
         """Store its verdict, and what it left."""
-        left = Left(self.thing, None, "{}", 1) if verdict in ("applied", "unknown") else None
-        await self.lane.put(self.entry(State.DONE, verdict=verdict, outcome="{}", done_at=1), left)
+        left = (
+            Left(self.thing, None, "{}", 1)
+            if verdict in ("applied", "unknown")
+            else None
+        )
+        await self.lane.put(
+            self.entry(State.DONE, verdict=verdict, outcome="{}", done_at=1), left
+        )
 
 
 @asynccontextmanager
@@ -310,9 +354,9 @@ async def test_order_of_claims_at_once(service, address):
     """Of several that are claimed together, the first one is next."""
     async with order(service, address) as claimant:
         runs = [claimant(name) for name in "abcde"]
-        assert [await each for each in [asyncio.create_task(run.claim()) for run in runs]] == [True] + 4 * [
-            False
-        ]
+        assert [
+            await each for each in [asyncio.create_task(run.claim()) for run in runs]
+        ] == [True] + 4 * [False]
         assert [run.seq for run in runs] == sorted(run.seq for run in runs)
 
 
@@ -341,7 +385,9 @@ async def test_order_after_a_write_that_was_made_the_newest(service, shared):
         await second.end("applied")
         again: set[str] = set()
         store = journal_of(first.client)._store
-        await store.run(partial(JournalEntries._reopen, ["a"], ["refused"], again, newest=True))
+        await store.run(
+            partial(JournalEntries._reopen, ["a"], ["refused"], again, newest=True)
+        )
         assert again == {"a"}
         assert not await claimant("c").claim()
 
@@ -427,7 +473,9 @@ async def test_turn_of_a_write_that_another_process_has(service, shared, what):
         with pytest.raises(LostLaneError):
             await second.begin()
         assert second.lane.doubtful
-        [entry] = await journal_of(second.client)._store.entries("e.seq = $1", second.seq)
+        [entry] = await journal_of(second.client)._store.entries(
+            "e.seq = $1", second.seq
+        )
         assert entry.state is State.TO_DO
 
 
@@ -469,9 +517,7 @@ async def test_key_that_another_process_claims_at_the_same_moment(service, share
 
 
 def _inserting(key, lane):
-    text = (
-        "INSERT INTO {s}entries (place, key, lane, digest, operation, state) VALUES (0, $1, $2, '', 'x', 1)"
-    )
+    text = "INSERT INTO {s}entries (place, key, lane, digest, operation, state) VALUES (0, $1, $2, '', 'x', 1)"
     yield text, (key, lane)
 
 
@@ -492,7 +538,9 @@ def fails_after(method, *given):
     return failing
 
 
-async def test_entry_is_released_once_the_database_is_back(service, shared, monkeypatch):
+async def test_entry_is_released_once_the_database_is_back(
+    service, shared, monkeypatch
+):
     """It was away when the run was cancelled: this process has the entry, and would have it until it ends."""
     monkeypatch.setattr(key_claims, "_AGAIN", 0.05)
     async with two(service, shared, timeout=SOON) as (one, other):
@@ -519,7 +567,9 @@ async def cut_off_before_its_answer(service, client):
         pass
 
 
-async def test_entry_whose_claim_was_not_answered_is_released(service, shared, monkeypatch):
+async def test_entry_whose_claim_was_not_answered_is_released(
+    service, shared, monkeypatch
+):
     """The run has failed, and nobody is left who would release what it may have."""
     async with two(service, shared, timeout=SOON) as (one, other):
         claims = claims_of(one)
@@ -557,7 +607,9 @@ async def test_entry_of_a_run_that_is_cancelled_around_its_claim_is_released(
     assert service.arrivals("webhooks.create") == 3
 
 
-async def test_entry_that_was_taken_without_an_answer_is_released(service, shared, monkeypatch):
+async def test_entry_that_was_taken_without_an_answer_is_released(
+    service, shared, monkeypatch
+):
     """The run that took it failed, because the database stayed away then."""
     async with two(service, shared, timeout=SOON) as (one, other):
         await cut_off_before_its_answer(service, one)
@@ -571,7 +623,9 @@ async def test_entry_that_was_taken_without_an_answer_is_released(service, share
     assert len(service.ledger.effects("webhooks.create")) == 3
 
 
-async def test_entry_that_was_reopened_without_an_answer_is_released(service, shared, monkeypatch):
+async def test_entry_that_was_reopened_without_an_answer_is_released(
+    service, shared, monkeypatch
+):
     """The run that did the write anew failed, because the database stayed away then."""
     service.script("journeys.update", "400")
     async with two(service, shared, timeout=SOON) as (one, other):
@@ -585,7 +639,9 @@ async def test_entry_that_was_reopened_without_an_answer_is_released(service, sh
     assert len(service.ledger.effects("journeys.update")) == 1
 
 
-async def test_next_run_does_not_wait_for_ever_for_the_end_of_an_earlier_one(service, shared, monkeypatch):
+async def test_next_run_does_not_wait_for_ever_for_the_end_of_an_earlier_one(
+    service, shared, monkeypatch
+):
     """A journal that can be read, and not written, as after a switch to a replica, is an error."""
     monkeypatch.setattr(key_claims, "_TO_LEAVE", 0.2)
     async with two(service, shared) as (one, _):
@@ -598,7 +654,9 @@ async def test_next_run_does_not_wait_for_ever_for_the_end_of_an_earlier_one(ser
         monkeypatch.setattr(store, "rows", failing)
         await cut_off_before_its_answer(service, one)
         sends = service.arrivals("webhooks.create")
-        with pytest.raises(JournalError, match="could not store yet how its last run ended"):
+        with pytest.raises(
+            JournalError, match="could not store yet how its last run ended"
+        ):
             await create(one)
         monkeypatch.undo()
     assert service.arrivals("webhooks.create") == sends
@@ -606,11 +664,17 @@ async def test_next_run_does_not_wait_for_ever_for_the_end_of_an_earlier_one(ser
 
 @pytest.mark.parametrize("step", ["_take", "_move"])
 @pytest.mark.parametrize("is_done", [True, False])
-async def test_entries_of_a_dead_process_whose_recovery_failed(service, shared, monkeypatch, step, is_done):
+async def test_entries_of_a_dead_process_whose_recovery_failed(
+    service, shared, monkeypatch, step, is_done
+):
     """The one that recovers has their lane, and moves them: others would wait for it, because it lives."""
     monkeypatch.setattr(journal, "_AGAIN", 0.05)
     third = client_of(service, journal=shared)
-    async with two(service, shared, timeout=SOON) as (one, other), third, under_way(service, third) as found:
+    async with (
+        two(service, shared, timeout=SOON) as (one, other),
+        third,
+        under_way(service, third) as found,
+    ):
         await owner(other, "dead.1", found.entry.lane)
         store, fails = journal_of(one)._store, [away]
         run = store.run

@@ -20,15 +20,19 @@ HASTY = ReconcilePolicy(settle_after_error=5.0, settle_after_loss=5.0, deadline=
 def another_day(monkeypatch, ahead):
     """Let the wall clock of this process be *ahead* by so many seconds."""
     day = SimpleNamespace(
-        time=lambda: time.time() + ahead, time_ns=lambda: time.time_ns() + round(ahead * 1e9)
+        time=lambda: time.time() + ahead,
+        time_ns=lambda: time.time_ns() + round(ahead * 1e9),
     )
     monkeypatch.setattr("invsvc_async.durable.done_at.time", day)
 
 
 @pytest.mark.parametrize(
-    ("kind", "ahead"), [("journeys", AHEAD), ("journeys", -AHEAD), ("webhooks", 100 * 86400.0)]
+    ("kind", "ahead"),
+    [("journeys", AHEAD), ("journeys", -AHEAD), ("webhooks", 100 * 86400.0)],
 )
-async def test_unknown_sibling_of_a_process_with_another_clock(service, address, monkeypatch, kind, ahead):
+async def test_unknown_sibling_of_a_process_with_another_clock(
+    service, address, monkeypatch, kind, ahead
+):
     """The next write waits until that one can have no effect any more, whatever the time of day is here."""
     thing = thing_of(service, kind)
     service.script(f"{kind}.update", "late 4, then 500")

@@ -15,10 +15,15 @@ from tests.durable.writing import create, cut_off
 
 def descriptions(service):
     """Return the descriptions of what was created, in its order."""
-    return [entry.body.get("description") for entry in service.ledger.effects("webhooks.create")]
+    return [
+        entry.body.get("description")
+        for entry in service.ledger.effects("webhooks.create")
+    ]
 
 
-@pytest.mark.parametrize(("tag", "is_tagged"), [(None, True), (True, True), (False, False), ("mine", False)])
+@pytest.mark.parametrize(
+    ("tag", "is_tagged"), [(None, True), (True, True), (False, False), ("mine", False)]
+)
 async def test_tag_of_a_keyed_create(service, address, tag, is_tagged):
     """Only False, or a text of the user's own, leaves the tag out."""
     async with client_of(service, journal=address) as client:
@@ -44,7 +49,10 @@ async def test_tag_of_a_create_that_is_not_keyed(service, tag):
 @pytest.mark.parametrize("tag", [None, False])
 async def test_tag_in_a_batch_and_in_a_line(service, tmp_path, tag):
     """False is honoured in a batch, and on the way there."""
-    async with client_of(service) as client, Batch.open(tmp_path / "run.db", client) as batch:
+    async with (
+        client_of(service) as client,
+        Batch.open(tmp_path / "run.db", client) as batch,
+    ):
         line = client.webhooks.create(**HOOK, tag=tag).to_line()
         async for _ in batch.run([client.write_from(line)]):
             pass
@@ -59,7 +67,10 @@ async def test_lost_answer_of_an_untagged_create(service, address):
         await client.webhooks.list()
         await cut_off(service, create(client, tag=False))
         outcome = await create(client, tag=False).outcome()
-        assert (outcome.verdict, outcome.evidence.basis) == (Verdict.APPLIED, "match"), outcome.explain()
+        assert (outcome.verdict, outcome.evidence.basis) == (
+            Verdict.APPLIED,
+            "match",
+        ), outcome.explain()
     assert service.arrivals("webhooks.create") == 1
 
 
@@ -75,7 +86,9 @@ async def test_equal_untagged_creates_of_two_processes(service, shared):
         await service.arrived("webhooks.create")
         service.script("webhooks.create", "apply, then 500")
         outcomes = [await create(other, "b", tag=False).outcome(), await first]
-    assert {outcome.verdict for outcome in outcomes} == {Verdict.APPLIED}, [o.explain() for o in outcomes]
+    assert {outcome.verdict for outcome in outcomes} == {Verdict.APPLIED}, [
+        o.explain() for o in outcomes
+    ]
     assert outcomes[0].value.id != outcomes[1].value.id
     assert all(outcome.evidence.duplicates == () for outcome in outcomes)
     assert len(service.ledger.effects("webhooks.create")) == 2

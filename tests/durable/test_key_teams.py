@@ -50,11 +50,15 @@ async def test_keys_of_the_version_before(service, address, first):
             await create(client, "old", url=URLS[0], team=old)
     async with client_of(service, journal=address) as client:
         for team in (other, old):
-            assert (await create(client, "old", url=URLS[0], team=team).outcome()).replayed
+            assert (
+                await create(client, "old", url=URLS[0], team=team).outcome()
+            ).replayed
         await create(client, "new", url=URLS[1], team=other)
     with older():
         async with client_of(service, journal=address) as client:
-            assert (await create(client, "new", url=URLS[1], team=old).outcome()).replayed
+            assert (
+                await create(client, "new", url=URLS[1], team=old).outcome()
+            ).replayed
     assert service.arrivals("webhooks.create") == 2
 
 
@@ -68,19 +72,27 @@ async def test_keys_of_the_version_before_under_both_names(service, address):
     async with client_of(service, journal=address) as client:
         for team in teams.values():
             for number, key in enumerate(teams):
-                assert (await create(client, key, url=URLS[number], team=team).outcome()).replayed
+                assert (
+                    await create(client, key, url=URLS[number], team=team).outcome()
+                ).replayed
         await create(client, "new", url=URLS[2], team=service.team)
         assert (await create(client, "new", url=URLS[2]).outcome()).replayed
     with older():
         async with client_of(service, journal=address) as client:
-            assert (await create(client, "new", url=URLS[2], team=service.team).outcome()).replayed
+            assert (
+                await create(client, "new", url=URLS[2], team=service.team).outcome()
+            ).replayed
     assert service.arrivals("webhooks.create") == 3
 
 
-async def test_both_names_where_the_token_does_not_say_its_team(service, address, caplog):
+async def test_both_names_where_the_token_does_not_say_its_team(
+    service, address, caplog
+):
     """They are two keys, and one warning says so."""
     token = OAuthToken(service.issue_oauth_token())
-    async with client_of(service, journal=address, credential=token, on_secret=lambda *_: None) as client:
+    async with client_of(
+        service, journal=address, credential=token, on_secret=lambda *_: None
+    ) as client:
         await create(client)
         assert caplog.records == []
         for number in (1, 2):
@@ -89,7 +101,8 @@ async def test_both_names_where_the_token_does_not_say_its_team(service, address
 
 
 @pytest.mark.parametrize(
-    "token", ["opaque", "a.b.c", "e30.e30.x", "e30.W10.x", "e30.eyJ0ZWFtIjo1fQ.x", "e30.____.x"]
+    "token",
+    ["opaque", "a.b.c", "e30.e30.x", "e30.W10.x", "e30.eyJ0ZWFtIjo1fQ.x", "e30.____.x"],
 )
 def test_token_that_names_no_team(token):
     """It is no JWT, or has no such claim."""

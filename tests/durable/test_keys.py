@@ -55,37 +55,59 @@ async def test_write_that_was_applied_is_replayed(service, address):
         again = await create(client).outcome()
     async with client_of(service, journal=address) as client:
         later = await create(client).outcome()
-        assert service.arrivals() == service.arrivals("webhooks.create") + service.arrivals("webhooks.list")
+        assert service.arrivals() == service.arrivals(
+            "webhooks.create"
+        ) + service.arrivals("webhooks.list")
         reads = service.arrivals("webhooks.list")
         assert (await create(client)).id == first.value.id
         assert service.arrivals("webhooks.list") == reads
         assert (await client.outcome_of("k")).replayed
 
-    assert (first.replayed, first.secret, first.value.secret is None) == (False, "returned", False)
+    assert (first.replayed, first.secret, first.value.secret is None) == (
+        False,
+        "returned",
+        False,
+    )
     for outcome in (again, later):
-        assert (outcome.verdict, outcome.replayed, outcome.secret) == (Verdict.APPLIED, True, "not stored")
+        assert (outcome.verdict, outcome.replayed, outcome.secret) == (
+            Verdict.APPLIED,
+            True,
+            "not stored",
+        )
         assert (outcome.value.id, outcome.value.secret) == (first.value.id, None)
         assert outcome.intent.identity == first.intent.identity
     assert service.arrivals("webhooks.create") == 1
 
 
-@pytest.mark.parametrize("changes", [{"url": "https://me.example/other"}, {"description": "more"}])
+@pytest.mark.parametrize(
+    "changes", [{"url": "https://me.example/other"}, {"description": "more"}]
+)
 async def test_another_write_under_a_key(service, address, changes):
     """Nothing is sent, and the error names what differs."""
     async with client_of(service, journal=address) as client:
         await create(client)
-        with pytest.raises(KeyConflictError, match=f"another body.{next(iter(changes))}") as failure:
+        with pytest.raises(
+            KeyConflictError, match=f"another body.{next(iter(changes))}"
+        ) as failure:
             await create(client, **changes)
         with pytest.raises(
-            KeyConflictError, match=r"another body.events, body.name, body.url, operation, thing"
+            KeyConflictError,
+            match=r"another body.events, body.name, body.url, operation, thing",
         ):
             await rename(client, "x", "k")
         assert isinstance(failure.value, InvalidRequestError)
-        same = client.webhooks.create(**{**HOOK, **changes}).keyed("k", match="operation")
+        same = client.webhooks.create(**{**HOOK, **changes}).keyed(
+            "k", match="operation"
+        )
         assert (await same.outcome()).replayed
         with pytest.raises(KeyConflictError, match="another operation, thing"):
-            await client.journeys.update("jrn_1", name="x").keyed("k", match="operation")
-    assert (service.arrivals("webhooks.create"), service.arrivals("journeys.update")) == (1, 0)
+            await client.journeys.update("jrn_1", name="x").keyed(
+                "k", match="operation"
+            )
+    assert (
+        service.arrivals("webhooks.create"),
+        service.arrivals("journeys.update"),
+    ) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +118,11 @@ async def test_another_write_under_a_key(service, address, changes):
         (Decimal("1.00"), 1, True),
         (Decimal("1E+2"), 100, True),
         (Decimal("-0.0"), 0, True),
-        ({"lines": [{"amount": Decimal("2.50")}]}, {"lines": [{"amount": Decimal("2.5")}]}, True),
+        (
+            {"lines": [{"amount": Decimal("2.50")}]},
+            {"lines": [{"amount": Decimal("2.5")}]},
+            True,
+        ),
         (Decimal("0.1"), Decimal("0.1" + "0" * 40 + "1"), False),
         (10**40, 10**40 + 1, False),
         (Decimal("0.1"), "0.1", False),
@@ -104,7 +130,9 @@ async def test_another_write_under_a_key(service, address, changes):
         (0, None, False),
     ],
 )
-async def test_numbers_of_equal_value_are_the_same_request(service, tmp_path, first, again, is_same):
+async def test_numbers_of_equal_value_are_the_same_request(
+    service, tmp_path, first, again, is_same
+):
     """The digits with which an amount is written make no other write of it; its value and type do."""
 
     def write(client, amount):
@@ -140,10 +168,14 @@ async def test_racers_in_one_process(service, address):
         outcomes = await asyncio.gather(*(create(client).outcome() for _ in range(100)))
         service.script("webhooks.create", "400")
         other = {"key": "r", "url": "https://r.example/"}
-        refused = await asyncio.gather(*(create(client, **other).outcome() for _ in range(50)))
+        refused = await asyncio.gather(
+            *(create(client, **other).outcome() for _ in range(50))
+        )
     assert sorted(outcome.replayed for outcome in outcomes) == [False] + [True] * 99
     assert len({outcome.value.id for outcome in outcomes}) == 1
-    assert sorted(outcome.secret for outcome in outcomes) == ["not stored"] * 99 + ["returned"]
+    assert sorted(outcome.secret for outcome in outcomes) == ["not stored"] * 99 + [
+        "returned"
+    ]
     assert sum(outcome.value.secret is not None for outcome in outcomes) == 1
     assert {outcome.verdict for outcome in refused} == {Verdict.REFUSED}
     assert service.arrivals("webhooks.create") == 2
@@ -163,7 +195,9 @@ async def test_refused_write_is_done_anew(service, address):
     assert len(service.ledger.effects("webhooks.create")) == 1
 
 
-async def test_write_in_doubt_that_was_cancelled_is_settled_by_the_next_run(service, address):
+async def test_write_in_doubt_that_was_cancelled_is_settled_by_the_next_run(
+    service, address
+):
     """It was applied, and its answer awaited: the next run finds it and sends nothing."""
     service.script("webhooks.create", "apply, then hang")
     async with client_of(service, journal=address) as client:
@@ -173,7 +207,11 @@ async def test_write_in_doubt_that_was_cancelled_is_settled_by_the_next_run(serv
         first.cancel()
         outcome = await second
         assert first.cancelled()
-    assert (outcome.verdict, outcome.replayed, outcome.secret) == (Verdict.APPLIED, False, "lost")
+    assert (outcome.verdict, outcome.replayed, outcome.secret) == (
+        Verdict.APPLIED,
+        False,
+        "lost",
+    )
     assert service.arrivals("webhooks.create") == 1
 
 
@@ -256,7 +294,10 @@ async def test_unknown_one_that_proves_absent_is_sent(service, address):
         assert service.arrivals("webhooks.create") == 1
         outcome = await create(client).outcome()
     assert (short.verdict, outcome.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
-    assert (outcome.replayed, len(service.ledger.effects("webhooks.create"))) == (False, 1)
+    assert (outcome.replayed, len(service.ledger.effects("webhooks.create"))) == (
+        False,
+        1,
+    )
 
 
 async def test_a_write_that_is_done_anew_does_not_undo_a_newer_one(service, address):
@@ -270,10 +311,15 @@ async def test_a_write_that_is_done_anew_does_not_undo_a_newer_one(service, addr
     assert service.arrivals("journeys.update") == 2
 
 
-async def test_a_write_that_is_done_anew_does_not_undo_one_that_is_open(service, shared):
+async def test_a_write_that_is_done_anew_does_not_undo_one_that_is_open(
+    service, shared
+):
     """That one, of another process, may have been applied already."""
     service.script("journeys.update", "400", "slow 1.5")
-    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+    async with (
+        client_of(service, journal=shared) as one,
+        client_of(service, journal=shared) as other,
+    ):
         assert (await rename(one, "older", "a").outcome()).verdict is Verdict.REFUSED
         newer = asyncio.create_task(rename(other, "newer", "b").outcome())
         await service.arrived("journeys.update", 2)
@@ -294,7 +340,11 @@ async def test_secret_is_delivered_before_the_verdict(service, address):
         first = await create(client).outcome()
         again = await create(client).outcome()
     assert got == [("k", first.value.secret, None)]
-    assert (first.secret, again.secret, again.value.secret) == ("delivered", "delivered", None)
+    assert (first.secret, again.secret, again.value.secret) == (
+        "delivered",
+        "delivered",
+        None,
+    )
 
 
 @pytest.mark.parametrize("fails", ["raises", "is cancelled"])
@@ -324,7 +374,9 @@ async def test_without_on_secret_one_warning(service, address, caplog):
     async with client_of(service, journal=address) as client:
         for i in range(3):
             await create(client, f"k{i}", url=f"https://me.example/{i}")
-    assert [record.message.partition(":")[0] for record in caplog.records] == ["on_secret"]
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "on_secret"
+    ]
 
 
 async def test_prune_and_forget(service, address):
@@ -341,9 +393,13 @@ async def test_prune_and_forget(service, address):
 async def test_key_of_a_write_without_a_journal(service):
     """The error names the setting, and nothing is sent."""
     async with client_of(service) as client:
-        with pytest.raises(ConfigurationError, match=r"webhooks\.create: the key 'k' .* journal="):
+        with pytest.raises(
+            ConfigurationError, match=r"webhooks\.create: the key 'k' .* journal="
+        ):
             await create(client)
-        with pytest.raises(ConfigurationError, match="outcome_of: this client has no journal"):
+        with pytest.raises(
+            ConfigurationError, match="outcome_of: this client has no journal"
+        ):
             await client.outcome_of("k")
     assert service.arrivals() == 0
 
@@ -376,7 +432,9 @@ async def test_resume_of_a_keyed_intent(service, address):
         assert (await client.resume(intent).outcome()).applied
         assert (await client.resume(intent).outcome()).replayed
         await client.forget("k")
-        with pytest.raises(ConfigurationError, match="does not have the write of this intent"):
+        with pytest.raises(
+            ConfigurationError, match="does not have the write of this intent"
+        ):
             await client.resume(intent)
     assert service.arrivals("webhooks.create") == 1
 
@@ -387,8 +445,14 @@ async def test_resume_of_a_keyed_intent_beside_a_run_of_its_key(service, address
     async with client_of(service, journal=address) as client:
         await cut_off(service, create(client))
         [intent] = client.unsettled
-        run, resumed = await asyncio.gather(create(client).outcome(), client.resume(intent).outcome())
-        assert (run.verdict, resumed.verdict, resumed.replayed) == (Verdict.APPLIED, Verdict.APPLIED, True)
+        run, resumed = await asyncio.gather(
+            create(client).outcome(), client.resume(intent).outcome()
+        )
+        assert (run.verdict, resumed.verdict, resumed.replayed) == (
+            Verdict.APPLIED,
+            Verdict.APPLIED,
+            True,
+        )
     assert service.arrivals("webhooks.create") == 1
 
 
@@ -399,7 +463,9 @@ async def test_resume_beside_a_run_that_does_the_write_anew(service, address):
         intent = (await create(client).outcome()).intent
         running = asyncio.create_task(create(client).outcome())
         await service.arrived("webhooks.create", 2)
-        with pytest.raises(ConfigurationError, match="does not have the write of this intent"):
+        with pytest.raises(
+            ConfigurationError, match="does not have the write of this intent"
+        ):
             await client.resume(intent)
         assert (await running).applied
     assert service.arrivals("webhooks.create") == 2
@@ -417,11 +483,16 @@ def verdicts_wait(monkeypatch):
     return waits
 
 
-async def test_resume_while_another_process_does_the_write_anew(service, shared, monkeypatch):
+async def test_resume_while_another_process_does_the_write_anew(
+    service, shared, monkeypatch
+):
     """It waited for a run that was refused, and the key has another intent since."""
     service.script("webhooks.create", "400")
     waits = verdicts_wait(monkeypatch)
-    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+    async with (
+        client_of(service, journal=shared) as one,
+        client_of(service, journal=shared) as other,
+    ):
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
         keys, waiting = (each._view.core.writes.journal.keys for each in (one, other))
@@ -434,7 +505,9 @@ async def test_resume_while_another_process_does_the_write_anew(service, shared,
             assert (await create(one).outcome()).applied
 
         monkeypatch.setattr(waiting.claims, "wait", until_done_anew)
-        with pytest.raises(ConfigurationError, match="does not have the write of this intent"):
+        with pytest.raises(
+            ConfigurationError, match="does not have the write of this intent"
+        ):
             await other.resume(intent)
     assert len(service.ledger.effects("webhooks.create")) == 1
 
@@ -443,20 +516,31 @@ async def test_resume_while_another_process_does_the_write_anew(service, shared,
 async def test_prune_of_no_number_of_seconds(service, address, given):
     """It is refused in words."""
     async with client_of(service, journal=address) as client:
-        with pytest.raises(InvalidRequestError, match="older_than: must be a number of seconds"):
+        with pytest.raises(
+            InvalidRequestError, match="older_than: must be a number of seconds"
+        ):
             await client.prune(older_than=given)
 
 
-async def test_settle_beside_writes_of_another_process_to_the_same_thing(service, shared):
+async def test_settle_beside_writes_of_another_process_to_the_same_thing(
+    service, shared
+):
     """They are of the same program, and nobody has superseded the write; its key has another intent by now."""
     journey = service.seed_journey().id
     service.script("journeys.update", "hang")
     settings = {"journal": shared, "timeout": SOON}
-    async with client_of(service, **settings) as one, client_of(service, **settings) as other:
+    async with (
+        client_of(service, **settings) as one,
+        client_of(service, **settings) as other,
+    ):
         await cut_off(service, one.journeys.update(journey, name="x").keyed("k"))
-        assert [outcome.verdict for outcome in await other.recover()] == [Verdict.NOT_APPLIED]
+        assert [outcome.verdict for outcome in await other.recover()] == [
+            Verdict.NOT_APPLIED
+        ]
         for key, name in (("k", "x"), ("k2", "y")):
-            assert (await other.journeys.update(journey, name=name).keyed(key).outcome()).applied
+            assert (
+                await other.journeys.update(journey, name=name).keyed(key).outcome()
+            ).applied
         [intent] = one.unsettled
         assert (await one.settle(intent)).verdict is Verdict.UNKNOWN
 
@@ -482,14 +566,19 @@ async def test_credential_that_is_not_the_same(service, address):
         await create(client)
     async with client_of(service, journal=address, credential=other) as client:
         with pytest.raises(
-            ConfigurationError, match=r"made with another credential.*same_mode=true.*namespace=NAME"
+            ConfigurationError,
+            match=r"made with another credential.*same_mode=true.*namespace=NAME",
         ):
             await create(client)
-    async with client_of(service, journal=named(address, "same_mode=true"), credential=other) as client:
+    async with client_of(
+        service, journal=named(address, "same_mode=true"), credential=other
+    ) as client:
         assert (await create(client).outcome()).replayed
     async with client_of(service, journal=address, credential=other) as client:
         assert (await create(client).outcome()).replayed  # that was noted
-    async with client_of(service, journal=named(address, "namespace=billing"), credential=other) as client:
+    async with client_of(
+        service, journal=named(address, "namespace=billing"), credential=other
+    ) as client:
         assert not (await create(client).outcome()).replayed
     assert service.arrivals("webhooks.create") == 2
 
@@ -518,7 +607,9 @@ async def test_recover_leaves_writes_of_another_credential(service, address):
     async with client_of(service, journal=named(address, "namespace=live")) as client:
         await cut_off(service, create(client))
     other = ApiKey(service.issue_key(livemode=False))
-    async with client_of(service, journal=named(address, "namespace=test"), credential=other) as client:
+    async with client_of(
+        service, journal=named(address, "namespace=test"), credential=other
+    ) as client:
         assert await client.recover() == []
     async with client_of(service, journal=named(address, "namespace=live")) as client:
         assert (await create(client).outcome()).applied
@@ -526,7 +617,9 @@ async def test_recover_leaves_writes_of_another_credential(service, address):
 
 
 @pytest.mark.parametrize("same", ["same_mode=true", "namespace=billing", "the call"])
-async def test_recover_settles_writes_of_a_credential_of_the_same_mode(service, address, same):
+async def test_recover_settles_writes_of_a_credential_of_the_same_mode(
+    service, address, same
+):
     """A person has said that it is: in the address of the journal, or in the call."""
     service.script("webhooks.create", "apply, then hang")
     query = "same_mode=true" if same == "the call" else same
@@ -539,37 +632,58 @@ async def test_recover_settles_writes_of_a_credential_of_the_same_mode(service, 
     assert outcome.applied
 
 
-async def test_write_after_one_of_another_credential_to_what_may_be_the_same_thing(service, shared):
+async def test_write_after_one_of_another_credential_to_what_may_be_the_same_thing(
+    service, shared
+):
     """It is sent once that one can have no effect any more, and leaves it to its own client."""
     service.script("journeys.update", "apply, then hang")
     other = ApiKey(service.issue_key(livemode=False))
     async with (
         client_of(service, journal=named(shared, "namespace=live")) as live,
-        client_of(service, journal=named(shared, "namespace=test"), credential=other) as test,
+        client_of(
+            service, journal=named(shared, "namespace=test"), credential=other
+        ) as test,
     ):
         await cut_off(service, rename(live, "x", "k"))
         assert (await rename(test, "y", "k").outcome()).applied
         assert await live.outcome_of("k") is None
-        assert (await rename(live, "x", "k").outcome()).verdict in (Verdict.APPLIED, Verdict.UNKNOWN)
+        assert (await rename(live, "x", "k").outcome()).verdict in (
+            Verdict.APPLIED,
+            Verdict.UNKNOWN,
+        )
 
 
 @pytest.mark.parametrize(
-    "query", ["namespace=", "namespace=a%20b", "namespace=" + "x" * 65, "same_mode=maybe"]
+    "query",
+    ["namespace=", "namespace=a%20b", "namespace=" + "x" * 65, "same_mode=maybe"],
 )
 async def test_bad_names(service, tmp_path, query):
     """They are refused when the client is made."""
-    with pytest.raises(ConfigurationError, match=r"journal: (namespace|same_mode) is invalid"):
-        Client(service.base_url, ApiKey(service.api_key), journal=f"{tmp_path / 'calls.db'}?{query}")
+    with pytest.raises(
+        ConfigurationError, match=r"journal: (namespace|same_mode) is invalid"
+    ):
+        Client(
+            service.base_url,
+            ApiKey(service.api_key),
+            journal=f"{tmp_path / 'calls.db'}?{query}",
+        )
 
 
 # --- several processes
 
 
-@pytest.mark.parametrize("knows", [False, True], ids=["reads first", "would send at once"])
-async def test_writes_to_one_thing_keep_their_order_in_two_clients(service, shared, knows):
+@pytest.mark.parametrize(
+    "knows", [False, True], ids=["reads first", "would send at once"]
+)
+async def test_writes_to_one_thing_keep_their_order_in_two_clients(
+    service, shared, knows
+):
     """The second waits until the first is settled, and none is blamed on a stranger."""
     service.script("journeys.update", "late 0.1, then 500")
-    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+    async with (
+        client_of(service, journal=shared) as one,
+        client_of(service, journal=shared) as other,
+    ):
         if knows:
             await other.journeys.get("jrn_1")
         first = asyncio.create_task(rename(one, "first", "a").outcome())
@@ -583,11 +697,20 @@ async def test_writes_to_one_thing_keep_their_order_in_two_clients(service, shar
 async def test_write_after_one_of_another_client_is_sent_at_once(service, shared):
     """It waits for that one and is sent; nobody has to find out by reads what became of it."""
     hook = service.seed_webhook()["id"]
-    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+    async with (
+        client_of(service, journal=shared) as one,
+        client_of(service, journal=shared) as other,
+    ):
         for number in range(12):
             client = other if number % 2 else one
-            outcome = await client.webhooks.update(hook, status="inactive").keyed(f"{number}").outcome()
-            assert (outcome.attempts, outcome.evidence.basis) == (1, "answered"), outcome.explain()
+            outcome = (
+                await client.webhooks.update(hook, status="inactive")
+                .keyed(f"{number}")
+                .outcome()
+            )
+            assert (outcome.attempts, outcome.evidence.basis) == (1, "answered"), (
+                outcome.explain()
+            )
     assert service.arrivals("webhooks.update") == 12
 
 
@@ -595,11 +718,18 @@ async def test_write_after_one_of_another_client_is_sent_at_once(service, shared
 async def test_what_another_client_has_settled(service, shared, settles):
     """Its verdict is stored, what was written after that is not somebody else's, and it is not open."""
     service.script("journeys.update", "apply, then hang")
-    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+    async with (
+        client_of(service, journal=shared) as one,
+        client_of(service, journal=shared) as other,
+    ):
         await cut_off(service, rename(one, "first", "a"))
         [intent] = one.unsettled
         assert (await rename(other, "second", "b").outcome()).applied
-        assert (await one.settle(intent) if settles else await rename(one, "first", "a").outcome()).applied
+        assert (
+            await one.settle(intent)
+            if settles
+            else await rename(one, "first", "a").outcome()
+        ).applied
         assert one.unsettled == ()
 
 
@@ -609,7 +739,9 @@ async def test_what_another_client_has_settled(service, shared, settles):
 async def test_killed_process(service, shared, where):
     """Its write is settled, or its verdict returned, once; and nobody has its secret."""
     async with client_of(service, journal=shared) as client:
-        async with process(service, shared, "webhooks.create", f"SIGKILL {where}", **HOOK, key="k") as child:
+        async with process(
+            service, shared, "webhooks.create", f"SIGKILL {where}", **HOOK, key="k"
+        ) as child:
             await child.wait()
         outcome = await create(client).outcome()
         with pytest.raises(SecretLostError):
@@ -625,7 +757,9 @@ async def test_stopped_process_that_wakes_up(service, shared, where):
     """Another one takes its write over meanwhile; it gets that one's verdict, and sends nothing."""
     async with (
         client_of(service, journal=shared) as client,
-        process(service, shared, "webhooks.create", f"SIGSTOP {where}", **HOOK, key="k") as child,
+        process(
+            service, shared, "webhooks.create", f"SIGSTOP {where}", **HOOK, key="k"
+        ) as child,
     ):
         await until_stopped(child)
         outcome = await create(client).outcome()
@@ -644,7 +778,9 @@ async def test_recover_settles_what_a_killed_process_left(service, shared):
         async with process(service, shared, "webhooks.create", **HOOK, key="k"):
             await service.arrived("webhooks.create")
         outcomes = await until(client.recover)  # it dies by silence
-        assert [(each.verdict, each.intent.key) for each in outcomes] == [(Verdict.APPLIED, "k")]
+        assert [(each.verdict, each.intent.key) for each in outcomes] == [
+            (Verdict.APPLIED, "k")
+        ]
         assert (await create(client).outcome()).replayed
         assert await client.recover() == []
     assert service.arrivals("webhooks.create") == 1
@@ -654,7 +790,9 @@ async def test_recover_settles_what_a_killed_process_left(service, shared):
 async def test_database_that_is_away(service, request, when):
     """Nothing is sent, because that has to be stored before; the error says that the journal is away."""
     async with database_proxy() as proxy:
-        journal = proxy.address + f"&journal=away{abs(hash(request.node.nodeid))}&silence=60"
+        journal = (
+            proxy.address + f"&journal=away{abs(hash(request.node.nodeid))}&silence=60"
+        )
         async with client_of(service, journal=journal) as client:
             assert await client.outcome_of("k") is None  # it is open
             client._view.core.writes.journal._store.patience = 0.5
@@ -671,7 +809,10 @@ async def test_database_that_is_away(service, request, when):
                 await write
             await proxy.open()
     creates = int(when == "before the claim")
-    assert (service.arrivals("webhooks.create"), service.arrivals("journeys.update")) == (creates, 0)
+    assert (
+        service.arrivals("webhooks.create"),
+        service.arrivals("journeys.update"),
+    ) == (creates, 0)
 
 
 async def test_verdict_that_the_database_gets_late(service, request, monkeypatch):
@@ -686,14 +827,18 @@ async def test_verdict_that_the_database_gets_late(service, request, monkeypatch
 
     monkeypatch.setattr(key_claims.Claims, "_left", while_the_next_is_sent)
     async with database_proxy() as proxy:
-        journal = proxy.address + f"&journal=late{abs(hash(request.node.nodeid))}&silence=60"
+        journal = (
+            proxy.address + f"&journal=late{abs(hash(request.node.nodeid))}&silence=60"
+        )
         answers = iter([proxy.cut])
 
         def cut(report):
             if report.operation == "webhooks.create":
                 next(answers, lambda: None)()
 
-        async with client_of(service, journal=journal, timeout=SOON, on_attempt=cut) as client:
+        async with client_of(
+            service, journal=journal, timeout=SOON, on_attempt=cut
+        ) as client:
             assert await client.outcome_of("k") is None  # it is open
             client._view.core.writes.journal._store.patience = 0.5
             with pytest.raises(JournalError, match="could not be stored"):
@@ -724,7 +869,10 @@ async def test_recover_leaves_what_it_cannot_read(service, shared, caplog):
 async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypatch):
     """The one that waited does not send it again."""
     waits, forgotten = verdicts_wait(monkeypatch), asyncio.Event()
-    async with client_of(service, journal=shared) as one, client_of(service, journal=shared) as other:
+    async with (
+        client_of(service, journal=shared) as one,
+        client_of(service, journal=shared) as other,
+    ):
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
         claims = other._view.core.writes.journal.keys.claims
@@ -740,7 +888,9 @@ async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypat
         assert (await running).applied
         assert await one.forget("k")
         forgotten.set()
-        with pytest.raises(JournalError, match="forgotten while its verdict was awaited"):
+        with pytest.raises(
+            JournalError, match="forgotten while its verdict was awaited"
+        ):
             await waiting
     assert service.arrivals("webhooks.create") == 1
 
@@ -757,28 +907,38 @@ async def test_journal_that_was_put_back_from_a_copy(service, tmp_path):
 
     for _ in range(2):
         async with client_of(service, journal=path) as client:
-            assert (await create(client, "before", url="https://b.example/").outcome()).replayed
+            assert (
+                await create(client, "before", url="https://b.example/").outcome()
+            ).replayed
             with pytest.raises(JournalError, match=r"may lack keys.*complete=true"):
                 await create(client, "after", url="https://a.example/")
     assert service.arrivals("webhooks.create") == 2
     async with client_of(service, journal=f"{path}?complete=true") as client:
         assert (await create(client, "new", url="https://n.example/").outcome()).applied
     async with client_of(service, journal=path) as client:
-        assert (await create(client, "newer", url="https://n.example/2").outcome()).applied
+        assert (
+            await create(client, "newer", url="https://n.example/2").outcome()
+        ).applied
 
 
-async def test_two_at_once_in_a_journal_that_was_put_back_from_a_copy(service, tmp_path):
+async def test_two_at_once_in_a_journal_that_was_put_back_from_a_copy(
+    service, tmp_path
+):
     """The second one does not rely on a look that the first one has only begun."""
     path, copy = tmp_path / "calls.db", tmp_path / "copy"
     async with client_of(service, journal=path) as client:
         await create(client, "before", url="https://b.example/")
     shutil.copy(path, copy)
     async with client_of(service, journal=path) as client:
-        await asyncio.gather(*(create(client, key, url=f"https://{key}.example/") for key in "ab"))
+        await asyncio.gather(
+            *(create(client, key, url=f"https://{key}.example/") for key in "ab")
+        )
     await put_back(service, path, copy)
 
     async with client_of(service, journal=path) as client:
-        await client.webhooks.list()  # with the service's clock, nothing is read before a create
+        await (
+            client.webhooks.list()
+        )  # with the service's clock, nothing is read before a create
         again = [create(client, key, url=f"https://{key}.example/") for key in "ab"]
         found = await asyncio.gather(*again, return_exceptions=True)
     assert [type(each) for each in found] == [JournalError, JournalError]
@@ -786,7 +946,9 @@ async def test_two_at_once_in_a_journal_that_was_put_back_from_a_copy(service, t
 
 
 @pytest.mark.parametrize("retried", [False, True])
-async def test_refused_write_in_a_journal_that_was_put_back_from_a_copy(service, tmp_path, retried):
+async def test_refused_write_in_a_journal_that_was_put_back_from_a_copy(
+    service, tmp_path, retried
+):
     """It may have been done anew since the copy was made: it is not sent once more, whatever reads show."""
     path, copy = tmp_path / "calls.db", tmp_path / "copy"
     service.script("webhooks.create", "400")
@@ -821,7 +983,9 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
         store = journal._store
         await asyncio.sleep(0)  # what was told of the first one begins, and may connect
         await until(lambda: not journal.keys.claims._tasks)
-        assert await journal.keys.doubts.mark() == NOT_RESTORED  # as of the last connection
+        assert (
+            await journal.keys.doubts.mark() == NOT_RESTORED
+        )  # as of the last connection
         store._place["timeline"] = "00000077"
         await go_to_another_timeline(store)
         async with connected() as owner:
@@ -833,5 +997,7 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
         for _ in range(2):
             with pytest.raises(JournalError, match=r"may lack keys.*complete=true"):
                 await create(client, "after", url="https://a.example/")
-            assert (await create(client, "before", url="https://b.example/").outcome()).replayed
+            assert (
+                await create(client, "before", url="https://b.example/").outcome()
+            ).replayed
     assert service.arrivals("webhooks.create") == 1

@@ -41,13 +41,17 @@ async def test_unknown_update_that_is_run_again(service, tmp_path):
 
 
 @pytest.mark.parametrize("newer", [True, False])
-async def test_unknown_update_that_is_run_again_after_a_newer_one(service, tmp_path, newer):
+async def test_unknown_update_that_is_run_again_after_a_newer_one(
+    service, tmp_path, newer
+):
     """Where a newer write to its thing was applied, it is not sent over that; one to another thing changes nothing."""
     journey, other = (service.seed_journey(status="draft").id for _ in range(2))
     path = tmp_path / "calls.db"
     await left_unknown(service, path, journey, "old")
     async with client_of(service, journal=path) as client:
-        await client.journeys.update(journey if newer else other, name="newer").keyed("newer")
+        await client.journeys.update(journey if newer else other, name="newer").keyed(
+            "newer"
+        )
         again = await client.journeys.update(journey, name="old").keyed("k").outcome()
     assert (again.verdict is Verdict.APPLIED) is not newer, again
     assert effects(service) == (["newer"] if newer else ["newer", "old"])
@@ -64,11 +68,18 @@ def gone(outcome):
 async def test_sender_of_a_key_that_is_settled_elsewhere(service, shared, left, by):
     """A process that has released its lane has ended; one that left only the key may have its request under way."""
     service.script("journeys.update", "apply, then hang")
-    async with client_of(service, journal=shared) as sender, client_of(service, journal=shared) as later:
+    async with (
+        client_of(service, journal=shared) as sender,
+        client_of(service, journal=shared) as later,
+    ):
         running = asyncio.create_task(rename(sender, "new", "k").outcome())
         await service.arrived("journeys.update")
-        if left == "its lane":  # as a process does whose store was too slow for more when it ended
-            await sender._view.core.writes.journal._store.rows("UPDATE {s}lanes SET owner = NULL")
+        if (
+            left == "its lane"
+        ):  # as a process does whose store was too slow for more when it ended
+            await sender._view.core.writes.journal._store.rows(
+                "UPDATE {s}lanes SET owner = NULL"
+            )
         else:
             await cancel(running)
         if by == "a run":

@@ -60,15 +60,27 @@ async def plans(store, act):
     finally:
         del store.rows
     explain = "EXPLAIN" if store.silence < 100 else "EXPLAIN QUERY PLAN"
-    found = [await rows(f"{explain} {text}", *values) for text, values in asked if "entries" in text]
+    found = [
+        await rows(f"{explain} {text}", *values)
+        for text, values in asked
+        if "entries" in text
+    ]
     return "\n".join(str(tuple(row)) for plan in found for row in plan)
 
 
 @pytest.mark.parametrize(
     ("index", "look"),
     [
-        ("claimed", lambda entries: take_claims(None, entries.store, ["/webhooks/7", "/webhooks/8"])),
-        ("unknown_of_thing", lambda entries: unknown_of(entries.store, ["/webhooks/7"])),
+        (
+            "claimed",
+            lambda entries: take_claims(
+                None, entries.store, ["/webhooks/7", "/webhooks/8"]
+            ),
+        ),
+        (
+            "unknown_of_thing",
+            lambda entries: unknown_of(entries.store, ["/webhooks/7"]),
+        ),
         ("open_of_thing", lambda entries: in_flight_of(entries.store, ["/webhooks/7"])),
         ("not_applied", lambda entries: entries.first(5, "refused")),
         ("open_in_lane", lambda entries: entries.store.open_in({1: 0}, (), 5)),
@@ -93,7 +105,10 @@ async def test_verdicts_that_are_given_back_together(store, entries):
     leases = Leases(store, SystemClock(), gives=True)
     await leases.beat()
     consumer, taker = Consumer(leases), leases.token()
-    await store.rows("INSERT INTO {s}unheard (seq, taker) SELECT seq, {arg 1 text} FROM {s}entries", taker)
+    await store.rows(
+        "INSERT INTO {s}unheard (seq, taker) SELECT seq, {arg 1 text} FROM {s}entries",
+        taker,
+    )
     for entry in await entries.done(None, 0, 1000):
         consumer.give_back(entry, 0.0)
     assert len(await consumer.take(5)) == 5
@@ -105,7 +120,9 @@ async def test_prune_and_retry_at_the_same_time(store, entries):
     """They take turns, and each entry is counted once."""
     await store.rows("UPDATE {s}entries SET verdict = 'refused', thing = NULL")
     first, second, reopened = await asyncio.gather(
-        entries.prune(LATER), entries.prune(LATER), entries.reopen_all(["refused"], newest=False)
+        entries.prune(LATER),
+        entries.prune(LATER),
+        entries.reopen_all(["refused"], newest=False),
     )
     assert first + second + reopened == ROWS
     assert await numbers(store, FULL.replace("outcome", "intent")) == [reopened]
@@ -127,7 +144,9 @@ async def test_prune_that_is_stopped(store, entries, monkeypatch):
     monkeypatch.undo()
     assert await numbers(store, FULL) == [ROWS - 1500]
     assert await entries.prune(LATER) == ROWS - 1500
-    assert await numbers(store, "SELECT count(*) FROM {s}states WHERE state IS NOT NULL") == [0]
+    assert await numbers(
+        store, "SELECT count(*) FROM {s}states WHERE state IS NOT NULL"
+    ) == [0]
 
 
 async def enumerated(parts):
@@ -139,21 +158,27 @@ async def enumerated(parts):
 
 async def test_retry_of_many_keys(store, entries):
     """Keys that there are not, or that come twice, are no harm; the order of the entries stays."""
-    await store.rows("UPDATE {s}entries SET verdict = CASE seq % 2 WHEN 0 THEN 'refused' ELSE 'unknown' END")
+    await store.rows(
+        "UPDATE {s}entries SET verdict = CASE seq % 2 WHEN 0 THEN 'refused' ELSE 'unknown' END"
+    )
     keys = [f"row-{n % 700}" for n in range(1500, 0, -1)] + ["none"] * 500
     assert len(await entries.do_again(keys, verdicts=["refused"], newest=True)) == 349
-    found = await numbers(store, "SELECT seq FROM {s}entries WHERE state = 0 ORDER BY place")
+    found = await numbers(
+        store, "SELECT seq FROM {s}entries WHERE state = 0 ORDER BY place"
+    )
     assert found == sorted(found)
-    assert await numbers(store, "SELECT count(*) FROM {s}entries WHERE state = 0 AND place <= $1", ROWS) == [
-        0
-    ]
+    assert await numbers(
+        store, "SELECT count(*) FROM {s}entries WHERE state = 0 AND place <= $1", ROWS
+    ) == [0]
 
 
 @pytest.mark.parametrize("store", ["PostgreSQL"], indirect=True)
 async def test_prune_beside_a_process_that_stores(store, entries):
     """It waits for that, and leaves alone what is another write's by then."""
     async with transaction(store) as storing:
-        await storing.execute("UPDATE states SET place = place + 1 WHERE thing = '/webhooks/7'")
+        await storing.execute(
+            "UPDATE states SET place = place + 1 WHERE thing = '/webhooks/7'"
+        )
         pruning = asyncio.create_task(entries.prune(LATER))
         await until_blocked(store)
     assert await pruning == ROWS
@@ -164,11 +189,15 @@ async def test_prune_beside_a_process_that_stores(store, entries):
 async def test_sends_write_no_index(client, request):
     """The note that a write is sent stays on the page of its row, so that no index grows with it."""
     many = 300
-    async with Batch.open(database().journal("sends"), client, on_secret=lambda *_: None) as batch:
+    async with Batch.open(
+        database().journal("sends"), client, on_secret=lambda *_: None
+    ) as batch:
         await all_of(batch, creates(client, many))
         row = await counted_by_server(batch.entries.store.schema, "n_tup_upd", 2 * many)
     assert row["n_tup_upd"] == 2 * many
-    assert row["n_tup_hot_upd"] > 0.9 * many  # a row that is done may have taken the room on a page
+    assert (
+        row["n_tup_hot_upd"] > 0.9 * many
+    )  # a row that is done may have taken the room on a page
 
 
 async def test_no_write_reads_the_table(service):
@@ -180,13 +209,20 @@ async def test_no_write_reads_the_table(service):
         await asyncio.gather(*(create(client, n) for n in range(20)))
         for n in range(20):
             await create(client, n % 15)
-            await client.webhooks.update(hook, status="inactive").keyed(f"update {n % 15}")
+            await client.webhooks.update(hook, status="inactive").keyed(
+                f"update {n % 15}"
+            )
             await client.webhooks.update(hook, status="active")
             assert (await client.outcome_of(f"create {n}")).applied
-    async with client_of(service, journal=address) as one, client_of(service, journal=address) as other:
+    async with (
+        client_of(service, journal=address) as one,
+        client_of(service, journal=address) as other,
+    ):
         for n in range(10):  # what another process has written is not known here
             for name, client in {"one": one, "other": other}.items():
-                await client.webhooks.update(hook, status="inactive").keyed(f"update {n} by {name}")
+                await client.webhooks.update(hook, status="inactive").keyed(
+                    f"update {n} by {name}"
+                )
         assert (await create(one, 1).outcome()).replayed
     row = await counted_by_server(store.schema, "n_tup_ins", ROWS + 50)
     assert row["seq_tup_read"] < ROWS
@@ -194,11 +230,15 @@ async def test_no_write_reads_the_table(service):
 
 def create(client, number):
     url = f"https://me.example/{number}"
-    return client.webhooks.create(url=url, events=["invoice.created"], tag=True).keyed(f"create {number}")
+    return client.webhooks.create(url=url, events=["invoice.created"], tag=True).keyed(
+        f"create {number}"
+    )
 
 
 async def counted_by_server(schema, what, least):
     """Return what the server has counted of entries, once it knows of so many changes."""
     text = f"SELECT * FROM pg_stat_user_tables WHERE (relname, schemaname) = ('entries', $1) AND {what} >= $2"
     async with connected() as owner:
-        return await until(lambda: owner.fetchrow(text, schema, least))  # some time after the commit
+        return await until(
+            lambda: owner.fetchrow(text, schema, least)
+        )  # some time after the commit

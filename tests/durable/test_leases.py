@@ -25,7 +25,9 @@ STEPS = 6  # take, read, store, send, store, release: of a process that does one
 @pytest.fixture
 async def store(request, tmp_path):
     """Yield a shared store without lanes."""
-    async with opened(store_of("PostgreSQL", tmp_path, request.node.nodeid, lanes=1)) as made:
+    async with opened(
+        store_of("PostgreSQL", tmp_path, request.node.nodeid, lanes=1)
+    ) as made:
         await made.rows("DELETE FROM {s}lanes")
         yield made
 
@@ -36,7 +38,9 @@ class World:
     def __init__(self, store, lane, clock):
         self.store, self.lane, self.clock = store, lane, clock
         self.effects = []
-        self.too_late = set()  # attempts that somebody settles: by then, their time is over
+        self.too_late = (
+            set()
+        )  # attempts that somebody settles: by then, their time is over
 
     def send(self, key, attempt):
         """Reach the service, unless the time of this attempt is over: then provably nothing was sent."""
@@ -91,13 +95,22 @@ async def play(store, clock, order, *, number, keys=("a",), stopping=()):
     Those *stopping* end gracefully instead: they release the lane after their last step.  In the end, those
     that were only stopped go on.
     """
-    await store.rows("INSERT INTO {s}lanes (id, credential) VALUES ($1, $2)", number, f"{number}")
-    entries = await fill(store, *(f"{number} {key}" for key in keys), thing=f"thing {number}")
+    await store.rows(
+        "INSERT INTO {s}lanes (id, credential) VALUES ($1, $2)", number, f"{number}"
+    )
+    entries = await fill(
+        store, *(f"{number} {key}" for key in keys), thing=f"thing {number}"
+    )
     text = "UPDATE {s}entries SET lane = $1, intent = '' WHERE seq {any 2 bigint}"
     await store.rows(text, number, [entry.seq for entry in entries])
     world = World(store, number, clock)
-    running = {name: process(world, name, stops=name in stopping) for name in sorted(set(order))}
-    last = {name: max(i for i, each in enumerate(order) if each == name) for name in running}
+    running = {
+        name: process(world, name, stops=name in stopping)
+        for name in sorted(set(order))
+    }
+    last = {
+        name: max(i for i, each in enumerate(order) if each == name) for name in running
+    }
     for i, name in enumerate(order):
         await anext(running[name], None)
         if name in stopping and i == last[name]:
@@ -118,11 +131,15 @@ async def check_all(store, client, orders, **settings):
 
     async def one(number, order):
         async with at_once:
-            effects, is_open = await play(store, clock, order, number=number, **settings)
+            effects, is_open = await play(
+                store, clock, order, number=number, **settings
+            )
         if effects != {f"{number} {key}": 1 for key in keys} or is_open:
             wrong.append((order, effects, is_open))
 
-    await asyncio.gather(*(one(number, order) for number, order in enumerate(orders, 1000)))
+    await asyncio.gather(
+        *(one(number, order) for number, order in enumerate(orders, 1000))
+    )
     return wrong
 
 
@@ -153,7 +170,10 @@ async def test_every_order_in_which_owners_stop(store, client):
 async def test_orders_of_three_owners_of_two_entries(store, client):
     """With three owners and two entries of one thing, any order ends with one effect of each."""
     chance = random.Random(5)
-    orders = ["".join(chance.choice("ABC") for _ in range(chance.randint(4, 22))) for _ in range(250)]
+    orders = [
+        "".join(chance.choice("ABC") for _ in range(chance.randint(4, 22)))
+        for _ in range(250)
+    ]
     assert await check_all(store, client, orders, keys=("a", "b")) == []
 
 
@@ -170,7 +190,11 @@ async def transaction(store):
 
 async def until_blocked(store):
     """Wait until some statement waits for a lock."""
-    await until(lambda: store.rows("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
+    await until(
+        lambda: store.rows(
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        )
+    )
 
 
 @pytest.fixture
@@ -248,7 +272,9 @@ async def test_release_that_fails_is_repeated(store, client):
     for leases in (first, second):
         await leases.beat()
     lanes = await first.take(2)
-    await store.ask(lambda connection: connection.execute(REFUSE.format(s=store.schema)))
+    await store.ask(
+        lambda connection: connection.execute(REFUSE.format(s=store.schema))
+    )
     with pytest.raises(JournalError, match="refused a statement"):
         await first.give_up(lanes)
     await store.rows("DROP TRIGGER refuse ON {s}lanes")
@@ -327,7 +353,9 @@ async def test_members(store, lane, clock):
     assert (await two.beat(), two.hungry) == (1, 0)
     await store.rows("UPDATE {s}members SET seen = seen - 200000")
     await looks_on.forget_the_dead()
-    assert await numbers(store, "SELECT count(*) FROM {s}members") == [1]  # whose lane nobody has taken yet
+    assert await numbers(store, "SELECT count(*) FROM {s}members") == [
+        1
+    ]  # whose lane nobody has taken yet
 
 
 # --- the database's clock
@@ -335,13 +363,17 @@ async def test_members(store, lane, clock):
 
 async def set_back(store, seconds=3600):
     """Let all signs of life be as if the database's clock had been set back since."""
-    await store.rows("UPDATE {s}members SET seen = seen + {arg 1 float8}", float(seconds))
+    await store.rows(
+        "UPDATE {s}members SET seen = seen + {arg 1 float8}", float(seconds)
+    )
 
 
 @pytest.mark.parametrize("seconds", [45, 3600, 7200])
 async def test_clock_that_is_set_back_after_a_process_died(store, lane, clock, seconds):
     """Its lane is taken once its sign has been the same for as long as silence may last, not hours later."""
-    await store.rows("UPDATE {s}members SET seen = seen + 3600")  # it gave a sign just now
+    await store.rows(
+        "UPDATE {s}members SET seen = seen + 3600"
+    )  # it gave a sign just now
     await set_back(store, seconds + store.silence)
     other = Leases(store, clock)
     await other.beat()
@@ -386,7 +418,9 @@ async def test_clock_that_is_set_ahead_after_a_sign_of_life(store, lane, clock):
     assert await numbers(store, "SELECT owner FROM {s}lanes") == [mine.token]
 
 
-async def test_sign_of_life_that_is_given_when_it_is_about_to_count_as_old(store, lane, clock):
+async def test_sign_of_life_that_is_given_when_it_is_about_to_count_as_old(
+    store, lane, clock
+):
     """What counts is whether it is the same when it is made old, not when it was looked at."""
     await store.rows("UPDATE {s}lanes SET owner = NULL")
     living, other = Leases(store, clock), Leases(store, clock)
@@ -407,7 +441,9 @@ async def test_sign_of_life_that_is_given_when_it_is_about_to_count_as_old(store
 async def test_silence_of_the_process_that_gave_the_sign(store, lane, clock):
     """If that is longer than one's own, it counts."""
     await set_back(store, 3 * 3600)
-    await store.rows("UPDATE {s}members SET silence = {arg 1 float8}", 4 * store.silence)
+    await store.rows(
+        "UPDATE {s}members SET silence = {arg 1 float8}", 4 * store.silence
+    )
     other = Leases(store, clock)
     await other.beat()
     clock.time += 3 * store.silence

@@ -18,7 +18,17 @@ from invsvc_async.durable.scripts import drop, prune, reopen, take_verdicts
 from invsvc_async.durable.tables import Opening
 from invsvc_async.storage import postgres_pool
 from tests.batch.writing import all_of, creates
-from tests.durable.stores import KINDS, counts, end, fill, lanes_of, numbers, opened, store_of, unheard
+from tests.durable.stores import (
+    KINDS,
+    counts,
+    end,
+    fill,
+    lanes_of,
+    numbers,
+    opened,
+    store_of,
+    unheard,
+)
 from tests.support.database_proxy import database_proxy
 from tests.support.waiting import cancel, until
 
@@ -43,7 +53,10 @@ async def test_adding(store, client):
     """It knows its own entries from those that were there."""
     entries = BatchEntries(store)
     there, new = (
-        Entry(key=key, state=State.TO_DO, operation="x", digest=key, lane=1, intent="{}") for key in "ab"
+        Entry(
+            key=key, state=State.TO_DO, operation="x", digest=key, lane=1, intent="{}"
+        )
+        for key in "ab"
     )
     await entries.add([there], "me", None)
     store.run = partial(twice, store)
@@ -61,15 +74,22 @@ async def test_taking_lanes(store, client):
     store.run = partial(twice, store)
     taken = await leases.take(2)
     del store.run
-    assert [lane.token for lane in taken] == await numbers(store, "SELECT owner FROM {s}lanes ORDER BY id")
-    assert [lane.was_free for lane in taken] == [False, False]  # nothing says that the second one was free
+    assert [lane.token for lane in taken] == await numbers(
+        store, "SELECT owner FROM {s}lanes ORDER BY id"
+    )
+    assert [lane.was_free for lane in taken] == [
+        False,
+        False,
+    ]  # nothing says that the second one was free
 
 
 async def test_making_and_ending_a_lane(store, client):
     """There is one, and then none."""
     leases = Leases(store, options_of(client).core.clock)
     number = await twice(store, lambda: new_lane("a.1", ""))
-    assert await numbers(store, "SELECT id FROM {s}lanes WHERE owner = 'a.1'") == [number]
+    assert await numbers(store, "SELECT id FROM {s}lanes WHERE owner = 'a.1'") == [
+        number
+    ]
     lane = leases.hold(number, "a.1")
     await twice(store, lambda: end_lane(lane))
     assert await numbers(store, "SELECT id FROM {s}lanes ORDER BY id") == [1, 2]
@@ -80,7 +100,9 @@ async def test_changes_of_entries(store, client):
     (lane,) = await lanes_of(store, options_of(client).core.clock)
     refused, other, _, done = await fill(store, "refused", "other", "fresh", "done")
     await store.rows("DELETE FROM {s}counts")
-    await store.rows("INSERT INTO {s}counts (part, state, verdict, flags, many) VALUES (0, 0, '', 0, 4)")
+    await store.rows(
+        "INSERT INTO {s}counts (part, state, verdict, flags, many) VALUES (0, 0, '', 0, 4)"
+    )
     for entry in (refused, other, done):
         await end(lane, entry, "applied" if entry is done else "refused", 1000)
     again, dropped, gone = set(), set(), set()
@@ -106,21 +128,30 @@ async def proxy():
 
 def keyless(client, n):
     return [
-        client.webhooks.create(url=f"https://me.example/{i}", events=["invoice.created"]) for i in range(n)
+        client.webhooks.create(
+            url=f"https://me.example/{i}", events=["invoice.created"]
+        )
+        for i in range(n)
     ]
 
 
-@pytest.mark.parametrize("lost", ["the digests", "INSERT INTO {s}entries", "UPDATE {s}entries"])
+@pytest.mark.parametrize(
+    "lost", ["the digests", "INSERT INTO {s}entries", "UPDATE {s}entries"]
+)
 @pytest.mark.parametrize("make", [keyless, creates])
 async def test_batch_that_is_run_again(service, client, proxy, make, lost, request):
     """Whatever reply is lost, nothing is sent twice, also when the same input is run again."""
     name = f"l{abs(hash(request.node.name))}"
     lost = lost.replace("{s}", f"invoicing_batch_{name}.")
-    async with Batch.open(proxy.journal(name), client, on_secret=lambda *_: None) as batch:
+    async with Batch.open(
+        proxy.journal(name), client, on_secret=lambda *_: None
+    ) as batch:
         proxy.lose(lost, "COMMIT" if lost.startswith("INSERT") else "me.example/1")
         first = await all_of(batch, make(client, 3))
     assert proxy.lost == (lost != "the digests")
-    async with Batch.open(proxy.journal(name), client, on_secret=lambda *_: None) as batch:
+    async with Batch.open(
+        proxy.journal(name), client, on_secret=lambda *_: None
+    ) as batch:
         if lost == "the digests":
             proxy.lose(first[1].key)
         assert await all_of(batch, make(client, 3)) == []

@@ -25,7 +25,9 @@ from tests.support.waiting import until_no
 
 KEYS = st.sampled_from("abcd")
 ENDS = st.sampled_from(["applied", "refused", "unknown"])
-OUTCOMES = st.sampled_from(["{}", '{"had":"lost"}', '{"overtaken":true}', '{"had":"lost","overtaken":true}'])
+OUTCOMES = st.sampled_from(
+    ["{}", '{"had":"lost"}', '{"overtaken":true}', '{"had":"lost","overtaken":true}']
+)
 FRESH = '{"body":{}}'
 BUSY = """
 SELECT 1 FROM pg_stat_activity
@@ -75,7 +77,9 @@ class StoreModel(RuleBasedStateMachine):
 
     async def open(self):
         """Begin as a new process, which takes what others have left."""
-        self.store = store_of(self.kind, self.folder, self.name, lanes=3 if self.kind != "SQLite" else 1)
+        self.store = store_of(
+            self.kind, self.folder, self.name, lanes=3 if self.kind != "SQLite" else 1
+        )
         self.entries = BatchEntries(self.store)
         await self.entries.open()
         self.leases = Leases(self.store, SystemClock())
@@ -115,10 +119,18 @@ class StoreModel(RuleBasedStateMachine):
         """Return the same as the model, by key."""
         rows = {}
         unheard = {*await numbers(self.store, "SELECT seq FROM {s}unheard")}
-        left = {*await numbers(self.store, "SELECT thing FROM {s}states WHERE state IS NOT NULL")}
-        places = await numbers(self.store, "SELECT place FROM {s}entries ORDER BY place")
+        left = {
+            *await numbers(
+                self.store, "SELECT thing FROM {s}states WHERE state IS NOT NULL"
+            )
+        }
+        places = await numbers(
+            self.store, "SELECT place FROM {s}entries ORDER BY place"
+        )
         for entry in await self.store.entries("true"):
-            flags = ("lost" in (entry.outcome or "")) + 2 * ("overtaken" in (entry.outcome or ""))
+            flags = ("lost" in (entry.outcome or "")) + 2 * (
+                "overtaken" in (entry.outcome or "")
+            )
             rows[entry.key] = Row(
                 places.index(entry.place), entry.state, entry.verdict, flags, _sends(entry.intent or ""),
                 entry.intent is not None, entry.seq in unheard, entry.key in left,
@@ -130,14 +142,19 @@ class StoreModel(RuleBasedStateMachine):
         """Return *rows* of the model as they are found: places as an order, and no flags of what is gone."""
         order = sorted(row.place for row in rows.values())
         return {
-            key: row._replace(place=order.index(row.place), flags=row.flags if row.full else 0)
+            key: row._replace(
+                place=order.index(row.place), flags=row.flags if row.full else 0
+            )
             for key, row in rows.items()
         }
 
     def entry(self, key, row, outcome=None):
         (found,) = self.done(self.store.entries("e.key = $1", key))
         found.state, found.verdict, found.outcome = row.state, row.verdict, outcome
-        found.intent, found.done_at = SENT if row.sends else FRESH, 1 if row.state is State.DONE else None
+        found.intent, found.done_at = (
+            SENT if row.sends else FRESH,
+            1 if row.state is State.DONE else None,
+        )
         return found
 
     def put(self, key, row, *, waits, outcome=None, left=None):
@@ -190,8 +207,16 @@ class StoreModel(RuleBasedStateMachine):
             flags = ("lost" in outcome) + 2 * ("overtaken" in outcome)
             has_left = verdict == "applied"
             left = Left(key, state="{}") if has_left else None
-            row = row._replace(state=State.DONE, verdict=verdict, flags=flags, unheard=True)
-            self.put(key, row._replace(left=row.left or has_left), waits=waits, outcome=outcome, left=left)
+            row = row._replace(
+                state=State.DONE, verdict=verdict, flags=flags, unheard=True
+            )
+            self.put(
+                key,
+                row._replace(left=row.left or has_left),
+                waits=waits,
+                outcome=outcome,
+                left=left,
+            )
 
     @rule(key=KEYS)
     def put_back(self, key):
@@ -216,11 +241,19 @@ class StoreModel(RuleBasedStateMachine):
 
     # --- what people do
 
-    @rule(verdict=ENDS.filter(lambda verdict: verdict != "applied"), newest=st.booleans())
+    @rule(
+        verdict=ENDS.filter(lambda verdict: verdict != "applied"), newest=st.booleans()
+    )
     def retry(self, verdict, newest):
         self.flush()
-        again = [key for key, row in self.stored.items() if row.verdict == verdict and row.full]
-        assert self.done(self.entries.reopen_all([verdict], newest=newest)) == len(again)
+        again = [
+            key
+            for key, row in self.stored.items()
+            if row.verdict == verdict and row.full
+        ]
+        assert self.done(self.entries.reopen_all([verdict], newest=newest)) == len(
+            again
+        )
         self.reopened(again, newest=newest)
 
     @rule(keys=st.lists(KEYS), newest=st.booleans())
@@ -265,7 +298,9 @@ class StoreModel(RuleBasedStateMachine):
         ]  # fmt: skip
         assert self.done(self.entries.prune(2**50)) == len(old)
         for key in old:
-            self.stored[key] = self.stored[key]._replace(full=False, sends=False, left=False)
+            self.stored[key] = self.stored[key]._replace(
+                full=False, sends=False, left=False
+            )
 
     # --- who gets the verdicts
 
@@ -279,7 +314,10 @@ class StoreModel(RuleBasedStateMachine):
         heard, rest = given[:acknowledged], given[acknowledged:]
 
         async def acknowledge():
-            for entry in (*(replace(entry, taker="another.1") for entry in given), *heard):
+            for entry in (
+                *(replace(entry, taker="another.1") for entry in given),
+                *heard,
+            ):
                 self.consumer.acknowledge(entry)
             for entry in rest:
                 self.consumer.give_back(entry, 0.0)
@@ -367,7 +405,11 @@ class DatabaseModel(StoreModel):
         """Another process takes the lanes of a stopped one, which then stores nothing any more."""
         self.flush()
         row = self.choose(key, State.TO_DO, State.SENDING)
-        entry = None if row is None else self.entry(key, row._replace(state=State.SENDING, sends=True))
+        entry = (
+            None
+            if row is None
+            else self.entry(key, row._replace(state=State.SENDING, sends=True))
+        )
         stopped, store = self.leases, self.entries
 
         async def take_over():
@@ -387,11 +429,16 @@ class DatabaseModel(StoreModel):
 
 
 COMMON = settings(
-    stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
 )
 TestFileModel = FileModel.TestCase
 TestFileModel.settings = settings(COMMON, max_examples=25)
-TestFileModel.pytestmark = [pytest.mark.no_secret_scan]  # which keeps its writes until later tests
+TestFileModel.pytestmark = [
+    pytest.mark.no_secret_scan
+]  # which keeps its writes until later tests
 TestDatabaseModel = DatabaseModel.TestCase
 TestDatabaseModel.settings = settings(COMMON, max_examples=15)
 TestDatabaseModel.pytestmark = [pytest.mark.no_secret_scan, pytest.mark.one_python]

@@ -20,7 +20,9 @@ from tests.support.waiting import cancel
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 
 
-async def test_client_is_cancelled_while_its_large_journal_is_checked(service, tmp_path, monkeypatch):
+async def test_client_is_cancelled_while_its_large_journal_is_checked(
+    service, tmp_path, monkeypatch
+):
     """The check ends at once, and the file is free for another client of this process."""
     path, begun = tmp_path / "journal.db", threading.Event()
     async with client_of(service, journal=path) as client:
@@ -81,14 +83,18 @@ async def test_close_that_is_cancelled(service, tmp_path, turns):
     closing.cancel()
     await asyncio.wait([closing, writing])
     for thread in threading.enumerate():
-        if str(path) in thread.name:  # it stores what was requested, and then releases the file
+        if (
+            str(path) in thread.name
+        ):  # it stores what was requested, and then releases the file
             await asyncio.to_thread(thread.join)
     async with client_of(service, journal=path) as other:
         [outcome] = await other.recover()
     assert outcome.verdict is Verdict.NOT_APPLIED
 
 
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # what the closed loop had cannot be closed
+@pytest.mark.filterwarnings(
+    "ignore:unclosed:ResourceWarning"
+)  # what the closed loop had cannot be closed
 @pytest.mark.no_secret_scan  # which keeps the client
 def test_client_with_a_journal_in_another_event_loop(address):
     """It is refused in words and nothing is sent; once its loop is closed, it can be closed in another one."""
@@ -105,7 +111,9 @@ def test_client_with_a_journal_in_another_event_loop(address):
         with asyncio.Runner() as runner:
             runner.run(created(client))
             for use in (created, recover, Client.aclose):
-                with pytest.raises(ConfigurationError, match="belongs to the event loop"):
+                with pytest.raises(
+                    ConfigurationError, match="belongs to the event loop"
+                ):
                     asyncio.run(use(client))
         asyncio.run(client.aclose())
         if isinstance(address, Path):  # it is free

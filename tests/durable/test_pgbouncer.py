@@ -43,7 +43,11 @@ async def pooler(folder, port, role, mode):
         for each in (folder, *folder.iterdir()):
             shutil.chown(each, user=user)
     child = await asyncio.create_subprocess_exec(
-        PGBOUNCER, "-q", str(folder / "ini"), user=user, stderr=asyncio.subprocess.DEVNULL
+        PGBOUNCER,
+        "-q",
+        str(folder / "ini"),
+        user=user,
+        stderr=asyncio.subprocess.DEVNULL,
     )
     try:
         yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
@@ -56,20 +60,30 @@ async def test_session_mode(client, tmp_path, unused_tcp_port):
     """Everything works."""
     async with (
         pooler(tmp_path, unused_tcp_port, "session_role", "session") as address,
-        Batch.open(f"{address}?batch=session", client, on_secret=lambda *_: None) as batch,
+        Batch.open(
+            f"{address}?batch=session", client, on_secret=lambda *_: None
+        ) as batch,
     ):
         assert len(await all_of(batch, creates(client, 30))) == 30
 
 
 async def test_transaction_mode(service, client, tmp_path, unused_tcp_port):
     """An error says what is wrong and what to do, and nothing is sent twice."""
-    async with pooler(tmp_path, unused_tcp_port, "shared_role", "transaction") as address:
+    async with pooler(
+        tmp_path, unused_tcp_port, "shared_role", "transaction"
+    ) as address:
         words = "prepared statements, safe, session mode"
         try:
-            async with Batch.open(f"{address}?batch=shared", client, on_secret=lambda *_: None) as batch:
+            async with Batch.open(
+                f"{address}?batch=shared", client, on_secret=lambda *_: None
+            ) as batch:
                 results = await all_of(batch, creates(client, 30))
-            assert len(results) == 30  # all statements happened to be where they were prepared
+            assert (
+                len(results) == 30
+            )  # all statements happened to be where they were prepared
         except JournalError as error:
             words = str(error)
     assert re.search("prepared statements.*safe.*session mode", words)
-    assert service.arrivals("webhooks.create") == len(service.ledger.effects("webhooks.create"))
+    assert service.arrivals("webhooks.create") == len(
+        service.ledger.effects("webhooks.create")
+    )

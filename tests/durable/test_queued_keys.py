@@ -28,7 +28,9 @@ def thing_of(service, kind):
 
 def written(service, kind):
     """Return the keys of the effects in the ledger, in their order."""
-    effects = sorted(service.ledger.effects(f"{kind}.update"), key=attrgetter("applied_at"))
+    effects = sorted(
+        service.ledger.effects(f"{kind}.update"), key=attrgetter("applied_at")
+    )
     return [entry.body[TEXT[kind]] for entry in effects]
 
 
@@ -38,7 +40,10 @@ async def run_again(client, kind, thing, how, keys=KEYS):
         await client.recover()
     chosen = [*reversed(keys)] if how.endswith("reversed") else keys
     if how.startswith("at once"):
-        running = [asyncio.create_task(update(client, kind, thing, key).outcome()) for key in chosen]
+        running = [
+            asyncio.create_task(update(client, kind, thing, key).outcome())
+            for key in chosen
+        ]
         found = [await each for each in running]
     else:
         found = [await update(client, kind, thing, key).outcome() for key in chosen]
@@ -54,8 +59,14 @@ def judge(service, kind, outcomes, how):
             assert outcome.verdict is Verdict.APPLIED, outcome.explain()
         else:
             assert how == "reversed", (key, outcome.explain())
-            assert (outcome.verdict, outcome.evidence.cause) == (Verdict.NOT_APPLIED, "overtaken")
-            assert any(entry.body[TEXT[kind]] > key for entry in service.ledger.effects(f"{kind}.update"))
+            assert (outcome.verdict, outcome.evidence.cause) == (
+                Verdict.NOT_APPLIED,
+                "overtaken",
+            )
+            assert any(
+                entry.body[TEXT[kind]] > key
+                for entry in service.ledger.effects(f"{kind}.update")
+            )
     assert effects[-1] == max(outcomes)
 
 
@@ -66,7 +77,10 @@ async def test_queue_that_was_cancelled(service, address, kind, how):
     thing = thing_of(service, kind)
     service.script(f"{kind}.update", "apply, then hang")
     async with client_of(service, journal=address) as client:
-        running = [asyncio.create_task(update(client, kind, thing, key).outcome()) for key in KEYS]
+        running = [
+            asyncio.create_task(update(client, kind, thing, key).outcome())
+            for key in KEYS
+        ]
         await service.arrived(f"{kind}.update")
         await until(lambda: are_claimed(client, len(KEYS)))
         await cancel(*running)
@@ -86,7 +100,9 @@ async def test_queue_that_was_cancelled(service, address, kind, how):
         ("journeys", "reversed", "SIGKILL", "apply, then hang"),
     ],
 )
-async def test_queue_of_a_process_that_was_ended(service, address, kind, how, sent, fate):
+async def test_queue_of_a_process_that_was_ended(
+    service, address, kind, how, sent, fate
+):
     """The same, if it was stopped or killed, while its first write had taken effect, or not."""
     thing = thing_of(service, kind)
     service.script(f"{kind}.update", fate)
@@ -100,11 +116,15 @@ async def test_queue_of_a_process_that_was_ended(service, address, kind, how, se
 
 @pytest.mark.one_python
 @pytest.mark.parametrize("kind", TEXT)
-async def test_write_whose_process_was_killed_before_it_was_sent(service, address, kind):
+async def test_write_whose_process_was_killed_before_it_was_sent(
+    service, address, kind
+):
     """Nothing later was sent to its thing, so a read that shows the state before it is proof enough to send it."""
     thing = thing_of(service, kind)
     arguments = {kind.removesuffix("s"): thing, TEXT[kind]: "k1", "key": "k1"}
-    async with process(service, address, f"{kind}.update", "SIGKILL before the socket", **arguments) as child:
+    async with process(
+        service, address, f"{kind}.update", "SIGKILL before the socket", **arguments
+    ) as child:
         assert await child.wait() == -signal.SIGKILL
     assert written(service, kind) == []
     async with client_of(service, journal=address) as client:
@@ -118,7 +138,9 @@ async def test_start_order_is_the_order_of_the_claims(service, address):
     things = [thing_of(service, "webhooks") for _ in range(20)]
     async with client_of(service, journal=address) as client:
         running = [
-            asyncio.create_task(update(client, "webhooks", thing, f"{number}-{key}").outcome())
+            asyncio.create_task(
+                update(client, "webhooks", thing, f"{number}-{key}").outcome()
+            )
             for key in KEYS
             for number, thing in enumerate(things)
         ]
@@ -128,7 +150,8 @@ async def test_start_order_is_the_order_of_the_claims(service, address):
     out_of_order = [
         number
         for number in range(len(things))
-        if [each for each in effects if each.startswith(f"{number}-")] != [f"{number}-{key}" for key in KEYS]
+        if [each for each in effects if each.startswith(f"{number}-")]
+        != [f"{number}-{key}" for key in KEYS]
     ]
     assert out_of_order == []
 
@@ -137,9 +160,13 @@ async def test_start_order_is_the_order_of_the_claims(service, address):
 async def waiting(service, address, thing, *keys):
     """Yield two clients in whose journal the writes of *keys* wait: their runs were cancelled before a byte was sent."""
     service.script("journeys.update", "apply, then hang")
-    async with client_of(service, journal=address) as one, client_of(service, journal=address) as other:
+    async with (
+        client_of(service, journal=address) as one,
+        client_of(service, journal=address) as other,
+    ):
         running = [
-            asyncio.create_task(update(one, "journeys", thing, key).outcome()) for key in ("first", *keys)
+            asyncio.create_task(update(one, "journeys", thing, key).outcome())
+            for key in ("first", *keys)
         ]
         await service.arrived("journeys.update")
         await until(lambda: are_claimed(one, len(running)))
@@ -148,9 +175,13 @@ async def waiting(service, address, thing, *keys):
         yield one, other
 
 
-async def test_later_write_that_begins_a_moment_before_an_earlier_one(service, shared, monkeypatch):
+async def test_later_write_that_begins_a_moment_before_an_earlier_one(
+    service, shared, monkeypatch
+):
     """It waits for a moment in which runs of earlier ones may begin, so that none is overtaken."""
-    monkeypatch.setattr("invsvc_async.durable.key_queue._MOMENT", 300.0)  # on a slow machine, too
+    monkeypatch.setattr(
+        "invsvc_async.durable.key_queue._MOMENT", 300.0
+    )  # on a slow machine, too
     thing = thing_of(service, "journeys")
     async with waiting(service, shared, thing, "k1", "k2") as (one, other):
         later = asyncio.create_task(update(one, "journeys", thing, "k2").outcome())
@@ -160,14 +191,18 @@ async def test_later_write_that_begins_a_moment_before_an_earlier_one(service, s
     assert written(service, "journeys") == ["first", "k1", "k2"]
 
 
-async def test_earlier_write_that_is_run_just_before_a_later_one_is_sent(service, shared):
+async def test_earlier_write_that_is_run_just_before_a_later_one_is_sent(
+    service, shared
+):
     """The later one has passed it over, and reads the state: it sees at its send that it has to wait."""
     thing = thing_of(service, "journeys")
     async with waiting(service, shared, thing, "k1", "k2") as (_, other):
         service.script("journeys.get", "slow 2")
         async with client_of(service, journal=shared) as third:
             reads = service.arrivals("journeys.get")
-            later = asyncio.create_task(update(third, "journeys", thing, "k2").outcome())
+            later = asyncio.create_task(
+                update(third, "journeys", thing, "k2").outcome()
+            )
             await service.arrived("journeys.get", reads + 1)
             service.script("journeys.update", "slow 3")
             earlier = await update(other, "journeys", thing, "k1").outcome()
@@ -178,12 +213,17 @@ async def test_earlier_write_that_is_run_just_before_a_later_one_is_sent(service
     assert second.received_at > first.ended_at
 
 
-async def test_write_that_is_run_alone_overtakes_those_that_nobody_runs(service, address):
+async def test_write_that_is_run_alone_overtakes_those_that_nobody_runs(
+    service, address
+):
     """It does not wait for them; they are told so, and the newer write was sent indeed."""
     thing = thing_of(service, "journeys")
     async with client_of(service, journal=address) as client:
         service.script("journeys.update", "apply, then hang")
-        running = [asyncio.create_task(update(client, "journeys", thing, key).outcome()) for key in KEYS]
+        running = [
+            asyncio.create_task(update(client, "journeys", thing, key).outcome())
+            for key in KEYS
+        ]
         await until(lambda: are_claimed(client, len(KEYS)))
         await cancel(*running)
         assert (await update(client, "journeys", thing, "k5").outcome()).applied

@@ -69,7 +69,9 @@ def found_by(outcome):
 
 def day_of(outcome):
     """Return the day on which a person's finding was stored."""
-    return datetime.fromtimestamp(outcome.evidence.person.at / 1000, UTC).strftime("%Y-%m-%d")
+    return datetime.fromtimestamp(outcome.evidence.person.at / 1000, UTC).strftime(
+        "%Y-%m-%d"
+    )
 
 
 # --- what a finding does
@@ -86,19 +88,29 @@ async def test_applied_is_replayed(service, address):
         stored = await client.outcome_of("k")
     async with client_of(service, journal=address) as client:
         later = await mapping(client).outcome()
-        with pytest.raises(JournalError, match="has the verdict applied, which is final"):
+        with pytest.raises(
+            JournalError, match="has the verdict applied, which is final"
+        ):
             await client.resolve("k", applied=False, **BY)
-    async with process(service, address, "sheets.save_mapping", fields={"a": "b"}, key="k") as child:
+    async with process(
+        service, address, "sheets.save_mapping", fields={"a": "b"}, key="k"
+    ) as child:
         told, _ = await child.communicate()
 
     assert (service.arrivals(), effects(service)) == (sends, 1)
     assert told.decode().split() == ["applied", "True", "None"]
-    assert (resolved.verdict, resolved.replayed, resolved.value) == (Verdict.APPLIED, False, None)
+    assert (resolved.verdict, resolved.replayed, resolved.value) == (
+        Verdict.APPLIED,
+        False,
+        None,
+    )
     for outcome in (again, stored, later):
         assert (outcome.verdict, outcome.replayed) == (Verdict.APPLIED, True)
         assert found_by(outcome) == ("person", "ann", "seen in the dashboard")
         assert outcome.evidence.person == resolved.evidence.person
-        assert "ann found that it was applied: seen in the dashboard" in outcome.explain()
+        assert (
+            "ann found that it was applied: seen in the dashboard" in outcome.explain()
+        )
         assert f"  found by ann, stored at {day_of(outcome)}" in outcome.explain()
         back = Outcome.from_json(outcome.to_json())
         assert back.evidence.person == outcome.evidence.person
@@ -111,18 +123,28 @@ async def test_not_applied_is_done_anew(service, address):
         resolved = await client.resolve("k", applied=False, **BY)
         with pytest.raises(JournalError, match="has the verdict not applied already"):
             await client.resolve("k", applied=False, **BY)
-        with pytest.raises(WriteNotAppliedError, match="ann found that it was not applied: seen in") as error:
+        with pytest.raises(
+            WriteNotAppliedError, match="ann found that it was not applied: seen in"
+        ) as error:
             resolved.unwrap()
         assert "A person found that nothing was changed" in str(error.value)
     async with client_of(service, journal=address) as client:
-        assert found_by(await client.outcome_of("k")) == ("person", "ann", "seen in the dashboard")
+        assert found_by(await client.outcome_of("k")) == (
+            "person",
+            "ann",
+            "seen in the dashboard",
+        )
         outcome = await mapping(client).outcome()
     assert (resolved.verdict, resolved.applied, resolved.evidence.cause) == (
         Verdict.NOT_APPLIED,
         False,
         "person",
     )
-    assert (outcome.verdict, outcome.evidence.basis, effects(service)) == (Verdict.APPLIED, "answered", 1)
+    assert (outcome.verdict, outcome.evidence.basis, effects(service)) == (
+        Verdict.APPLIED,
+        "answered",
+        1,
+    )
 
 
 async def test_who_it_was_by_default(service, tmp_path):
@@ -150,7 +172,9 @@ async def test_value_of_an_id_and_of_a_model(service, address):
         [first] = await client.webhooks.list()
         by_id = await client.resolve("id", applied=first.id, **BY)
         await unknown_create(service, client, "model")
-        second = next(hook for hook in await client.webhooks.list() if hook.id != first.id)
+        second = next(
+            hook for hook in await client.webhooks.list() if hook.id != first.id
+        )
         by_model = await client.resolve("model", applied=second, **BY)
         again = await create(client, "model").outcome()
         with pytest.raises(SecretLostError) as failure:
@@ -172,7 +196,11 @@ async def test_secret_that_the_person_has(service, tmp_path):
         whole = attrs.evolve(found, secret="whsec_1")
         resolved = await client.resolve("k", applied=whole, **BY)
         again = await create(client)
-    assert (resolved.secret, resolved.value.secret, again.secret) == ("not stored", None, None)
+    assert (resolved.secret, resolved.value.secret, again.secret) == (
+        "not stored",
+        None,
+        None,
+    )
     assert b"whsec_1" not in (tmp_path / "calls.db").read_bytes()
 
 
@@ -186,10 +214,15 @@ async def test_value_of_an_update(service, address):
         outcome = await rename(client, "new", "k").outcome()
         assert outcome.verdict is Verdict.UNKNOWN
         for other in ("jrn_2", Journey(id="jrn_2")):
-            with pytest.raises(InvalidRequestError, match="'jrn_2' is another thing than the write changes"):
+            with pytest.raises(
+                InvalidRequestError,
+                match="'jrn_2' is another thing than the write changes",
+            ):
                 await client.resolve("k", applied=other, **BY)
         for other in (Webhook(id="jrn_1"), {"id": "jrn_1"}):
-            with pytest.raises(InvalidRequestError, match=r"journeys\.update gives Journey, not"):
+            with pytest.raises(
+                InvalidRequestError, match=r"journeys\.update gives Journey, not"
+            ):
                 await client.resolve("k", applied=other, **BY)
         assert (await client.outcome_of("k")).verdict is Verdict.UNKNOWN
         assert (await client.resolve("k", applied=True, **BY)).value.id == journey
@@ -198,9 +231,15 @@ async def test_value_of_an_update(service, address):
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"applied": None}, "applied: must be True, False, an id, or what was made or changed, not NoneType"),
+        (
+            {"applied": None},
+            "applied: must be True, False, an id, or what was made or changed, not NoneType",
+        ),
         ({"applied": ""}, "applied: an id must have 1 to 200 printable characters"),
-        ({"because": " "}, "because: must say in 1 to 1000 printable characters how you know"),
+        (
+            {"because": " "},
+            "because: must say in 1 to 1000 printable characters how you know",
+        ),
         ({"because": "a\nb"}, "because: must say"),
         ({"by": "x" * 201}, "by: must have 1 to 200 printable characters"),
         ({"key": 7}, "key: must be a key or an Intent, not a int"),
@@ -218,7 +257,9 @@ async def test_arguments_that_say_nothing(service, tmp_path, given, problem):
 async def test_client_without_a_journal(service):
     """There is nothing in which a finding could be stored."""
     async with client_of(service) as client:
-        with pytest.raises(ConfigurationError, match="resolve: this client has no journal"):
+        with pytest.raises(
+            ConfigurationError, match="resolve: this client has no journal"
+        ):
             await client.resolve("k", applied=True, **BY)
 
 
@@ -230,12 +271,16 @@ async def test_write_that_is_not_in_doubt(service, address):
     async with client_of(service, journal=address) as client:
         service.script("webhooks.create", "403")
         refused = await create(client).outcome()
-        with pytest.raises(JournalError, match="has the verdict refused already: it did not happen"):
+        with pytest.raises(
+            JournalError, match="has the verdict refused already: it did not happen"
+        ):
             await client.resolve("k", applied=False, **BY)
         with pytest.raises(JournalError, match="'none' is not there"):
             await client.resolve("none", applied=True, **BY)
         assert (await client.outcome_of("k")).verdict is refused.verdict
-        made = await client.resolve("k", applied="wh_1", **BY)  # a late effect, which the person saw
+        made = await client.resolve(
+            "k", applied="wh_1", **BY
+        )  # a late effect, which the person saw
         sends = service.arrivals()
         assert (await create(client).outcome()).value.id == made.value.id == "wh_1"
         assert service.arrivals() == sends
@@ -247,10 +292,14 @@ async def test_write_of_which_nothing_was_sent(service, address):
         service.script("webhooks.create", "403")
         await create(client).outcome()
         [(name,)] = await rows_of(client, "SELECT key FROM {s}entries")
-        again = partial(JournalEntries._reopen, [name], ["refused"], set(), newest=False)
+        again = partial(
+            JournalEntries._reopen, [name], ["refused"], set(), newest=False
+        )
         await journal_of(client)._store.run(again)  # as the command `retry` does
         for applied in (True, False):
-            with pytest.raises(JournalError, match="was never sent, so there is nothing to find out"):
+            with pytest.raises(
+                JournalError, match="was never sent, so there is nothing to find out"
+            ):
                 await client.resolve("k", applied=applied, **BY)
         assert (await create(client).outcome()).applied
     assert effects(service, "webhooks.create") == 1
@@ -263,7 +312,9 @@ async def test_write_of_an_older_copy(service, address):
         await create(client).outcome()
         [(name,)] = await rows_of(client, "SELECT key FROM {s}entries")
         store = journal_of(client)._store
-        await store.run(partial(JournalEntries._reopen, [name], ["refused"], set(), newest=False))
+        await store.run(
+            partial(JournalEntries._reopen, [name], ["refused"], set(), newest=False)
+        )
         await store.run(mark_restored)
         await client.resolve("k", applied="wh_1", **BY)
         sends = service.arrivals()
@@ -274,16 +325,23 @@ async def test_write_of_an_older_copy(service, address):
 async def test_write_that_never_left(service, address):
     """It provably did not happen: what the person saw is something else."""
     settings = {"journal": address, "timeout": Timeouts(attempt=1.0, call=1.0)}
-    async with Client("http://127.0.0.1:9/v2", ApiKey(service.api_key), **settings) as client:
+    async with Client(
+        "http://127.0.0.1:9/v2", ApiKey(service.api_key), **settings
+    ) as client:
         outcome = await create(client).outcome()
         assert outcome.evidence.basis == "never sent"
-        with pytest.raises(JournalError, match="was never sent, so there is nothing to find out"):
+        with pytest.raises(
+            JournalError, match="was never sent, so there is nothing to find out"
+        ):
             await client.resolve("k", applied=True, **BY)
 
 
 async def test_run_that_lives(service, address):
     """A finding beside it is refused, in its process and in another; its own verdict counts."""
-    async with client_of(service, journal=address) as client, under_way(service, client):
+    async with (
+        client_of(service, journal=address) as client,
+        under_way(service, client),
+    ):
         with pytest.raises(JournalError, match="is being done by this process"):
             await client.resolve("k", applied=False, **BY)
 
@@ -302,7 +360,10 @@ async def test_run_that_lives_elsewhere(service, shared):
 async def test_waiter_for_a_run_that_settles_an_unknown_one(service, shared):
     """While it is settled again, a finding is refused; waiters get the verdict of that run."""
     journal = f"{shared}0"
-    async with client_of(service, journal=journal) as one, client_of(service, journal=journal) as other:
+    async with (
+        client_of(service, journal=journal) as one,
+        client_of(service, journal=journal) as other,
+    ):
         await unknown_create(service, one)
         service.script("webhooks.list", "hang 60")
         running = asyncio.create_task(create(one).outcome())
@@ -313,7 +374,9 @@ async def test_waiter_for_a_run_that_settles_an_unknown_one(service, shared):
         third = client_of(service, journal=journal)
         async with third as client:
             for who in (one, other, client):
-                with pytest.raises(JournalError, match=r"by this process|living process"):
+                with pytest.raises(
+                    JournalError, match=r"by this process|living process"
+                ):
                     await who.resolve("k", applied=False, **BY)
         await cancel(running)
         outcome = await waiting
@@ -336,11 +399,16 @@ async def test_two_findings_at_once(service, address):
 async def test_two_findings_at_once_in_two_processes(service, shared):
     """Two people find the same at once: the second one is refused, also if both have seen the same entry."""
     journal = f"{shared}0"
-    async with client_of(service, journal=journal) as one, client_of(service, journal=journal) as other:
+    async with (
+        client_of(service, journal=journal) as one,
+        client_of(service, journal=journal) as other,
+    ):
         for number in range(5):
             await unknown(service, one, f"k{number}")
             findings = (
-                client.resolve(f"k{number}", applied=True, because="It is there", by=person)
+                client.resolve(
+                    f"k{number}", applied=True, because="It is there", by=person
+                )
                 for client, person in ((one, "ana"), (other, "ben"))
             )
             ends = await asyncio.gather(*findings, return_exceptions=True)
@@ -353,13 +421,19 @@ async def test_two_findings_at_once_in_two_processes(service, shared):
 async def test_what_a_killed_process_has_left(service, address, applied):
     """Nobody has it any more, once that process is silent: it may be resolved, and other runs see that."""
     place = "SIGKILL before the verdict"
-    async with process(service, address, "webhooks.create", place, **HOOK, key="k") as child:
+    async with process(
+        service, address, "webhooks.create", place, **HOOK, key="k"
+    ) as child:
         await child.wait()
     assert effects(service, "webhooks.create") == 1
     async with client_of(service, journal=address) as client:
 
         async def is_left():
-            return not (await claims_of(client).look(await journal_of(client).keys._name("k", None))).lives
+            return not (
+                await claims_of(client).look(
+                    await journal_of(client).keys._name("k", None)
+                )
+            ).lives
 
         await until(is_left)
         resolved = await client.resolve("k", applied=applied, **BY)
@@ -420,7 +494,9 @@ async def test_older_write_is_done_where_the_newer_one_did_nothing(service, addr
         await until(lambda: not claims_of(client)._leaving)
         await client.resolve("new", applied=False, **BY)
         assert (await rename(client, "old", "old").outcome()).applied
-    assert [each.body["name"] for each in service.ledger.effects("journeys.update")] == ["old"]
+    assert [
+        each.body["name"] for each in service.ledger.effects("journeys.update")
+    ] == ["old"]
 
 
 async def test_resolved_write_is_in_no_lane_of_its_process(service, address):
@@ -483,10 +559,16 @@ async def test_write_without_a_key_that_is_under_way(service, address):
 async def test_write_without_a_key_of_a_killed_process(service, address):
     """Whoever recovers it gets the finding, as each verdict that no application has had."""
     place = "SIGKILL before the verdict"
-    async with process(service, address, "sheets.save_mapping", place, fields={"a": "b"}) as child:
+    async with process(
+        service, address, "sheets.save_mapping", place, fields={"a": "b"}
+    ) as child:
         await child.wait()
     async with client_of(service, journal=address) as client:
-        [(key,)] = await rows_of(client, "SELECT key FROM {s}entries") if await opened(client) else []
+        [(key,)] = (
+            await rows_of(client, "SELECT key FROM {s}entries")
+            if await opened(client)
+            else []
+        )
         intents = [each async for each in journal_of(client).open_intents()]
         if not intents:  # of a database: its process must be silent first
 
@@ -503,7 +585,9 @@ async def test_write_without_a_key_of_a_killed_process(service, address):
     assert effects(service) == 1
 
 
-async def test_write_without_a_key_that_is_resolved_beside_its_application(service, tmp_path):
+async def test_write_without_a_key_that_is_resolved_beside_its_application(
+    service, tmp_path
+):
     """The application gets the finding when it recovers, as each verdict that it has not had; then no more."""
     path = tmp_path / "calls.db"
     async with client_of(service, journal=path) as client:
@@ -512,7 +596,9 @@ async def test_write_without_a_key_that_is_resolved_beside_its_application(servi
     await entries.open()
     try:
         name = await entries.named(outcome.intent.key)
-        await resolve(entries.store, name, resolution(True, "seen in the dashboard", "ann"))
+        await resolve(
+            entries.store, name, resolution(True, "seen in the dashboard", "ann")
+        )
     finally:
         await entries.aclose()
     for expected in (1, 0):
@@ -549,6 +635,8 @@ async def test_intent_of_another_write_under_the_key(service, address):
         first = await unknown(service, client, script="reset")
         await client.resolve(first.intent, applied=False, **BY)
         await unknown(service, client)
-        with pytest.raises(JournalError, match="is another one than that of the intent"):
+        with pytest.raises(
+            JournalError, match="is another one than that of the intent"
+        ):
             await client.resolve(first.intent, applied=True, **BY)
         assert (await client.outcome_of("k")).verdict is Verdict.UNKNOWN

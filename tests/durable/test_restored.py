@@ -35,7 +35,10 @@ class Copied(ClientJournal):
             return "tables"
         await self._store.ask(lambda _: None)
         path = self._store.path.with_name("copy.db")
-        with closing(sqlite3.connect(path)) as copy, closing(sqlite3.connect(self._store.path)) as own:
+        with (
+            closing(sqlite3.connect(path)) as copy,
+            closing(sqlite3.connect(self._store.path)) as own,
+        ):
             own.backup(copy)
         return path
 
@@ -48,7 +51,9 @@ async def put_back(service, place, copy):
         copy.replace(place)
         return
     async with client_of(service, journal=place) as admin:
-        await put_tables_back(admin._view.core.writes.journal._store, "entries", "lanes")
+        await put_tables_back(
+            admin._view.core.writes.journal._store, "entries", "lanes"
+        )
 
 
 @pytest.fixture
@@ -60,7 +65,9 @@ def file(tmp_path):
 async def restored(service, request):
     """Make a write, undo it by another, and put back the copy from before; return the place of the journal."""
     place = request.getfixturevalue(getattr(request, "param", "file"))
-    async with client_of(service, journal=(journal := Copied(place)), timeout=SOON) as client:
+    async with client_of(
+        service, journal=(journal := Copied(place)), timeout=SOON
+    ) as client:
         hook = await client.webhooks.get(service.seed_webhook(description="old").id)
         await client.webhooks.update(hook, description="new")
         await client.webhooks.update(hook, description="old")
@@ -87,14 +94,18 @@ async def test_older_copy_tells_nothing_false(service, restored, caplog, words):
                 [outcome] = await recovered(client)
             assert outcome.verdict is Verdict.UNKNOWN
             assert len(outcome.intent.sent) == 2
-    [told] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    [told] = [
+        each.getMessage() for each in caplog.records if each.levelno == logging.ERROR
+    ]
     assert words in told
     assert "settled as if they had been sent again" in told
     assert service.arrivals("webhooks.update") == 2
 
 
 @pytest.mark.parametrize("place", ["file", "shared"])
-async def test_keyed_write_of_an_older_copy_tells_nothing_false(service, request, monkeypatch, place):
+async def test_keyed_write_of_an_older_copy_tells_nothing_false(
+    service, request, monkeypatch, place
+):
     """The same of one under a key, which is settled without a run of it."""
     place, sending = request.getfixturevalue(place), KeyedRun.sending
 
@@ -104,7 +115,9 @@ async def test_keyed_write_of_an_older_copy_tells_nothing_false(service, request
         return until
 
     monkeypatch.setattr(KeyedRun, "sending", copied)
-    async with client_of(service, journal=(journal := Copied(place)), timeout=SOON) as client:
+    async with client_of(
+        service, journal=(journal := Copied(place)), timeout=SOON
+    ) as client:
         hook = await client.webhooks.get(service.seed_webhook(description="old").id)
         await client.webhooks.update(hook, description="new").keyed("a")
         await client.webhooks.update(hook, description="old").keyed("b")
@@ -136,7 +149,9 @@ async def test_server_that_is_another_one_meanwhile(service, shared, caplog):
         await go_to_another_timeline(entries)
         with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
             await entries._pool.expire_connections()
-            assert await client.webhooks.update(service.seed_webhook().id, description="x")
+            assert await client.webhooks.update(
+                service.seed_webhook().id, description="x"
+            )
             await entries._pool.expire_connections()
             assert await client.recover() == []
         [told] = caplog.messages

@@ -47,7 +47,12 @@ async def test_retry_of_what_failed(service, client, journal):
     service.script("webhooks.list", *["403"] * 9)
     async with Batch.open(journal, client, concurrency=1) as batch:
         results = await all_of(batch, creates(client, 4))
-        assert [each.verdict for each in results] == ["refused", "unknown", "applied", "refused"]
+        assert [each.verdict for each in results] == [
+            "refused",
+            "unknown",
+            "applied",
+            "refused",
+        ]
         assert await batch.retry(verdict=[Verdict.UNKNOWN, "not applied"]) == 1
         assert await batch.retry(failed=True) == 2
         assert await keys_to_do(batch) == ["row-0", "row-1", "row-3"]
@@ -62,17 +67,30 @@ async def test_overtaken_write_has_a_reason_of_its_own(service, client, journal)
     """One that a newer write has overtaken is not sent; its result, the journal and the summary say so, also later."""
     journey = service.seed_journey()
     service.script("journeys.update", "403")
-    writes = [client.journeys.update(journey.id, name=name).keyed(name) for name in ("k1", "k2")]
+    writes = [
+        client.journeys.update(journey.id, name=name).keyed(name)
+        for name in ("k1", "k2")
+    ]
     first = await run_all(journal, client, writes)
     async with client_of(service) as other, Batch.open(journal, other) as batch:
         assert await batch.retry(verdict=Verdict.REFUSED) == 1
         [result] = await all_of(batch)
-        assert (result.key, result.verdict, result.overtaken) == ("k1", Verdict.NOT_APPLIED, True)
+        assert (result.key, result.verdict, result.overtaken) == (
+            "k1",
+            Verdict.NOT_APPLIED,
+            True,
+        )
         assert "a newer write of this program" in result.message
-        assert [(each.key, each.overtaken) async for each in batch.results()] == [("k1", True), ("k2", False)]
+        assert [(each.key, each.overtaken) async for each in batch.results()] == [
+            ("k1", True),
+            ("k2", False),
+        ]
         summary = await batch.summary()
         assert (summary.verdicts[Verdict.NOT_APPLIED], summary.overtaken) == (1, 1)
-    assert {each.key: each.verdict for each in first} == {"k1": "refused", "k2": "applied"}
+    assert {each.key: each.verdict for each in first} == {
+        "k1": "refused",
+        "k2": "applied",
+    }
     assert (names(service), service.arrivals("journeys.update")) == (["k2"], 2)
 
 
@@ -80,13 +98,18 @@ async def test_forced_writes_keep_their_order(service, client, journal):
     """Sent as the newest writes of one thing, in the order of the input; they are not overtaken by those before."""
     journey = service.seed_journey()
     service.script("journeys.update", "403", "403", "403")
-    writes = [client.journeys.update(journey.id, name=name).keyed(name) for name in ("k1", "k2", "k3", "k4")]
+    writes = [
+        client.journeys.update(journey.id, name=name).keyed(name)
+        for name in ("k1", "k2", "k3", "k4")
+    ]
     async with Batch.open(journal, client) as batch:
         await all_of(batch, writes)
         await batch.retry(failed=True)
         assert {each.overtaken for each in await all_of(batch)} == {True}
         assert await batch.retry(failed=True, force=True) == 3
-        assert {(each.verdict, each.overtaken) for each in await all_of(batch)} == {(Verdict.APPLIED, False)}
+        assert {(each.verdict, each.overtaken) for each in await all_of(batch)} == {
+            (Verdict.APPLIED, False)
+        }
         assert (await batch.summary()).overtaken == 0
         assert await batch.retry(failed=True, force=True) == 0
     assert names(service) == ["k4", "k1", "k2", "k3"]
@@ -105,14 +128,19 @@ def stopped_after(run, count):
 
 
 @pytest.mark.parametrize("force", [False, True])
-async def test_retry_and_prune_that_are_stopped(service, client, journal, monkeypatch, force):
+async def test_retry_and_prune_that_are_stopped(
+    service, client, journal, monkeypatch, force
+):
     """Each slice is whole: nothing is moved and not reopened. The next call does the rest."""
     monkeypatch.setattr("invsvc_async.durable.entries._AT_ONCE", 2)
     monkeypatch.setattr("invsvc_async.durable.entries._LOOKED_AT", 2)
     journey = service.seed_journey()
     service.script("journeys.update", *["403"] * 6)
     names_asked = [f"k{number}" for number in range(7)]
-    writes = [client.journeys.update(journey.id, name=name).keyed(name) for name in names_asked]
+    writes = [
+        client.journeys.update(journey.id, name=name).keyed(name)
+        for name in names_asked
+    ]
     async with Batch.open(journal, client) as batch:
         await all_of(batch, writes)
         store = batch.entries.store

@@ -32,7 +32,9 @@ async def recovered(client, **options):
 
 
 async def rows_of(client):
-    return await client._view.core.writes.journal._store.rows("SELECT * FROM {s}entries")
+    return await client._view.core.writes.journal._store.rows(
+        "SELECT * FROM {s}entries"
+    )
 
 
 @pytest.mark.silence(1)
@@ -49,7 +51,9 @@ async def test_process_that_was_stopped_before_its_send_does_not_send(service, s
         child.send_signal(signal.SIGCONT)  # before the time of its attempt is over
         said, _ = await child.communicate()
         [outcome] = await recovering
-        assert outcome.verdict is Verdict.UNKNOWN  # another process may have put back the state before it
+        assert (
+            outcome.verdict is Verdict.UNKNOWN
+        )  # another process may have put back the state before it
     assert child.returncode == 1
     assert b"Nothing was sent now" in said
     assert service.arrivals("webhooks.update") == 0
@@ -63,7 +67,9 @@ async def is_moved(client, lane):
 async def stopped_before_its_send(service, shared):
     """Run a process that stops between the journal and the socket."""
     change = {"webhook": service.seed_webhook().id, "description": "theirs"}
-    async with process(service, shared, "webhooks.update", "SIGSTOP before the socket", **change) as child:
+    async with process(
+        service, shared, "webhooks.update", "SIGSTOP before the socket", **change
+    ) as child:
         await until_stopped(child)
         yield child
 
@@ -71,8 +77,13 @@ async def stopped_before_its_send(service, shared):
 async def test_write_of_a_living_process_is_left_to_it(service, shared):
     """However long it takes, its verdict is its own, and the journal is empty in the end."""
     service.script("webhooks.update", "slow 1.5")
-    async with client_of(service, journal=shared) as first, client_of(service, journal=shared) as second:
-        writing = asyncio.create_task(first.webhooks.update(service.seed_webhook().id, description="mine"))
+    async with (
+        client_of(service, journal=shared) as first,
+        client_of(service, journal=shared) as second,
+    ):
+        writing = asyncio.create_task(
+            first.webhooks.update(service.seed_webhook().id, description="mine")
+        )
         await service.arrived("webhooks.update")
         while not writing.done():
             assert await second.recover() == []
@@ -106,13 +117,20 @@ async def test_recovering_gives_the_outcomes(service, shared, failure):
 
 
 @pytest.mark.parametrize("place", ["take_over", "beat"])
-async def test_recovering_that_ends_as_its_database_fails(service, shared, monkeypatch, place):
+async def test_recovering_that_ends_as_its_database_fails(
+    service, shared, monkeypatch, place
+):
     """The client closes, also if the database's error takes the place of the cancellation."""
     begun, failing = failing_at_cancellation(in_task="live" if place == "beat" else "")
-    monkeypatch.setattr(ClientJournal if place == "take_over" else Leases, place, failing)
+    monkeypatch.setattr(
+        ClientJournal if place == "take_over" else Leases, place, failing
+    )
 
     async def recover():
-        async with client_of(service, journal=shared) as client, client.recovering(every=3600):
+        async with (
+            client_of(service, journal=shared) as client,
+            client.recovering(every=3600),
+        ):
             await begun.wait()
 
     done, _ = await asyncio.wait([asyncio.create_task(recover())], timeout=300)
@@ -127,17 +145,29 @@ async def test_recovering_needs_a_journal(client):
 
 
 @pytest.mark.parametrize("operation", ["webhooks.update", "journeys.update"])
-async def test_thing_that_another_process_changed_after_a_dead_one(service, shared, operation):
+async def test_thing_that_another_process_changed_after_a_dead_one(
+    service, shared, operation
+):
     """The state is the newer write's: the older one is neither called absent, nor superseded by a stranger."""
-    hook, journey = service.seed_webhook(status="active"), service.seed_journey(status="draft")
+    hook, journey = (
+        service.seed_webhook(status="active"),
+        service.seed_journey(status="draft"),
+    )
     write = {
-        "webhooks.update": lambda client, value: client.webhooks.update(hook.id, status=value),
-        "journeys.update": lambda client, value: client.journeys.update(journey.id, name=value),
+        "webhooks.update": lambda client, value: client.webhooks.update(
+            hook.id, status=value
+        ),
+        "journeys.update": lambda client, value: client.journeys.update(
+            journey.id, name=value
+        ),
     }[operation]
     service.script(operation, "apply, then hang")
     async with client_of(service, journal=shared, reconcile=EXACT) as first:
         await cut_off(service, write(first, "inactive"))
-    async with client_of(service, journal=shared) as second, client_of(service, journal=shared) as third:
+    async with (
+        client_of(service, journal=shared) as second,
+        client_of(service, journal=shared) as third,
+    ):
         await write(second, "active")
         [outcome] = await recovered(third)
 
@@ -146,9 +176,13 @@ async def test_thing_that_another_process_changed_after_a_dead_one(service, shar
 
 
 @pytest.mark.parametrize(
-    "cut", [JournalError("away"), asyncio.CancelledError()], ids=["database", "cancelled"]
+    "cut",
+    [JournalError("away"), asyncio.CancelledError()],
+    ids=["database", "cancelled"],
 )
-async def test_recovery_that_is_cut_off_between_its_transactions(service, shared, monkeypatch, cut):
+async def test_recovery_that_is_cut_off_between_its_transactions(
+    service, shared, monkeypatch, cut
+):
     """What was acquired, but not yet moved, is settled by the next recovery of this process."""
     hook = service.seed_webhook().id
     service.script("webhooks.update", "apply, then hang")
@@ -177,14 +211,21 @@ async def test_move_whose_reply_is_lost(service, shared, monkeypatch):
 
     async def moved(store, script):
         found = await run(store, script)
-        if getattr(script, "func", None) is client_journal._move and script.args[0] and not lost:
+        if (
+            getattr(script, "func", None) is client_journal._move
+            and script.args[0]
+            and not lost
+        ):
             lost.extend(found[0])
             raise JournalError("the connection was lost")
         return found
 
     run = PostgresStore.run
     monkeypatch.setattr(PostgresStore, "run", moved)
-    async with client_of(service, journal=shared) as client, stopped_before_its_send(service, shared):
+    async with (
+        client_of(service, journal=shared) as client,
+        stopped_before_its_send(service, shared),
+    ):
         with pytest.raises(JournalError, match="lost"):
             await recovered(client)
         journal = client._view.core.writes.journal
@@ -213,7 +254,9 @@ async def test_write_whose_second_awaiter_goes_on(service, shared):
     assert len(stored) == 1
 
 
-async def test_write_that_is_resumed_while_its_verdict_is_removed(service, shared, monkeypatch):
+async def test_write_that_is_resumed_while_its_verdict_is_removed(
+    service, shared, monkeypatch
+):
     """What it stores before its send is not removed with the verdict that the application has had."""
     hook, began, goes_on = service.seed_webhook().id, asyncio.Event(), asyncio.Event()
 
@@ -227,7 +270,9 @@ async def test_write_that_is_resumed_while_its_verdict_is_removed(service, share
     monkeypatch.setattr(PostgresStore, "rows", slowly)
     async with client_of(service, journal=shared) as client:
         service.script("webhooks.update", "reset", "slow 2")
-        write = client.webhooks.update(hook, description="mine").with_policy(resend="never")
+        write = client.webhooks.update(hook, description="mine").with_policy(
+            resend="never"
+        )
         outcome = await write.outcome()
         await began.wait()
         intent = attrs.evolve(outcome.intent, policy=POLICY)
@@ -250,14 +295,20 @@ async def test_database_that_goes_away_before_a_send(service, shared, lease):
     async with database_proxy() as proxy:
         name = shared.partition("journal=")[2]
         through = f"postgresql://postgres:hunter2@127.0.0.1:{proxy.port.number}/postgres?journal={name}"
-        async with client_of(service, journal=through, timeout=Timeouts(attempt=2.0)) as client:
-            await client.webhooks.update(service.seed_webhook().id, description="before")
+        async with client_of(
+            service, journal=through, timeout=Timeouts(attempt=2.0)
+        ) as client:
+            await client.webhooks.update(
+                service.seed_webhook().id, description="before"
+            )
             journal = client._view.core.writes.journal
             journal._store.patience = 0.5
             proxy.cut()
             if lease == "expired":
                 journal._leases.until = 0.0
-            with pytest.raises(JournalError, match=r"is away .*was not sent now") as caught:
+            with pytest.raises(
+                JournalError, match=r"is away .*was not sent now"
+            ) as caught:
                 async with asyncio.timeout(300):
                     await client.webhooks.create(**HOOK)
     assert "hunter2" not in str(caught.value)
@@ -269,7 +320,10 @@ async def test_unreadable_intent_is_left_and_named(service, shared, caplog):
     service.script("webhooks.update", "apply, then hang", "apply, then hang")
     async with client_of(service, journal=shared) as client:
         for _ in range(2):
-            await cut_off(service, client.webhooks.update(service.seed_webhook().id, description="mine"))
+            await cut_off(
+                service,
+                client.webhooks.update(service.seed_webhook().id, description="mine"),
+            )
         entries = client._view.core.writes.journal._store
         await entries.idle()
         text = "UPDATE {s}entries SET intent = replace(intent, $1, $2) WHERE seq = (SELECT min(seq) FROM {s}entries)"
@@ -291,7 +345,9 @@ async def test_new_write_of_a_process_that_was_taken_for_dead(service, shared):
         journal = client._view.core.writes.journal
         await journal._store.idle()
         await journal._store.rows("UPDATE {s}lanes SET owner = 'another.1'")
-        outcome = await client.webhooks.update(service.seed_webhook().id, description="new").outcome()
+        outcome = await client.webhooks.update(
+            service.seed_webhook().id, description="new"
+        ).outcome()
         assert outcome.verdict is Verdict.APPLIED
         with pytest.raises(JournalError, match="another one finds out"):
             await journal.sending(before)

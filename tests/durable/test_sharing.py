@@ -21,7 +21,10 @@ from tests.durable.stores import end, fill, opened, store_of
 from tests.support.database import database, failing_at_return
 from tests.support.waiting import until
 
-LONG, SHORT = 3600, 1  # s of silence: what happens at beats alone, and what need not wait for one
+LONG, SHORT = (
+    3600,
+    1,
+)  # s of silence: what happens at beats alone, and what need not wait for one
 
 
 @pytest.fixture
@@ -52,7 +55,11 @@ async def shared(service, address, number, *, latency, **settings):
         first = await all_of(one, creates(client, number))
         await two.stop()
         second = await helping
-    assert len({each.key for each in (*first, *second)}) == len(first) + len(second) == number
+    assert (
+        len({each.key for each in (*first, *second)})
+        == len(first) + len(second)
+        == number
+    )
     assert len(service.ledger.effects()) == number
     return len(first), len(second)
 
@@ -60,13 +67,23 @@ async def shared(service, address, number, *, latency, **settings):
 async def test_two_workers_share_few_writes(service, address):
     """Of 200 writes, each gets its part; the run does not wait for a sign of life to see that all is done."""
     assert (
-        min(await shared(service, address.replace("silence=1", f"silence={LONG}"), 200, latency=0.05)) >= 40
+        min(
+            await shared(
+                service,
+                address.replace("silence=1", f"silence={LONG}"),
+                200,
+                latency=0.05,
+            )
+        )
+        >= 40
     )
 
 
 async def test_unequal_workers(service, address):
     """One with a single write in flight leaves most of its lanes to the other, which is hungry."""
-    address = address.replace("silence=1", "silence=10")  # longer than a busy machine stands still
+    address = address.replace(
+        "silence=1", "silence=10"
+    )  # longer than a busy machine stands still
     fast, slow = await shared(service, address, 400, latency=0.1, concurrency=1)
     assert 0 < slow < fast / 2
 
@@ -78,7 +95,11 @@ async def test_idle_worker_asks_seldom(client, address, monkeypatch):
         running = asyncio.create_task(work(batch))
         await until(batch.workers)
         steadily = batch.entries.store.steadily
-        monkeypatch.setattr(batch.entries.store, "steadily", lambda act: asked.append(act) or steadily(act))
+        monkeypatch.setattr(
+            batch.entries.store,
+            "steadily",
+            lambda act: asked.append(act) or steadily(act),
+        )
         await until(lambda: asks_seldom(asked, 8 * SHORT / 4))
         monkeypatch.undo()
         assert asked
@@ -113,7 +134,8 @@ async def test_idle_worker_is_told_of_work(service, client, address):
 async def test_database_that_sends_no_notifications(service, address, monkeypatch):
     """As behind a pooler in transaction mode: work is found at signs of life."""
     monkeypatch.setattr(
-        "invsvc_async.durable.postgres_store._TELL", "SELECT {arg 1 text} FROM {rows 2 a:text}"
+        "invsvc_async.durable.postgres_store._TELL",
+        "SELECT {arg 1 text} FROM {rows 2 a:text}",
     )
     assert sum(await shared(service, address, 100, latency=0.05)) == 100
 
@@ -123,32 +145,53 @@ async def test_list_of_workers(service, client, address):
     async with Batch.open(address, client, **SECRETS) as batch:
         gone = Leases(batch.entries.store, options_of(client).core.clock)
         await gone.beat(said("gone", 7, 1.5, 2))
-        await batch.entries.store.rows("UPDATE {s}members SET seen = seen - 4, begun = begun - 3600")
+        await batch.entries.store.rows(
+            "UPDATE {s}members SET seen = seen - 4, begun = begun - 3600"
+        )
         running = asyncio.create_task(work(batch))
         await until(lambda: has_workers(batch, 2))
-        async with client_of(service) as other, Batch.open(address, other, **SECRETS) as more:
+        async with (
+            client_of(service) as other,
+            Batch.open(address, other, **SECRETS) as more,
+        ):
             await all_of(more, creates(other, 30))
         await until(lambda: done(batch, 30))
         silent, mine, left = await batch.workers()
         await batch.stop()
         await running
         ended = (await batch.workers())[1]
-    assert (silent.done, silent.rate, silent.lanes, silent.alive, silent.ended) == (7, 1.5, 2, False, False)
+    assert (silent.done, silent.rate, silent.lanes, silent.alive, silent.ended) == (
+        7,
+        1.5,
+        2,
+        False,
+        False,
+    )
     assert 4 <= silent.silent < 100
-    assert (mine.host, mine.pid, mine.alive) == (socket.gethostname(), os.getpid(), True)
+    assert (mine.host, mine.pid, mine.alive) == (
+        socket.gethostname(),
+        os.getpid(),
+        True,
+    )
     assert (left.ended, left.alive, ended.ended) == (True, False, True)
     assert ended.done + left.done == 30
 
 
 def said(host, done, rate, lanes):
-    return Sign(status=json.dumps({"host": host, "pid": 1, "done": done, "rate": rate, "lanes": lanes}))
+    return Sign(
+        status=json.dumps(
+            {"host": host, "pid": 1, "done": done, "rate": rate, "lanes": lanes}
+        )
+    )
 
 
 async def has_workers(batch, number):
     return len(await batch.workers()) == number
 
 
-async def test_worker_that_listens_on_a_connection_that_ends(service, client, address, monkeypatch):
+async def test_worker_that_listens_on_a_connection_that_ends(
+    service, client, address, monkeypatch
+):
     """It listens on another one, and meanwhile looks for work by itself."""
     monkeypatch.setattr("invsvc_async.durable.postgres_store._RECONNECT", 0.2)
     address = address.replace("silence=1", f"silence={LONG}")
@@ -157,15 +200,22 @@ async def test_worker_that_listens_on_a_connection_that_ends(service, client, ad
         listening = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
         for _ in range(2):
             rows = await until(lambda: batch.entries.store.rows(listening))
-            await batch.entries.store.rows("SELECT pg_terminate_backend($1)", rows[0][0])
-        async with client_of(service) as other, Batch.open(address, other, **SECRETS) as more:
+            await batch.entries.store.rows(
+                "SELECT pg_terminate_backend($1)", rows[0][0]
+            )
+        async with (
+            client_of(service) as other,
+            Batch.open(address, other, **SECRETS) as more,
+        ):
             await all_of(more, creates(other, 30))
         await batch.stop()
         await running
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 30}
 
 
-async def test_listening_that_is_cancelled_as_its_connection_ends(monkeypatch, tmp_path, request):
+async def test_listening_that_is_cancelled_as_its_connection_ends(
+    monkeypatch, tmp_path, request
+):
     """It ends, also if returning the connection raises in place of the cancellation."""
     async with opened(store_of("PostgreSQL", tmp_path, request.node.nodeid)) as store:
         heard = []
@@ -182,8 +232,13 @@ async def test_listening_that_is_cancelled_as_its_connection_ends(monkeypatch, t
 async def test_results_of_a_process_that_was_silent(client, tmp_path, request, lost):
     """It gives what nobody has taken over meanwhile, and all that it finishes from then on."""
     clock = options_of(client).core.clock
-    async with opened(store_of("PostgreSQL", tmp_path, request.node.nodeid, lanes=1)) as store:
-        silent, other = Leases(store, clock, gives=True), Leases(store, clock, gives=True)
+    async with opened(
+        store_of("PostgreSQL", tmp_path, request.node.nodeid, lanes=1)
+    ) as store:
+        silent, other = (
+            Leases(store, clock, gives=True),
+            Leases(store, clock, gives=True),
+        )
         await silent.beat()
         (lane,) = await silent.take(1)
         first, second = await fill(store, "first", "second")

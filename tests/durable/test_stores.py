@@ -15,11 +15,28 @@ from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.last_writes import Left
 from invsvc_async.durable.leases import SEEN, Leases, _take
 from invsvc_async.durable.restored import place_of
-from invsvc_async.durable.scripts import FIND_OLD, drop, keep_verdicts, prune, reopen, take_verdicts
+from invsvc_async.durable.scripts import (
+    FIND_OLD,
+    drop,
+    keep_verdicts,
+    prune,
+    reopen,
+    take_verdicts,
+)
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.tables import Opening
 from invsvc_async.errors import JournalError
-from tests.durable.stores import KINDS, SENT, end, fill, lanes_of, numbers, opened, store_of, unheard
+from tests.durable.stores import (
+    KINDS,
+    SENT,
+    end,
+    fill,
+    lanes_of,
+    numbers,
+    opened,
+    store_of,
+    unheard,
+)
 
 
 @pytest.fixture(params=["PostgreSQL", "PostgreSQL that counts", "SQLite"])
@@ -27,7 +44,9 @@ async def store(request, tmp_path):
     """Yield a store with two lanes."""
     kind, _, counts = request.param.partition(" that ")
     is_counted = bool(counts) or kind == "SQLite"
-    async with opened(store_of(kind, tmp_path, request.node.nodeid, counted=is_counted)) as made:
+    async with opened(
+        store_of(kind, tmp_path, request.node.nodeid, counted=is_counted)
+    ) as made:
         yield made
 
 
@@ -63,7 +82,10 @@ async def test_put_updates_its_entry_and_what_follows(store, lane):
     second.state, second.verdict, second.done_at = State.DONE, "applied", 1000
     await lane.put(second, Left("thing", state="{}"))
     await lane.put(first)  # again, as after a lost reply
-    assert await store.rows("SELECT place, state FROM {s}states") in ([(2, "{}")], [(2, "{}")])
+    assert await store.rows("SELECT place, state FROM {s}states") in (
+        [(2, "{}")],
+        [(2, "{}")],
+    )
     assert await unheard(store) == [first.seq, second.seq]
 
 
@@ -87,20 +109,26 @@ async def test_put_of_an_entry_that_is_not_open_any_more(store, lane, gone):
         await end(lane, entry)
     elif isinstance(store, SqliteStore):
         pytest.skip("a file has one process")
-    elif gone == "another":  # the server is an older copy now, which has given the number again
+    elif (
+        gone == "another"
+    ):  # the server is an older copy now, which has given the number again
         await store.rows("UPDATE {s}entries SET key = 'another'")
     else:
         await store.rows("UPDATE {s}lanes SET owner = 'other.1'")
     entry.state, entry.verdict, entry.done_at = State.SENDING, None, None
     with pytest.raises(LostLaneError):
         await lane.put(entry)
-    assert lane.doubtful is not isinstance(store, SqliteStore)  # of which nobody else has a lane
+    assert lane.doubtful is not isinstance(
+        store, SqliteStore
+    )  # of which nobody else has a lane
 
 
 async def test_put_by_a_key_of_another_lane(store, client):
     """It is refused: another process has it, so nothing is sent for it, and nothing is changed."""
     first, second = await lanes_of(store, options_of(client).core.clock, most=2)
-    new = Entry(key="one", state=State.SENDING, operation="webhooks.update", intent=SENT)
+    new = Entry(
+        key="one", state=State.SENDING, operation="webhooks.update", intent=SENT
+    )
     await first.put(new)
     with pytest.raises(LostLaneError):
         await second.put(replace(new, state=State.DONE, verdict="applied", done_at=1))
@@ -151,7 +179,10 @@ async def test_owner_that_lives_again_keeps_its_lanes(store, lane):
         return (yield from then(taking, rows))
 
     assert await store.run(alive_meanwhile) == {2: True}
-    assert await numbers(store, "SELECT owner FROM {s}lanes ORDER BY id") == ["a.1", "b.1-2"]
+    assert await numbers(store, "SELECT owner FROM {s}lanes ORDER BY id") == [
+        "a.1",
+        "b.1-2",
+    ]
 
 
 def then(script, rows):
@@ -166,7 +197,9 @@ def then(script, rows):
 
 async def test_reopening(store, lane):
     """What is applied or open stays; an UNKNOWN one keeps its sends; nobody gets the earlier verdicts any more."""
-    applied, refused, unknown, waiting = await fill(store, "applied", "refused", "unknown", "open")
+    applied, refused, unknown, waiting = await fill(
+        store, "applied", "refused", "unknown", "open"
+    )
     for entry in (refused, unknown, waiting):
         entry.intent = SENT
     await end(lane, applied, "applied")
@@ -184,7 +217,9 @@ async def test_reopening(store, lane):
     found = {entry.key: entry for entry in await store.entries("true")}
     assert [entry.state for entry in found.values()].count(State.TO_DO) == 3
     assert (found["applied"].verdict, found["unknown"].intent) == ("applied", SENT)
-    assert found["refused"].intent.count('"end":{"kind":"not applied"}') == 1  # that it was sent is kept
+    assert (
+        found["refused"].intent.count('"end":{"kind":"not applied"}') == 1
+    )  # that it was sent is kept
     assert '"nonce":"a"' not in found["refused"].intent
     assert await unheard(store) == [applied.seq]
 
@@ -202,7 +237,10 @@ async def test_dropping(store, lane):
     for key in ("sent", "fresh", "late", "none"):
         await store.run(lambda key=key: drop(key, dropped, done=False))
     assert dropped == {"late"}
-    assert await numbers(store, "SELECT seq FROM {s}entries ORDER BY seq") == [fresh.seq, sent.seq]
+    assert await numbers(store, "SELECT seq FROM {s}entries ORDER BY seq") == [
+        fresh.seq,
+        sent.seq,
+    ]
     await end(lane, sent)
     await store.run(lambda: drop("sent", dropped, done=True))
     assert (dropped, await unheard(store)) == ({"late", "sent"}, [])
@@ -215,7 +253,9 @@ async def test_pruning(store, lane):
     for name in names:
         if name != "open":
             at = 9000 if name == "recent" else 1000
-            await end(lane, entries[name], "unknown" if name == "unknown" else "refused", at)
+            await end(
+                lane, entries[name], "unknown" if name == "unknown" else "refused", at
+            )
     kept = entries["unheard"].seq
     await store.rows("DELETE FROM {s}unheard WHERE seq <> $1", kept)
     old = dict(await store.rows(FIND_OLD, 5000, 0, 0, 10**9))
@@ -235,7 +275,12 @@ async def test_pruning(store, lane):
 async def test_time_of_a_verdict(store, lane):
     """In a database it is the server's, whatever the clock of the process says, and it stays as it was first."""
     (entry,) = await fill(store, "one")
-    entry.state, entry.verdict, entry.outcome, entry.done_at = State.DONE, "refused", "{}", 1000
+    entry.state, entry.verdict, entry.outcome, entry.done_at = (
+        State.DONE,
+        "refused",
+        "{}",
+        1000,
+    )
     await lane.put(entry)
     [(first,)] = await store.rows("SELECT done_at FROM {s}entries")
     await lane.put(entry)  # as if the reply to the first one was lost
@@ -266,7 +311,12 @@ async def test_place(store):
     """It names all that tells a database that was copied or restored from the original."""
     if isinstance(store, SqliteStore):
         pytest.skip("the file beside a file shows it")
-    assert sorted(await store.run(place_of)) == ["database", "entries", "system", "timeline"]
+    assert sorted(await store.run(place_of)) == [
+        "database",
+        "entries",
+        "system",
+        "timeline",
+    ]
 
 
 async def test_pruned_state(store, lane):
@@ -275,9 +325,17 @@ async def test_pruned_state(store, lane):
     for entry in (first, second):
         entry.state, entry.verdict, entry.done_at = State.DONE, "applied", 1000
         await lane.put(entry, Left("thing", state="{}"))
-        await store.rows("UPDATE {s}entries SET done_at = 1000 WHERE seq = $1", entry.seq)
-        await store.run(lambda entry=entry: prune(5000, [entry.seq], unacknowledged=True, gone=set()))
-        states = await numbers(store, "SELECT count(*) FROM {s}states WHERE state IS NOT NULL")
+        await store.rows(
+            "UPDATE {s}entries SET done_at = 1000 WHERE seq = $1", entry.seq
+        )
+        await store.run(
+            lambda entry=entry: prune(
+                5000, [entry.seq], unacknowledged=True, gone=set()
+            )
+        )
+        states = await numbers(
+            store, "SELECT count(*) FROM {s}states WHERE state IS NOT NULL"
+        )
         assert states == [0]
     assert await numbers(store, "SELECT place FROM {s}states") == [2]
 
@@ -296,7 +354,9 @@ async def test_file_of_a_process_that_has_ended(tmp_path, client):
             (entry,) = await fill(made, "one")
             await end(lane, entry)
         await made.rows(SEEN, name, 60.0)
-        assert await made.run(lambda name=name: take_verdicts(f"{name}.0", 60.0, 2)) == [entry.seq]
+        assert await made.run(
+            lambda name=name: take_verdicts(f"{name}.0", 60.0, 2)
+        ) == [entry.seq]
         await made.aclose()
 
 
@@ -306,7 +366,8 @@ async def test_store_with_other_lanes(kind, tmp_path, request):
     async with opened(store_of(kind, tmp_path, request.node.nodeid, lanes=2)):
         pass
     with pytest.raises(
-        JournalError, match="has 2 lanes instead of 3, so some of its writes would never be sent"
+        JournalError,
+        match="has 2 lanes instead of 3, so some of its writes would never be sent",
     ):
         async with opened(store_of(kind, tmp_path, request.node.nodeid, lanes=3)):
             pass

@@ -51,7 +51,9 @@ def address_of(role, name, **more):
     """Return the address of a journal, for a role."""
     whole = database().journal(name, silence=1, **more)
     user = urlsplit(whole).username
-    return whole.replace(f"//{user}:@", f"//{role}@").replace(f"//{user}@", f"//{role}@")
+    return whole.replace(f"//{user}:@", f"//{role}@").replace(
+        f"//{user}@", f"//{role}@"
+    )
 
 
 def batch_at(address):
@@ -95,10 +97,17 @@ async def test_database_that_restarts_while_it_is_opened(name):
 async def test_role_that_may_not_create(client, role, name, owner):
     """The error says of what: the database, or a schema made beforehand. The rights that it names are enough."""
     said = await error_of(address_of(role, name))
-    assert "denied for database postgres). Let an owner run: GRANT CREATE ON DATABASE" in said
+    assert (
+        "denied for database postgres). Let an owner run: GRANT CREATE ON DATABASE"
+        in said
+    )
     await owner.execute(f"CREATE SCHEMA invoicing_batch_{name}")
-    assert f"denied for schema invoicing_batch_{name})" in await error_of(address_of(role, name))
-    await owner.execute(f"GRANT CREATE, USAGE ON SCHEMA invoicing_batch_{name} TO {role}")
+    assert f"denied for schema invoicing_batch_{name})" in await error_of(
+        address_of(role, name)
+    )
+    await owner.execute(
+        f"GRANT CREATE, USAGE ON SCHEMA invoicing_batch_{name} TO {role}"
+    )
     async with Batch.open(address_of(role, name), client) as batch:
         await all_of(batch, creates(client, 3))
 
@@ -106,7 +115,10 @@ async def test_role_that_may_not_create(client, role, name, owner):
 async def test_role_with_the_rights_of_a_worker(service, client, role, name, owner):
     """A journal made by another role, and the rights that the error names, are enough for a worker."""
     await made(name)
-    address, every = address_of(role, name), f"IN SCHEMA invoicing_batch_{name} TO {role}"
+    address, every = (
+        address_of(role, name),
+        f"IN SCHEMA invoicing_batch_{name} TO {role}",
+    )
     assert f"denied for schema invoicing_batch_{name})" in await error_of(address)
     await owner.execute(f"GRANT USAGE ON SCHEMA invoicing_batch_{name} TO {role}")
     assert "denied for table facts)" in await error_of(address)
@@ -128,7 +140,9 @@ async def test_role_that_may_only_read(role, name, owner):
     )
     async with opened_batch(address_of(role, name), reading=True) as entries:
         assert ((await summary_of(entries)).total, await workers_of(entries)) == (0, [])
-    assert "denied for table facts). The role lacks a right" in await error_of(address_of(role, name))
+    assert "denied for table facts). The role lacks a right" in await error_of(
+        address_of(role, name)
+    )
 
 
 @pytest.mark.parametrize("reading", [False, True])
@@ -136,10 +150,17 @@ async def test_role_that_may_only_read(role, name, owner):
 async def test_tables_of_another_version(name, owner, version, reading):
     """A development version, or a newer one, has made them: they are refused as they are."""
     await made(name)
-    change = "DELETE FROM {0} WHERE name = 'schema'" if version is None else "UPDATE {0} SET value = '{1}'"
+    change = (
+        "DELETE FROM {0} WHERE name = 'schema'"
+        if version is None
+        else "UPDATE {0} SET value = '{1}'"
+    )
     await owner.execute(change.format(f"invoicing_batch_{name}.facts", version))
     words = await error_of(database().journal(name), reading=reading)
-    assert f"its tables have {'no version' if version is None else f'version {version}'}, and this" in words
+    assert (
+        f"its tables have {'no version' if version is None else f'version {version}'}, and this"
+        in words
+    )
     assert "Finish what is open in it with that version" in words
 
 
@@ -153,7 +174,9 @@ async def test_database_that_is_read_only(role, name, owner):
     assert "standby" not in words
     async with opened_batch(address_of(role, name), reading=True) as entries:
         assert (await summary_of(entries)).total == 0
-        with pytest.raises(JournalError, match="default_transaction_read_only off") as refused:
+        with pytest.raises(
+            JournalError, match="default_transaction_read_only off"
+        ) as refused:
             await entries.store.rows("INSERT INTO {s}facts VALUES ('a', 'b')")
         assert "If the server is a standby" in str(refused.value)
 
@@ -174,13 +197,16 @@ async def test_server_that_is_a_standby(name, monkeypatch):
     monkeypatch.setattr(postgres_pool, "_Connection", Standby)
     words = await error_of(database().journal(name))
     assert (
-        "the server is a standby, which is read-only. Nothing was stored. Use the primary's address." in words
+        "the server is a standby, which is read-only. Nothing was stored. Use the primary's address."
+        in words
     )
 
 
 async def test_stricter_isolation_by_default(name, owner):
     """Two that number their writes at the same time see each other's all the same: the numbers are in order."""
-    address = database().journal(name, default_transaction_isolation="repeatable%20read")
+    address = database().journal(
+        name, default_transaction_isolation="repeatable%20read"
+    )
     async with opened(batch_at(address)) as one, opened(batch_at(address)) as other:
         lock = f"SELECT pg_advisory_xact_lock(hashtext('{one.schema}.entries'))"
         await owner.execute(f"BEGIN; {lock}")
@@ -194,10 +220,14 @@ async def test_stricter_isolation_by_default(name, owner):
 
 async def test_conflict_under_a_stricter_isolation(name, owner):
     """A statement that the server ends because of a change since its snapshot is run again."""
-    address = database().journal(name, default_transaction_isolation="repeatable%20read")
+    address = database().journal(
+        name, default_transaction_isolation="repeatable%20read"
+    )
     async with opened(batch_at(address)) as store:
         facts = f"{store.schema}.facts"
-        await owner.execute(f"BEGIN; UPDATE {facts} SET value = 'x' WHERE name = 'schema'")
+        await owner.execute(
+            f"BEGIN; UPDATE {facts} SET value = 'x' WHERE name = 'schema'"
+        )
         more = "UPDATE {s}facts SET value = value || 'y' WHERE name = 'schema' RETURNING value"
         asking = asyncio.create_task(store.rows(more))
         await until_locks_wait(owner, 1)
@@ -237,9 +267,17 @@ async def test_commits_in_another_session(name, client, monkeypatch, default):
         await lane.put(entry)
         await end(lane, entry)
         await lane.put(
-            Entry(key="of a journal", state=State.SENDING, operation="webhooks.update", intent=SENT)
+            Entry(
+                key="of a journal",
+                state=State.SENDING,
+                operation="webhooks.update",
+                intent=SENT,
+            )
         )
         await store.run(lambda: drop("to drop", set(), done=False))
         found = await Facts(store).beginning("")
     how = "on" if default == "off" else default
-    assert found.items() >= {"UPDATE": f"{how} {how}", "INSERT": how, "DELETE": how}.items()
+    assert (
+        found.items()
+        >= {"UPDATE": f"{how} {how}", "INSERT": how, "DELETE": how}.items()
+    )

@@ -117,7 +117,9 @@ async def test_client_that_is_dropped_without_being_closed(service, address):
         async with connected() as database:
             text = f"SELECT seen FROM {schema}.members WHERE name = $1"
             before = await database.fetchval(text, name)
-            await asyncio.sleep(0.6)  # two signs of life of a journal whose silence is 1 s
+            await asyncio.sleep(
+                0.6
+            )  # two signs of life of a journal whose silence is 1 s
             assert await database.fetchval(text, name) == before
 
 
@@ -177,7 +179,9 @@ async def test_journal_with_a_hung_disk(tmp_path, monkeypatch):
     path, go_on = tmp_path / "calls.db", threading.Event()
     await (journal := ClientJournal(path)).open()
     ended = sqlite_store.LockedConnection.close
-    monkeypatch.setattr(sqlite_store.LockedConnection, "close", lambda one: (go_on.wait(30), ended(one)))
+    monkeypatch.setattr(
+        sqlite_store.LockedConnection, "close", lambda one: (go_on.wait(30), ended(one))
+    )
     monkeypatch.setattr("invsvc_async.concurrency.cancellation.TO_FINISH", 0.05)
     closing = asyncio.create_task(journal.aclose())
     await asyncio.sleep(0.05)

@@ -18,7 +18,10 @@ __all__ = ["create", "cut_off", "rename"]
 async def cut_off(service: Simulator, write: Write[Any]) -> None:
     """Await *write*, and cancel that once its request has arrived."""
     operation = write._spec.operation.name
-    number, running = service.arrivals(operation) + 1, asyncio.create_task(write.outcome())
+    number, running = (
+        service.arrivals(operation) + 1,
+        asyncio.create_task(write.outcome()),
+    )
     await service.arrived(operation, number)
     await cancel(running)
 

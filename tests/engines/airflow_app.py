@@ -16,7 +16,9 @@ SOON = timedelta(seconds=1)
 @dag(schedule="@once", start_date=datetime(2026, 1, 1, tzinfo=UTC))
 def orders() -> None:
     keys = [f"order-{number}" for number in range(int(os.environ["TASKS"]))]
-    register.override(retry_delay=SOON).expand(url=[f"https://k.example/{key}" for key in keys])
+    register.override(retry_delay=SOON).expand(
+        url=[f"https://k.example/{key}" for key in keys]
+    )
     task(retries=20, retry_delay=SOON)(create).expand(name=keys)
 
 

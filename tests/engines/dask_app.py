@@ -14,7 +14,10 @@ if __name__ == "__main__":
     with Client(address) as cluster:
         keys = [f"order-{number}" for number in range(tasks)]
         ours = [
-            cluster.submit(register, key, f"https://k.example/{key}", retries=20, pure=False) for key in keys
+            cluster.submit(
+                register, key, f"https://k.example/{key}", retries=20, pure=False
+            )
+            for key in keys
         ]
         naive = [cluster.submit(create, key, retries=20, pure=False) for key in keys]
         wait([*ours, *naive])

@@ -15,10 +15,17 @@ ATTEMPTS = 3
 def create(name: str) -> None:
     """Create a webhook for *name*; note in a file that it was done."""
     base = urlsplit(os.environ["NAIVE_BASE_URL"])
-    body = json.dumps({"url": f"https://naive.example/{name}", "events": ["invoice.created"]})
-    headers = {"Authorization": f"Bearer {os.environ['NAIVE_API_KEY']}", "Content-Type": "application/json"}
+    body = json.dumps(
+        {"url": f"https://naive.example/{name}", "events": ["invoice.created"]}
+    )
+    headers = {
+        "Authorization": f"Bearer {os.environ['NAIVE_API_KEY']}",
+        "Content-Type": "application/json",
+    }
     for attempt in range(ATTEMPTS):
-        connection = http.client.HTTPConnection(base.hostname or "", base.port, timeout=1)
+        connection = http.client.HTTPConnection(
+            base.hostname or "", base.port, timeout=1
+        )
         try:
             connection.request("POST", f"{base.path}/webhooks", body, headers)
             answer = connection.getresponse()

@@ -24,7 +24,9 @@ async def give_again() -> None:
     while True:
         await asyncio.sleep(1)
         with suppress(Exception):
-            for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=2):
+            for job in await app.job_manager.get_stalled_jobs(
+                seconds_since_heartbeat=2
+            ):
                 await app.job_manager.retry_job(job)
 
 
@@ -34,7 +36,9 @@ async def work() -> None:
         app.open_async(),
     ):
         giving = asyncio.create_task(give_again())
-        await app.run_worker_async(concurrency=4, update_heartbeat_interval=0.5, stalled_worker_timeout=2)
+        await app.run_worker_async(
+            concurrency=4, update_heartbeat_interval=0.5, stalled_worker_timeout=2
+        )
         giving.cancel()
 
 

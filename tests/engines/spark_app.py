@@ -22,9 +22,20 @@ if __name__ == "__main__":
     tasks = int(sys.argv[1])
     os.environ["PYSPARK_PYTHON"] = sys.executable  # of the workers
     # In local mode the second number stands for spark.task.maxFailures.
-    spark = SparkSession.builder.master("local[6,20]").config("spark.ui.enabled", "false").getOrCreate()
-    orders = [(f"order-{number}", f"https://k.example/order-{number}") for number in range(tasks)]
-    frame = spark.createDataFrame(orders, "order string, url string").repartition(max(1, tasks // 4)).cache()
+    spark = (
+        SparkSession.builder.master("local[6,20]")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+    orders = [
+        (f"order-{number}", f"https://k.example/order-{number}")
+        for number in range(tasks)
+    ]
+    frame = (
+        spark.createDataFrame(orders, "order string, url string")
+        .repartition(max(1, tasks // 4))
+        .cache()
+    )
     frame.count()
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(frame.foreachPartition, (register, naive)))

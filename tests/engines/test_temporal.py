@@ -18,10 +18,14 @@ from examples.temporal_activities import Invoicing, keep_secret
 URL = "https://k.example/order-1"
 
 
-def environment(workflow: str = "order-1", activity: str = "1", attempt: int = 1) -> ActivityEnvironment:
+def environment(
+    workflow: str = "order-1", activity: str = "1", attempt: int = 1
+) -> ActivityEnvironment:
     """Return what an attempt of an activity runs in."""
     here = ActivityEnvironment()
-    here.info = replace(here.info, workflow_id=workflow, activity_id=activity, attempt=attempt)
+    here.info = replace(
+        here.info, workflow_id=workflow, activity_id=activity, attempt=attempt
+    )
     return here
 
 
@@ -59,7 +63,10 @@ async def test_run_after_one_that_was_cancelled_before_the_effect(service, regis
         await environment(*ids).run(register, f"{URL}{number}")
         for number, ids in enumerate([("order-1", "2"), ("order-2", "1")])
     ]
-    assert [entry.target for entry in service.ledger.effects("webhooks.create")] == [made[0], *others]
+    assert [entry.target for entry in service.ledger.effects("webhooks.create")] == [
+        made[0],
+        *others,
+    ]
 
 
 async def test_run_after_one_that_was_cancelled_after_the_effect(service, register):
@@ -69,4 +76,7 @@ async def test_run_after_one_that_was_cancelled_after_the_effect(service, regist
     for attempt in (2, 3):
         with pytest.raises(SecretLostError):
             await environment(attempt=attempt).run(register, URL)
-    assert (len(service.ledger.effects("webhooks.create")), service.arrivals("webhooks.create")) == (1, 1)
+    assert (
+        len(service.ledger.effects("webhooks.create")),
+        service.arrivals("webhooks.create"),
+    ) == (1, 1)

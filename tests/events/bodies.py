@@ -54,7 +54,13 @@ BATCH_DATA = {
     "total": 5,
     "accepted": 4,
     "rejected": 1,
-    "counts": {"queued": 0, "stamped": 2, "failed": 1, "duplicate": 1, "needs_review": 0},
+    "counts": {
+        "queued": 0,
+        "stamped": 2,
+        "failed": 1,
+        "duplicate": 1,
+        "needs_review": 0,
+    },
     "result": "partially_completed",
 }
 
@@ -79,7 +85,9 @@ def v11(name: str, **more: Any) -> dict[str, Any]:
 def v2(name: str, *, number: int = 1, **more: Any) -> dict[str, Any]:
     """Return a v2 body."""
     resource = (
-        {"uuid": f"U-{number}", "total": 10.5} if name.startswith("invoice.") else {"id": f"x_{number}"}
+        {"uuid": f"U-{number}", "total": 10.5}
+        if name.startswith("invoice.")
+        else {"id": f"x_{number}"}
     )
     body = {
         "id": f"dlv_{number}",
@@ -97,11 +105,18 @@ VERSIONS = {"v1": v1, "v1.1": v11, "v2": v2}
 def signed_body(name: str, *, number: int = 1, **more: Any) -> dict[str, Any]:
     """Return a body of one of the signed families."""
     details = SAT_DATA if name == "sat.invoice.synced" else BATCH_DATA
-    body = {"id": f"evt_{number:016x}", "event": name, "created_at": MADE_AT, "data": details}
+    body = {
+        "id": f"evt_{number:016x}",
+        "event": name,
+        "created_at": MADE_AT,
+        "data": details,
+    }
     return _without(body | more)
 
 
-def delivery(key: str | None = "d_1", *, body: bytes | None = b"{}", handler: str = "") -> Delivery:
+def delivery(
+    key: str | None = "d_1", *, body: bytes | None = b"{}", handler: str = ""
+) -> Delivery:
     """Return what a receiver stores of an event."""
     return Delivery(key=key, type="invoice.created", body=body, handler=handler)
 
@@ -121,7 +136,11 @@ def headers_of(
     body: bytes, *, signed: bool = False, shared: bool = False, test: bool = False
 ) -> dict[str, str]:
     """Return the headers of a delivery."""
-    headers = {"Host": "me.example", "Content-Type": "application/json", "Content-Length": str(len(body))}
+    headers = {
+        "Host": "me.example",
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+    }
     if signed:
         headers |= signature(body)
     if shared:

@@ -70,7 +70,9 @@ class KeptInPostgres(Kept):
     async def pass_time(self, seconds: float) -> None:
         """Advance the store's clock."""
         async with connected(self._dsn) as connection:
-            await connection.execute(f"UPDATE {self._table} SET due = due - $1", seconds)
+            await connection.execute(
+                f"UPDATE {self._table} SET due = due - $1", seconds
+            )
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -89,7 +91,9 @@ async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
         store: Any = events.MemoryStore(clock=clock, steady=clock)
         if request.param == "sqlite":
-            store = events.SqliteStore(tmp_path / "events.db", clock=clock, steady=clock)
+            store = events.SqliteStore(
+                tmp_path / "events.db", clock=clock, steady=clock
+            )
         kept = Kept(store)
         made.append(kept)
     yield kept

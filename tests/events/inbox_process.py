@@ -20,7 +20,9 @@ from tests.events.bodies import HEADER
 async def main(store: str, log: str) -> None:
     worker._MARGIN = 0.5  # a lease is not to be waited for longer than the test lasts
     policy = events.InboxPolicy(timeout=0.5, poll=0.05, concurrency=32, initial=0.01)
-    receiver = events.Receiver(secrets=(), shared_header=HEADER, mode="inbox", store=store, inbox=policy)
+    receiver = events.Receiver(
+        secrets=(), shared_header=HEADER, mode="inbox", store=store, inbox=policy
+    )
     written = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     @receiver.on("*")

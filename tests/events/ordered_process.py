@@ -20,9 +20,16 @@ CONCURRENCY = 8
 def receiver_on(store: str, log: str) -> events.Receiver:
     """Return a receiver with two handlers, which fail now and then."""
     policy = events.InboxPolicy(
-        timeout=600.0, poll=0.02, concurrency=CONCURRENCY, initial=0.01, maximum=0.01, attempts=1000
+        timeout=600.0,
+        poll=0.02,
+        concurrency=CONCURRENCY,
+        initial=0.01,
+        maximum=0.01,
+        attempts=1000,
     )
-    receiver = events.Receiver(secrets=(), shared_header=HEADER, mode="inbox", store=store, inbox=policy)
+    receiver = events.Receiver(
+        secrets=(), shared_header=HEADER, mode="inbox", store=store, inbox=policy
+    )
     written = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     @receiver.middleware
@@ -39,7 +46,9 @@ def receiver_on(store: str, log: str) -> events.Receiver:
         if random.random() < 0.1:
             raise RuntimeError("now and then")
 
-    receiver.on("invoice.created", name="in_order", key=lambda event: event.data.uuid)(work)
+    receiver.on("invoice.created", name="in_order", key=lambda event: event.data.uuid)(
+        work
+    )
     receiver.on("invoice.*", name="any_order")(work)
     return receiver
 

@@ -10,18 +10,38 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from invsvc_async import events
 from invsvc_async.errors import EventError, FieldError
-from tests.events.bodies import HEADER, RESOURCE_TYPES, SECRET, SHARED, SIGNED_TYPES, headers_of, signature
+from tests.events.bodies import (
+    HEADER,
+    RESOURCE_TYPES,
+    SECRET,
+    SHARED,
+    SIGNED_TYPES,
+    headers_of,
+    signature,
+)
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.one_python]
 
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("\ud800")
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.just("\ud800")
+)
 values = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
-names = st.sampled_from([*RESOURCE_TYPES, *SIGNED_TYPES, "robot.painted", "sat.", ""]) | st.text(max_size=10)
+names = st.sampled_from(
+    [*RESOURCE_TYPES, *SIGNED_TYPES, "robot.painted", "sat.", ""]
+) | st.text(max_size=10)
 fields = st.fixed_dictionaries(
     {},
     optional={
@@ -60,7 +80,9 @@ def raw_bodies(draw: Any) -> bytes:
     """Draw bytes: of nonsense, or of almost an event, perhaps cut or with one byte changed."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=200))
-    raw = bytearray(json.dumps(draw(bodies), allow_nan=True).encode("utf-8", "surrogatepass"))
+    raw = bytearray(
+        json.dumps(draw(bodies), allow_nan=True).encode("utf-8", "surrogatepass")
+    )
     how = draw(st.sampled_from(["whole", "whole", "whole", "cut", "changed"]))
     place = draw(st.integers(0, max(len(raw) - 1, 0)))
     if how == "cut":
@@ -73,19 +95,35 @@ def raw_bodies(draw: Any) -> bytes:
 texts = st.text(max_size=20) | st.just("\ud800")
 headers = st.dictionaries(
     st.sampled_from(
-        ["X-Service-Signature", "x-service-signature", "X-Service-Test", SHARED[0], "Content-Type"]
+        [
+            "X-Service-Signature",
+            "x-service-signature",
+            "X-Service-Test",
+            SHARED[0],
+            "Content-Type",
+        ]
     )
     | texts,
     st.sampled_from(["true", SHARED[1], "sha256=" + "0" * 64]) | texts,
     max_size=4,
 )
-pairs = st.lists(st.tuples(texts | st.binary(max_size=20), texts | st.binary(max_size=20)), max_size=4)
+pairs = st.lists(
+    st.tuples(texts | st.binary(max_size=20), texts | st.binary(max_size=20)),
+    max_size=4,
+)
 
 
 def look_at(event: events.Event) -> None:
     """Read all of an event."""
     assert isinstance(event.type, str)
-    _ = (event.dedupe_key, event.is_test, event.is_known, event.extra, repr(event), event.raw)
+    _ = (
+        event.dedupe_key,
+        event.is_test,
+        event.is_known,
+        event.extra,
+        repr(event),
+        event.raw,
+    )
     for name in (
         "created",
         "created_at",
@@ -106,7 +144,9 @@ def look_at(event: events.Event) -> None:
 
 
 @settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=400,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(raw_bodies(), headers | pairs | st.none())
 def test_parse_of_anything(body: bytes, given_headers: Any) -> None:
@@ -118,7 +158,9 @@ def test_parse_of_anything(body: bytes, given_headers: Any) -> None:
 
 
 @settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=400,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(raw_bodies(), headers | pairs, st.booleans(), st.booleans(), st.booleans())
 def test_read_of_anything(
@@ -140,20 +182,30 @@ def test_read_of_anything(
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(raw_bodies(), headers | pairs, st.booleans())
-async def test_receive_of_anything(body: bytes, given_headers: Any, signed: bool) -> None:
+async def test_receive_of_anything(
+    body: bytes, given_headers: Any, signed: bool
+) -> None:
     """A receiver answers whatever arrives, and the answer is no 5xx, unless a body was lost on the way."""
-    receiver = events.Receiver(secrets=SECRET, shared_header=HEADER, store=events.MemoryStore())
+    receiver = events.Receiver(
+        secrets=SECRET, shared_header=HEADER, store=events.MemoryStore()
+    )
 
     @receiver.on("*")
     async def handle(event: events.Event) -> None:
         assert event.type
 
-    receipt = await receiver.receive(body, headers_of(body) | signature(body) if signed else given_headers)
+    receipt = await receiver.receive(
+        body, headers_of(body) | signature(body) if signed else given_headers
+    )
 
-    assert receipt.status in (200, 202, 400, 401) or (receipt.status == 503 and not body)
+    assert receipt.status in (200, 202, 400, 401) or (
+        receipt.status == 503 and not body
+    )
     assert receipt.status != 401 or not signed
 
 

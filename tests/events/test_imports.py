@@ -26,7 +26,9 @@ def test_import_of_events() -> None:
         name: value for name, value in os.environ.items() if not name.startswith("COV")
     }  # it loads sqlite3
     command = [sys.executable, "-c", CODE]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, env=plain)  # noqa: S603
+    found = subprocess.run(  # noqa: S603
+        command, capture_output=True, text=True, check=True, env=plain
+    )
 
     assert found.stdout.strip() == ""
 

@@ -48,7 +48,9 @@ class Receiving:
         self.kills += 1
 
 
-async def deliver(requests: Iterator[bytes], chosen: Callable[[], Receiving], answers: Counter[int]) -> None:
+async def deliver(
+    requests: Iterator[bytes], chosen: Callable[[], Receiving], answers: Counter[int]
+) -> None:
     """Send each request over a kept connection until it is answered 2xx, as the service does."""
     reader: asyncio.StreamReader | None = None
     writer: asyncio.StreamWriter | None = None
@@ -56,10 +58,14 @@ async def deliver(requests: Iterator[bytes], chosen: Callable[[], Receiving], an
         while True:
             try:
                 if writer is None or reader is None:
-                    reader, writer = await asyncio.open_connection("127.0.0.1", chosen().port)
+                    reader, writer = await asyncio.open_connection(
+                        "127.0.0.1", chosen().port
+                    )
                 writer.write(request)
                 head = await reader.readuntil(b"\r\n\r\n")
-                await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+                await reader.readexactly(
+                    int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+                )
             except (OSError, asyncio.IncompleteReadError):
                 if writer is not None:
                     writer.close()
@@ -75,24 +81,36 @@ async def deliver(requests: Iterator[bytes], chosen: Callable[[], Receiving], an
         writer.close()
 
 
-def requests_of(chance: random.Random, *, events: int, deliveries: int) -> Iterator[bytes]:
+def requests_of(
+    chance: random.Random, *, events: int, deliveries: int
+) -> Iterator[bytes]:
     """Return deliveries of so many events, with duplicates, in random order."""
-    numbers = list(range(events)) + [chance.randrange(events) for _ in range(deliveries - events)]
+    numbers = list(range(events)) + [
+        chance.randrange(events) for _ in range(deliveries - events)
+    ]
     chance.shuffle(numbers)
     for number in numbers:
         body = encoded(v2("invoice.created", number=number))
-        head = "".join(f"{name}: {value}\r\n" for name, value in headers_of(body, shared=True).items())
+        head = "".join(
+            f"{name}: {value}\r\n"
+            for name, value in headers_of(body, shared=True).items()
+        )
         yield b"POST /in HTTP/1.1\r\n" + head.encode() + b"\r\n" + body
 
 
 async def deliver_all(
-    requests: Iterator[bytes], receiving: list[Receiving], kills: int, chance: random.Random
+    requests: Iterator[bytes],
+    receiving: list[Receiving],
+    kills: int,
+    chance: random.Random,
 ) -> Counter[int]:
     """Deliver while processes are killed at random moments and started anew, each time another."""
     answers: Counter[int] = Counter()
     turns = itertools.cycle(receiving)
     await asyncio.gather(*(one.start() for one in receiving))
-    senders = asyncio.gather(*(deliver(requests, lambda: next(turns), answers) for _ in range(24)))
+    senders = asyncio.gather(
+        *(deliver(requests, lambda: next(turns), answers) for _ in range(24))
+    )
     for _, victim in zip(range(kills), itertools.cycle(receiving), strict=False):
         await asyncio.sleep(chance.uniform(0.2, 0.6))
         await victim.kill()
@@ -107,13 +125,20 @@ async def kept_in(store: str) -> list[tuple[str, str]]:
         with closing(sqlite3.connect(store)) as db:
             return db.execute("SELECT key, state FROM delivery").fetchall()
     async with connected(store) as connection:
-        return [tuple(row) for row in await connection.fetch("SELECT key, state FROM invsvc_delivery")]
+        return [
+            tuple(row)
+            for row in await connection.fetch("SELECT key, state FROM invsvc_delivery")
+        ]
 
 
 @pytest.mark.parametrize(
-    ("place", "processes", "kills"), [("SQLite", 1, 6), ("PostgreSQL", 2, 4)], indirect=["place"]
+    ("place", "processes", "kills"),
+    [("SQLite", 1, 6), ("PostgreSQL", 2, 4)],
+    indirect=["place"],
 )
-async def test_inbox_that_is_killed(tmp_path: Path, place: str, processes: int, kills: int) -> None:
+async def test_inbox_that_is_killed(
+    tmp_path: Path, place: str, processes: int, kills: int
+) -> None:
     """
     10,000 deliveries, duplicated and reordered, over kills: every event is on record as handled, once.
 

@@ -36,7 +36,9 @@ EXPIRE = "UPDATE {} SET due = 0 WHERE state = 'open' AND token <> '' AND due < {
 class Processes:
     """Two processes, of which the second dies some time after the first; then all leases end."""
 
-    def __init__(self, store: str, log: Path, expire: Callable[[], Awaitable[object]]) -> None:
+    def __init__(
+        self, store: str, log: Path, expire: Callable[[], Awaitable[object]]
+    ) -> None:
         self._store, self._log = store, log
         self._expire = expire
         self._running: list[asyncio.subprocess.Process] = []
@@ -44,7 +46,9 @@ class Processes:
 
     async def start(self) -> None:
         for _ in range(2):
-            self._running.append(await started("tests.events.ordered_process", self._store, self._log))
+            self._running.append(
+                await started("tests.events.ordered_process", self._store, self._log)
+            )
         for process in self._running:
             assert await first_lines(process, 1) == ["runs"]
 
@@ -66,7 +70,11 @@ async def deliver_all(receiver: events.Receiver, number: int, invoices: int) -> 
     async def deliver(invoice: int) -> None:
         for each in range(invoice, number, invoices):
             body = encoded(
-                v2("invoice.created", number=each, data={"object": {"uuid": f"U-{invoice}", "total": 1}})
+                v2(
+                    "invoice.created",
+                    number=each,
+                    data={"object": {"uuid": f"U-{invoice}", "total": 1}},
+                )
             )
             for outcome in ("stored", "duplicate"):
                 assert (await receiver.receive(body, dict([SHARED]))).outcome == outcome
@@ -75,7 +83,13 @@ async def deliver_all(receiver: events.Receiver, number: int, invoices: int) -> 
 
 
 async def handle_over_kills(
-    store: str, log: Path, expire: Callable[[], Awaitable[object]], *, number: int, invoices: int, rounds: int
+    store: str,
+    log: Path,
+    expire: Callable[[], Awaitable[object]],
+    *,
+    number: int,
+    invoices: int,
+    rounds: int,
 ) -> int:
     """Handle so many events in two processes that are killed in so many rounds; return how many died."""
     chance = random.Random(5)
@@ -127,24 +141,32 @@ def judge(log: Path, *, number: int, kills: int) -> None:
             assert last.get(invoice, -1) <= each, line
             last[invoice] = each
     assert set(ends) == {
-        (name, f"dlv_{each}") for name in ("in_order", "any_order") for each in range(number)
+        (name, f"dlv_{each}")
+        for name in ("in_order", "any_order")
+        for each in range(number)
     }
     failures = 0.35 * number  # about a tenth of each handler's calls fail
     assert ends.total() <= 2 * number + failures + kills * CONCURRENCY
 
 
-async def test_order_of_two_processes_that_are_killed(tmp_path: Path, place: str) -> None:
+async def test_order_of_two_processes_that_are_killed(
+    tmp_path: Path, place: str
+) -> None:
     """No event is handled twice at once, out of order, or not at all."""
     log = tmp_path / "log"
 
     async def expire() -> None:
         if not place.startswith("postgresql"):
-            with closing(sqlite3.connect(place, timeout=60, isolation_level=None)) as db:
+            with closing(
+                sqlite3.connect(place, timeout=60, isolation_level=None)
+            ) as db:
                 db.execute(EXPIRE.format("delivery", "9e999"))
             return
         async with connected(place) as connection:
             await connection.execute(EXPIRE.format("invsvc_delivery", "'infinity'"))
 
-    kills = await handle_over_kills(place, log, expire, number=120, invoices=8, rounds=1)
+    kills = await handle_over_kills(
+        place, log, expire, number=120, invoices=8, rounds=1
+    )
 
     judge(log, number=120, kills=kills)

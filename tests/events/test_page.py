@@ -23,7 +23,11 @@ UVICORN = ("uvicorn", "--uds", "socket")
 
 def program_of(*marks: str) -> str:
     """Join the blocks that contain these words, in the order of the page."""
-    found = [block.code for block in blocks_of(PAGE, "python") if any(mark in block.code for mark in marks)]
+    found = [
+        block.code
+        for block in blocks_of(PAGE, "python")
+        if any(mark in block.code for mark in marks)
+    ]
     assert len(found) == len(marks)
     return "\n".join(found)
 

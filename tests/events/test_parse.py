@@ -42,7 +42,12 @@ def test_resource_body_of_every_type_and_version(name: str, version: str) -> Non
     event = events.parse(body)
 
     assert isinstance(event, events.ResourceEvent)
-    assert (event.type, event.version, event.is_test, event.is_known) == (name, version, False, True)
+    assert (event.type, event.version, event.is_test, event.is_known) == (
+        name,
+        version,
+        False,
+        True,
+    )
     assert event.dedupe_key == ("dlv_1" if version == "v2" else None)
     assert event.livemode is False
     assert event.raw == body
@@ -69,7 +74,11 @@ def test_v1_body() -> None:
 
 def test_v1_body_of_a_connected_team() -> None:
     """The Connect fields are there where the body has them."""
-    body = v1("receipt.created", connectedTeam="team_2", connectedTeamMetadata={"branch": "north"})
+    body = v1(
+        "receipt.created",
+        connectedTeam="team_2",
+        connectedTeamMetadata={"branch": "north"},
+    )
 
     event = events.parse(encoded(body))
 
@@ -96,7 +105,9 @@ def test_v11_body_with_a_shifted_date() -> None:
         {"payload": {"id": "x_1", "total": 0}, "customer": {"id": "c"}, "date": 5},
     ],
 )
-def test_v11_body_whose_wrapper_is_round_the_resource(details: dict[str, object]) -> None:
+def test_v11_body_whose_wrapper_is_round_the_resource(
+    details: dict[str, object],
+) -> None:
     """The wrapper comes off there too, and what the specification has beside it is of the resource."""
     event = events.parse(encoded(v1("invoice.created", data=details, novel=1)))
 
@@ -109,10 +120,14 @@ def test_v11_body_whose_wrapper_is_round_the_resource(details: dict[str, object]
     )
     wrapped = details["payload"]
     assert isinstance(wrapped, dict)
-    assert event.data == wrapped | {name: each for name, each in details.items() if name != "payload"}
+    assert event.data == wrapped | {
+        name: each for name, each in details.items() if name != "payload"
+    }
 
 
-@pytest.mark.parametrize("details", [{"payload": "text"}, {"payload": {}, "id": "s_1"}, {"payload": None}])
+@pytest.mark.parametrize(
+    "details", [{"payload": "text"}, {"payload": {}, "id": "s_1"}, {"payload": None}]
+)
 def test_v1_resource_with_a_payload_of_its_own(details: dict[str, object]) -> None:
     """A resource that merely has such a field is no wrapper."""
     event = events.parse(encoded(v1("service.created", data=details)))
@@ -131,13 +146,19 @@ def test_v11_body_wrapped_at_both_places() -> None:
 
 def test_v11_body_with_a_field_beside_the_wrapper() -> None:
     """Fields beside the wrapper are kept, and do not replace those inside it."""
-    event = events.parse(encoded({**v11("payment.created", novel=1), "beside": True, "data": {"other": 1}}))
+    event = events.parse(
+        encoded(
+            {**v11("payment.created", novel=1), "beside": True, "data": {"other": 1}}
+        )
+    )
 
     assert event.extra == {"novel": 1, "beside": True}
     assert event.data == {"id": "x_1", "totalAmount": 1.5}
 
 
-@pytest.mark.parametrize(("name", "cls"), [("invoice.canceled", Invoice), ("customer.deleted", Customer)])
+@pytest.mark.parametrize(
+    ("name", "cls"), [("invoice.canceled", Invoice), ("customer.deleted", Customer)]
+)
 def test_v2_object_of_a_known_shape(name: str, cls: type[object]) -> None:
     """An invoice or a customer of v2 is the model of the API."""
     assert isinstance(events.parse(encoded(v2(name))).data, cls)
@@ -146,7 +167,10 @@ def test_v2_object_of_a_known_shape(name: str, cls: type[object]) -> None:
 def test_v2_object_of_an_invoice() -> None:
     """Amounts are exact, a broken field costs itself alone, and the model is made once."""
     resource = b'{"uuid":"A","total":1234567890.1234567890,"subtotal":"abc"}'
-    body = b'{"id":"d","type":"invoice.created","created":1780000000123,"data":{"object":%s}}' % resource
+    body = (
+        b'{"id":"d","type":"invoice.created","created":1780000000123,"data":{"object":%s}}'
+        % resource
+    )
 
     event = events.parse(body)
 
@@ -158,10 +182,14 @@ def test_v2_object_of_an_invoice() -> None:
     assert event.data is event.data
 
 
-@pytest.mark.parametrize("name", ["payment.updated", "service.created", "receipt.deleted"])
+@pytest.mark.parametrize(
+    "name", ["payment.updated", "service.created", "receipt.deleted"]
+)
 def test_v2_object_that_the_specification_does_not_show(name: str) -> None:
     """Where the specification shows no fields, the object is plain."""
-    assert events.parse(encoded(v2(name, data={"object": {"id": "p_1"}, "more": 1}))).data == {"id": "p_1"}
+    assert events.parse(
+        encoded(v2(name, data={"object": {"id": "p_1"}, "more": 1}))
+    ).data == {"id": "p_1"}
 
 
 def test_sat_body() -> None:
@@ -202,7 +230,9 @@ def test_batch_body() -> None:
     assert event.data.problems == ()
 
 
-@pytest.mark.parametrize("body", [v1("robot.painted"), v11("robot.painted"), v2("robot.painted")])
+@pytest.mark.parametrize(
+    "body", [v1("robot.painted"), v11("robot.painted"), v2("robot.painted")]
+)
 def test_unknown_type(body: dict[str, object]) -> None:
     """A type that the specification lacks is kept as a resource event."""
     event = events.parse(encoded(body))
@@ -213,7 +243,10 @@ def test_unknown_type(body: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "cls"),
-    [("sat.invoice.lost", events.SatInvoiceSynced), ("invoice_batch.begun", events.InvoiceBatchCompleted)],
+    [
+        ("sat.invoice.lost", events.SatInvoiceSynced),
+        ("invoice_batch.begun", events.InvoiceBatchCompleted),
+    ],
 )
 def test_unknown_type_of_a_signed_family(name: str, cls: type[object]) -> None:
     """A new type of a signed family belongs to it, so that it must be signed too."""
@@ -247,7 +280,10 @@ def test_duplicate_keys() -> None:
 @pytest.mark.parametrize("in_headers", [True, False])
 @pytest.mark.parametrize(
     ("make", "name"),
-    [*((make, "invoice.created") for make in (v1, v11, v2)), *((signed_body, name) for name in SIGNED_TYPES)],
+    [
+        *((make, "invoice.created") for make in (v1, v11, v2)),
+        *((signed_body, name) for name in SIGNED_TYPES),
+    ],
 )
 def test_test_marks(make, name: str, in_body: bool | None, in_headers: bool) -> None:
     """Either mark of the dashboard makes an event a test."""
@@ -268,7 +304,9 @@ def test_test_mark_beside_a_wrapper() -> None:
 @pytest.mark.parametrize("make", [v1, v11])
 def test_id_that_the_specification_does_not_give(make) -> None:
     """An id in a v1 body is an unknown field, and is not used to de-duplicate."""
-    event = events.parse(encoded(make("invoice.created", id="dlv_1", created=5, created_at="2026")))
+    event = events.parse(
+        encoded(make("invoice.created", id="dlv_1", created=5, created_at="2026"))
+    )
 
     assert (event.id, event.dedupe_key, event.created) == (None, None, None)
     assert event.extra == {"id": "dlv_1", "created": 5, "created_at": "2026"}
@@ -276,21 +314,34 @@ def test_id_that_the_specification_does_not_give(make) -> None:
 
 def test_sample_of_the_dashboard() -> None:
     """A v1 sample leaves out team, webhook and livemode."""
-    event = events.parse(encoded(v1("invoice.created", team=..., webhook=..., livemode=..., test=True)))
+    event = events.parse(
+        encoded(v1("invoice.created", team=..., webhook=..., livemode=..., test=True))
+    )
 
     assert isinstance(event, events.ResourceEvent)
-    assert (event.team, event.webhook, event.livemode, event.is_test) == (None, None, None, True)
+    assert (event.team, event.webhook, event.livemode, event.is_test) == (
+        None,
+        None,
+        None,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
-    "body", [v2("invoice.created", id=..., test=True), signed_body("sat.invoice.synced", id=..., test=True)]
+    "body",
+    [
+        v2("invoice.created", id=..., test=True),
+        signed_body("sat.invoice.synced", id=..., test=True),
+    ],
 )
 def test_sample_without_an_id(body: dict[str, object]) -> None:
     """A sample needs no id."""
     assert events.parse(encoded(body)).dedupe_key is None
 
 
-DEEP = b'{"event":"payment.created","data":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+DEEP = (
+    b'{"event":"payment.created","data":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+)
 
 
 @pytest.mark.parametrize(

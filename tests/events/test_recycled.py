@@ -26,7 +26,9 @@ def hooks(tmp_path: Path) -> str:
     """Return the hooks of the example, for the receiver of this test."""
     shown = (ROOT / "examples/gunicorn_hooks.py").read_text(encoding="utf-8")
     path = tmp_path / "gunicorn.conf.py"
-    path.write_text(shown.replace("examples.receive", "tests.events.recycled_app"), encoding="utf-8")
+    path.write_text(
+        shown.replace("examples.receive", "tests.events.recycled_app"), encoding="utf-8"
+    )
     return str(path)
 
 
@@ -58,19 +60,40 @@ async def test_workers_that_are_recycled(tmp_path: Path, has_hooks: bool) -> Non
     port = KeptPort()
     notes = tmp_path / "notes"
     concurrency = "1" if has_hooks else "16"
-    given = {"STORE": str(tmp_path / "events.db"), "NOTES": str(notes), "CONCURRENCY": concurrency}
+    given = {
+        "STORE": str(tmp_path / "events.db"),
+        "NOTES": str(notes),
+        "CONCURRENCY": concurrency,
+    }
     arguments = ["-c", hooks(tmp_path)] if has_hooks else []
-    options = ("-b", f"127.0.0.1:{port.number}", "--reuse-port", "-k", "gthread", "--max-requests", "5")
+    options = (
+        "-b",
+        f"127.0.0.1:{port.number}",
+        "--reuse-port",
+        "-k",
+        "gthread",
+        "--max-requests",
+        "5",
+    )
     server = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "gunicorn", *options, *arguments, "tests.events.recycled_app:app",
         cwd=ROOT, env=os.environ | given, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
         for number in range(SENT):
-            assert await until(lambda number=number: asyncio.to_thread(post, port.number, number)) == 200
+            assert (
+                await until(
+                    lambda number=number: asyncio.to_thread(post, port.number, number)
+                )
+                == 200
+            )
         await until(lambda: len(noted(notes, "end")) == SENT, within=120)
     finally:
         server.terminate()
         await server.wait()
 
-    assert noted(notes, "begin") == noted(notes, "end") == Counter({f"dlv_{n}": 1 for n in range(SENT)})
+    assert (
+        noted(notes, "begin")
+        == noted(notes, "end")
+        == Counter({f"dlv_{n}": 1 for n in range(SENT)})
+    )

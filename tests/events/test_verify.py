@@ -44,7 +44,9 @@ HEX = hmac.new(SECRET.encode(), BODY, hashlib.sha256).hexdigest()
 
 def test_public_example_of_another_provider() -> None:
     """The well-known example of HMAC-SHA256 over a body verifies."""
-    given = {"X-Service-Signature": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"}
+    given = {
+        "X-Service-Signature": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+    }
 
     events.verify(b"Hello, World!", given, "It's a Secret to Everybody")
 
@@ -53,7 +55,8 @@ def test_public_example_of_another_provider() -> None:
 
 
 @pytest.mark.parametrize(
-    "secrets", [SECRET, SECRET.encode(), [SECRET], ("old", SECRET), [b"old", SECRET, "new"]]
+    "secrets",
+    [SECRET, SECRET.encode(), [SECRET], ("old", SECRET), [b"old", SECRET, "new"]],
 )
 def test_signature_under_several_secrets(secrets) -> None:
     """Any of the secrets will do, in any form."""
@@ -87,7 +90,9 @@ async def test_headers_that_can_be_walked_once() -> None:
     pairs = [(b"x-shared", SHARED[1].encode()), (b"x-service-test", b"true")]
 
     event = events.read(body, iter(pairs), secrets=SECRET, shared_header=HEADER)
-    receipt = await events.Receiver(secrets=SECRET, shared_header=HEADER).receive(body, iter(pairs))
+    receipt = await events.Receiver(secrets=SECRET, shared_header=HEADER).receive(
+        body, iter(pairs)
+    )
 
     assert event.is_test
     assert (receipt.status, receipt.outcome) == (200, "test")
@@ -122,7 +127,10 @@ def test_signature_in_another_form(value: str) -> None:
     [
         CIMultiDict([("X-Service-Signature", f"sha256={HEX}")] * 2),
         [("X-Service-Signature", f"sha256={HEX}"), ("x-service-signature", "sha256=0")],
-        {"X-Service-Signature": f"sha256={HEX}", "x-service-signature": f"sha256={HEX}"},
+        {
+            "X-Service-Signature": f"sha256={HEX}",
+            "x-service-signature": f"sha256={HEX}",
+        },
     ],
 )
 def test_signature_that_came_twice(headers) -> None:
@@ -160,10 +168,15 @@ def test_signature_without_a_secret(secrets) -> None:
         events.verify(BODY, signature(BODY), secrets)
 
 
-@pytest.mark.parametrize("secrets", ["", b"", [""], [SECRET, ""], [None], [5], "\ud800"])
+@pytest.mark.parametrize(
+    "secrets", ["", b"", [""], [SECRET, ""], [None], [5], "\ud800"]
+)
 def test_secret_that_is_none(secrets) -> None:
     """An empty secret would let anybody sign, and is refused at once."""
-    for call in (events.verify, lambda body, headers, given: events.read(body, headers, secrets=given)):
+    for call in (
+        events.verify,
+        lambda body, headers, given: events.read(body, headers, secrets=given),
+    ):
         if secrets in ("", b"") or secrets:
             with pytest.raises(ConfigurationError):
                 call(BODY, signature(BODY), secrets)
@@ -177,15 +190,26 @@ def test_signature_over_a_decoded_body() -> None:
 
 CASES = list(
     product(
-        ["none", "right", "wrong"], ["none", "right", "wrong"], [True, False], [True, False], [True, False]
+        ["none", "right", "wrong"],
+        ["none", "right", "wrong"],
+        [True, False],
+        [True, False],
+        [True, False],
     )
 )
 
 
 @pytest.mark.parametrize("name", ["invoice.created", "robot.painted", *SIGNED_TYPES])
-@pytest.mark.parametrize(("signed", "shared", "has_secret", "has_shared", "accept"), CASES)
+@pytest.mark.parametrize(
+    ("signed", "shared", "has_secret", "has_shared", "accept"), CASES
+)
 def test_trust_in_every_combination(
-    name: str, signed: str, shared: str, has_secret: bool, has_shared: bool, accept: bool
+    name: str,
+    signed: str,
+    shared: str,
+    has_secret: bool,
+    has_shared: bool,
+    accept: bool,
 ) -> None:
     """What is there must be right, what must be there is not waived but by the explicit word."""
     must_sign = name in SIGNED_TYPES
@@ -229,7 +253,9 @@ def test_signed_type_without_a_signature(name: str, marks: str) -> None:
     headers = {"X-Service-Event": "invoice.created"} if marks == "resource" else {}
 
     with pytest.raises(SignatureMissingError):
-        events.read(encoded(signed_body(name)), headers, secrets=SECRET, shared_header=HEADER)
+        events.read(
+            encoded(signed_body(name)), headers, secrets=SECRET, shared_header=HEADER
+        )
 
 
 def test_event_header_that_disagrees_with_a_signed_body() -> None:
@@ -247,7 +273,9 @@ def test_signed_type_in_the_dress_of_a_resource() -> None:
         {"payload": signed_body("sat.invoice.synced")},
     ):
         with pytest.raises(MalformedEventError):
-            events.read(encoded(body), dict([SHARED]), secrets=SECRET, shared_header=HEADER)
+            events.read(
+                encoded(body), dict([SHARED]), secrets=SECRET, shared_header=HEADER
+            )
     twice = b'{"event":"payment.created","event":"sat.invoice.synced","id":"evt_1","data":{"a":1}}'
     for body in (encoded(v1("sat.invoice.synced", id="evt_1")), twice):
         with pytest.raises(SignatureMissingError):
@@ -260,10 +288,14 @@ def test_test_event_that_is_read_by_hand(make) -> None:
     body = encoded(make("invoice.created", test=True))
 
     with pytest.raises(UnauthenticatedEventError):
-        events.read(body, headers_of(body, test=True), secrets=SECRET, shared_header=HEADER)
+        events.read(
+            body, headers_of(body, test=True), secrets=SECRET, shared_header=HEADER
+        )
 
 
-@pytest.mark.parametrize("value", ["agreed-in-the- dashboard", "Agreed-in-the-dashboard", "ü", "\ud800", ""])
+@pytest.mark.parametrize(
+    "value", ["agreed-in-the- dashboard", "Agreed-in-the-dashboard", "ü", "\ud800", ""]
+)
 def test_shared_header_of_another_value(value: str) -> None:
     """Only the very value counts, and no text breaks the comparison."""
     assert not HEADER.matches({SHARED[0]: value})
@@ -292,7 +324,10 @@ def test_shared_header_that_cannot_be_one(name, value, words: str | None) -> Non
 def test_secrets_in_reprs_and_messages() -> None:
     """Neither secrets nor signatures show in a repr or in an error, pickled ones included."""
     shown = [repr(HEADER)]
-    for headers in ({"X-Service-Signature": f"sha256={HEX[::-1]}", **dict([SHARED])}, {}):
+    for headers in (
+        {"X-Service-Signature": f"sha256={HEX[::-1]}", **dict([SHARED])},
+        {},
+    ):
         try:
             events.read(BODY, headers, secrets=SECRET, shared_header=HEADER)
         except EventError as error:
@@ -306,10 +341,17 @@ def test_secrets_in_reprs_and_messages() -> None:
 
 def test_shared_headers_during_a_rotation() -> None:
     """Each of several shared headers authenticates, of one name or of two, and no other does."""
-    pair = [HEADER, events.SharedHeader(SHARED[0], "new"), events.SharedHeader("X-Other", "new")]
+    pair = [
+        HEADER,
+        events.SharedHeader(SHARED[0], "new"),
+        events.SharedHeader("X-Other", "new"),
+    ]
     body = encoded(v2("invoice.created"))
     for header in pair:
-        assert events.read(body, {header.name: header.value}, shared_header=pair).type == "invoice.created"
+        assert (
+            events.read(body, {header.name: header.value}, shared_header=pair).type
+            == "invoice.created"
+        )
         events.read(body, {header.name: header.value}, shared_header=tuple(pair))
     for headers in ({SHARED[0]: "newer"}, {"X-Other": SHARED[1]}, {}):
         with pytest.raises(UnauthenticatedEventError, match=f"{SHARED[0]} or X-Other"):
@@ -317,7 +359,8 @@ def test_shared_headers_during_a_rotation() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [SHARED, ":".join(SHARED), [SHARED], {"X-Key": "agreed"}, 5, [HEADER, None]]
+    "given",
+    [SHARED, ":".join(SHARED), [SHARED], {"X-Key": "agreed"}, 5, [HEADER, None]],
 )
 def test_shared_header_of_another_type(given) -> None:
     """A tuple or a text in the place of a SharedHeader is refused before any delivery."""
@@ -333,10 +376,14 @@ def test_text_instead_of_a_flag() -> None:
         events.read(BODY, {}, accept_unsigned="false")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("secrets", [None, 5, {"a": "b"}, SECRET + "\n", [SECRET, SECRET + "\r\n"], b" x"])
+@pytest.mark.parametrize(
+    "secrets", [None, 5, {"a": "b"}, SECRET + "\n", [SECRET, SECRET + "\r\n"], b" x"]
+)
 def test_secret_of_another_kind_or_from_a_file(secrets) -> None:
     """A secret that could fit no signature is refused before any delivery, in words."""
-    with pytest.raises(ConfigurationError, match=r"secrets: .*(white space|not a text)"):
+    with pytest.raises(
+        ConfigurationError, match=r"secrets: .*(white space|not a text)"
+    ):
         events.Receiver(secrets=secrets)
 
 
@@ -355,7 +402,9 @@ def _locals_of(call) -> str:
     with pytest.raises(Exception) as caught:  # noqa: PT011 - each call raises another one
         call()
     frames = traceback.walk_tb(caught.value.__traceback__)
-    ours = [frame for frame, _ in frames if "invsvc_async" in frame.f_globals["__name__"]]
+    ours = [
+        frame for frame, _ in frames if "invsvc_async" in frame.f_globals["__name__"]
+    ]
     assert ours
     return repr([frame.f_locals for frame in ours])
 
@@ -364,8 +413,12 @@ def _locals_of(call) -> str:
     "call",
     [
         lambda: events.verify(BODY, {"X-Service-Signature": "sha256=0"}, ["hidden"]),
-        lambda: events.verify(BODY, {"X-Service-Signature": "sha256=0"}, ["", "hidden"]),
-        lambda: events.read(BODY, {}, secrets="hidden", shared_header=events.SharedHeader("X", "hidden")),
+        lambda: events.verify(
+            BODY, {"X-Service-Signature": "sha256=0"}, ["", "hidden"]
+        ),
+        lambda: events.read(
+            BODY, {}, secrets="hidden", shared_header=events.SharedHeader("X", "hidden")
+        ),
         lambda: events.read(b"", signature(b"", "hidden"), secrets=["hidden"]),
         lambda: events.read(BODY, {}, secrets="hidden\n"),
         lambda: events.read(BODY, {}, shared_header=("X", "hidden")),
@@ -393,7 +446,11 @@ def test_headers_by_name(given) -> None:
     """They are found by their names in lower case, in whichever form and case they came."""
     found = head_of(given)
 
-    assert (found.get("content-type"), found.get("x-one"), found.get("x-two")) == ("a", "b", None)
+    assert (found.get("content-type"), found.get("x-one"), found.get("x-two")) == (
+        "a",
+        "b",
+        None,
+    )
     assert head_of(found) is found
 
 
@@ -407,7 +464,12 @@ async def test_headers_with_blanks_around_them(blanks) -> None:
 
     events.verify(body, {name: signed}, SECRET)
     events.verify(body, [(name, signed)], SECRET)
-    assert events.read(encoded(v2("invoice.created")), shared, secrets=(), shared_header=HEADER).id == "dlv_1"
+    assert (
+        events.read(
+            encoded(v2("invoice.created")), shared, secrets=(), shared_header=HEADER
+        ).id
+        == "dlv_1"
+    )
 
 
 @pytest.mark.parametrize("secret", [events.Secret("hush"), HEADER])
@@ -420,12 +482,18 @@ def test_secret_that_is_pickled(secret, copying) -> None:
 
 def test_headers_in_a_repr() -> None:
     """The names are shown, the values are not: one may be a secret."""
-    assert repr(head_of({"X-One": "hush", "X-Two": "x"})) == "<the headers x-one, x-two>"
+    assert (
+        repr(head_of({"X-One": "hush", "X-Two": "x"})) == "<the headers x-one, x-two>"
+    )
 
 
 @pytest.mark.parametrize(
     "given",
-    [[("X-One", "a"), ("x-one", "a")], {"X-One": "a", "x-one": "a"}, [(b"X-One", b"a"), ("x-one", "a")]],
+    [
+        [("X-One", "a"), ("x-one", "a")],
+        {"X-One": "a", "x-one": "a"},
+        [(b"X-One", b"a"), ("x-one", "a")],
+    ],
 )
 def test_headers_by_name_that_came_twice(given) -> None:
     """Such a header has a value that nothing accepts."""

@@ -20,6 +20,8 @@ def create_app():
     """Return the application.  Late effects of the service land within 0.15 s, well inside the windows."""
     worker._MARGIN = 0.5
     shop.HANDLING = InboxPolicy(timeout=5.0, poll=0.1, initial=0.05, maximum=0.2)
-    shop.POLICY = ReconcilePolicy(settle_after_error=0.5, settle_after_loss=0.6, deadline=60.0)
+    shop.POLICY = ReconcilePolicy(
+        settle_after_error=0.5, settle_after_loss=0.6, deadline=60.0
+    )
     shop.Outbox = QuickOutbox
     return fastapi_app.create_app()

@@ -75,10 +75,19 @@ def workers_of(child):
 class Load:
     """Requests and deliveries, and what came of them."""
 
-    def __init__(self, browser, customers: int, events: int, chance: random.Random) -> None:
+    def __init__(
+        self, browser, customers: int, events: int, chance: random.Random
+    ) -> None:
         self._browser = browser
-        self._names = iter([f"{'undone' if chance.random() < 0.3 else 'kept'}-{n}" for n in range(customers)])
-        keys = [f"whd_{n}" for n in range(events)] + [f"whd_{n}" for n in range(0, events, 5)]
+        self._names = iter(
+            [
+                f"{'undone' if chance.random() < 0.3 else 'kept'}-{n}"
+                for n in range(customers)
+            ]
+        )
+        keys = [f"whd_{n}" for n in range(events)] + [
+            f"whd_{n}" for n in range(0, events, 5)
+        ]
         chance.shuffle(keys)
         self._keys = iter(keys)
         self.answers: Counter[str] = Counter()
@@ -96,11 +105,19 @@ class Load:
 
     async def send(self) -> None:
         """Send all: a registration once, and an event until it is acknowledged, as the service does."""
-        await asyncio.gather(*(each() for each in (self._register, self._deliver) for _ in range(SENDERS)))
+        await asyncio.gather(
+            *(
+                each()
+                for each in (self._register, self._deliver)
+                for _ in range(SENDERS)
+            )
+        )
 
     async def _register(self) -> None:
         for name in self._names:
-            self.answers[f"registration {await self._answer(f'/customers/{name}')}"] += 1
+            self.answers[
+                f"registration {await self._answer(f'/customers/{name}')}"
+            ] += 1
 
     async def _deliver(self) -> None:
         for key in self._keys:
@@ -112,7 +129,9 @@ class Load:
     async def _answer(self, path: str, body: object = None) -> int:
         """Return the status; 0 if a worker died, or is not there yet."""
         try:
-            async with self._browser.post(path, json=body, headers={"X-Events-Key": KEY}) as answer:
+            async with self._browser.post(
+                path, json=body, headers={"X-Events-Key": KEY}
+            ) as answer:
                 return answer.status
         except aiohttp.ClientConnectionError:
             await asyncio.sleep(0.05)
@@ -145,12 +164,18 @@ async def run(
         sending = asyncio.create_task(load.send())
         tables = await asyncpg.connect(place)
         while not (sending.done() and await is_done(tables, load.acknowledged)):
-            assert time.monotonic() < begun + patience, f"{load.answers}, {await tables.fetch(OPEN)}"
+            assert time.monotonic() < begun + patience, (
+                f"{load.answers}, {await tables.fetch(OPEN)}"
+            )
             await asyncio.wait({sending}, timeout=every)
             if sending.done():
                 sending.result()
                 await asyncio.sleep(0.1)
-            elif kills < most and load.succeeded > reached and len(serving := workers_of(server)) == WORKERS:
+            elif (
+                kills < most
+                and load.succeeded > reached
+                and len(serving := workers_of(server)) == WORKERS
+            ):
                 # Something succeeded since the last kill: otherwise, workers might all be killed as they start.
                 os.kill(chance.choice(serving), signal.SIGKILL)
                 reached, kills = load.succeeded, kills + 1
@@ -175,41 +200,67 @@ OPEN = "SELECT name FROM customers WHERE verdict IS NULL"
 
 async def is_done(tables, acknowledged) -> bool:
     """Return whether each customer has a verdict, and each event was handled."""
-    return not await tables.fetch(OPEN) and len(await tables.fetch("SELECT key FROM events")) >= len(
-        acknowledged
-    )
+    return not await tables.fetch(OPEN) and len(
+        await tables.fetch("SELECT key FROM events")
+    ) >= len(acknowledged)
 
 
 async def judged(tables, service, load) -> tuple[list[str], dict[str, int], int]:
     """Compare the application's own tables with the ledger of the service."""
-    customers = {row["name"]: row for row in await tables.fetch("SELECT * FROM customers")}
-    arrived = {name_in(entry) for entry in service.ledger.entries if entry.operation == "webhooks.create"}
-    effects = Counter(name_in(entry) for entry in service.ledger.effects("webhooks.create"))
+    customers = {
+        row["name"]: row for row in await tables.fetch("SELECT * FROM customers")
+    }
+    arrived = {
+        name_in(entry)
+        for entry in service.ledger.entries
+        if entry.operation == "webhooks.create"
+    }
+    effects = Counter(
+        name_in(entry) for entry in service.ledger.effects("webhooks.create")
+    )
     wrong = [f"{name}: sent, and never committed" for name in arrived - set(customers)]
     for name, row in customers.items():
         least, most = COUNTS.get(row["verdict"], (0, 0))
         if not least <= effects[name] <= most:
-            wrong.append(f"{name}: {effects[name]} webhooks, and the verdict {row['verdict']}")
+            wrong.append(
+                f"{name}: {effects[name]} webhooks, and the verdict {row['verdict']}"
+            )
         if row["verdict"] == Verdict.APPLIED and row["secret"] is None:
             wrong.append(f"{name}: applied, and nobody has the secret")
     if load.answers["registration 202"] > len(customers):
         wrong.append("a registration was answered with 202, and is not there")
     handled = {row["key"] for row in await tables.fetch("SELECT key FROM events")}
-    wrong += [f"{key}: acknowledged, and not handled" for key in load.acknowledged - handled]
-    wrong += [f"{row['key']}: two at once" for row in await tables.fetch("SELECT key FROM collisions")]
-    return wrong, dict(Counter(row["verdict"] for row in customers.values())), len(customers)
+    wrong += [
+        f"{key}: acknowledged, and not handled" for key in load.acknowledged - handled
+    ]
+    wrong += [
+        f"{row['key']}: two at once"
+        for row in await tables.fetch("SELECT key FROM collisions")
+    ]
+    return (
+        wrong,
+        dict(Counter(row["verdict"] for row in customers.values())),
+        len(customers),
+    )
 
 
 async def explained(tables, place, service) -> list[str]:
     """Return what is known of each UNKNOWN write, and how often the ledger has it."""
-    effects = Counter(name_in(entry) for entry in service.ledger.effects("webhooks.create"))
-    names = await tables.fetch("SELECT name FROM customers WHERE verdict = $1 ORDER BY name", Verdict.UNKNOWN)
+    effects = Counter(
+        name_in(entry) for entry in service.ledger.effects("webhooks.create")
+    )
+    names = await tables.fetch(
+        "SELECT name FROM customers WHERE verdict = $1 ORDER BY name", Verdict.UNKNOWN
+    )
     async with (
         Client(service.base_url, ApiKey(service.api_key)) as client,
         Outbox.open(place, client) as outbox,
     ):
         found = [(row["name"], await outbox.get(row["name"])) for row in names]
-    return [f"{name}: {effects[name]} webhooks; {outcome.explain()}" for name, outcome in found]
+    return [
+        f"{name}: {effects[name]} webhooks; {outcome.explain()}"
+        for name, outcome in found
+    ]
 
 
 def name_in(entry) -> str:
@@ -219,7 +270,10 @@ def name_in(entry) -> str:
 async def main(customers: int = 1_000, events: int = 10_000, seed: int = 7) -> bool:
     """Run it, print what came of it, and return whether all is well."""
     survived = await run(customers, events, seed, patience=3600.0)
-    judged = "\n".join(survived.wrong) or "each committed customer has one webhook, each event was handled"
+    judged = (
+        "\n".join(survived.wrong)
+        or "each committed customer has one webhook, each event was handled"
+    )
     print(*survived.unknown, sep="\n")  # noqa: T201 - a session's output
     print(f"{attrs.evolve(survived, wrong=[], unknown=[])}; {judged}")  # noqa: T201 - as above
     return not survived.wrong

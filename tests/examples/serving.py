@@ -18,7 +18,13 @@ from tests.support.database import database
 
 ROOT = Path(__file__).parents[2]
 KEY = "a secret of the dashboard"
-EVENT = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
+EVENT = {
+    "id": "whd_1",
+    "type": "invoice.created",
+    "created": 1,
+    "livemode": True,
+    "data": {"object": {}},
+}
 # A transaction of a customer called "undone-…" fails at its commit.
 TABLES = """
 CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -58,8 +64,13 @@ async def running(command, **environment):
 @asynccontextmanager
 async def served(command, **environment):
     """Run the server of *command* on a free port; give the process and the address that it prints."""
-    async with running(command, **environment) as (child, log), asyncio.timeout(120) as limit:
-        while not (found := re.search(r"unning on (http://127[\d.:]+)", log.read_text())):
+    async with (
+        running(command, **environment) as (child, log),
+        asyncio.timeout(120) as limit,
+    ):
+        while not (
+            found := re.search(r"unning on (http://127[\d.:]+)", log.read_text())
+        ):
             assert child.returncode is None, log.read_text()
             await asyncio.sleep(0.02)
         limit.reschedule(None)

@@ -30,10 +30,17 @@ pytestmark = [pytest.mark.untraced, pytest.mark.usefixtures("root_logger_restore
 
 # What is late lands well inside the windows.
 FAULTS = Faults(rate=0.25, reads=0.25, late_up_to=0.15, hang=0.3)
-POLICY = ReconcilePolicy(settle_after_error=0.5, settle_after_loss=0.6, deadline=60.0, reads_lag=0.2)
+POLICY = ReconcilePolicy(
+    settle_after_error=0.5, settle_after_loss=0.6, deadline=60.0, reads_lag=0.2
+)
 URL = "https://me.example/customers/"
 # How many effects a write may have, by its verdict, and by the status that an application answers.
-DONE = {Verdict.APPLIED: {1}, Verdict.UNKNOWN: {0, 1}, Verdict.NOT_APPLIED: {0}, Verdict.REFUSED: {0}}
+DONE = {
+    Verdict.APPLIED: {1},
+    Verdict.UNKNOWN: {0, 1},
+    Verdict.NOT_APPLIED: {0},
+    Verdict.REFUSED: {0},
+}
 OF_STATUS = {200: {1}, 202: {0, 1}, 409: {0}}
 
 
@@ -41,7 +48,9 @@ OF_STATUS = {200: {1}, 202: {0, 1}, 409: {0}}
 async def place(monkeypatch):
     """Return the database of applications with short windows; an event that two handle at once leaves a row."""
     monkeypatch.setattr(shop, "POLICY", POLICY)
-    monkeypatch.setattr(shop, "HANDLING", InboxPolicy(timeout=10.0, poll=0.1, initial=0.05, maximum=0.2))
+    monkeypatch.setattr(
+        shop, "HANDLING", InboxPolicy(timeout=10.0, poll=0.1, initial=0.05, maximum=0.2)
+    )
     async with fresh_database(f"faults{secrets.token_hex(4)}", WATCHED) as made:
         monkeypatch.setenv("DATABASE_URL", made)
         monkeypatch.setenv("EVENTS_KEY", KEY)
@@ -89,18 +98,28 @@ async def test_two_applications_of_each_framework(place, monkeypatch, framework)
     event is handled, by one application at a time. Each pool has five connections at most.
     """
     made = shops_of(framework, monkeypatch)
-    async with faulty(monkeypatch, 29) as service, SERVERS[framework]() as one, SERVERS[framework]() as two:
+    async with (
+        faulty(monkeypatch, 29) as service,
+        SERVERS[framework]() as one,
+        SERVERS[framework]() as two,
+    ):
         journeys = [service.seed_journey(name="before").id for _ in range(32)]
-        journeys += [f"nowhere-{n}" for n in range(8)]  # refused, unless a fault leaves it in doubt
+        journeys += [
+            f"nowhere-{n}" for n in range(8)
+        ]  # refused, unless a fault leaves it in doubt
         async with aiohttp.ClientSession(str(one.base_url)) as browser:
             load = Load(browser, 20, 40, random.Random(29))
-            renames = [rename(*each) for each in zip((one, two) * 20, journeys, strict=True)]
+            renames = [
+                rename(*each) for each in zip((one, two) * 20, journeys, strict=True)
+            ]
             *answers, _ = await asyncio.gather(*renames, load.send())
         tables = await asyncpg.connect(place)
         async with asyncio.timeout(120):
             while not await is_done(tables, load.acknowledged):  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.1)
-        assert [each.engine.pool.size() + each.engine.pool.overflow() <= 5 for each in made] == [True, True]
+        assert [
+            each.engine.pool.size() + each.engine.pool.overflow() <= 5 for each in made
+        ] == [True, True]
         await service.settled()
         wrong, verdicts, committed = await judged(tables, service, load)
         await tables.close()
@@ -134,16 +153,30 @@ async def test_secrets_that_are_lost(place, monkeypatch):
         name = result.key.partition(" ")[0]
         if result.secret_lost:
             lost[name] += 1
-            made = [each.target for each in created(service) if each.body["url"] == URL + name]
+            made = [
+                each.target
+                for each in created(service)
+                if each.body["url"] == URL + name
+            ]
             deleted = await opened.client.webhooks.delete(result.thing).outcome()
-            while deleted.verdict is Verdict.NOT_APPLIED:  # both of its sends met a fault
+            while (
+                deleted.verdict is Verdict.NOT_APPLIED
+            ):  # both of its sends met a fault
                 deleted = await opened.client.webhooks.delete(result.thing).outcome()
-            if result.verdict is not Verdict.APPLIED or result.thing not in made or not deleted.applied:
+            if (
+                result.verdict is not Verdict.APPLIED
+                or result.thing not in made
+                or not deleted.applied
+            ):
                 wrong.append((result, made, deleted.explain()))
         if result.secret_lost or result.verdict is Verdict.NOT_APPLIED:
-            again = opened.client.webhooks.create(url=URL + name, events=["invoice.created"])
+            again = opened.client.webhooks.create(
+                url=URL + name, events=["invoice.created"]
+            )
             async with pool.acquire() as connection, connection.transaction():
-                await opened.outbox.enqueue(connection, again.keyed(f"{name} {result.key}"))
+                await opened.outbox.enqueue(
+                    connection, again.keyed(f"{name} {result.key}")
+                )
         else:
             text = "UPDATE customers SET verdict = $2 WHERE name = $1"
             await pool.execute(text, name, result.verdict)
@@ -164,15 +197,21 @@ async def test_secrets_that_are_lost(place, monkeypatch):
         async with asyncio.timeout(120):
             while await pool.fetch(OPEN):  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.1)
-        rows = await pool.fetch("SELECT * FROM customers WHERE verdict = $1", Verdict.APPLIED)
+        rows = await pool.fetch(
+            "SELECT * FROM customers WHERE verdict = $1", Verdict.APPLIED
+        )
         await service.settled()
         gone = {entry.target for entry in service.ledger.effects("webhooks.delete")}
         live = [entry for entry in created(service) if entry.target not in gone]
-        theirs = Counter((entry.body["url"], service.secret_of(entry.target)) for entry in live)
+        theirs = Counter(
+            (entry.body["url"], service.secret_of(entry.target)) for entry in live
+        )
     assert wrong == []
     assert lost
     assert len(rows) > 30
-    assert [row["name"] for row in rows if theirs[URL + row["name"], row["secret"]] != 1] == []
+    assert [
+        row["name"] for row in rows if theirs[URL + row["name"], row["secret"]] != 1
+    ] == []
 
 
 def created(service):
@@ -223,4 +262,8 @@ async def test_callers_that_disconnect(place, monkeypatch):
     assert ends["stayed"] < len(statuses) > 10
     effects = renamed(service)
     assert {*effects} <= {*statuses}
-    assert [each for each, status in statuses.items() if effects[each] not in OF_STATUS[status]] == []
+    assert [
+        each
+        for each, status in statuses.items()
+        if effects[each] not in OF_STATUS[status]
+    ] == []

@@ -31,7 +31,10 @@ async def asgi(name):
 @asynccontextmanager
 async def process(command):
     pytest.importorskip(command.split()[0])
-    async with served(command) as (_, address), httpx.AsyncClient(base_url=address, timeout=300) as browser:
+    async with (
+        served(command) as (_, address),
+        httpx.AsyncClient(base_url=address, timeout=300) as browser,
+    ):
         yield browser
 
 
@@ -56,8 +59,12 @@ SERVERS = {
     "starlette": lambda: asgi("starlette"),
     "litestar": lambda: asgi("litestar"),
     "aiohttp": aiohttp,
-    "django on uvicorn": lambda: process("uvicorn --port 0 examples.django_asgi:application"),
-    "django on hypercorn": lambda: process("hypercorn -b 127.0.0.1:0 examples.django_asgi:application"),
+    "django on uvicorn": lambda: process(
+        "uvicorn --port 0 examples.django_asgi:application"
+    ),
+    "django on hypercorn": lambda: process(
+        "hypercorn -b 127.0.0.1:0 examples.django_asgi:application"
+    ),
 }
 
 
@@ -69,7 +76,9 @@ async def test_application(server, service, address, monkeypatch):
     A customer that is committed has one webhook, one that is rolled back has none.  An event is stored once.
     """
     service.seed_invoice(total=Decimal(DIGITS))
-    if "django" not in server:  # a process of its own would wait for as long as the service may need
+    if (
+        "django" not in server
+    ):  # a process of its own would wait for as long as the service may need
         monkeypatch.setattr(shop, "POLICY", ReconcilePolicy(settle_after_loss=0.1))
         service.script("journeys.update", "apply, then reset")
     tables = await asyncpg.connect(address)
@@ -77,28 +86,38 @@ async def test_application(server, service, address, monkeypatch):
         page = await browser.get("/invoices")
         renamed = await browser.put("/journeys/jrn_1/name?name=May")
         missing = await browser.put("/journeys/nowhere/name?name=May")
-        registered = [await status_of(browser, f"/customers/{name}") for name in ("ana", "ana", "undone-1")]
+        registered = [
+            await status_of(browser, f"/customers/{name}")
+            for name in ("ana", "ana", "undone-1")
+        ]
         events = [
             await browser.post("/events", json=EVENT, headers=each)
             for each in (*[{"X-Events-Key": KEY}] * 2, {})
         ]
         verdict = await found(
-            tables, "SELECT verdict FROM customers WHERE secret IS NOT NULL AND verdict IS NOT NULL"
+            tables,
+            "SELECT verdict FROM customers WHERE secret IS NOT NULL AND verdict IS NOT NULL",
         )
         await found(tables, "SELECT key FROM events")
-        names = [row["name"] for row in await tables.fetch("SELECT name FROM customers")]
+        names = [
+            row["name"] for row in await tables.fetch("SELECT name FROM customers")
+        ]
     await tables.close()
 
-    assert f'"total":{DIGITS}' in page.text.replace(f'"{DIGITS}"', DIGITS)  # pydantic writes strings
+    assert f'"total":{DIGITS}' in page.text.replace(
+        f'"{DIGITS}"', DIGITS
+    )  # pydantic writes strings
     assert (renamed.status_code, renamed.json()["verdict"]) == (200, "applied")
     assert renamed.json()["value"]["name"] == "May"
     assert (missing.status_code, missing.json()["verdict"]) == (409, "refused")
     assert set(missing.json()) == {"verdict", "value", "message", "attempts"}
     assert len(service.ledger.effects("journeys.update")) == 1
     assert (registered, names, verdict) == ([202, 500, 500], ["ana"], "applied")
-    assert [each.body["url"] for each in service.ledger.entries if each.operation == "webhooks.create"] == [
-        "https://me.example/customers/ana"
-    ]
+    assert [
+        each.body["url"]
+        for each in service.ledger.entries
+        if each.operation == "webhooks.create"
+    ] == ["https://me.example/customers/ana"]
     assert [each.status_code for each in events] == [200, 200, 401]
 
 
@@ -150,7 +169,9 @@ async def test_fastapi_request_cancelled_in_flight(service, address, monkeypatch
         request.cancel()
         await asyncio.gather(request, return_exceptions=True)
         [intent] = opened.client.unsettled
-        client = opened.client.with_options(reconcile=ReconcilePolicy(settle_after_loss=0.1))
+        client = opened.client.with_options(
+            reconcile=ReconcilePolicy(settle_after_loss=0.1)
+        )
         settled = await client.settle(intent)
 
     assert settled.verdict is Verdict.APPLIED
@@ -168,7 +189,9 @@ async def test_client_under_thousands_of_tasks(service, address):
     """Two thousand reads at once through the one client are two thousand arrivals, and all succeed."""
     opened = shop.Shop()
     async with opened.running():
-        found = await asyncio.gather(*(opened.client.users.get("usr_1") for _ in range(2000)))
+        found = await asyncio.gather(
+            *(opened.client.users.get("usr_1") for _ in range(2000))
+        )
 
     assert {user.id for user in found} == {"usr_1"}
     assert service.arrivals("users.get") == 2000

@@ -14,7 +14,9 @@ from tests.examples.serving import EVENT, KEY, running
 
 pytestmark = pytest.mark.untraced
 
-ANEW = httpx.Limits(max_keepalive_connections=0)  # a server may end a connection after an answer
+ANEW = httpx.Limits(
+    max_keepalive_connections=0
+)  # a server may end a connection after an answer
 COMMANDS = {
     "fastapi": "uvicorn --port {port} examples.receive_fastapi:app",
     "litestar": "uvicorn --port {port} examples.receive_litestar:app",
@@ -37,7 +39,9 @@ async def test_receiver(framework, tmp_path, monkeypatch):
     key = {"X-Events-Key": KEY}
     async with (
         running(COMMANDS[framework].format(port=port), EVENTS_KEY=KEY),
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, limits=ANEW) as browser,
+        httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", timeout=30, limits=ANEW
+        ) as browser,
     ):
         await serving(browser)
         answers = [
@@ -50,7 +54,12 @@ async def test_receiver(framework, tmp_path, monkeypatch):
         await handled("events.db")
 
     assert [answer.status_code for answer in answers] == [200, 200, 401, 415, 405]
-    assert [answer.text for answer in answers[:4]] == ["stored", "duplicate", "refused", "refused"]
+    assert [answer.text for answer in answers[:4]] == [
+        "stored",
+        "duplicate",
+        "refused",
+        "refused",
+    ]
 
 
 async def serving(browser):

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.untraced
 def test_batch_job_run_twice(service):
     """The second run of the job finds everything done and sends nothing."""
     journeys = [service.seed_journey()["id"] for _ in range(3)]
-    Path("rows.csv").write_text("".join(f"{journey},Renamed {journey}\n" for journey in journeys))
+    Path("rows.csv").write_text(
+        "".join(f"{journey},Renamed {journey}\n" for journey in journeys)
+    )
 
     first, second = [ran("batch_job.py", "rows.csv", "run.db") for _ in range(2)]
 
@@ -44,20 +46,30 @@ def test_template_of_a_ci(tmp_path, monkeypatch):
     for name in ("INVSVC_BASE_URL", "INVSVC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     page = ROOT / "docs/how-to/test-your-code.md"
-    (test,) = [block.code for block in blocks_of(page, "python") if "# test_subscribe.py" in block.code]
+    (test,) = [
+        block.code
+        for block in blocks_of(page, "python")
+        if "# test_subscribe.py" in block.code
+    ]
     (settings,) = [block.code for block in blocks_of(page, "toml")]
     (program,) = [
         block.code
         for block in blocks_of(ROOT / "README.md", "python")
         if "Client.from_env(" in block.code and "journal" in block.code
     ]
-    for name, text in {"test_subscribe.py": test, "pyproject.toml": settings, "first.py": program}.items():
+    for name, text in {
+        "test_subscribe.py": test,
+        "pyproject.toml": settings,
+        "first.py": program,
+    }.items():
         Path(name).write_text(text)
     for name, module in {"python": "", "invsvc": "-m invsvc_async.cli"}.items():
         Path(name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
         Path(name).chmod(0o755)
     steps = re.findall(
-        r"^ +run: (?:\|\n((?: {10}.*\n)+)|(.*)\n)", (ROOT / "examples/ci.yml").read_text(), re.MULTILINE
+        r"^ +run: (?:\|\n((?: {10}.*\n)+)|(.*)\n)",
+        (ROOT / "examples/ci.yml").read_text(),
+        re.MULTILINE,
     )
     install, *others = [textwrap.dedent(block) or line for block, line in steps]
     ci = subprocess.run(  # noqa: S603

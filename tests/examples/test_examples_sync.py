@@ -19,7 +19,9 @@ async def test_outbox_in_the_thread(service, address):
 
     def register():
         opened = Shop()
-        with Portal(lambda: Client(service.base_url, ApiKey(service.api_key))) as portal:
+        with Portal(
+            lambda: Client(service.base_url, ApiKey(service.api_key))
+        ) as portal:
             portal.enter(opened.running())
             portal.call(opened.register("ana"))
             return portal.call(verdict_of(opened))
@@ -35,7 +37,9 @@ async def verdict_of(opened):
 
 def test_script(service):
     """It prints the verdict and ends with 0; a refusal ends with 1."""
-    done, refused = [ran("sync_script.py", journey, "June") for journey in ("jrn_1", "nowhere")]
+    done, refused = [
+        ran("sync_script.py", journey, "June") for journey in ("jrn_1", "nowhere")
+    ]
 
     assert (done.stdout, done.returncode) == ("applied June\n", 0)
     assert refused.returncode == 1
@@ -61,5 +65,11 @@ def test_django_view(service, monkeypatch):
         missing = django_view.show(made.get("/"), "nowhere")
 
     assert json.loads(shown.content)["id"] == "jrn_1"
-    assert (renamed.status_code, json.loads(renamed.content)["verdict"]) == (200, "applied")
-    assert (missing.status_code, json.loads(missing.content)) == (404, {"error": "resource_not_found"})
+    assert (renamed.status_code, json.loads(renamed.content)["verdict"]) == (
+        200,
+        "applied",
+    )
+    assert (missing.status_code, json.loads(missing.content)) == (
+        404,
+        {"error": "resource_not_found"},
+    )

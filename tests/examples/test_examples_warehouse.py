@@ -33,7 +33,14 @@ from examples import warehouse
 warehouse.PAGES, warehouse.LOOKBACK = int(sys.argv[1]), timedelta(days=float(sys.argv[2]))
 warehouse.main("invoices.duckdb")
 """
-AMOUNTS = ("exchange_rate", "total", "subtotal", "discount", "taxes", "withholding_taxes")
+AMOUNTS = (
+    "exchange_rate",
+    "total",
+    "subtotal",
+    "discount",
+    "taxes",
+    "withholding_taxes",
+)
 TEXTS = ("uuid", "status", "series", "currency", "invoice_type", "owner")
 
 
@@ -96,7 +103,9 @@ def same_as(service):
         assert sorted(each["uuid"] for each in found) == sorted(wanted)
         for each in found:
             record = wanted[each["uuid"]]
-            assert {name: each[name] for name in TEXTS} == {name: record[name] for name in TEXTS}
+            assert {name: each[name] for name in TEXTS} == {
+                name: record[name] for name in TEXTS
+            }
             assert {name: each[name] for name in AMOUNTS} == {
                 name: Decimal(str(record[name])) for name in AMOUNTS
             }
@@ -114,29 +123,43 @@ def test_warehouse_that_is_killed(service, here):
     invoices = service.seed_invoices(480)
     service.seed_invoices(30, invoice_type="P")
     service.seed_user(id="usr_2")
-    killed_when(lambda: service.arrivals("invoices.egress") >= 3)  # in the second load, or the third
+    killed_when(
+        lambda: service.arrivals("invoices.egress") >= 3
+    )  # in the second load, or the third
     assert rows("invoices")  # the first load has been committed
     assert len(rows("invoices")) < 480
 
     for record in invoices[::50]:
-        change(service, record, status="canceled", total=Decimal("0.000000000001"), owner="usr_2")
+        change(
+            service,
+            record,
+            status="canceled",
+            total=Decimal("0.000000000001"),
+            owner="usr_2",
+        )
     killed_when(lambda: [*here.glob("*.dlt/*/load/normalized/*/started_jobs/*.*")])
 
     service.seed_invoices(5, idempotency_key=None)
-    change(service, invoices[7], total=Decimal("98765432109876543210987654.000000000001"))
+    change(
+        service, invoices[7], total=Decimal("98765432109876543210987654.000000000001")
+    )
     loaded()
     same_as(service)
     before = service.arrivals("invoices.egress")
     loaded(pages=50)
 
     same_as(service)
-    assert service.arrivals("invoices.egress") - before == 5  # 497 invoices of the last 30 days, read once
+    assert (
+        service.arrivals("invoices.egress") - before == 5
+    )  # 497 invoices of the last 30 days, read once
 
 
 def test_change_within_the_lookback(service, here):
     """A change of an invoice that was loaded long ago is seen while it is young enough, and then no more."""
     service.seed_invoices(200)
-    by_age = sorted(service.book().invoices.items.values(), key=lambda each: each["created_at"])
+    by_age = sorted(
+        service.book().invoices.items.values(), key=lambda each: each["created_at"]
+    )
     egress = [each for each in by_age if each["invoice_type"] == "E"]
     loaded()
     for record in (egress[0], egress[-2]):
@@ -191,7 +214,11 @@ def test_webhooks_and_what_is_malformed(service, here):
     loaded()
 
     (hook,) = rows("webhooks")
-    assert (hook["id"], hook["events"], "secret" in hook) == (kept["id"], '["invoice.created"]', False)
+    assert (hook["id"], hook["events"], "secret" in hook) == (
+        kept["id"],
+        '["invoice.created"]',
+        False,
+    )
     (row,) = [each for each in rows("invoices") if each["uuid"] == invoice["uuid"]]
     assert row["total"] is None
     assert digits(row["raw"]) == digits(json_text(invoice))

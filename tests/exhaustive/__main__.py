@@ -14,15 +14,28 @@ from tests.exhaustive.describe import tell
 
 def main(arguments: list[str] | None = None) -> int:
     """Walk, print, and tell whether every rule held and enough was walked."""
-    parser = argparse.ArgumentParser(prog="python -m tests.exhaustive", description=__doc__)
-    parser.add_argument(
-        "--histories", type=int, default=0, help="distinct histories to reach in larger worlds"
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.exhaustive", description=__doc__
     )
-    parser.add_argument("--seconds", type=float, default=0.0, help="time for the larger worlds")
-    parser.add_argument("--processes", type=int, default=None, help="default: one a core")
+    parser.add_argument(
+        "--histories",
+        type=int,
+        default=0,
+        help="distinct histories to reach in larger worlds",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="time for the larger worlds"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=None, help="default: one a core"
+    )
     options = parser.parse_args(arguments)
     begun = time.monotonic()
-    census = take(histories=options.histories, seconds=options.seconds, processes=options.processes)
+    census = take(
+        histories=options.histories,
+        seconds=options.seconds,
+        processes=options.processes,
+    )
     say = sys.stdout.write
     say(f"{census.table()}\n")
     say(

@@ -36,11 +36,18 @@ class Ending:
         """Return the seconds that it takes."""
         return timeout if self.took is None else self.took
 
-    def attempt(self, started: float, timeout: float, value: Any, stamp: int | None) -> Attempt:
+    def attempt(
+        self, started: float, timeout: float, value: Any, stamp: int | None
+    ) -> Attempt:
         """Make the attempt as the SDK sees it, *value* being the payload of a success."""
         facts = None
         if self.effect != "yes":
-            facts = ErrorFacts(kind="ServiceError", message=self.name, status=self.status, code=self.error)
+            facts = ErrorFacts(
+                kind="ServiceError",
+                message=self.name,
+                status=self.status,
+                code=self.error,
+            )
         return Attempt(
             started=started, ended=started + self.lasts(timeout), end=self.end,
             status=self.status, readable=self.readable, own_envelope=self.own, error=facts,
@@ -55,18 +62,38 @@ def _doubt(code: int, name: str, window: Window = "long", **facts: Any) -> Endin
 
 
 OK = Ending(code=1, name="200", status=200, readable=True, effect="yes")
-BARE = Ending(code=2, name="200 without the thing", status=200, readable=True, bare=True, effect="yes")
+BARE = Ending(
+    code=2,
+    name="200 without the thing",
+    status=200,
+    readable=True,
+    bare=True,
+    effect="yes",
+)
 INVALID = Ending(code=3, name="400", status=400, error="validation_failed")
 MISSING = Ending(code=4, name="404", status=404, error="resource_not_found")
 CONFLICT = Ending(code=5, name="409", status=409, error="resource_conflict")
 UNSENT = Ending(code=6, name="not sent", end=End.NOT_SENT, own=False, took=0.125)
 LATE = Ending(code=30, name="the proof is old", end=End.NOT_SENT, own=False, took=0.0)
 RENEWED = Ending(
-    code=7, name="401, token renewed", status=401, own=False, of_authentication=True, renewed=True
+    code=7,
+    name="401, token renewed",
+    status=401,
+    own=False,
+    of_authentication=True,
+    renewed=True,
 )
 UNAUTHORIZED = Ending(code=8, name="401", status=401)
-LIMITED = Ending(code=9, name="429, retry after", status=429, retry_after=1.0, error="rate_limit_exceeded")
-CREDITS = Ending(code=10, name="429, credits", status=429, error="business_rule_violation")
+LIMITED = Ending(
+    code=9,
+    name="429, retry after",
+    status=429,
+    retry_after=1.0,
+    error="rate_limit_exceeded",
+)
+CREDITS = Ending(
+    code=10, name="429, credits", status=429, error="business_rule_violation"
+)
 ERROR = _doubt(11, "500", "short", status=500, error="internal_server_error")
 GATEWAY_ERROR = _doubt(12, "500 of a gateway", status=500, own=False)
 BAD_GATEWAY = _doubt(13, "502", status=502, own=False)

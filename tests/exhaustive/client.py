@@ -30,7 +30,9 @@ OTHER_CLIENT = 100
 THINKS = 0.0625  # s between one write and the next: no two changes in one millisecond
 
 
-def begin(setup: SetUp, subject: Subject, node: Node, number: int, earliest: float) -> Node:
+def begin(
+    setup: SetUp, subject: Subject, node: Node, number: int, earliest: float
+) -> Node:
     """Start a run that waited, once its line is open."""
     run = node.runs[number]
     at = max(earliest + THINKS, _opens(setup, node, run))
@@ -41,7 +43,9 @@ def begin(setup: SetUp, subject: Subject, node: Node, number: int, earliest: flo
         return take_up(setup, node, run, run.kept, run.taken, at)
     if node.runs[number].after != NOBODY:
         run = run._replace(intent=_informed(setup, subject, node, run, at - node.shift))
-    return node.with_run(run._replace(now=at, shift=node.shift, client=node.client, after=NOBODY))
+    return node.with_run(
+        run._replace(now=at, shift=node.shift, client=node.client, after=NOBODY)
+    )
 
 
 def ended(setup: SetUp, subject: Subject, node: Node, number: int) -> Node:
@@ -59,10 +63,14 @@ def ended(setup: SetUp, subject: Subject, node: Node, number: int) -> Node:
 def _next_process(setup: SetUp, node: Node, at: float) -> Node:
     """Continue with the client of a new process, which was opened at *at* and has seen nothing."""
     shift = node.shift - setup.jump
-    return node._replace(client=node.client + 1, shift=shift, opened=at, heard=(), claims=())
+    return node._replace(
+        client=node.client + 1, shift=shift, opened=at, heard=(), claims=()
+    )
 
 
-def closes_at(setup: SetUp, known: Any, shift: float) -> float:  # Any: as the subject has it
+def closes_at(
+    setup: SetUp, known: Any, shift: float
+) -> float:  # Any: as the subject has it
     """Return until when a run in doubt keeps its line closed."""
     if not known.in_doubt:
         return -NEVER
@@ -70,8 +78,16 @@ def closes_at(setup: SetUp, known: Any, shift: float) -> float:  # Any: as the s
 
 
 def _opens(setup: SetUp, node: Node, run: Run) -> float:
-    others = [each for each in node.runs if each.line == run.line and each.number != run.number]
-    left = [each for each in others if setup.reopened is None or each.client == node.client or each.kept]
+    others = [
+        each
+        for each in node.runs
+        if each.line == run.line and each.number != run.number
+    ]
+    left = [
+        each
+        for each in others
+        if setup.reopened is None or each.client == node.client or each.kept
+    ]
     closed = [each.closes for each in left]
     return max(closed, default=-NEVER)
 
@@ -79,17 +95,23 @@ def _opens(setup: SetUp, node: Node, run: Run) -> float:
 # --- what the client knows
 
 
-def _informed(setup: SetUp, subject: Subject, node: Node, run: Run, at: float) -> Intent:
+def _informed(
+    setup: SetUp, subject: Subject, node: Node, run: Run, at: float
+) -> Intent:
     """Return the intent of *run* with what its client knows at *at*."""
     own, clock = subject.register(is_of_one_mode=True), ServerClock()
     if setup.stamped and setup.bounds is not None and not node.client:
         low, high = setup.first_bounds or setup.bounds
-        clock.learn(round((START - 1 + SERVER) * 1000), START - 1 - high, START - 1 - low)
+        clock.learn(
+            round((START - 1 + SERVER) * 1000), START - 1 - high, START - 1 - low
+        )
     for number, event in node.heard:
         _learn(own, clock, node.runs[number], event)
     if node.opened is not None and setup.aware and setup.bounds is not None:
         opened = node.opened - node.shift
-        clock.learn(stamp(node.opened), opened - setup.bounds[1], opened - setup.bounds[0])
+        clock.learn(
+            stamp(node.opened), opened - setup.bounds[1], opened - setup.bounds[0]
+        )
     if setup.forgetful:
         for thing in own.records.all().values():
             thing.ids = thing.ids and thing.ids.shortened(0)
@@ -102,8 +124,12 @@ def _informed(setup: SetUp, subject: Subject, node: Node, run: Run, at: float) -
     fresh = attrs.evolve(run.intent, baseline=None)
     known = subject.before(spec_of_intent(view, fresh), run.line)
     if not setup.stamped and setup.bounds is not None and not node.client:
-        known = type(known)(known.at, run.intent.bounds, known.last, known.ids, known.listed)
-    intent: Intent = subject.with_before(fresh, known, run.intent.baseline if setup.passed else None)
+        known = type(known)(
+            known.at, run.intent.bounds, known.last, known.ids, known.listed
+        )
+    intent: Intent = subject.with_before(
+        fresh, known, run.intent.baseline if setup.passed else None
+    )
     return intent
 
 
@@ -123,20 +149,32 @@ def _learn(
         _learn_read(own, thing, team, event)
     elif event.readable and kind.creates:
         if run.line.startswith("url "):
-            own.shown.learn_created(run.line, event.value["id"], event.value["created_at"])
+            own.shown.learn_created(
+                run.line, event.value["id"], event.value["created_at"]
+            )
     elif event.readable:
         state = {} if kind.deletes else event.value
         if state is None:
             own.forget_state(thing)
         else:
-            own.learn_state(team, thing, state, event.started, event.ended, stamp=event.stamp, written=True)
+            own.learn_state(
+                team,
+                thing,
+                state,
+                event.started,
+                event.ended,
+                stamp=event.stamp,
+                written=True,
+            )
 
 
 def _learn_read(own: Any, thing: str, team: str | None, event: Reading) -> None:
     if isinstance(event.seen, list):
         own.learn_list("webhooks.list", team, event.seen)
     elif event.own_envelope and isinstance(event.seen, dict):
-        own.learn_state(team, thing, event.seen, event.started, event.ended, stamp=event.stamp)
+        own.learn_state(
+            team, thing, event.seen, event.started, event.ended, stamp=event.stamp
+        )
     elif event.own_envelope and event.status == 404 and "/webhooks/" in thing:
         own.learn_state(team, thing, {}, event.started, event.ended, stamp=event.stamp)
 
@@ -146,12 +184,24 @@ def claims_of(node: Node, run: Run) -> tuple[tuple[str, int, bool, int], ...]:
     done, claims = run.done, node.claims
     if done is None or is_unique(run.intent.tag):
         return claims
-    answered = [event for event in run.history if isinstance(event, Attempt) and kind_of(event) == "applied"]
+    answered = [
+        event
+        for event in run.history
+        if isinstance(event, Attempt) and kind_of(event) == "applied"
+    ]
     told = next((event.value["id"] for event in answered if event.value), None)
-    found = [told, done.value and done.value["id"], *(one["id"] for one in done.evidence.duplicates or ())]
+    found = [
+        told,
+        done.value and done.value["id"],
+        *(one["id"] for one in done.evidence.duplicates or ()),
+    ]
     for each in dict.fromkeys(found):
-        if each is not None and (each == told or all(each != claim[0] for claim in claims)):
-            others = tuple(claim for claim in claims if claim[0] != each or claim[3] != run.client)
+        if each is not None and (
+            each == told or all(each != claim[0] for claim in claims)
+        ):
+            others = tuple(
+                claim for claim in claims if claim[0] != each or claim[3] != run.client
+            )
             claims = (*others, (each, run.number, each == told, run.client))
     return claims
 
@@ -166,7 +216,10 @@ def cut_short(
     Leave *run* open with *intent*, to be resumed as *crash* says, and continue the writes behind it; return
     ``None`` if nothing waits, because then the order does not matter.
     """
-    waiting = next((each for each in node.runs if each.now == NEVER and each.after == run.number), None)
+    waiting = next(
+        (each for each in node.runs if each.now == NEVER and each.after == run.number),
+        None,
+    )
     if waiting is None and crash.turn == "last":
         return None
     at = run.now + crash.delay
@@ -177,7 +230,9 @@ def cut_short(
         known = subject.known(BY_NAME[intent.operation], intent, (taken,))
     gone_since = at - node.shift if crash.client == "next" else None
     closes = closes_at(setup, known, node.shift)
-    run = run._replace(kept=intent, taken=crash, closes=closes, steps=0, gone_since=gone_since)
+    run = run._replace(
+        kept=intent, taken=crash, closes=closes, steps=0, gone_since=gone_since
+    )
     node = node.with_run(run, heard=node.hearing(run, None), kills=node.kills + 1)
     node = node._replace(sign=hash((node.sign, run.number, run.now, *crash.sign())))
     last = max(each.number for each in node.runs if each.line == run.line)
@@ -186,22 +241,44 @@ def cut_short(
     else:
         node = take_up(setup, node, run, intent, crash, at)
     if waiting is not None and (crash.turn == "last" or crash.client == "other"):
-        node = begin(setup, subject, node, waiting.number, at if crash.client == "next" else run.now)
+        node = begin(
+            setup,
+            subject,
+            node,
+            waiting.number,
+            at if crash.client == "next" else run.now,
+        )
     return node
 
 
-def take_up(setup: SetUp, node: Node, run: Run, intent: Intent, crash: Crash, now: float) -> Node:
+def take_up(
+    setup: SetUp, node: Node, run: Run, intent: Intent, crash: Crash, now: float
+) -> Node:
     """Resume *intent* of *run* in a client at *now*."""
-    shift = node.shift if setup.runs > 1 and crash.client != "other" else run.shift - setup.jump
+    shift = (
+        node.shift
+        if setup.runs > 1 and crash.client != "other"
+        else run.shift - setup.jump
+    )
     if setup.runs > 1 and crash.client == "same":
         shift = run.shift
     register = WriteRegister(is_of_one_mode=True)
     if crash.client == "same" and run.kept is not None:
         register.leave_open(run.kept, run.line)
-    core: Any = SimpleNamespace(writes=register, clock=SimpleNamespace(now=lambda: now - shift))
-    gone_since = (now - shift if run.gone_since is None else run.gone_since) if crash.gone else None
+    core: Any = SimpleNamespace(
+        writes=register, clock=SimpleNamespace(now=lambda: now - shift)
+    )
+    gone_since = (
+        (now - shift if run.gone_since is None else run.gone_since)
+        if crash.gone
+        else None
+    )
     start = taken_up(
-        core, intent, journaled=crash.journaled, gone_since=gone_since, reads_only=crash.mode == "settle"
+        core,
+        intent,
+        journaled=crash.journaled,
+        gone_since=gone_since,
+        reads_only=crash.mode == "settle",
     )
     assert not callable(start.intent)
     intent, client = start.intent, node.client
@@ -213,7 +290,11 @@ def take_up(setup: SetUp, node: Node, run: Run, intent: Intent, crash: Crash, no
         shift=shift,
         mode=crash.mode,
         resends=0,
-        doubt=unproven or any(sent.end is None or sent.end.kind in ("short", "long") for sent in intent.sent),
+        doubt=unproven
+        or any(
+            sent.end is None or sent.end.kind in ("short", "long")
+            for sent in intent.sent
+        ),
         since=now,
         absent=False,
         partly=False,
@@ -248,9 +329,15 @@ def overtaking(node: Node, run: Run) -> Node:
         assert each.kept is not None
         register.leave_open(each.kept, each.line)
     register.open_writes.overtake(
-        *register.open_writes.doubt_newest(register.records.of(run.line), run.intent.identity)
+        *register.open_writes.doubt_newest(
+            register.records.of(run.line), run.intent.identity
+        )
     )
     for each in open_runs:
         if each.taken is None or each.taken.client != "other":
-            node = node.with_run(node.runs[each.number]._replace(kept=register.opened(each.intent.identity)))
+            node = node.with_run(
+                node.runs[each.number]._replace(
+                    kept=register.opened(each.intent.identity)
+                )
+            )
     return node

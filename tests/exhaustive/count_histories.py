@@ -68,15 +68,22 @@ class Census:
             counts = [len(self.signs.get((write, verdict), ())) for verdict in verdicts]
             rows.append([write, *(f"{count:,}" for count in (*counts, sum(counts)))])
         rows.append(["all", *[""] * len(verdicts), f"{self.distinct:,}"])
-        return "\n".join(f"{row[0]:30}" + "".join(f"{cell:>14}" for cell in row[1:]) for row in rows)
+        return "\n".join(
+            f"{row[0]:30}" + "".join(f"{cell:>14}" for cell in row[1:]) for row in rows
+        )
 
 
 def work(task: Task) -> list[tuple[str, Found]]:
     """Do one task, in a process of its own."""
-    gc.set_threshold(100_000)  # a walk makes no cycles, and an eighth of its time would be looking for them
+    gc.set_threshold(
+        100_000
+    )  # a walk makes no cycles, and an eighth of its time would be looking for them
     subject = shipped()
     if task.small:
-        return [(_write(SMALL[place].name), Walk(SMALL[place], subject).whole()) for place in task.small]
+        return [
+            (_write(SMALL[place].name), Walk(SMALL[place], subject).whole())
+            for place in task.small
+        ]
     setup = LARGE[task.large]
     walk = Walk(setup, subject)
     if task.seed % 8:
@@ -106,23 +113,34 @@ def take(
     count = processes or os.cpu_count() or 1
     starts = range(BUNDLES) if bundles is None else bundles
     small = (Task(small=tuple(range(start, len(SMALL), BUNDLES))) for start in starts)
-    large = (Task(large=seed % len(LARGE), seed=seed, until=until) for seed in itertools.count(1))
+    large = (
+        Task(large=seed % len(LARGE), seed=seed, until=until)
+        for seed in itertools.count(1)
+    )
     with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
         _run(pool, census, small, 2 * count)
         _run(
             pool,
             census,
-            itertools.takewhile(lambda _: census.distinct < histories and time.monotonic() < until, large),
+            itertools.takewhile(
+                lambda _: census.distinct < histories and time.monotonic() < until,
+                large,
+            ),
             2 * count,
         )
     return census
 
 
-def _run(pool: ProcessPoolExecutor, census: Census, tasks: Iterator[Task], ahead: int) -> None:
+def _run(
+    pool: ProcessPoolExecutor, census: Census, tasks: Iterator[Task], ahead: int
+) -> None:
     """Keep *ahead* tasks under way until there are no more."""
     running: set[Future[list[tuple[str, Found]]]] = set()
     while True:
-        running.update(pool.submit(work, task) for task in itertools.islice(tasks, ahead - len(running)))
+        running.update(
+            pool.submit(work, task)
+            for task in itertools.islice(tasks, ahead - len(running))
+        )
         if not running:
             return
         done, running = wait(running, return_when=FIRST_COMPLETED)

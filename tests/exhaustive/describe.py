@@ -19,7 +19,9 @@ _TIMES = ("created_at", "last_updated")
 
 def tell(setup: str, rule: str, history: History) -> str:
     """Return one line for the rule that is broken, and one for each event."""
-    return "\n".join([f"{setup} - {rule}", *(f"    {_event(event)}" for event in history)])
+    return "\n".join(
+        [f"{setup} - {rule}", *(f"    {_event(event)}" for event in history)]
+    )
 
 
 def _event(event: Event) -> str:
@@ -38,11 +40,19 @@ def _value(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_value("", each) for each in value]
     if isinstance(value, dict):
-        kept = {key: _time(each) if key in _TIMES else each for key, each in value.items()}
-        return {key: each for key, each in kept.items() if key not in ("url", "events", "owner", "version")}
+        kept = {
+            key: _time(each) if key in _TIMES else each for key, each in value.items()
+        }
+        return {
+            key: each
+            for key, each in kept.items()
+            if key not in ("url", "events", "owner", "version")
+        }
     return value
 
 
 def _time(milliseconds: Any) -> Any:
     """Return a time of the service in the walk's own seconds."""
-    return milliseconds / 1000 - SERVER if isinstance(milliseconds, int) else milliseconds
+    return (
+        milliseconds / 1000 - SERVER if isinstance(milliseconds, int) else milliseconds
+    )

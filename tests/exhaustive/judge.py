@@ -10,7 +10,14 @@ from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Send, Ve
 from tests.exhaustive.broken import Broken, hold
 from tests.exhaustive.models import Hook, Journey, Listing, Team
 from tests.exhaustive.reasons import judge_reason
-from tests.exhaustive.siblings import AGREEING, OWN, SOMEBODY, judge_absence, judge_order, judge_turn
+from tests.exhaustive.siblings import (
+    AGREEING,
+    OWN,
+    SOMEBODY,
+    judge_absence,
+    judge_order,
+    judge_turn,
+)
 from tests.exhaustive.world import EPSILON
 
 if TYPE_CHECKING:
@@ -22,7 +29,14 @@ LONGEST_READ = 5.0
 SHORTEST = 5.0
 TRIES = 4
 
-_REFUSALS = (401, 403, 404, 409, 410, 429)  # which only the absence of an effect makes final, in doubt
+_REFUSALS = (
+    401,
+    403,
+    404,
+    409,
+    410,
+    429,
+)  # which only the absence of an effect makes final, in doubt
 _HAPPENED = {Verdict.APPLIED: True, Verdict.NOT_APPLIED: False, Verdict.REFUSED: False}
 
 
@@ -32,10 +46,18 @@ def judge_send(setup: SetUp, node: Node, run: Run, send: Send) -> None:
         return
     hold(PROOF, run.mode != "settle", "sent by a mere settle")
     judge_turn(setup, node, run)
-    hold(ONCE, not _seen(setup, node, run, whole=True), "sent again after it took effect")
-    hold(ONCE, setup.lenient or not node.pending(run.number), "sent again while it may still take effect")
     hold(
-        PROOF, 0 < send.attempt_timeout <= setup.timeouts.attempt, "the attempt is given more than configured"
+        ONCE, not _seen(setup, node, run, whole=True), "sent again after it took effect"
+    )
+    hold(
+        ONCE,
+        setup.lenient or not node.pending(run.number),
+        "sent again while it may still take effect",
+    )
+    hold(
+        PROOF,
+        0 < send.attempt_timeout <= setup.timeouts.attempt,
+        "the attempt is given more than configured",
     )
     if not run.doubt:
         hold(PROOF, send.not_after is None, "a first send needs no proof")
@@ -45,7 +67,12 @@ def judge_send(setup: SetUp, node: Node, run: Run, send: Send) -> None:
     left = run.intent.sent[-1].end if is_first and run.intent.sent else None
     hold(PROOF, left is None or left.refusal is None, "sent again after a refusal")
     # An update of which a part is stored may be repeated, once, when it is resumed: it writes the same state.
-    completes = run.partly and run.mode == "resume" and run.intent.mixture is not None and not run.resends
+    completes = (
+        run.partly
+        and run.mode == "resume"
+        and run.intent.mixture is not None
+        and not run.resends
+    )
     hold(
         PROOF,
         isinstance(last, Reading) and (run.absent or completes),
@@ -62,7 +89,9 @@ def judge_send(setup: SetUp, node: Node, run: Run, send: Send) -> None:
         "the proof is old",
     )
     hold(
-        PROOF, policy.resend == "proven" and run.resends < policy.max_resends, "sent more often than allowed"
+        PROOF,
+        policy.resend == "proven" and run.resends < policy.max_resends,
+        "sent more often than allowed",
     )
     hold(
         PROOF,
@@ -93,13 +122,26 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
             _judge_applied(setup, node, run, done)
         case Verdict.NOT_APPLIED | Verdict.REFUSED:
             hold(TRUTH, not _seen(setup, node, run), f"{done.verdict}, but it happened")
-            hold(WINDOW, setup.lenient or not pending, f"{done.verdict}, but it may still happen")
-            last = next((each for each in reversed(run.history) if isinstance(each, Attempt)), None)
+            hold(
+                WINDOW,
+                setup.lenient or not pending,
+                f"{done.verdict}, but it may still happen",
+            )
+            last = next(
+                (each for each in reversed(run.history) if isinstance(each, Attempt)),
+                None,
+            )
             echoed = run.doubt and last is not None and last.status in _REFUSALS
-            hold(ENDING, not echoed or done.verdict is Verdict.REFUSED, "an echo that is not told")
+            hold(
+                ENDING,
+                not echoed or done.verdict is Verdict.REFUSED,
+                "an echo that is not told",
+            )
             if done.verdict is Verdict.NOT_APPLIED and run.doubt:
                 hold(
-                    PROOF, isinstance(run.history[-1], Reading) and run.absent, "not applied without a proof"
+                    PROOF,
+                    isinstance(run.history[-1], Reading) and run.absent,
+                    "not applied without a proof",
                 )
                 judge_absence(setup, node, run)
             hold(
@@ -110,15 +152,27 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
         case Verdict.SUPERSEDED:
             touched = node.touched(setup, run.number)
             hold(CALM, touched, "superseded, but nobody touched it")
-            hold(SOMEBODY, touched > run.touched, "superseded, but nobody acted after the send")
+            hold(
+                SOMEBODY,
+                touched > run.touched,
+                "superseded, but nobody acted after the send",
+            )
             hold(WINDOW, not pending, "superseded, but it may still happen")
         case _:
-            calm = setup.calm is True or (setup.calm == "awaited" and run.mode == "live")
+            calm = setup.calm is True or (
+                setup.calm == "awaited" and run.mode == "live"
+            )
             hold(CALM, not calm, "unknown, though nothing stood in the way")
             early = run.doubt and not run.closed and not _may_give_up(setup, run)
             hold(WINDOW, not early, "unknown before the windows are over")
-    said = any(sent.end is not None and sent.end.kind == "applied" for sent in run.intent.sent)
-    hold(SETTLING, not said or done.verdict is Verdict.APPLIED, "a yes of the service is forgotten")
+    said = any(
+        sent.end is not None and sent.end.kind == "applied" for sent in run.intent.sent
+    )
+    hold(
+        SETTLING,
+        not said or done.verdict is Verdict.APPLIED,
+        "a yes of the service is forgotten",
+    )
     _judge_time(setup, run, done)
     if done.verdict is not Verdict.APPLIED and not run.doubt:
         _judge_tries(setup, run)
@@ -132,7 +186,9 @@ def _seen(setup: SetUp, node: Node, run: Run, *, whole: bool = False) -> bool:
 
     *whole*: an effect of which only a part was stored does not count.
     """
-    effects = node.whole_effects(setup, run.number) if whole else node.effects(run.number)
+    effects = (
+        node.whole_effects(setup, run.number) if whole else node.effects(run.number)
+    )
     return bool(effects) and (run.visible or not setup.lenient)
 
 
@@ -140,17 +196,35 @@ def _judge_completion(setup: SetUp, node: Node, run: Run) -> None:
     """Check that nobody has changed what was sent since the verdict that it was stored in part."""
     model, thing = setup.model, node.world.thing
     assert isinstance(model, Hook | Journey)
-    hold(PROOF, model.is_part(thing, run.number), "completed, though it does not show a part of the write")
-    hold(PROOF, thing[0] == run.left, "completed, though somebody has changed it since its verdict")
+    hold(
+        PROOF,
+        model.is_part(thing, run.number),
+        "completed, though it does not show a part of the write",
+    )
+    hold(
+        PROOF,
+        thing[0] == run.left,
+        "completed, though somebody has changed it since its verdict",
+    )
 
 
 def _may_send(setup: SetUp, run: Run) -> bool:
     """Return whether a write in doubt could be sent once more, by policy and in time."""
-    policy, allowed = setup.policy, setup.policy.resend == "proven" and run.resends < setup.policy.max_resends
+    policy, allowed = (
+        setup.policy,
+        setup.policy.resend == "proven" and run.resends < setup.policy.max_resends,
+    )
     if not run.doubt or run.mode == "settle" or not allowed or run.since is None:
         return False
-    unsent = sum(isinstance(event, Attempt) and event.end is End.NOT_SENT for event in run.history)
-    needed = min(SHORTEST, setup.timeouts.attempt) + policy.settle_after_loss + 2 * LONGEST_READ
+    unsent = sum(
+        isinstance(event, Attempt) and event.end is End.NOT_SENT
+        for event in run.history
+    )
+    needed = (
+        min(SHORTEST, setup.timeouts.attempt)
+        + policy.settle_after_loss
+        + 2 * LONGEST_READ
+    )
     return unsent < TRIES and run.now + needed <= run.since + policy.deadline
 
 
@@ -182,21 +256,48 @@ def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
     if not isinstance(setup.model, Listing | Team):
         whole = node.whole_effects(setup, run.number)
         hold(TRUTH, whole or run.shown or run.told, "applied, but no state showed it")
-        already = setup.runs == 1 and not effects and not run.told and node.world.touched == 0
-        if already and setup.model.operation_of(run.number) != "webhooks.delete" and setup.baseline:
-            hold(WINDOW, run.read_late, "already so, but read before the windows were over")
+        already = (
+            setup.runs == 1 and not effects and not run.told and node.world.touched == 0
+        )
+        if (
+            already
+            and setup.model.operation_of(run.number) != "webhooks.delete"
+            and setup.baseline
+        ):
+            hold(
+                WINDOW,
+                run.read_late,
+                "already so, but read before the windows were over",
+            )
         return
     ours = {setup.model.name_of(number) for number in effects}
-    siblings = {setup.model.name_of(number) for by, number in node.world.effects if by != run.number}
-    hold(OWN, done.value is None or done.value["id"] not in siblings, "applied, by the effect of a sibling")
+    siblings = {
+        setup.model.name_of(number)
+        for by, number in node.world.effects
+        if by != run.number
+    }
+    hold(
+        OWN,
+        done.value is None or done.value["id"] not in siblings,
+        "applied, by the effect of a sibling",
+    )
     hold(TRUTH, effects, "applied, but it did not happen")
-    hold(TRUTH, run.told if done.value is None else done.value["id"] in ours, "applied, but by somebody else")
+    hold(
+        TRUTH,
+        run.told if done.value is None else done.value["id"] in ours,
+        "applied, but by somebody else",
+    )
     if done.evidence.duplicates is not None:
         named = {one["id"] for one in done.evidence.duplicates}
         hold(TRUTH, named <= ours, "names a thing of somebody else as its duplicate")
         itself = done.value is not None and done.value["id"] in named
         hold(TRUTH, not itself, "names itself as its duplicate")
-        early = run.resends and isinstance(setup.model, Listing) and run.doubt and not run.read_late
+        early = (
+            run.resends
+            and isinstance(setup.model, Listing)
+            and run.doubt
+            and not run.read_late
+        )
         hold(WINDOW, not early, "duplicates are known before the windows are over")
 
 
@@ -212,10 +313,17 @@ def _may_give_up(setup: SetUp, run: Run) -> bool:
     """Return whether nothing more can be learnt, or whether a read after the windows could not tell."""
     last = run.history[-1]
     denied = isinstance(last, Reading) and last.status in (401, 403, 404, 405, 501)
-    switched_off = isinstance(setup.model, Journey) and setup.policy.journey_reader is None
+    switched_off = (
+        isinstance(setup.model, Journey) and setup.policy.journey_reader is None
+    )
     blind = switched_off or (isinstance(setup.model, Team) and setup.reader is None)
     assert run.since is not None
-    return denied or blind or run.read_late or run.now >= run.since + setup.policy.deadline - EPSILON
+    return (
+        denied
+        or blind
+        or run.read_late
+        or run.now >= run.since + setup.policy.deadline - EPSILON
+    )
 
 
 def _judge_age(setup: SetUp, run: Run) -> None:
@@ -224,7 +332,10 @@ def _judge_age(setup: SetUp, run: Run) -> None:
 
     A webhook that is gone does not come back, so its absence does not age.
     """
-    decays = isinstance(setup.model, Listing) or setup.model.operation_of(run.number) == "webhooks.update"
+    decays = (
+        isinstance(setup.model, Listing)
+        or setup.model.operation_of(run.number) == "webhooks.update"
+    )
     last = run.history[-1]
     gone = isinstance(last, Reading) and last.status == 404
     if run.doubt and decays and not gone and run.first is not None:
@@ -235,14 +346,19 @@ def _judge_age(setup: SetUp, run: Run) -> None:
 def _judge_time(setup: SetUp, run: Run, done: Done) -> None:
     if done.evidence.basis == "absence":
         _judge_age(setup, run)
-    unsent = sum(isinstance(event, Attempt) and event.end is End.NOT_SENT for event in run.history)
+    unsent = sum(
+        isinstance(event, Attempt) and event.end is End.NOT_SENT
+        for event in run.history
+    )
     hold(ENDING, run.doubt or unsent <= TRIES, "tried too often to send it at all")
     if run.doubt and run.since is not None:
         latest = run.since + setup.policy.deadline + LONGEST_READ + setup.nap
         hold(ENDING, run.now <= latest + EPSILON, "the deadline was passed")
 
 
-def _judge_settled(setup: SetUp, node: Node, run: int, live: Done, settled: Done) -> None:
+def _judge_settled(
+    setup: SetUp, node: Node, run: int, live: Done, settled: Done
+) -> None:
     """Compare the verdict of settling it once more with the live one."""
     sent_again = any(isinstance(event, Attempt) for event in node.runs[run].history)
     if node.world.acts < setup.acting or node.touched(setup, run) or sent_again:
@@ -250,7 +366,11 @@ def _judge_settled(setup: SetUp, node: Node, run: int, live: Done, settled: Done
     one, other = _HAPPENED.get(live.verdict), _HAPPENED.get(settled.verdict)
     same = one is None or other is None or one is other
     rule = SETTLING if setup.runs == 1 else AGREEING
-    hold(rule, same, f"settled as {settled.verdict} after the live verdict {live.verdict}")
+    hold(
+        rule,
+        same,
+        f"settled as {settled.verdict} after the live verdict {live.verdict}",
+    )
 
 
 __all__ = ["MOST_STEPS", "Broken", "hold", "judge", "judge_send"]

@@ -22,7 +22,9 @@ WORDED = 10  # for each time more than that: the same in one of the service's ow
 # None shares much with another, but the last one with what is wanted.
 TEXTS = ("alpha & co", "bravo & co", "quebec & co", "zulu & co", "bravo & company")
 BOTH = (OLD, OLD)  # what two fields hold, of a write of both
-Cut = Literal["", "to 0", "to seconds", "to the minute", "to the day"]  # how the service shows times
+Cut = Literal[
+    "", "to 0", "to seconds", "to the minute", "to the day"
+]  # how the service shows times
 Way = Literal[
     "whole", "words", "cut", "masked", "first", "second", "first in words"
 ]  # how the service stores a write
@@ -32,7 +34,12 @@ _WORDS: dict[Way, int] = {"words": 1, "cut": 2, "masked": 3}
 def text_of(value: int) -> str:
     """Return the text that a field shows which holds *value*."""
     text = TEXTS[value % WORDED]
-    forms = (text, f"{text.title().replace('&', '&amp;')}!", text[:5], f"{text[:4]}****{text[5:]}")
+    forms = (
+        text,
+        f"{text.title().replace('&', '&amp;')}!",
+        text[:5],
+        f"{text[:4]}****{text[5:]}",
+    )
     return forms[value // WORDED]
 
 
@@ -56,7 +63,11 @@ def stored(before: Any, value: int, way: Way) -> tuple[Any, int]:
 
 def echoed(held: Any) -> Any:
     """Return what was sent, of what one field holds, or both."""
-    return tuple(each % WORDED for each in held) if isinstance(held, tuple) else held % WORDED
+    return (
+        tuple(each % WORDED for each in held)
+        if isinstance(held, tuple)
+        else held % WORDED
+    )
 
 
 def holds(held: Any, value: int) -> bool:
@@ -99,7 +110,9 @@ class Journey:
     both: bool = False  # two fields are written
     dated: bool = True
     parts_dated: bool = True  # also a change of which only a part was stored
-    published: bool = False  # the read shows the published snapshot, which no update touches
+    published: bool = (
+        False  # the read shows the published snapshot, which no update touches
+    )
     hidden: bool = False  # what was sent leaves no trace but the time of the change
     ours: float = 0.0  # s that the host which dates our change is ahead
     others: float = 0.0
@@ -132,7 +145,15 @@ class Journey:
         lands = [stored(thing[0], self.value_of(run), way) for way in self.ways]
         now = self._date(at + self.ours)
         return [
-            ((value, thing[1], now if number != PART or self.parts_dated else thing[2], thing[3]), number)
+            (
+                (
+                    value,
+                    thing[1],
+                    now if number != PART or self.parts_dated else thing[2],
+                    thing[3],
+                ),
+                number,
+            )
             for value, number in lands
         ]
 
@@ -160,11 +181,22 @@ class Journey:
         published = self.published or thing[3] == PUBLISHED
         value, side, at, state = (OLD, 0, thing[2], 0) if published else thing
         value = OLD if self.hidden else value
-        return None if state else _journey(value, side, at, "published" if published else "draft", self.cut)
+        return (
+            None
+            if state
+            else _journey(
+                value, side, at, "published" if published else "draft", self.cut
+            )
+        )
 
     def answer(self, thing: Thing, number: int) -> Any:
         """Answer with the journey."""
-        return _journey(echoed(thing[0]) if self.echoes else thing[0], *thing[1:3], "draft", self.cut)
+        return _journey(
+            echoed(thing[0]) if self.echoes else thing[0],
+            *thing[1:3],
+            "draft",
+            self.cut,
+        )
 
     def wanted(self, thing: Thing, run: int) -> bool:
         """Return whether the value is there."""
@@ -194,10 +226,16 @@ class Hook:
 
     operation: str = "webhooks.update"
     path: ClassVar[dict[str, str]] = {"id": "wh_1"}
-    undone: bool = False  # whether others may bring the old value back, which nothing can detect
-    values: tuple[int | None, ...] = (WANTED,)  # what each run writes; None: it removes the webhook
+    undone: bool = (
+        False  # whether others may bring the old value back, which nothing can detect
+    )
+    values: tuple[int | None, ...] = (
+        WANTED,
+    )  # what each run writes; None: it removes the webhook
     both: bool = False  # two fields are written
-    loud: bool = False  # the request has blanks and capitals, which the service trims and folds
+    loud: bool = (
+        False  # the request has blanks and capitals, which the service trims and folds
+    )
     ways: tuple[Way, ...] = ("whole",)  # how the service stores it
     echoes: bool = False  # an answer shows what was sent, not what was stored
     step: Step = NO_STEP
@@ -211,7 +249,11 @@ class Hook:
 
     def value_of(self, run: int) -> int | None:
         """Return what *run* writes; ``None``: it removes the webhook."""
-        return None if self.operation == "webhooks.delete" else self.values[run % len(self.values)]
+        return (
+            None
+            if self.operation == "webhooks.delete"
+            else self.values[run % len(self.values)]
+        )
 
     def body_of(self, run: int) -> Any:
         """Return the body of *run*."""
@@ -219,7 +261,11 @@ class Hook:
         if value is None:
             return None
         text = f"  {text_of(value).upper()}" if self.loud else text_of(value)
-        return {"description": text, "url": _url_of(value)} if self.both else {"description": text}
+        return (
+            {"description": text, "url": _url_of(value)}
+            if self.both
+            else {"description": text}
+        )
 
     def land(self, thing: Thing, at: float, run: int) -> list[tuple[Thing, int]]:
         """Write the wanted value, or remove it."""
@@ -255,7 +301,9 @@ class Hook:
     def wanted(self, thing: Thing, run: int) -> bool:
         """Return whether the value is there, or the webhook gone."""
         value = self.value_of(run)
-        return bool(thing[2]) if value is None else holds(thing[0], value) and not thing[2]
+        return (
+            bool(thing[2]) if value is None else holds(thing[0], value) and not thing[2]
+        )
 
     def is_part(self, thing: Thing, run: int) -> bool:
         """Return whether one of two fields, and not the other, holds the value, in whatever words."""
@@ -277,8 +325,12 @@ def _url_of(value: int) -> str:
     return f"https://{TEXTS[value % WORDED].split()[0]}.example/in?token={'***' if masked else value}"
 
 
-MUCH_LATER = 200.0  # from here on an equal webhook of somebody else is not "at the same time"
-SAME, NEAR, AWAY, GONE, BLURRED, HOST = range(6)  # how a webhook looks, beside the one that was asked for
+MUCH_LATER = (
+    200.0  # from here on an equal webhook of somebody else is not "at the same time"
+)
+SAME, NEAR, AWAY, GONE, BLURRED, HOST = range(
+    6
+)  # how a webhook looks, beside the one that was asked for
 _CUTS: dict[Cut, Callable[[int], int]] = {
     "": lambda at: at,
     "to 0": lambda _at: 0,
@@ -297,7 +349,9 @@ class Form(NamedTuple):
     team: str | None = None
     status: str | None = None
     stored: str | None = None  # how the service stores the URL, if not as it was sent
-    worded: str | None = None  # how it stores the description, with the tag, if not as it was sent
+    worded: str | None = (
+        None  # how it stores the description, with the tag, if not as it was sent
+    )
     forced: str | None = None  # the status that it stores, if not the one sent
 
 
@@ -339,7 +393,11 @@ class Listing:
         """Return the body of *run*, with its tag if it has one."""
         form = self.form(run)
         text = " ".join(part for part in (form.description, form.tag) if part)
-        body = {"url": form.url, "events": EVENTS, **({"description": text} if text else {})}
+        body = {
+            "url": form.url,
+            "events": EVENTS,
+            **({"description": text} if text else {}),
+        }
         return body if form.status is None else {**body, "status": form.status}
 
     def _list(self, hook: tuple[int, int, float, int]) -> Any:
@@ -351,11 +409,24 @@ class Listing:
         form = self.form(by)
         text = body.get("description") if form.worded is None else form.worded
         url = form.stored or body["url"]
-        return _listed(number, look, created, text, url, form.forced or form.status or "active", self.cut)
+        return _listed(
+            number,
+            look,
+            created,
+            text,
+            url,
+            form.forced or form.status or "active",
+            self.cut,
+        )
 
     def land(self, thing: Thing, at: float, run: int) -> list[tuple[Thing, int]]:
         """Make one more webhook."""
-        return [((*thing, (len(thing), SAME, dated(at + self.ours, self.step), run)), len(thing))]
+        return [
+            (
+                (*thing, (len(thing), SAME, dated(at + self.ours, self.step), run)),
+                len(thing),
+            )
+        ]
 
     def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
         """Make one that looks the same, nearly so or not at all, or spoil the newest of ours."""
@@ -374,11 +445,20 @@ class Listing:
                 *thing,
                 (len(thing), looks[act], dated(at + self.others, self.step), OTHER),
             ), act not in ("away", "host")
-        ours = [place for place, hook in enumerate(thing) if hook[3] != OTHER and hook[1] == SAME]
+        ours = [
+            place
+            for place, hook in enumerate(thing)
+            if hook[3] != OTHER and hook[1] == SAME
+        ]
         if not ours:
             return None
         number, _, created, run = thing[ours[-1]]
-        spoilt = (number, {"delete": GONE, "move": AWAY, "edit": NEAR}[act], created, run)
+        spoilt = (
+            number,
+            {"delete": GONE, "move": AWAY, "edit": NEAR}[act],
+            created,
+            run,
+        )
         return (*thing[: ours[-1]], spoilt, *thing[ours[-1] + 1 :]), True
 
     def show(self, thing: Thing) -> Any:
@@ -398,8 +478,18 @@ class Listing:
 
 
 @cache
-def _listed(number: int, look: int, created: float, text: str | None, url: str, status: str, cut: Cut) -> Any:
-    url = {AWAY: "https://else.example/in", HOST: "https://me.example/theirs"}.get(look, url)
+def _listed(
+    number: int,
+    look: int,
+    created: float,
+    text: str | None,
+    url: str,
+    status: str,
+    cut: Cut,
+) -> Any:
+    url = {AWAY: "https://else.example/in", HOST: "https://me.example/theirs"}.get(
+        look, url
+    )
     return {"id": f"wh_{number}", "url": url, "events": EVENTS[::-1], "status": status,
             "description": {NEAR: "near", HOST: "theirs"}.get(look, text), "owner": "usr_1",
             "created_at": "soon" if look == BLURRED else _CUTS[cut](stamp(created))}  # fmt: skip

@@ -42,8 +42,14 @@ ACTS = {
     "journeys.update": ("equal", "other", "kin", "revert", "side"),
     "webhooks.update": ("equal", "other", "kin", "side"),
 }
-THINGS: dict[str, Any] = {"journeys.update": (BOTH, 0, 0.0, 0), "webhooks.update": (BOTH, 0, 0)}
-ONE_FIELD: dict[str, Any] = {"journeys.update": (OLD, 0, 0.0, 0), "webhooks.update": (OLD, 0, 0)}
+THINGS: dict[str, Any] = {
+    "journeys.update": (BOTH, 0, 0.0, 0),
+    "webhooks.update": (BOTH, 0, 0),
+}
+ONE_FIELD: dict[str, Any] = {
+    "journeys.update": (OLD, 0, 0.0, 0),
+    "webhooks.update": (OLD, 0, 0),
+}
 
 
 SAME_WORDS: dict[str, tuple[Way, int]] = {
@@ -57,15 +63,24 @@ def _models(**facts: Any) -> dict[str, Any]:
     return {"journeys.update": Journey(**facts), "webhooks.update": Hook(**facts)}
 
 
-def _each(name: str, models: dict[str, Any], things: dict[str, Any], **facts: Any) -> list[SetUp]:
+def _each(
+    name: str, models: dict[str, Any], things: dict[str, Any], **facts: Any
+) -> list[SetUp]:
     return [
-        SetUp(name=f"{write}: {name}", **{"model": model, "thing": things[write], **facts})
+        SetUp(
+            name=f"{write}: {name}", **{"model": model, "thing": things[write], **facts}
+        )
         for write, model in models.items()
     ]
 
 
 def _with_acts(
-    name: str, models: dict[str, Any], things: dict[str, Any], *, without: str = "", **facts: Any
+    name: str,
+    models: dict[str, Any],
+    things: dict[str, Any],
+    *,
+    without: str = "",
+    **facts: Any,
 ) -> list[SetUp]:
     return [
         setup
@@ -109,20 +124,41 @@ def _since_before() -> list[SetUp]:
     """List worlds whose things are, before the write, already in the service's own words for what is sent."""
     setups: list[SetUp] = []
     for name, (way, value) in SAME_WORDS.items():
-        one: dict[str, Any] = {"journeys.update": (value, 0, 0.0, 0), "webhooks.update": (value, 0, 0)}
+        one: dict[str, Any] = {
+            "journeys.update": (value, 0, 0.0, 0),
+            "webhooks.update": (value, 0, 0),
+        }
         both: dict[str, Any] = {
             "journeys.update": ((value, OLD), 0, 0.0, 0),
             "webhooks.update": ((value, OLD), 0, 0),
         }
         words = f"own words since before, {name}"
-        setups += _each(words, _models(ways=(way,)), one, first=FEW, again=(a.OK, a.RESET), afterwards=LATER)
-        setups += _each(f"{words}, killed", _models(ways=(way,)), one, first=DOUBTS, crashes=KILLS)
-        setups += _with_acts(f"{words}, others act", _models(ways=(way,)), one, first=DOUBTS)
+        setups += _each(
+            words,
+            _models(ways=(way,)),
+            one,
+            first=FEW,
+            again=(a.OK, a.RESET),
+            afterwards=LATER,
+        )
+        setups += _each(
+            f"{words}, killed", _models(ways=(way,)), one, first=DOUBTS, crashes=KILLS
+        )
+        setups += _with_acts(
+            f"{words}, others act", _models(ways=(way,)), one, first=DOUBTS
+        )
         two = _models(both=True, ways=(way, "second"))
         setups += _each(
-            f"{words}, of one of two", two, both, first=FEW, again=(a.OK, a.RESET), afterwards=LATER
+            f"{words}, of one of two",
+            two,
+            both,
+            first=FEW,
+            again=(a.OK, a.RESET),
+            afterwards=LATER,
         )
-        setups += _with_acts(f"{words}, of one of two, others act", two, both, first=DOUBTS)
+        setups += _with_acts(
+            f"{words}, of one of two, others act", two, both, first=DOUBTS
+        )
     return setups
 
 
@@ -134,11 +170,21 @@ def _times_cut() -> list[SetUp]:
         whole = {"journeys.update": Journey(cut=cut)}
         same: dict[str, Any] = {"journeys.update": (WANTED + WORDED, 0, START - 2.0, 0)}
         named = f"times cut {cut}"
-        setups += _each(f"own words since before, {named}", words, same, first=FEW, again=(a.OK, a.RESET))
-        setups += _each(named, whole, ONE_FIELD, first=FEW, again=(a.OK, a.RESET), afterwards=LATER)
+        setups += _each(
+            f"own words since before, {named}",
+            words,
+            same,
+            first=FEW,
+            again=(a.OK, a.RESET),
+        )
+        setups += _each(
+            named, whole, ONE_FIELD, first=FEW, again=(a.OK, a.RESET), afterwards=LATER
+        )
         # A state that somebody brings back leaves no trace, as of a webhook.
         acts = ACTS["webhooks.update"]
-        setups += _each(f"{named}, others act", whole, ONE_FIELD, first=DOUBTS, acts=acts, acting=1)
+        setups += _each(
+            f"{named}, others act", whole, ONE_FIELD, first=DOUBTS, acts=acts, acting=1
+        )
     return setups
 
 
@@ -147,10 +193,22 @@ def _undated_parts() -> list[SetUp]:
     part = {"journeys.update": Journey(both=True, ways=IN_PART, parts_dated=False)}
     unread: dict[str, Any] = {"baseline": False, "misses": (a.UNREAD,), "fails": 1}
     return [
-        *_each("in part, not dated", part, THINGS, first=FEW, again=(a.OK, a.RESET), afterwards=LATER),
+        *_each(
+            "in part, not dated",
+            part,
+            THINGS,
+            first=FEW,
+            again=(a.OK, a.RESET),
+            afterwards=LATER,
+        ),
         *_each("in part, not dated, no baseline", part, THINGS, first=DOUBTS, **unread),
         *_with_acts(
-            "in part, not dated, others act", part, THINGS, without="revert", first=(a.RESET,), again=(a.OK,)
+            "in part, not dated, others act",
+            part,
+            THINGS,
+            without="revert",
+            first=(a.RESET,),
+            again=(a.OK,),
         ),
     ]
 
@@ -167,8 +225,13 @@ def _siblings() -> list[SetUp]:
             named = {f"{write}, then {name}": model for write, model in models.items()}
             placed = {f"{write}, then {name}": things[write] for write in models}
             setups += _each(f"{words}, in sequence", named, placed, **facts)
-            echoing = {write: attrs.evolve(model, echoes=True) for write, model in named.items()}
-            setups += _each(f"{words}, in sequence, an answer that echoes", echoing, placed, **facts)
+            echoing = {
+                write: attrs.evolve(model, echoes=True)
+                for write, model in named.items()
+            }
+            setups += _each(
+                f"{words}, in sequence, an answer that echoes", echoing, placed, **facts
+            )
             setups += _each(
                 f"{words}, resumed",
                 named,
@@ -181,13 +244,21 @@ def _siblings() -> list[SetUp]:
 
 URL = "https://me.example/in?token=1"
 OTHERWISE = {
-    "URL and description": Form("mine ", url=URL, stored="https://me.example/in?token=***", worded="mine"),
+    "URL and description": Form(
+        "mine ", url=URL, stored="https://me.example/in?token=***", worded="mine"
+    ),
     "URL and status": Form(stored="https://me.example/else", forced="inactive"),
     "all but the URL": Form("mine ", worded="MINE", forced="inactive"),
 }
 TAGGED_OTHERWISE = {
     "tag cut": Form("mine", TAGS[0], worded="mine [iv-aaaa"),
-    "tag and URL": Form("mine", TAGS[0], url=URL, stored="https://me.example/in?token=***", worded="mine"),
+    "tag and URL": Form(
+        "mine",
+        TAGS[0],
+        url=URL,
+        stored="https://me.example/in?token=***",
+        worded="mine",
+    ),
 }
 THEIRS: dict[str, Any] = {"acts": ("near", "host"), "acting": 1}
 
@@ -195,7 +266,10 @@ THEIRS: dict[str, Any] = {"acts": ("near", "host"), "acting": 1}
 def _create(name: str, model: Listing, *, thing: Any = (), **facts: Any) -> SetUp:
     tagged = model.tagged or any(form.tag for form in model.forms)
     return SetUp(
-        name=f"webhooks.create{', tagged' if tagged else ''}: {name}", model=model, thing=thing, **facts
+        name=f"webhooks.create{', tagged' if tagged else ''}: {name}",
+        model=model,
+        thing=thing,
+        **facts,
     )
 
 
@@ -207,23 +281,44 @@ def _creates() -> list[SetUp]:
         model = Listing(forms=(form,))
         setups += [
             _create(f"own words, {name}", model, **few),
-            _create(f"own words, {name}, killed", model, first=(a.RESET,), crashes=KILLS),
+            _create(
+                f"own words, {name}, killed", model, first=(a.RESET,), crashes=KILLS
+            ),
             _create(f"own words, {name}, others act", model, first=DOUBTS, **THEIRS),
             _create(f"own words, {name}, read first", model, **read_first, **THEIRS),
-            _create(f"own words, {name}, edited", model, first=DOUBTS, acts=("edit",), acting=1),
+            _create(
+                f"own words, {name}, edited",
+                model,
+                first=DOUBTS,
+                acts=("edit",),
+                acting=1,
+            ),
         ]
     for tagged in (False, True):
-        twice, hides = Listing(tagged=tagged, twice=True), Listing(tagged=tagged, hides=True)
+        twice, hides = (
+            Listing(tagged=tagged, twice=True),
+            Listing(tagged=tagged, hides=True),
+        )
         tag = TAGS[0] if tagged else None
         inactive = Listing(hides=True, forms=(Form("mine", tag, status="inactive"),))
         shown = Listing(forms=(Form("mine", tag, status="inactive"),))
         setups += [
             _create("a list that shows an id twice", twice, **few, calm=True),
-            _create("a list that shows an id twice, others act", twice, first=DOUBTS, **THEIRS),
+            _create(
+                "a list that shows an id twice, others act",
+                twice,
+                first=DOUBTS,
+                **THEIRS,
+            ),
             _create("a list that hides inactive ones", hides, **few, calm=True),
             _create("a list that hides it", inactive, **few),
             _create("a list that may hide it", shown, **few),
-            _create("a list that hides it, killed", inactive, first=(a.RESET,), crashes=KILLS),
+            _create(
+                "a list that hides it, killed",
+                inactive,
+                first=(a.RESET,),
+                crashes=KILLS,
+            ),
         ]
         for cut in CUTS:
             cuts = Listing(tagged=tagged, cut=cut)
@@ -231,24 +326,47 @@ def _creates() -> list[SetUp]:
                 _create(f"times cut {cut}", cuts, **few),
                 _create(f"times cut {cut}, others act", cuts, first=DOUBTS, **THEIRS),
                 _create(f"times cut {cut}, read first", cuts, **read_first, **THEIRS),
-                _create(f"times cut {cut}, killed", cuts, first=(a.RESET,), crashes=KILLS),
+                _create(
+                    f"times cut {cut}, killed", cuts, first=(a.RESET,), crashes=KILLS
+                ),
             ]
-        setups.append(_create("another of the host", Listing(tagged=tagged), **few, **THEIRS))
-    longer = Form("mine, and many more words", TAGS[1], worded="mine, and many more words [iv-b")
+        setups.append(
+            _create("another of the host", Listing(tagged=tagged), **few, **THEIRS)
+        )
+    longer = Form(
+        "mine, and many more words", TAGS[1], worded="mine, and many more words [iv-b"
+    )
     two = Listing(forms=(Form("mine", TAGS[0]), longer))
     left_out = Listing(forms=(Form("mine", TAGS[0]), longer._replace(worded="")))
     masked = Form("mine", TAGS[0], worded="mine [iv-a****]")
     one_masked = Listing(forms=(masked, Form("mine", TAGS[1])))
-    without = Listing(forms=(Form(None, TAGS[0], worded="[iv-a****]"), Form("mine", TAGS[1])))
+    without = Listing(
+        forms=(Form(None, TAGS[0], worded="[iv-a****]"), Form("mine", TAGS[1]))
+    )
     beside: dict[str, Any] = {"runs": 2, "in_turn": False, "first": (a.OK, a.RESET)}
     return [
         *setups,
         _create("a longer text left out", left_out, **beside),
         _create("one tag masked, another kept", one_masked, **beside),
         _create("one tag masked, with no text, another kept", without, **beside),
-        _create("one tag masked, another kept, others act", one_masked, **beside, **THEIRS),
-        _create("a tag cut off a longer text", two, runs=2, in_turn=False, first=(a.OK, a.RESET)),
+        _create(
+            "one tag masked, another kept, others act", one_masked, **beside, **THEIRS
+        ),
+        _create(
+            "a tag cut off a longer text",
+            two,
+            runs=2,
+            in_turn=False,
+            first=(a.OK, a.RESET),
+        ),
     ]
 
 
-OWN_WORDS = [*_updates(), *_since_before(), *_times_cut(), *_undated_parts(), *_siblings(), *_creates()]
+OWN_WORDS = [
+    *_updates(),
+    *_since_before(),
+    *_times_cut(),
+    *_undated_parts(),
+    *_siblings(),
+    *_creates(),
+]

@@ -25,10 +25,14 @@ def judge_reason(setup: SetUp, node: Node, run: Run, done: Done) -> None:
     basis, cause = done.evidence.basis, done.evidence.cause
     hold(REASON, done.reason, "a verdict without a reason")
     is_open = done.verdict not in (Verdict.APPLIED, Verdict.REFUSED)
-    hold(REASON, (cause is not None) is is_open, f"{done.verdict} with the cause {cause}")
+    hold(
+        REASON, (cause is not None) is is_open, f"{done.verdict} with the cause {cause}"
+    )
     hold(REASON, basis in _BASES, f"the basis {basis}")
     hold(
-        REASON, _BASES[basis](setup, node, run, done), f"{done.verdict} on the basis {basis}, which is false"
+        REASON,
+        _BASES[basis](setup, node, run, done),
+        f"{done.verdict} on the basis {basis}, which is false",
     )
     if cause is not None:
         hold(REASON, cause in _CAUSES, f"the cause {cause}")
@@ -39,13 +43,17 @@ def judge_reason(setup: SetUp, node: Node, run: Run, done: Done) -> None:
         )
     names_somebody = "somebody else changed" in done.reason
     hold(
-        REASON, not names_somebody or _somebody_acted(setup, node, run), "somebody is named, but nobody acted"
+        REASON,
+        not names_somebody or _somebody_acted(setup, node, run),
+        "somebody is named, but nobody acted",
     )
 
 
 def _somebody_acted(setup: SetUp, node: Node, run: Run) -> bool:
     """Return whether anybody else has changed the thing: a stranger, or a later write of this program."""
-    return bool(node.touched(setup, run.number)) or any(by > run.number for by, _ in node.world.effects)
+    return bool(node.touched(setup, run.number)) or any(
+        by > run.number for by, _ in node.world.effects
+    )
 
 
 def _attempts(run: Run) -> list[Attempt]:
@@ -70,7 +78,10 @@ def _answered(_setup: SetUp, _node: Node, run: Run, done: Done) -> bool:
         return run.told
     if done.verdict is Verdict.NOT_APPLIED and run.doubt:
         return False
-    stored = any(sent.end is not None and sent.end.refusal is not None for sent in run.intent.sent)
+    stored = any(
+        sent.end is not None and sent.end.refusal is not None
+        for sent in run.intent.sent
+    )
     return stored or any(attempt.status in _REFUSALS for attempt in _attempts(run))
 
 
@@ -134,7 +145,10 @@ def _not_sent_again(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
 
 def _overtaken(_setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
     """Return whether a newer write to the same thing has arrived, or may have."""
-    return any(each.number > run.number and each.line == run.line and each.sends for each in node.runs)
+    return any(
+        each.number > run.number and each.line == run.line and each.sends
+        for each in node.runs
+    )
 
 
 def _perhaps_overtaken(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
@@ -160,11 +174,15 @@ def _read_refused(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
     reading = _last_reading(run)
     if reading is None or reading.status is None:
         return False
-    return reading.status in (401, 403) or any(attempt.status == reading.status for attempt in _attempts(run))
+    return reading.status in (401, 403) or any(
+        attempt.status == reading.status for attempt in _attempts(run)
+    )
 
 
 def _out_of_time(setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
-    return run.since is not None and run.now >= run.since + setup.policy.deadline - EPSILON
+    return (
+        run.since is not None and run.now >= run.since + setup.policy.deadline - EPSILON
+    )
 
 
 def _list_full(setup: SetUp, _node: Node, _run: Run, _done: Done) -> bool:
@@ -183,39 +201,62 @@ def _published(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
 def _not_visible(setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
     if isinstance(setup.model, Listing):
         status = setup.model.form(run.number).status
-        return status == "inactive" and all(hook["status"] != status for hook in _seen(run))
+        return status == "inactive" and all(
+            hook["status"] != status for hook in _seen(run)
+        )
     model = setup.model
     if isinstance(model, Journey) and model.hidden:
         return True
-    return isinstance(model, Hook | Journey) and _is_in_words(model, node.world.thing[0], run)
+    return isinstance(model, Hook | Journey) and _is_in_words(
+        model, node.world.thing[0], run
+    )
 
 
 def _is_in_words(model: Hook | Journey, held: Any, run: Run) -> bool:
     """Return whether a field holds what is written in the service's own words."""
     values = held if isinstance(held, tuple) else (held,)
-    return any(each >= WORDED and each % WORDED == model.value_of(run.number) for each in values)
+    return any(
+        each >= WORDED and each % WORDED == model.value_of(run.number)
+        for each in values
+    )
 
 
 def _no_baseline(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
     """Return whether the state before was neither passed nor read."""
-    known = isinstance(run.intent.baseline, dict) and run.intent.baseline.get("status") != "published"
-    first = next((at for at, event in enumerate(run.history) if isinstance(event, Attempt)), 0)
-    read = any(isinstance(event, Reading) and event.status == 200 for event in run.history[:first])
+    known = (
+        isinstance(run.intent.baseline, dict)
+        and run.intent.baseline.get("status") != "published"
+    )
+    first = next(
+        (at for at, event in enumerate(run.history) if isinstance(event, Attempt)), 0
+    )
+    read = any(
+        isinstance(event, Reading) and event.status == 200
+        for event in run.history[:first]
+    )
     return not (known and run.intent.baseline) and not read
 
 
 def _candidates(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
     """Return whether each is in the list, unexplained, and, by an honest time, was not made long before."""
     model, seen = setup.model, _seen(run)
-    if not isinstance(model, Listing) or not isinstance(seen, list) or not done.evidence.candidates:
+    if (
+        not isinstance(model, Listing)
+        or not isinstance(seen, list)
+        or not done.evidence.candidates
+    ):
         return False
     first = run.first  # None, where only an intent of before the first send was kept
     for candidate in done.evidence.candidates:
         number = int(candidate["id"].removeprefix("wh_"))
         _, look, created, by = node.world.thing[number]
-        if candidate not in seen or (by not in (OTHER, run.number) and _is_explained(node, run, number)):
+        if candidate not in seen or (
+            by not in (OTHER, run.number) and _is_explained(node, run, number)
+        ):
             return False
-        honest = model.show(((number, look, created, by),))[0]["created_at"] == stamp(created)
+        honest = model.show(((number, look, created, by),))[0]["created_at"] == stamp(
+            created
+        )
         honest = honest and setup.bounds is not None and model.step == NO_STEP
         if honest and first is not None and created < first - _WIDEST:
             return False
@@ -224,16 +265,26 @@ def _candidates(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
 
 def _is_explained(node: Node, run: Run, number: int) -> bool:
     """Return whether an answer gave the webhook to another run of this client."""
-    return any(claim[0] == f"wh_{number}" and claim[2] and claim[3] == run.client for claim in node.claims)
+    return any(
+        claim[0] == f"wh_{number}" and claim[2] and claim[3] == run.client
+        for claim in node.claims
+    )
 
 
 _WIDEST = 12.0  # s by which the clocks may seem to be apart
 
 
 def _too_long_ago(setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
-    unknown = any(sent.earliest is None for sent in run.intent.sent) or not run.intent.sent
-    late = run.first is not None and run.now + _WIDEST >= run.first + setup.policy.absence_within
-    return late or (run.mode != "live" and (unknown or not setup.stamped or setup.bounds is None))
+    unknown = (
+        any(sent.earliest is None for sent in run.intent.sent) or not run.intent.sent
+    )
+    late = (
+        run.first is not None
+        and run.now + _WIDEST >= run.first + setup.policy.absence_within
+    )
+    return late or (
+        run.mode != "live" and (unknown or not setup.stamped or setup.bounds is None)
+    )
 
 
 def _changed_since(setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
@@ -245,13 +296,21 @@ def _changed_since(setup: SetUp, node: Node, run: Run, _done: Done) -> bool:
     """
     may_be_old = setup.stale > 0.0 or setup.passed
     has_earlier_write = any(by < run.number for by, _ in node.world.effects)
-    was_past = any(_is_shown(run, setup.model.show(thing)) for _, thing in setup.earlier)
-    return _somebody_acted(setup, node, run) or was_past or (may_be_old and has_earlier_write)
+    was_past = any(
+        _is_shown(run, setup.model.show(thing)) for _, thing in setup.earlier
+    )
+    return (
+        _somebody_acted(setup, node, run)
+        or was_past
+        or (may_be_old and has_earlier_write)
+    )
 
 
 def _is_shown(run: Run, state: dict[str, Any]) -> bool:
     """Return whether *state* is what *run* has taken for the state before its first send."""
-    first = next((at for at, event in enumerate(run.history) if isinstance(event, Attempt)), 0)
+    first = next(
+        (at for at, event in enumerate(run.history) if isinstance(event, Attempt)), 0
+    )
     reads = [event.seen for event in run.history[:first] if isinstance(event, Reading)]
     return any(
         isinstance(before, dict)
@@ -269,7 +328,9 @@ def _was_removed(_setup: SetUp, _node: Node, run: Run, _done: Done) -> bool:
 def _perhaps_undone(setup: SetUp, node: Node, run: Run, done: Done) -> bool:
     """Return whether the thing was changed, if the reason says so."""
     changed = node.touched(setup, run.number) or node.world.effects
-    return isinstance(setup.model, Hook | Journey) and ("was changed" not in done.reason or bool(changed))
+    return isinstance(setup.model, Hook | Journey) and (
+        "was changed" not in done.reason or bool(changed)
+    )
 
 
 def _stored_otherwise(setup: SetUp, node: Node, run: Run, _done: Done) -> bool:

@@ -10,7 +10,18 @@ import attrs
 
 from invsvc_async.settings import ReconcilePolicy
 from tests.exhaustive import answers as a
-from tests.exhaustive.models import ELSE, NULL, OLD, TAGS, THIRD, WANTED, Form, Hook, Journey, Listing
+from tests.exhaustive.models import (
+    ELSE,
+    NULL,
+    OLD,
+    TAGS,
+    THIRD,
+    WANTED,
+    Form,
+    Hook,
+    Journey,
+    Listing,
+)
 from tests.exhaustive.world_setup import NARROW, WIDE, Crash, SetUp
 
 if TYPE_CHECKING:
@@ -39,7 +50,9 @@ RESUMED_LAST = (
     Crash("resume", 0.5, journaled=False, gone=False, client="same", turn="last"),
     Crash("resume", 0.5, client="next", turn="last"),
 )
-ELSEWHERE = (Crash("resume", 60.0, journaled=False, gone=False, client="other", turn="last"),)
+ELSEWHERE = (
+    Crash("resume", 60.0, journaled=False, gone=False, client="other", turn="last"),
+)
 LATER = tuple(crash for crash in LAST if crash.delay < 60.0)
 MUCH_LATER = Crash("settle", 60.0, client="next")
 AGAIN = (
@@ -54,7 +67,10 @@ MAKES = {"thing": (), "first": ENDS, "runs": 2}
 CHANGES: dict[str, dict[str, Any]] = {
     "journeys.update, then another": {"model": Journey(values=(WANTED, ELSE)), **DRAFT},
     "journeys.update, then back": {"model": Journey(values=(WANTED, OLD)), **DRAFT},
-    "journeys.update, then the same": {"model": Journey(values=(WANTED, WANTED)), **DRAFT},
+    "journeys.update, then the same": {
+        "model": Journey(values=(WANTED, WANTED)),
+        **DRAFT,
+    },
     "webhooks.update, then another": {"model": Hook(values=(WANTED, THIRD)), **HOOK},
     "webhooks.update, then back": {"model": Hook(values=(WANTED, OLD)), **HOOK},
     "webhooks.update, then the same": {"model": Hook(values=(WANTED, WANTED)), **HOOK},
@@ -63,17 +79,24 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 FORMS = {
     "equal": (Form(), Form()),
-    "spelled": (Form(url="https://me.example/in", team="own"), Form(url="https://ME.example:443/%69n")),
+    "spelled": (
+        Form(url="https://me.example/in", team="own"),
+        Form(url="https://ME.example:443/%69n"),
+    ),
     "a tag, the end of another": (Form(tag="order 17"), Form(tag="17")),
     "a tag, beginning with another": (Form(tag="17"), Form(tag="order 17")),
     "a text like a tag": (Form("mine 17"), Form(tag="17")),
     "a tag like a text": (Form(tag="17"), Form("mine 17")),
 }
 CREATES: dict[str, dict[str, Any]] = {
-    f"webhooks.create, {name}": {"model": Listing(forms=forms), **MAKES} for name, forms in FORMS.items()
+    f"webhooks.create, {name}": {"model": Listing(forms=forms), **MAKES}
+    for name, forms in FORMS.items()
 }
 UNLIKE: dict[str, dict[str, Any]] = {
-    "webhooks.create, told apart": {"model": Listing(forms=(Form("mine 0"), Form("mine 1"))), **MAKES},
+    "webhooks.create, told apart": {
+        "model": Listing(forms=(Form("mine 0"), Form("mine 1"))),
+        **MAKES,
+    },
     "webhooks.create, marked apart": {
         "model": Listing(forms=(Form(tag="order 17"), Form(tag="order 18"))),
         **MAKES,
@@ -92,16 +115,33 @@ UNDATED: dict[str, dict[str, Any]] = {
     }
 }
 THREE: dict[str, dict[str, Any]] = {
-    "journeys.update, three": {**DRAFT, "model": Journey(values=(WANTED, ELSE, OLD)), "runs": 3},
-    "webhooks.update, three": {**HOOK, "model": Hook(values=(WANTED, ELSE, OLD)), "runs": 3},
-    "webhooks.create, three": {**MAKES, "model": Listing(forms=(Form(), Form(), Form())), "runs": 3},
+    "journeys.update, three": {
+        **DRAFT,
+        "model": Journey(values=(WANTED, ELSE, OLD)),
+        "runs": 3,
+    },
+    "webhooks.update, three": {
+        **HOOK,
+        "model": Hook(values=(WANTED, ELSE, OLD)),
+        "runs": 3,
+    },
+    "webhooks.create, three": {
+        **MAKES,
+        "model": Listing(forms=(Form(), Form(), Form())),
+        "runs": 3,
+    },
 }
 
 
-def each(name: str, only: Iterable[str] = tuple(SEQUENCES), **facts: Any) -> list[SetUp]:
+def each(
+    name: str, only: Iterable[str] = tuple(SEQUENCES), **facts: Any
+) -> list[SetUp]:
     """Make the world *name* for every sequence, or for some."""
     every = {**SEQUENCES, **UNDATED, **UNLIKE, **THREE}
-    return [SetUp(name=f"{sequence}: {name}", **{**every[sequence], **facts}) for sequence in only]
+    return [
+        SetUp(name=f"{sequence}: {name}", **{**every[sequence], **facts})
+        for sequence in only
+    ]
 
 
 def _updates(*models: str) -> list[str]:
@@ -112,11 +152,21 @@ def _alone() -> list[SetUp]:
     return [
         *each("in sequence", calm=True),
         *each("in sequence, stale", CHANGES, passed=True, calm=True),
-        *each("in sequence, with errors", CHANGES, first=(*ENDS_OF_CHANGES, a.ERROR), again=(a.OK, a.RESET)),
+        *each(
+            "in sequence, with errors",
+            CHANGES,
+            first=(*ENDS_OF_CHANGES, a.ERROR),
+            again=(a.OK, a.RESET),
+        ),
         *each("in sequence, failing reads", misses=(a.UNREAD, a.DENIED), fails=1),
         *each("in sequence, clocks unknown", bounds=None),
         *each("in sequence, unstamped", bounds=None, stamped=False),
-        *each("in sequence, unstamped after", first_bounds=NARROW, bounds=None, stamped=False),
+        *each(
+            "in sequence, unstamped after",
+            first_bounds=NARROW,
+            bounds=None,
+            stamped=False,
+        ),
         *each("in sequence, wide", bounds=WIDE, stamped=False),
         *each("in sequence, wide before", first_bounds=WIDE, bounds=NARROW),
         *each("in sequence", THREE, calm=True),
@@ -130,7 +180,9 @@ def _alone() -> list[SetUp]:
 def _left() -> list[SetUp]:
     return [
         *each("left", crashes=LAST, policy=ONCE, calm="awaited"),
-        *each("taken up at once", crashes=(*AT_ONCE, MUCH_LATER), policy=ONCE, calm=True),
+        *each(
+            "taken up at once", crashes=(*AT_ONCE, MUCH_LATER), policy=ONCE, calm=True
+        ),
         *each(
             "left, then answered",
             CREATES,
@@ -147,20 +199,38 @@ def _left() -> list[SetUp]:
         *each("resumed", crashes=RESUMED_LAST, calm="awaited"),
         *each("resumed at once", crashes=RESUMED_AT_ONCE, calm=True),
         *each("resumed elsewhere", crashes=ELSEWHERE, calm="awaited"),
-        *each("left", THREE, crashes=LATER, policy=ONCE, first=(a.RESET,), calm="awaited"),
+        *each(
+            "left", THREE, crashes=LATER, policy=ONCE, first=(a.RESET,), calm="awaited"
+        ),
         *each("settled once more", CHANGES, afterwards=AGAIN),
         *each("settled once more", CREATES, afterwards=AGAIN, calm=True),
         *each(
-            "left, refused reads", crashes=LATER, policy=ONCE, misses=(a.DENIED,), fails=1, first=(a.RESET,)
+            "left, refused reads",
+            crashes=LATER,
+            policy=ONCE,
+            misses=(a.DENIED,),
+            fails=1,
+            first=(a.RESET,),
         ),
-        *each("late", CREATES, first=(a.RESET,), late=1.0, lenient=True, misses=(a.UNREAD,), fails=1),
+        *each(
+            "late",
+            CREATES,
+            first=(a.RESET,),
+            late=1.0,
+            lenient=True,
+            misses=(a.UNREAD,),
+            fails=1,
+        ),
         *each("forgetful", CREATES, forgetful=True, crashes=LEFT, policy=ONCE),
     ]
 
 
 _ACTS = {
     "journeys.update": ("equal", "other", "revert", "side"),
-    "webhooks.update": ("other", "delete"),  # what brings an earlier state back cannot be detected
+    "webhooks.update": (
+        "other",
+        "delete",
+    ),  # what brings an earlier state back cannot be detected
     "webhooks.create": ("near", "away", "edit"),
 }
 
@@ -171,28 +241,55 @@ def _acting() -> list[SetUp]:
         only = [name for name in SEQUENCES if name.startswith(operation)]
         facts: dict[str, Any] = {"acts": acts, "acting": 1}
         setups += each("beside another", only, **facts)
-        setups += each("beside another, left", only, **facts, crashes=LATER, policy=ONCE, first=(a.RESET,))
-        setups += each("beside another, wide", only, **facts, bounds=WIDE, stamped=False)
+        setups += each(
+            "beside another, left",
+            only,
+            **facts,
+            crashes=LATER,
+            policy=ONCE,
+            first=(a.RESET,),
+        )
+        setups += each(
+            "beside another, wide", only, **facts, bounds=WIDE, stamped=False
+        )
     return setups
 
 
 LAG = 4.9  # s: reads may lag by less than 5
-UPDATES = ("webhooks.update, then another", "webhooks.update, then back", "webhooks.update, then deleted")
-STEPPED = ("journeys.update, then another", "webhooks.update, then back", "webhooks.create, equal")
+UPDATES = (
+    "webhooks.update, then another",
+    "webhooks.update, then back",
+    "webhooks.update, then deleted",
+)
+STEPPED = (
+    "journeys.update, then another",
+    "webhooks.update, then back",
+    "webhooks.create, equal",
+)
 STEPS = (99.0, 100.25, 100.625, 117.5)
 
 
 def _stepped() -> list[SetUp]:
     """Step the service's clock; by more than a little only where no other process settles."""
     setups: list[SetUp] = []
-    elsewhere: dict[str, Any] = {"crashes": (*AT_ONCE[1:], LAST[2]), "policy": ONCE, "first": (a.RESET,)}
+    elsewhere: dict[str, Any] = {
+        "crashes": (*AT_ONCE[1:], LAST[2]),
+        "policy": ONCE,
+        "first": (a.RESET,),
+    }
     for at in STEPS:
         for name in STEPPED:
             for by in (-60.0, -0.3, 60.0):
-                setups += each(f"stepped by {by:g} at {at:g}", [name], model=_stepping(name, at, by))
+                setups += each(
+                    f"stepped by {by:g} at {at:g}",
+                    [name],
+                    model=_stepping(name, at, by),
+                )
             for by in (-0.3, 0.3):
                 words = f"stepped by {by:g} at {at:g}, left"
-                setups += each(words, [name], model=_stepping(name, at, by), **elsewhere)
+                setups += each(
+                    words, [name], model=_stepping(name, at, by), **elsewhere
+                )
     return setups
 
 
@@ -215,11 +312,27 @@ def _between() -> list[SetUp]:
             model = CHANGES[sequence]["model"]
             if isinstance(model, Hook):
                 model = attrs.evolve(model, undone=True)
-            facts: dict[str, Any] = {"model": model, "acts": names, "acting": 1, "between": True}
+            facts: dict[str, Any] = {
+                "model": model,
+                "acts": names,
+                "acting": 1,
+                "between": True,
+            }
             setups += each("changed in between", [sequence], **facts)
-            setups += each("changed in between, passed", [sequence], **facts, passed=True)
-    lags = {"acts": ("equal", "other"), "acting": 1, "between": True, "stale": LAG, "policy": ONCE}
-    return [*setups, *each("changed in between, reads that lag", UPDATES, **lags, first=(a.RESET,))]
+            setups += each(
+                "changed in between, passed", [sequence], **facts, passed=True
+            )
+    lags = {
+        "acts": ("equal", "other"),
+        "acting": 1,
+        "between": True,
+        "stale": LAG,
+        "policy": ONCE,
+    }
+    return [
+        *setups,
+        *each("changed in between, reads that lag", UPDATES, **lags, first=(a.RESET,)),
+    ]
 
 
 def _reopened() -> list[SetUp]:
@@ -238,10 +351,29 @@ def _reopened() -> list[SetUp]:
             misses=(a.DENIED,),
             fails=1,
         ),
-        *each("reopened, reads that lag", (*UPDATES, *UNDATED), **new, aware=True, stale=LAG),
+        *each(
+            "reopened, reads that lag",
+            (*UPDATES, *UNDATED),
+            **new,
+            aware=True,
+            stale=LAG,
+        ),
         *each("reopened, clock known, stale", CHANGES, **new, aware=True, passed=True),
-        *each("reopened, clock known, wide", CREATES, **new, aware=True, bounds=(-0.25, 0.25), stamped=False),
-        *each("reopened, clock known, settled once more", CREATES, **new, aware=True, afterwards=AGAIN),
+        *each(
+            "reopened, clock known, wide",
+            CREATES,
+            **new,
+            aware=True,
+            bounds=(-0.25, 0.25),
+            stamped=False,
+        ),
+        *each(
+            "reopened, clock known, settled once more",
+            CREATES,
+            **new,
+            aware=True,
+            afterwards=AGAIN,
+        ),
     ]
 
 
@@ -249,17 +381,46 @@ def _side_by_side() -> list[SetUp]:
     """Run two clients that do not know of each other, on one thing or with webhooks of one URL."""
     two: dict[str, Any] = {"in_turn": False, "shared": False, "again": (a.OK, a.RESET)}
     elsewhere = Crash("settle", 0.5, journaled=False, gone=False, client="other")
-    changes = [name for name in CHANGES if name != "webhooks.update, then back"]  # one would undo the other's
+    changes = [
+        name for name in CHANGES if name != "webhooks.update, then back"
+    ]  # one would undo the other's
     setups: list[SetUp] = []
     for apart in (0.0, 0.25, 3.0):
-        setups += each(f"side by side, {apart:g} s apart", (*changes, *UNLIKE), **two, apart=apart)
+        setups += each(
+            f"side by side, {apart:g} s apart", (*changes, *UNLIKE), **two, apart=apart
+        )
     setups += each(
-        "side by side, left", (*changes, *UNLIKE), **two, apart=0.25, crashes=(elsewhere,), policy=ONCE
+        "side by side, left",
+        (*changes, *UNLIKE),
+        **two,
+        apart=0.25,
+        crashes=(elsewhere,),
+        policy=ONCE,
     )
-    lags: dict[str, Any] = {"apart": 3.0, "stale": LAG, "baseline": False, "policy": ONCE}
+    lags: dict[str, Any] = {
+        "apart": 3.0,
+        "stale": LAG,
+        "baseline": False,
+        "policy": ONCE,
+    }
     setups += each("side by side, reads that lag", UPDATES[2:], **two, **lags)
-    setups += each("side by side, wide", (*changes, *UNLIKE), **two, apart=0.25, bounds=WIDE, stamped=False)
+    setups += each(
+        "side by side, wide",
+        (*changes, *UNLIKE),
+        **two,
+        apart=0.25,
+        bounds=WIDE,
+        stamped=False,
+    )
     return setups
 
 
-SIBLINGS = [*_alone(), *_left(), *_acting(), *_stepped(), *_between(), *_reopened(), *_side_by_side()]
+SIBLINGS = [
+    *_alone(),
+    *_left(),
+    *_acting(),
+    *_stepped(),
+    *_between(),
+    *_reopened(),
+    *_side_by_side(),
+]

@@ -9,12 +9,29 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.reconcile.history import Closed, Done, End, Read, Reading, Send, Tick, Verdict, Wait
+from invsvc_async.reconcile.history import (
+    Closed,
+    Done,
+    End,
+    Read,
+    Reading,
+    Send,
+    Tick,
+    Verdict,
+    Wait,
+)
 from invsvc_async.reconcile.kinds import KINDS
 from invsvc_async.writes.new_intent import before, with_before
 from invsvc_async.writes.register import WriteRegister
 from tests.exhaustive.answers import LATE
-from tests.exhaustive.client import claims_of, closes_at, cut_short, ended, overtaking, take_up
+from tests.exhaustive.client import (
+    claims_of,
+    closes_at,
+    cut_short,
+    ended,
+    overtaking,
+    take_up,
+)
 from tests.exhaustive.judge import ENDING, MOST_STEPS, PROOF, hold, judge, judge_send
 from tests.exhaustive.models import Listing, Put, Team
 from tests.exhaustive.world import Pending, Thing, World, dated, evolve, landed, stamp
@@ -69,16 +86,29 @@ class Steps:
         run = run._replace(steps=run.steps + 1)
         last = run.history[-1] if run.history else None
         denied = run.doubt and isinstance(last, Reading) and last.status in (401, 403)
-        hold(ENDING, not denied or isinstance(decision, Done), "on after a read that was refused")
-        hold(ENDING, not run.closed or isinstance(decision, Done), "a step of a client that was closed")
+        hold(
+            ENDING,
+            not denied or isinstance(decision, Done),
+            "on after a read that was refused",
+        )
+        hold(
+            ENDING,
+            not run.closed or isinstance(decision, Done),
+            "a step of a client that was closed",
+        )
         if node.kills < self.setup.kills and not run.spared:
             yield from self._killed(node, run)
             run = run._replace(spared=True)
         if self.setup.closing and run.history and not isinstance(decision, Done):
             closed = run._replace(
-                history=(*run.history, Closed(run.local())), closed=True, absent=False, partly=False
+                history=(*run.history, Closed(run.local())),
+                closed=True,
+                absent=False,
+                partly=False,
             )
-            yield node.with_run(closed, sign=hash((node.sign, run.number, run.now, True)))
+            yield node.with_run(
+                closed, sign=hash((node.sign, run.number, run.now, True))
+            )
         match decision:
             case Done():
                 yield self._done(node, run, decision)
@@ -104,7 +134,9 @@ class Steps:
             claims = claims_of(node, run)
         if setup.runs > 1:
             known = self._known(run)
-            run = run._replace(closes=max(run.closes, closes_at(setup, known, run.shift)))
+            run = run._replace(
+                closes=max(run.closes, closes_at(setup, known, run.shift))
+            )
             if done.verdict is Verdict.UNKNOWN:
                 run = run._replace(kept=self.subject.stored(known, at=run.local()))
         sign = hash((node.sign, run.now, tuple(Verdict).index(done.verdict)))
@@ -115,7 +147,9 @@ class Steps:
 
     def _waited(self, node: Node, run: Run, seconds: float) -> Node:
         history = (*run.history, Tick(run.local() + seconds))
-        later = run._replace(now=run.now + seconds, history=history, absent=False, partly=False)
+        later = run._replace(
+            now=run.now + seconds, history=history, absent=False, partly=False
+        )
         return node.with_run(later, sign=hash((node.sign, run.number, later.now)))
 
     # --- reads
@@ -127,22 +161,38 @@ class Steps:
             for world in evolve(node.world, moment - setup.lag, setup.model, acts):
                 yield from self._shown(node._replace(world=world), run, moment)
                 for earlier in self._earlier(world, run):
-                    yield from self._shown(node._replace(world=world), run, moment, earlier)
+                    yield from self._shown(
+                        node._replace(world=world), run, moment, earlier
+                    )
         if node.fails:
             for miss in setup.misses:
                 reading = miss.reading(run.local())
                 later = run._replace(
-                    now=run.now + miss.took, history=(*run.history, reading), absent=False, partly=False
+                    now=run.now + miss.took,
+                    history=(*run.history, reading),
+                    absent=False,
+                    partly=False,
                 )
                 sign = hash((node.sign, run.number, miss.code, run.now))
-                yield node.with_run(later, fails=node.fails - 1, sign=sign, heard=node.hearing(run, reading))
+                yield node.with_run(
+                    later,
+                    fails=node.fails - 1,
+                    sign=sign,
+                    heard=node.hearing(run, reading),
+                )
 
     def _earlier(self, world: World, run: Run) -> list[Thing]:
         """Return the states that a read may still show although they are past."""
         if world.past is None or (run.sends and run.now >= run.over):
             return []
         since = run.now - self.setup.stale
-        return list({thing for until, thing in world.past if until >= since and thing != world.thing})
+        return list(
+            {
+                thing
+                for until, thing in world.past
+                if until >= since and thing != world.thing
+            }
+        )
 
     def _was_written(self, node: Node, run: Run, earlier: Thing | None) -> bool:
         """Return whether a read that lags shows an *earlier* state, which *run* has written."""
@@ -155,13 +205,17 @@ class Steps:
             and setup.model.wanted(earlier, run.number)
         )
 
-    def _shown(self, node: Node, run: Run, moment: float, earlier: Thing | None = None) -> Iterator[Node]:
+    def _shown(
+        self, node: Node, run: Run, moment: float, earlier: Thing | None = None
+    ) -> Iterator[Node]:
         """Apply a good read that shows the world of *node* as it is at *moment*, or an *earlier* state."""
         setup, thing = self.setup, node.world.thing
         model, took = setup.model, setup.took
         settled = run.now >= run.over
         run = run._replace(
-            shown=run.shown or model.wanted(thing, run.number) or self._was_written(node, run, earlier),
+            shown=run.shown
+            or model.wanted(thing, run.number)
+            or self._was_written(node, run, earlier),
             read_late=run.read_late or settled,
             absent=settled
             and not node.effects(run.number)
@@ -180,15 +234,26 @@ class Steps:
             seen = model.finding(seen, run.number)
         for code, facts in self._readings(seen, moment):
             reading = Reading(
-                started=begun, ended=begun + took, claimed_by_others=claims[0], guessed=claims[1], **facts
+                started=begun,
+                ended=begun + took,
+                claimed_by_others=claims[0],
+                guessed=claims[1],
+                **facts,
             )
             later = run._replace(now=run.now + took, history=(*run.history, reading))
             # Not None, whose hash is another one in each process.
-            truth = (thing, earlier or (), len(node.world.pending), len(node.world.effects))
+            truth = (
+                thing,
+                earlier or (),
+                len(node.world.pending),
+                len(node.world.effects),
+            )
             sign = hash((node.sign, run.number, code, moment, run.now, truth))
             yield node.with_run(later, sign=sign, heard=node.hearing(run, reading))
 
-    def _readings(self, seen: Any, moment: float) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _readings(
+        self, seen: Any, moment: float
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
         """Return what the wire may carry where *seen* is the truth, each with a code of its own."""
         setup = self.setup
         if isinstance(setup.model, Team | Put):
@@ -198,7 +263,9 @@ class Steps:
             "own_envelope": True,
             "status": 200 if seen is not None else 404,
             "seen": seen,
-            "stamp": stamp(dated(moment, setup.model.step), setup.drift) if setup.stamped else None,
+            "stamp": stamp(dated(moment, setup.model.step), setup.drift)
+            if setup.stamped
+            else None,
         }
         if not isinstance(seen, list):
             yield 41, facts
@@ -213,11 +280,14 @@ class Steps:
         """Return the ids that other runs of its client claim by an answer, and by a match."""
         own = self.setup.own_claims
         others = [
-            claim for claim in node.claims if claim[3] == run.client and (own or claim[1] != run.number)
+            claim
+            for claim in node.claims
+            if claim[3] == run.client and (own or claim[1] != run.number)
         ]
         return (
             frozenset(number for number, _, certain, _ in others if certain),
-            frozenset(number for number, _, certain, _ in others if not certain) | self._of_open(node, run),
+            frozenset(number for number, _, certain, _ in others if not certain)
+            | self._of_open(node, run),
         )
 
     def _of_open(self, node: Node, run: Run) -> set[str]:
@@ -228,9 +298,15 @@ class Steps:
         lines = {
             each.line
             for each in node.runs
-            if each.client == run.client and each.line != run.line and each.first is not None
+            if each.client == run.client
+            and each.line != run.line
+            and each.first is not None
         }
-        return {hook["id"] for hook in hooks if KINDS["create of a webhook"].alike(hook) in lines}
+        return {
+            hook["id"]
+            for hook in hooks
+            if KINDS["create of a webhook"].alike(hook) in lines
+        }
 
     # --- sends
 
@@ -243,7 +319,11 @@ class Steps:
             if send.not_after is not None and begun.local() > send.not_after:
                 yield self._attempted(node, begun, send, LATE, begun.over)
                 continue
-            acts = self.setup.acts if not self.setup.between or (run.number and not run.sends) else ()
+            acts = (
+                self.setup.acts
+                if not self.setup.between or (run.number and not run.sends)
+                else ()
+            )
             for world in evolve(node.world, begun.now, self.setup.model, acts):
                 yield from self._attempts(node._replace(world=world), begun, send)
 
@@ -258,7 +338,9 @@ class Steps:
             if crash.kept != "nothing" or not (crash.journaled or run.intent.sent):
                 yield from self._killed_in_flight(node, run, send, crash)
 
-    def _attempt(self, node: Node, run: Run, send: Send, ending: Ending) -> Iterator[Node]:
+    def _attempt(
+        self, node: Node, run: Run, send: Send, ending: Ending
+    ) -> Iterator[Node]:
         setup = self.setup
         ended = run.now + ending.lasts(send.attempt_timeout) + setup.nap
         over = ended + WINDOWS[ending.window] if ending.window else run.over
@@ -266,17 +348,31 @@ class Steps:
         if ending.effect == "yes":
             alone = setup.in_turn and (setup.runs == 1 or not setup.crashes)
             moments = (run.now, ended) if setup.model.timed and alone else (run.now,)
-            worlds = [world for at in moments for world in landed(node.world, at, run.number, setup.model)]
+            worlds = [
+                world
+                for at in moments
+                for world in landed(node.world, at, run.number, setup.model)
+            ]
         elif ending.effect == "maybe":
             worlds = [_in_flight(node.world, run.number, run.now, over + setup.late)]
         for world in worlds:
             yield self._attempted(node._replace(world=world), run, send, ending, over)
 
-    def _attempted(self, node: Node, run: Run, send: Send, ending: Ending, over: float) -> Node:
+    def _attempted(
+        self, node: Node, run: Run, send: Send, ending: Ending, over: float
+    ) -> Node:
         setup, world = self.setup, node.world
-        told, unsure, left = ending.effect == "yes", ending.effect == "maybe", ending.end is not End.NOT_SENT
+        told, unsure, left = (
+            ending.effect == "yes",
+            ending.effect == "maybe",
+            ending.end is not End.NOT_SENT,
+        )
         value = setup.model.answer(world.thing, world.effects[-1][1]) if told else None
-        mark = stamp(dated(run.now + setup.nap, setup.model.step), setup.drift) if setup.stamped else None
+        mark = (
+            stamp(dated(run.now + setup.nap, setup.model.step), setup.drift)
+            if setup.stamped
+            else None
+        )
         attempt = ending.attempt(run.local(), send.attempt_timeout, value, mark)
         ended = attempt.ended + run.shift + setup.nap
         later = run._replace(
@@ -288,7 +384,9 @@ class Steps:
             doubt=run.doubt or unsure,
             over=max(over, run.over),
             first=run.now if run.first is None and (unsure or told) else run.first,
-            touched=node.touched(setup, run.number) if run.first is None else run.touched,
+            touched=node.touched(setup, run.number)
+            if run.first is None
+            else run.touched,
             since=ended if run.since is None and unsure else run.since,
             absent=False,
             partly=False,
@@ -299,7 +397,16 @@ class Steps:
             spared=False,
             visible=False,
         )
-        sign = hash((node.sign, run.number, ending.code, run.now, world.thing, len(world.pending)))
+        sign = hash(
+            (
+                node.sign,
+                run.number,
+                ending.code,
+                run.now,
+                world.thing,
+                len(world.pending),
+            )
+        )
         return node.with_run(later, sign=sign, heard=node.hearing(run, attempt))
 
     # --- kills, and settling once more
@@ -307,10 +414,14 @@ class Steps:
     def _killed(self, node: Node, run: Run) -> Iterator[Node]:
         """Kill the process, or cancel the run, between two steps: before the first send, or right after an attempt."""
         for crash in self.setup.crashes:
-            if crash.kept != "nothing" or not (run.sends and (crash.journaled or run.intent.sent)):
+            if crash.kept != "nothing" or not (
+                run.sends and (crash.journaled or run.intent.sent)
+            ):
                 yield from self._cut_short(node, run, self._kept(run, crash), crash)
 
-    def _cut_short(self, node: Node, run: Run, intent: Intent, crash: Crash) -> Iterator[Node]:
+    def _cut_short(
+        self, node: Node, run: Run, intent: Intent, crash: Crash
+    ) -> Iterator[Node]:
         if self.setup.runs == 1:
             later = take_up(self.setup, node, run, intent, crash, run.now + crash.delay)
             yield later._replace(kills=node.kills + 1)
@@ -319,18 +430,32 @@ class Steps:
             if cut is not None:
                 yield cut
 
-    def _killed_in_flight(self, node: Node, run: Run, send: Send, crash: Crash) -> Iterator[Node]:
+    def _killed_in_flight(
+        self, node: Node, run: Run, send: Send, crash: Crash
+    ) -> Iterator[Node]:
         intent = run.intent
         if crash.kept != "nothing":
             intent = self.subject.stored(self._known(run), send=send, at=run.local())
-            hold(PROOF, len(intent.sent) > len(run.intent.sent), "the send about to begin is not stored")
+            hold(
+                PROOF,
+                len(intent.sent) > len(run.intent.sent),
+                "the send about to begin is not stored",
+            )
         dead = run.now + DIES_AFTER
-        over = (dead if crash.gone else run.now + send.attempt_timeout) + WINDOWS["long"]
+        over = (dead if crash.gone else run.now + send.attempt_timeout) + WINDOWS[
+            "long"
+        ]
         world = _in_flight(node.world, run.number, run.now, over + self.setup.late)
         first = run.now if run.first is None else run.first
-        touched = node.touched(self.setup, run.number) if run.first is None else run.touched
+        touched = (
+            node.touched(self.setup, run.number) if run.first is None else run.touched
+        )
         run = run._replace(
-            now=dead, sends=run.sends + 1, first=first, over=max(over, run.over), touched=touched
+            now=dead,
+            sends=run.sends + 1,
+            first=first,
+            over=max(over, run.over),
+            touched=touched,
         )
         yield from self._cut_short(node._replace(world=world), run, intent, crash)
 
@@ -346,7 +471,9 @@ class Steps:
             return run.intent
         intent: Intent = self.subject.stored(self._known(run), at=run.local())
         if crash.kept == "start":
-            return attrs.evolve(intent, sent=tuple(attrs.evolve(sent, end=None) for sent in intent.sent))
+            return attrs.evolve(
+                intent, sent=tuple(attrs.evolve(sent, end=None) for sent in intent.sent)
+            )
         return intent
 
 

@@ -17,7 +17,9 @@ WORLDS = [(name, setup) for name, setups in REMOVED.items() for setup in setups]
 
 
 @pytest.mark.parametrize(
-    ("name", "setup"), WORLDS, ids=lambda value: value.name if isinstance(value, SetUp) else value
+    ("name", "setup"),
+    WORLDS,
+    ids=lambda value: value.name if isinstance(value, SetUp) else value,
 )
 def test_assumption_removed(name, setup):
     """Each world that lacks the assumption has a history that breaks an invariant."""
@@ -25,12 +27,22 @@ def test_assumption_removed(name, setup):
 
 
 @pytest.mark.parametrize(
-    ("name", "setup"), WORLDS, ids=lambda value: value.name if isinstance(value, SetUp) else value
+    ("name", "setup"),
+    WORLDS,
+    ids=lambda value: value.name if isinstance(value, SetUp) else value,
 )
 def test_assumption_kept(name, setup):
     """The same world with the assumption back has none, so that it is the assumption that matters."""
     alone = {"acts": (), "in_turn": True, "shared": True}
-    kept = attrs.evolve(setup, late=0.0, lag=0.0, stale=0.0, nap=0.0, model=_honest(setup.model), **alone)
+    kept = attrs.evolve(
+        setup,
+        late=0.0,
+        lag=0.0,
+        stale=0.0,
+        nap=0.0,
+        model=_honest(setup.model),
+        **alone,
+    )
 
     assert Walk(kept, shipped()).whole(first=True).broken == []
 

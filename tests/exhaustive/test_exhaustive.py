@@ -33,7 +33,9 @@ def test_every_history_of_every_small_world(part, capsys):
     with capsys.disabled():
         sys.stdout.write(f"\n{census.table()}\n")
     assert [tell(setup, rule, history) for setup, rule, history in census.broken] == []
-    assert census.whole == sum(len(range(start, len(SMALL), BUNDLES)) for start in bundles)
+    assert census.whole == sum(
+        len(range(start, len(SMALL), BUNDLES)) for start in bundles
+    )
     assert census.distinct >= ENOUGH // PARTS
 
 
@@ -52,7 +54,9 @@ def test_walk_cut_short_in_a_larger_world(setup):
     ]
 
     assert [each.broken for each in found] == [[], [], []]
-    assert all(each.walked >= most for each, most in zip(found, (150, 150, 15), strict=True))
+    assert all(
+        each.walked >= most for each, most in zip(found, (150, 150, 15), strict=True)
+    )
 
 
 def test_walk_in_another_process():
@@ -69,16 +73,23 @@ def test_walk_in_another_process():
 
 def test_walk_twice():
     """The same world gives the same histories, and one seed always draws the same."""
-    walk, until = Walk(SETUPS["webhooks.create: again"], shipped()), time.monotonic() + 60.0
+    walk, until = (
+        Walk(SETUPS["webhooks.create: again"], shipped()),
+        time.monotonic() + 60.0,
+    )
 
     assert walk.whole().signs == walk.whole().signs
-    assert walk.at_random(5, until=until, most=50).signs == walk.at_random(5, until=until, most=50).signs
+    assert (
+        walk.at_random(5, until=until, most=50).signs
+        == walk.at_random(5, until=until, most=50).signs
+    )
 
 
 def test_signature_of_another_world():
     """Histories that begin with another known clock are not counted as the same ones."""
     narrow, unknown = (
-        Walk(SETUPS[f"journeys.update: {name}"], shipped()).whole() for name in ("again", "killed, wide")
+        Walk(SETUPS[f"journeys.update: {name}"], shipped()).whole()
+        for name in ("again", "killed, wide")
     )
 
     assert not set(narrow.signs["applied"]) & set(unknown.signs["applied"])
@@ -99,5 +110,7 @@ def test_command_line_that_reaches_too_little(monkeypatch, capsys):
     monkeypatch.setattr("tests.exhaustive.count_histories.BUNDLES", 1)
     monkeypatch.setattr("tests.exhaustive.count_histories.SMALL", SMALL[:1])
 
-    assert main(["--histories", "1000000000", "--seconds", "0", "--processes", "1"]) == 1
+    assert (
+        main(["--histories", "1000000000", "--seconds", "0", "--processes", "1"]) == 1
+    )
     assert "distinct histories" in capsys.readouterr().out

@@ -19,7 +19,9 @@ MUTANTS = mutants_in(HERE / "rules.patches") + mutants_in(HERE / "siblings.patch
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant(mutant):
     """Some world that it should show in breaks an invariant.  test_exhaustive shows that none does without it."""
-    worlds = [setup for setup in SMALL if any(name in setup.name for name in mutant.where)]
+    worlds = [
+        setup for setup in SMALL if any(name in setup.name for name in mutant.where)
+    ]
 
     with in_process(mutant):
         assert any(Walk(setup, shipped()).whole(first=True).broken for setup in worlds)
@@ -28,4 +30,6 @@ def test_mutant(mutant):
 @pytest.mark.parametrize("name", SWITCHED)
 def test_mistake_around_decide(name):
     """What the client must see to, turns and claims, is missed by the walk when it is not there."""
-    assert all(Walk(setup, shipped()).whole(first=True).broken for setup in SWITCHED[name])
+    assert all(
+        Walk(setup, shipped()).whole(first=True).broken for setup in SWITCHED[name]
+    )

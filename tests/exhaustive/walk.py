@@ -33,7 +33,9 @@ class Found:
 
     signs: dict[str, array[int]] = attrs.field(factory=dict)
     walked: int = 0
-    broken: list[tuple[str, str, History]] = attrs.field(factory=list)  # world, rule, shortest history
+    broken: list[tuple[str, str, History]] = attrs.field(
+        factory=list
+    )  # world, rule, shortest history
     whole: bool = True  # no history was left out
 
     def count(self, verdict: str, sign: int) -> None:
@@ -103,7 +105,12 @@ class Walk:
         try:
             return list(self.steps.after(node, run))
         except Broken as error:
-            others = (event for each in node.runs if each.number != run.number for event in each.history)
+            others = (
+                event
+                for each in node.runs
+                if each.number != run.number
+                for event in each.history
+            )
             found.add(self.setup, error, (*others, *run.history))
             return []
 

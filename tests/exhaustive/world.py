@@ -37,7 +37,9 @@ class World(NamedTuple):
     effects: tuple[tuple[int, int], ...] = ()  # (run, id of the thing)
     acts: int = 0  # how often somebody else may still act
     touched: int = 0  # how often somebody else has changed what the writes are about
-    past: tuple[tuple[float, Thing], ...] | None = None  # (until when it was so, the thing); None: not kept
+    past: tuple[tuple[float, Thing], ...] | None = (
+        None  # (until when it was so, the thing); None: not kept
+    )
 
     def changed(self, thing: Thing, at: float, **others: Any) -> World:
         """Return the world after *thing* has become so at *at*."""
@@ -79,18 +81,24 @@ class Model(Protocol):
         """Return whether *thing* is as the write would leave it."""
 
 
-def evolve(world: World, until: float, model: Model, acts: tuple[str, ...]) -> list[World]:
+def evolve(
+    world: World, until: float, model: Model, acts: tuple[str, ...]
+) -> list[World]:
     """Return every way in which *world* may have gone on up to *until*."""
     ways: list[World] = []
     _evolve(world, until, model, acts, ways)
     return list(dict.fromkeys(ways)) if len(ways) > 1 else ways
 
 
-def _evolve(world: World, until: float, model: Model, acts: tuple[str, ...], ways: list[World]) -> None:
+def _evolve(
+    world: World, until: float, model: Model, acts: tuple[str, ...], ways: list[World]
+) -> None:
     ways.append(_quiet(world, until))
     for place, pending in enumerate(world.pending):
         rest = world.pending[:place] + world.pending[place + 1 :]
-        for at in _moments(max(world.clock, pending.earliest), min(until, pending.latest), model):
+        for at in _moments(
+            max(world.clock, pending.earliest), min(until, pending.latest), model
+        ):
             for after in landed(world._replace(pending=rest), at, pending.run, model):
                 _evolve(after, until, model, acts, ways)
     if world.acts:
@@ -102,12 +110,16 @@ def _evolve(world: World, until: float, model: Model, acts: tuple[str, ...], way
 
 
 def _quiet(world: World, until: float) -> World:
-    still = world.pending and tuple(one for one in world.pending if one.latest > until + EPSILON)
+    still = world.pending and tuple(
+        one for one in world.pending if one.latest > until + EPSILON
+    )
     return world._replace(clock=max(until, world.clock), pending=still)
 
 
 def _acted(world: World, at: float, thing: Thing, touches: bool) -> World:
-    return world.changed(thing, at, clock=at, acts=world.acts - 1, touched=world.touched + touches)
+    return world.changed(
+        thing, at, clock=at, acts=world.acts - 1, touched=world.touched + touches
+    )
 
 
 def _moments(low: float, high: float, model: Model) -> tuple[float, ...]:

@@ -32,7 +32,14 @@ from tests.exhaustive.models import (
     text_of,
 )
 from tests.exhaustive.own_words import OWN_WORDS
-from tests.exhaustive.sequences import ELSEWHERE, LAG, LEFT, ONCE, RESUMED_LAST, SIBLINGS
+from tests.exhaustive.sequences import (
+    ELSEWHERE,
+    LAG,
+    LEFT,
+    ONCE,
+    RESUMED_LAST,
+    SIBLINGS,
+)
 from tests.exhaustive.world import OTHER
 from tests.exhaustive.world_setup import START, WIDE, Crash, SetUp
 
@@ -81,22 +88,41 @@ AFTER = (
 )
 
 
-_CURRENT = ReconcilePolicy(reads_lag=0.0)  # reads show no earlier state, so that windows are the shortest
+_CURRENT = ReconcilePolicy(
+    reads_lag=0.0
+)  # reads show no earlier state, so that windows are the shortest
 
 
 def each(name: str, only: tuple[str, ...] = tuple(BASES), **facts: Any) -> list[SetUp]:
     """Make the world *name* for every write, or for some."""
-    return [SetUp(name=f"{write}: {name}", **{**BASES[write], **facts}) for write in only]
+    return [
+        SetUp(name=f"{write}: {name}", **{**BASES[write], **facts}) for write in only
+    ]
 
 
 def _reads() -> list[SetUp]:
     often = (a.ERROR, a.GATEWAY_ERROR, a.RESET)
     passing: dict[str, Any] = {"misses": (a.UNREAD, a.BROKEN, a.FOREIGN), "fails": 2}
     return [
-        *each("failing reads", first=DOUBTS, again=(a.OK, a.RESET), misses=a.PASSING, fails=1, calm=True),
-        *each("reads that fail twice", first=often, again=(a.OK, a.RESET), **passing, calm=True),
+        *each(
+            "failing reads",
+            first=DOUBTS,
+            again=(a.OK, a.RESET),
+            misses=a.PASSING,
+            fails=1,
+            calm=True,
+        ),
+        *each(
+            "reads that fail twice",
+            first=often,
+            again=(a.OK, a.RESET),
+            **passing,
+            calm=True,
+        ),
         *each("refused reads", first=FEW, again=FEW, misses=REFUSING, fails=1),
-        *each("slow reads", first=FEW, took=4.0, fresh=True, calm=True, policy=_CURRENT),
+        *each(
+            "slow reads", first=FEW, took=4.0, fresh=True, calm=True, policy=_CURRENT
+        ),
         *each(
             "clocks unknown",
             first=FEW,
@@ -105,7 +131,13 @@ def _reads() -> list[SetUp]:
             misses=(a.UNREAD, a.DENIED),
             fails=1,
         ),
-        *each("no times at all", first=FEW, again=(a.OK, a.RESET), bounds=None, stamped=False),
+        *each(
+            "no times at all",
+            first=FEW,
+            again=(a.OK, a.RESET),
+            bounds=None,
+            stamped=False,
+        ),
         *each("hosts that answer ahead", first=FEW, bounds=None, drift=0.25, calm=True),
         *(
             setup
@@ -118,7 +150,9 @@ def _reads() -> list[SetUp]:
                 bounds=WIDE,
             )
         ),
-        *each("hosts that answer behind", first=FEW, bounds=None, drift=-0.25, calm=True),
+        *each(
+            "hosts that answer behind", first=FEW, bounds=None, drift=-0.25, calm=True
+        ),
     ]
 
 
@@ -126,16 +160,48 @@ def _sends() -> list[SetUp]:
     twice = ReconcilePolicy(max_resends=2, deadline=200.0)
     return [
         *each("calm", first=a.ENDINGS, again=FEW, calm=True),
-        *each("again", first=(a.ERROR, a.BAD_GATEWAY, a.HUNG), again=a.ENDINGS, calm=True),
-        *each("two more sends", first=(a.ERROR,), again=(*FEW, a.INVALID), policy=twice, calm=True),
-        *each("no second send", first=a.ENDINGS, policy=ReconcilePolicy(resend="never"), calm=True),
-        *each("late to send", first=(a.UNSENT, *DOUBTS), again=(a.UNSENT, a.OK), dawdle=6.0, calm=True),
-        *each("limited", first=(a.LIMITED, a.ERROR, a.CREDITS), again=(a.LIMITED, a.OK), policy=_WAITING),
         *each(
-            "little time", first=a.ENDINGS, policy=ReconcilePolicy(deadline=10.0), misses=(a.UNREAD,), fails=1
+            "again", first=(a.ERROR, a.BAD_GATEWAY, a.HUNG), again=a.ENDINGS, calm=True
         ),
         *each(
-            "slow to fail", first=(a.RESET, a.HUNG), again=(a.OK, a.HUNG), policy=_deadline(45.0), calm=True
+            "two more sends",
+            first=(a.ERROR,),
+            again=(*FEW, a.INVALID),
+            policy=twice,
+            calm=True,
+        ),
+        *each(
+            "no second send",
+            first=a.ENDINGS,
+            policy=ReconcilePolicy(resend="never"),
+            calm=True,
+        ),
+        *each(
+            "late to send",
+            first=(a.UNSENT, *DOUBTS),
+            again=(a.UNSENT, a.OK),
+            dawdle=6.0,
+            calm=True,
+        ),
+        *each(
+            "limited",
+            first=(a.LIMITED, a.ERROR, a.CREDITS),
+            again=(a.LIMITED, a.OK),
+            policy=_WAITING,
+        ),
+        *each(
+            "little time",
+            first=a.ENDINGS,
+            policy=ReconcilePolicy(deadline=10.0),
+            misses=(a.UNREAD,),
+            fails=1,
+        ),
+        *each(
+            "slow to fail",
+            first=(a.RESET, a.HUNG),
+            again=(a.OK, a.HUNG),
+            policy=_deadline(45.0),
+            calm=True,
         ),
         *each(
             "too slow to fail",
@@ -151,7 +217,9 @@ def _sends() -> list[SetUp]:
             calm=True,
         ),
         *each("closed", first=(*FEW, a.UNSENT), closing=True),
-        *each("soon too old", first=DOUBTS, policy=ReconcilePolicy(absence_within=10.0)),
+        *each(
+            "soon too old", first=DOUBTS, policy=ReconcilePolicy(absence_within=10.0)
+        ),
         *each(
             "echoes",
             first=(a.ERROR,),
@@ -184,9 +252,18 @@ def _kills() -> list[SetUp]:
     crashes: dict[str, Any] = {"crashes": CRASHES}
     missing = (a.UNREAD, a.FOREIGN, a.DENIED)
     return [
-        *each("killed", first=(a.OK, *DOUBTS, a.UNSENT), again=(a.OK, a.MISSING, a.RESET), **crashes),
-        *each("killed, failing reads", first=DOUBTS, misses=missing, fails=1, **crashes),
-        *each("killed, clock ahead", first=DOUBTS, stamped=False, jump=512.0, **crashes),
+        *each(
+            "killed",
+            first=(a.OK, *DOUBTS, a.UNSENT),
+            again=(a.OK, a.MISSING, a.RESET),
+            **crashes,
+        ),
+        *each(
+            "killed, failing reads", first=DOUBTS, misses=missing, fails=1, **crashes
+        ),
+        *each(
+            "killed, clock ahead", first=DOUBTS, stamped=False, jump=512.0, **crashes
+        ),
         *each("killed, no times", first=DOUBTS, bounds=None, stamped=False, **crashes),
         *each("killed, wide", first=DOUBTS, bounds=WIDE, **crashes),
         *each(
@@ -206,7 +283,12 @@ def _kills() -> list[SetUp]:
             drift=0.25,
         ),
         *each("killed twice", first=(a.RESET,), crashes=_AGAIN, kills=2),
-        *each("settled once more", first=a.ENDINGS, again=(a.OK, a.INVALID), afterwards=AFTER),
+        *each(
+            "settled once more",
+            first=a.ENDINGS,
+            again=(a.OK, a.INVALID),
+            afterwards=AFTER,
+        ),
     ]
 
 
@@ -216,11 +298,31 @@ def _acting() -> list[SetUp]:
         setup
         for write, acts in ACTS.items()
         for setup in (
-            *each("others act", (write,), first=FEW, again=(a.OK, a.MISSING), acts=acts, acting=1),
             *each(
-                "others act, wide", (write,), first=DOUBTS, bounds=WIDE, stamped=False, acts=acts, acting=1
+                "others act",
+                (write,),
+                first=FEW,
+                again=(a.OK, a.MISSING),
+                acts=acts,
+                acting=1,
             ),
-            *each("others act, none", (write,), first=DOUBTS, bounds=None, acts=acts, acting=1),
+            *each(
+                "others act, wide",
+                (write,),
+                first=DOUBTS,
+                bounds=WIDE,
+                stamped=False,
+                acts=acts,
+                acting=1,
+            ),
+            *each(
+                "others act, none",
+                (write,),
+                first=DOUBTS,
+                bounds=None,
+                acts=acts,
+                acting=1,
+            ),
             *each("others act twice", (write,), first=(a.ERROR,), acts=acts, acting=2),
             *each(
                 "others act, failing reads",
@@ -231,7 +333,14 @@ def _acting() -> list[SetUp]:
                 misses=missing,
                 fails=1,
             ),
-            *each("others act, killed", (write,), first=(a.RESET,), acts=acts, acting=1, crashes=CRASHES[:2]),
+            *each(
+                "others act, killed",
+                (write,),
+                first=(a.RESET,),
+                acts=acts,
+                acting=1,
+                crashes=CRASHES[:2],
+            ),
         )
     ]
 
@@ -239,7 +348,11 @@ def _acting() -> list[SetUp]:
 def _changes() -> list[SetUp]:
     acts: dict[str, Any] = {"acts": ACTS["journeys.update"], "acting": 1}
     both = (*JOURNEY, "webhooks.update")
-    unread: dict[str, Any] = {"baseline": False, "misses": (a.UNREAD, a.BROKEN), "fails": 1}
+    unread: dict[str, Any] = {
+        "baseline": False,
+        "misses": (a.UNREAD, a.BROKEN),
+        "fails": 1,
+    }
     bare: dict[str, Any] = {"first": (a.BARE, *DOUBTS), "again": (a.BARE, a.RESET)}
     return [
         *each("already so", both[1:], thing=(WANTED, 0, 0), first=FEW, calm=True),
@@ -277,8 +390,16 @@ def _changes() -> list[SetUp]:
             calm=True,
         ),
         *each("baseline read first", both, first=FEW, again=(a.OK, a.RESET), **unread),
-        *each("baseline read first, others act", both[:1], first=DOUBTS, baseline=False, **acts),
-        *each("no such read", JOURNEY, first=FEW, misses=(a.NO_READ, a.NOT_SHOWN), fails=1),
+        *each(
+            "baseline read first, others act",
+            both[:1],
+            first=DOUBTS,
+            baseline=False,
+            **acts,
+        ),
+        *each(
+            "no such read", JOURNEY, first=FEW, misses=(a.NO_READ, a.NOT_SHOWN), fails=1
+        ),
         *each(
             "only a null",
             JOURNEY,
@@ -294,9 +415,27 @@ def _changes() -> list[SetUp]:
             first=FEW,
             calm=True,
         ),
-        *each("no reader", JOURNEY, first=a.ENDINGS, policy=ReconcilePolicy(journey_reader=None)),
-        *each("not dated", JOURNEY, model=Journey(dated=False), thing=(OLD, 0, NULL, 0), first=FEW, **acts),
-        *each("dated ahead", JOURNEY, thing=(ELSE, 0, START + 60.0, 0), first=FEW, baseline=False),
+        *each(
+            "no reader",
+            JOURNEY,
+            first=a.ENDINGS,
+            policy=ReconcilePolicy(journey_reader=None),
+        ),
+        *each(
+            "not dated",
+            JOURNEY,
+            model=Journey(dated=False),
+            thing=(OLD, 0, NULL, 0),
+            first=FEW,
+            **acts,
+        ),
+        *each(
+            "dated ahead",
+            JOURNEY,
+            thing=(ELSE, 0, START + 60.0, 0),
+            first=FEW,
+            baseline=False,
+        ),
         *each("published", JOURNEY, model=Journey(published=True), first=FEW, **acts),
         *each(
             "published, then taken back",
@@ -306,15 +445,48 @@ def _changes() -> list[SetUp]:
             **_TAKEN_BACK,
         ),
         *each(
-            "already so since just now", JOURNEY, thing=(WANTED, 0, START - 0.125, 0), first=FEW, calm=True
+            "already so since just now",
+            JOURNEY,
+            thing=(WANTED, 0, START - 0.125, 0),
+            first=FEW,
+            calm=True,
         ),
-        *each("hosts apart", JOURNEY, model=Journey(ours=-0.25, others=0.25), first=DOUBTS, **acts),
-        *each("hosts apart, reversed", JOURNEY, model=Journey(ours=0.25, others=-0.25), first=DOUBTS, **acts),
-        *each("a reader that sees the state", TEAM, model=Team(there=Holds), first=FEW, crashes=CRASHES),
         *each(
-            "a reader that cannot tell", TEAM, model=Team(missing=CannotTell("?")), first=FEW, crashes=CRASHES
+            "hosts apart",
+            JOURNEY,
+            model=Journey(ours=-0.25, others=0.25),
+            first=DOUBTS,
+            **acts,
         ),
-        *each("no reader", TEAM, reader=None, first=a.ENDINGS, afterwards=AFTER, crashes=CRASHES),
+        *each(
+            "hosts apart, reversed",
+            JOURNEY,
+            model=Journey(ours=0.25, others=-0.25),
+            first=DOUBTS,
+            **acts,
+        ),
+        *each(
+            "a reader that sees the state",
+            TEAM,
+            model=Team(there=Holds),
+            first=FEW,
+            crashes=CRASHES,
+        ),
+        *each(
+            "a reader that cannot tell",
+            TEAM,
+            model=Team(missing=CannotTell("?")),
+            first=FEW,
+            crashes=CRASHES,
+        ),
+        *each(
+            "no reader",
+            TEAM,
+            reader=None,
+            first=a.ENDINGS,
+            afterwards=AFTER,
+            crashes=CRASHES,
+        ),
     ]
 
 
@@ -323,13 +495,21 @@ _TAKEN_BACK: dict[str, Any] = {"acts": ("take back",), "acting": 1}
 
 def _of_others() -> list[SetUp]:
     """List worlds with answers of something between, and services that store what is sent in other words."""
-    foreign: dict[str, Any] = {"first": (a.OK, *a.FOREIGN_REFUSALS), "again": (a.OK, a.FORBIDDEN)}
+    foreign: dict[str, Any] = {
+        "first": (a.OK, *a.FOREIGN_REFUSALS),
+        "again": (a.OK, a.FORBIDDEN),
+    }
     elsewhere = Form(stored="https://stored.example/else")
     stored = Listing(forms=(elsewhere,))
     apart = Listing(forms=(Form(), Form(url="https://me.example/other")))
     worded = Journey(body={"name": f"  {text_of(WANTED).upper()}"})
     puts: dict[str, Any] = {"thing": (OLD,), "reader": "own"}
-    both = {"model": Put(values=(WANTED, ELSE)), "runs": 2, "first": (a.OK, a.RESET), **puts}
+    both = {
+        "model": Put(values=(WANTED, ELSE)),
+        "runs": 2,
+        "first": (a.OK, a.RESET),
+        **puts,
+    }
     return [
         *each("refused by a gateway", **foreign, calm=True),
         *each("refused by a gateway, failing reads", **foreign, misses=a.PASSING[:2], fails=1),
@@ -366,9 +546,19 @@ def _creates() -> list[SetUp]:
     own_marks = Listing(tagged=True, marks=("order 17", "order 18"))
     marks_of_others = attrs.evolve(own_marks, borrowed=True)
     one_mark = Listing(tagged=True, marks=("campaign", "campaign"))
-    later: dict[str, Any] = {"acts": ("later",), "acting": 1, "crashes": (Crash("settle", 200.0),)}
+    later: dict[str, Any] = {
+        "acts": ("later",),
+        "acting": 1,
+        "crashes": (Crash("settle", 200.0),),
+    }
     return [
-        *each("an equal one long before", both, thing=_before(SAME, 60.0), first=FEW, calm=True),
+        *each(
+            "an equal one long before",
+            both,
+            thing=_before(SAME, 60.0),
+            first=FEW,
+            calm=True,
+        ),
         *each(
             "an equal one just before, wide",
             both,
@@ -377,22 +567,68 @@ def _creates() -> list[SetUp]:
             bounds=WIDE,
             stamped=False,
         ),
-        *each("an equal one before, none", both, thing=_before(SAME, 60.0), first=FEW, **untimed),
+        *each(
+            "an equal one before, none",
+            both,
+            thing=_before(SAME, 60.0),
+            first=FEW,
+            **untimed,
+        ),
         *each("a near one just before", both, thing=_before(NEAR, 0.125), first=FEW),
         *each("one without a time", both, thing=_before(BLURRED, 60.0), first=FEW),
         *each("an equal one later", CREATE, first=(a.RESET, a.HUNG), **later),
         *each("a full list", both, crowd="both", first=FEW),
         *each("a full list, by its count", both, crowd="count", first=FEW),
         *each("a short list that goes on", both, crowd="flag", first=FEW),
-        *each("hosts behind", both, model=Listing(ours=-0.25, others=0.25), first=FEW, calm=True),
-        *each("hosts ahead", both, model=Listing(ours=0.25, others=-0.25), first=FEW, calm=True),
-        *each("in turn", CREATE, runs=2, first=(a.OK, *DOUBTS), misses=(a.UNREAD, a.DENIED), fails=1),
-        *each("in turn, apart", CREATE, model=Listing(apart=True), runs=2, first=(a.OK, *DOUBTS)),
-        *each("at once", TAGGED, runs=2, in_turn=False, first=(a.OK, a.ERROR), calm=True),
         *each(
-            "at once elsewhere", TAGGED, runs=2, in_turn=False, shared=False, first=(a.OK, a.ERROR), calm=True
+            "hosts behind",
+            both,
+            model=Listing(ours=-0.25, others=0.25),
+            first=FEW,
+            calm=True,
         ),
-        *each("marks of one's own", TAGGED, model=own_marks, runs=2, in_turn=False, first=(a.OK, a.ERROR)),
+        *each(
+            "hosts ahead",
+            both,
+            model=Listing(ours=0.25, others=-0.25),
+            first=FEW,
+            calm=True,
+        ),
+        *each(
+            "in turn",
+            CREATE,
+            runs=2,
+            first=(a.OK, *DOUBTS),
+            misses=(a.UNREAD, a.DENIED),
+            fails=1,
+        ),
+        *each(
+            "in turn, apart",
+            CREATE,
+            model=Listing(apart=True),
+            runs=2,
+            first=(a.OK, *DOUBTS),
+        ),
+        *each(
+            "at once", TAGGED, runs=2, in_turn=False, first=(a.OK, a.ERROR), calm=True
+        ),
+        *each(
+            "at once elsewhere",
+            TAGGED,
+            runs=2,
+            in_turn=False,
+            shared=False,
+            first=(a.OK, a.ERROR),
+            calm=True,
+        ),
+        *each(
+            "marks of one's own",
+            TAGGED,
+            model=own_marks,
+            runs=2,
+            in_turn=False,
+            first=(a.OK, a.ERROR),
+        ),
         *each(
             "marks of one's own, others act",
             TAGGED,
@@ -402,13 +638,34 @@ def _creates() -> list[SetUp]:
             acts=ACTS[TAGGED[0]],
             acting=1,
         ),
-        *each("marks of others", TAGGED, model=marks_of_others, first=FEW, acts=("away", "later"), acting=1),
-        *each("marks of others, killed", TAGGED, model=marks_of_others, first=(a.RESET, a.HUNG), **later),
         *each(
-            "marks of others long before", TAGGED, model=marks_of_others, thing=_before(AWAY, 60.0), first=FEW
+            "marks of others",
+            TAGGED,
+            model=marks_of_others,
+            first=FEW,
+            acts=("away", "later"),
+            acting=1,
         ),
         *each(
-            "an equal mark long before", TAGGED, model=marks_of_others, thing=_before(SAME, 60.0), first=FEW
+            "marks of others, killed",
+            TAGGED,
+            model=marks_of_others,
+            first=(a.RESET, a.HUNG),
+            **later,
+        ),
+        *each(
+            "marks of others long before",
+            TAGGED,
+            model=marks_of_others,
+            thing=_before(AWAY, 60.0),
+            first=FEW,
+        ),
+        *each(
+            "an equal mark long before",
+            TAGGED,
+            model=marks_of_others,
+            thing=_before(SAME, 60.0),
+            first=FEW,
         ),
         *each(
             "an equal mark before, none",
@@ -418,7 +675,9 @@ def _creates() -> list[SetUp]:
             first=FEW,
             **untimed,
         ),
-        *each("one mark, in turn", TAGGED, model=one_mark, runs=2, first=(a.OK, *DOUBTS)),
+        *each(
+            "one mark, in turn", TAGGED, model=one_mark, runs=2, first=(a.OK, *DOUBTS)
+        ),
         *each(
             "an equal one just before, read first, killed",
             CREATE,
@@ -439,7 +698,12 @@ def _before(look: int, seconds: float) -> tuple[tuple[int, int, float, int], ...
 def _lagging() -> list[SetUp]:
     """Let reads lag behind what somebody else did just before: a change from what is wanted, or a creation."""
     just_now = START - 0.25
-    lags: dict[str, Any] = {"first": (a.OK, *DOUBTS), "stale": LAG, "seen": 0.125, "crashes": CRASHES[:4]}
+    lags: dict[str, Any] = {
+        "first": (a.OK, *DOUBTS),
+        "stale": LAG,
+        "seen": 0.125,
+        "crashes": CRASHES[:4],
+    }
     unseen = {**lags, "baseline": False}
     undated = {"model": Journey(dated=False), "thing": (OLD, 0, NULL, 0)}
     setups: list[SetUp] = []
@@ -448,9 +712,13 @@ def _lagging() -> list[SetUp]:
             changed = {**facts, "earlier": ((just_now, state),)}
             setups += each(f"reads that lag{name}", (f"webhooks.{write}",), **changed)
         new = {**facts, "earlier": ((just_now, (OLD, 0, 1)),)}
-        setups += each(f"reads that lag behind its creation{name}", ("webhooks.update",), **new)
+        setups += each(
+            f"reads that lag behind its creation{name}", ("webhooks.update",), **new
+        )
         third = {**facts, "earlier": ((just_now, (ELSE, 0, 0)),)}
-        setups += each(f"reads that show a third state{name}", ("webhooks.update",), **third)
+        setups += each(
+            f"reads that show a third state{name}", ("webhooks.update",), **third
+        )
         dated = {
             **facts,
             "thing": (OLD, 0, just_now, 0),
@@ -459,8 +727,16 @@ def _lagging() -> list[SetUp]:
         setups += each(f"reads that lag{name}", JOURNEY, **dated)
         null = {**facts, **undated, "earlier": ((just_now, (WANTED, 0, NULL, 0)),)}
         setups += each(f"reads that lag, not dated{name}", JOURNEY, **null)
-    late: dict[str, Any] = {"first": (a.ERROR,), "again": (a.OK, a.ERROR), "late": 1.0, "policy": _CURRENT}
-    return [*setups, *each("500s that commit 3 s later", (*CREATE, *TAGGED, *TEAM), **late)]
+    late: dict[str, Any] = {
+        "first": (a.ERROR,),
+        "again": (a.OK, a.ERROR),
+        "late": 1.0,
+        "policy": _CURRENT,
+    }
+    return [
+        *setups,
+        *each("500s that commit 3 s later", (*CREATE, *TAGGED, *TEAM), **late),
+    ]
 
 
 def _large() -> list[SetUp]:
@@ -479,8 +755,22 @@ def _large() -> list[SetUp]:
             setup
             for write, acts in ACTS.items()
             for setup in (
-                *each("all, others act", (write,), **killed, acts=acts, acting=2, afterwards=AFTER),
-                *each("all, others act, unknown", (write,), **killed, acts=acts, acting=1, bounds=None),
+                *each(
+                    "all, others act",
+                    (write,),
+                    **killed,
+                    acts=acts,
+                    acting=2,
+                    afterwards=AFTER,
+                ),
+                *each(
+                    "all, others act, unknown",
+                    (write,),
+                    **killed,
+                    acts=acts,
+                    acting=1,
+                    bounds=None,
+                ),
                 *each(
                     "all, others act, wide",
                     (write,),
@@ -490,8 +780,23 @@ def _large() -> list[SetUp]:
                     bounds=WIDE,
                     stamped=False,
                 ),
-                *each("all, others act, late", (write,), **whole, acts=acts, acting=1, dawdle=6.0),
-                *each("all, others act, slow", (write,), **killed, acts=acts, acting=1, took=4.0, fresh=True),
+                *each(
+                    "all, others act, late",
+                    (write,),
+                    **whole,
+                    acts=acts,
+                    acting=1,
+                    dawdle=6.0,
+                ),
+                *each(
+                    "all, others act, slow",
+                    (write,),
+                    **killed,
+                    acts=acts,
+                    acting=1,
+                    took=4.0,
+                    fresh=True,
+                ),
             )
         ),
         *each("all, in turn", CREATE, runs=2, **whole),

@@ -65,13 +65,17 @@ class SetUp:
     thing: Thing
     first: tuple[Ending, ...]  # how the first attempt of a run may end
     again: tuple[Ending, ...] = (OK,)
-    later: tuple[Ending, ...] | None = None  # the first attempt of a later run; None: as that of the first
+    later: tuple[Ending, ...] | None = (
+        None  # the first attempt of a later run; None: as that of the first
+    )
     bounds: tuple[float, float] | None = (
         NARROW  # what the SDK knows of the clocks' difference, around the truth
     )
     baseline: bool = True  # the caller passed the thing as last known
     seen: float = 10.0  # s before the first run in which that was seen
-    earlier: tuple[tuple[float, Thing], ...] = ()  # what reads that lag may show, and until when it was so
+    earlier: tuple[
+        tuple[float, Thing], ...
+    ] = ()  # what reads that lag may show, and until when it was so
     stamped: bool = True  # answers carry a time
     misses: tuple[Miss, ...] = ()
     fails: int = 0
@@ -93,17 +97,31 @@ class SetUp:
     in_turn: bool = True  # creates of one URL run one at a time
     gap: bool = True  # the next one waits for more than the windows
     shared: bool = True  # the runs belong to one client and see each other's claims
-    apart: float = 0.0  # s between the beginnings of runs that do not wait for each other
+    apart: float = (
+        0.0  # s between the beginnings of runs that do not wait for each other
+    )
     between: bool = False  # others act only between the end of one run and the first send of the next
-    reopened: float | None = None  # s after the first run's end, a new process makes the others
-    aware: bool = False  # of the clocks' difference: other answers have told the new process
+    reopened: float | None = (
+        None  # s after the first run's end, a new process makes the others
+    )
+    aware: bool = (
+        False  # of the clocks' difference: other answers have told the new process
+    )
     own_claims: bool = False  # a claim of one's own counts as another's (a mistake)
     late: float = 0.0  # s that a commit may land after the window
     lag: float = 0.0  # s that a read is behind
-    stale: float = 0.0  # s that a read may be behind, but for one after the settle windows
-    nap: float = 0.0  # s that the machine sleeps during an attempt, its clock standing still
-    jump: float = -512.0  # s that the clock of a process is ahead of the clock of the one before
-    drift: float = 0.0  # s that the hosts which answer are ahead of the service's other clocks
+    stale: float = (
+        0.0  # s that a read may be behind, but for one after the settle windows
+    )
+    nap: float = (
+        0.0  # s that the machine sleeps during an attempt, its clock standing still
+    )
+    jump: float = (
+        -512.0
+    )  # s that the clock of a process is ahead of the clock of the one before
+    drift: float = (
+        0.0  # s that the hosts which answer are ahead of the service's other clocks
+    )
     # Nothing stands in the way, so no UNKNOWN; or in the way of those that are awaited.
     calm: bool | Literal["awaited"] = False
     first_bounds: tuple[float, float] | None = None  # of the first run alone
@@ -128,17 +146,29 @@ class SetUp:
 
     def root(self) -> Node:
         """Return the place where every history of this world begins."""
-        world = World(self.thing, START - 10, acts=self.acting, past=self.earlier if self.stale else None)
+        world = World(
+            self.thing,
+            START - 10,
+            acts=self.acting,
+            past=self.earlier if self.stale else None,
+        )
         runs: list[Run] = []
         for number in range(self.runs):
             intent = self.intent(number)
-            line = line_of(request_of(intent), intent.scope.team, intent.tag) or f"key {intent.key}"
+            line = (
+                line_of(request_of(intent), intent.scope.team, intent.tag)
+                or f"key {intent.key}"
+            )
             before = [run.number for run in runs if run.line == line and self.in_turn]
             now = NEVER if before else START + number * self.apart
             client = 0 if self.shared else number
             after = before[-1] if before else NOBODY
-            runs.append(Run(number, now, intent, (), line=line, after=after, client=client))
-        seen = repr(([run.intent for run in runs], self.thing, self.stamped, self.drift)).encode()
+            runs.append(
+                Run(number, now, intent, (), line=line, after=after, client=client)
+            )
+        seen = repr(
+            ([run.intent for run in runs], self.thing, self.stamped, self.drift)
+        ).encode()
         sign = int.from_bytes(blake2b(seen, digest_size=7).digest(), "big")
         return Node(world, tuple(runs), self.fails, sign)
 
@@ -174,7 +204,9 @@ class Run(NamedTuple):
     client: int = 0
     after: int = NOBODY  # the run whose end it waits for
     taken: Crash | None = None  # how it is taken up, once that is over
-    kept: Intent | None = None  # as its client, or the journal, keeps what it has left open
+    kept: Intent | None = (
+        None  # as its client, or the journal, keeps what it has left open
+    )
     closes: float = -NEVER  # until when it keeps its line closed
     touched: int = 0  # how often others had changed the thing before the first send
     visible: bool = False  # the last good read showed its effect
@@ -196,13 +228,21 @@ class Node(NamedTuple):
     fails: int
     sign: int  # stands for the whole history so far
     kills: int = 0  # how often a process was killed
-    claims: tuple[tuple[str, int, bool, int], ...] = ()  # (id of a webhook, its run, by an answer, client)
+    claims: tuple[
+        tuple[str, int, bool, int], ...
+    ] = ()  # (id of a webhook, its run, by an answer, client)
     client: int = 0  # the one that goes on
     shift: float = 0.0  # of its clock
-    opened: float | None = None  # when it was, where a process before it had made writes
-    heard: tuple[tuple[int, Event | None], ...] = ()  # what its runs heard; None: the run was left open
+    opened: float | None = (
+        None  # when it was, where a process before it had made writes
+    )
+    heard: tuple[
+        tuple[int, Event | None], ...
+    ] = ()  # what its runs heard; None: the run was left open
 
-    def hearing(self, run: Run, event: Event | None) -> tuple[tuple[int, Event | None], ...]:
+    def hearing(
+        self, run: Run, event: Event | None
+    ) -> tuple[tuple[int, Event | None], ...]:
         """Return what the client has seen, with *event* of *run*."""
         if len(self.runs) == 1 or run.client != self.client:
             return self.heard

@@ -18,14 +18,23 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from invsvc_async import ApiKey, Client, ConfigurationError, ServerError, ValidationFailedError, export
+from invsvc_async import (
+    ApiKey,
+    Client,
+    ConfigurationError,
+    ServerError,
+    ValidationFailedError,
+    export,
+)
 from invsvc_async.export.files import TextSink, escaped_formula
 from invsvc_async.export.walk import is_finished
 from invsvc_async.models import Invoice
 
 pytestmark = pytest.mark.one_python
 
-needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is an extra")
+needs_pyarrow = pytest.mark.skipif(
+    find_spec("pyarrow") is None, reason="pyarrow is an extra"
+)
 FORMS = ["jsonl", "csv", pytest.param("parquet", marks=needs_pyarrow)]
 EXACT = "1234567890.123456789"
 
@@ -197,7 +206,13 @@ async def test_disk_that_is_full(form, client, tmp_path):
 
 async def test_list_whose_last_cursor_is_its_own(target, tmp_path):
     """The last page is empty, and its cursor is the one it was requested with: no row is missing."""
-    page = {"success": True, "data": [], "next": "end", "has_more": False, "timestamp": 1}
+    page = {
+        "success": True,
+        "data": [],
+        "next": "end",
+        "has_more": False,
+        "timestamp": 1,
+    }
 
     async def listed(request: web.Request) -> web.Response:
         rows = [] if "next" in request.query else [{"uuid": "A"}, {"uuid": "B"}]
@@ -219,7 +234,9 @@ async def test_pages_without_numbers(target):
         if fails and number == 4:
             return web.json_response({}, status=400)
         rows = [{"uuid": f"U{number}", "metadata": {"a": "b"}}]
-        return web.json_response({"success": True, "data": rows, "has_more": number < 5, "timestamp": 1})
+        return web.json_response(
+            {"success": True, "data": rows, "has_more": number < 5, "timestamp": 1}
+        )
 
     async with lists_of(listed) as client:
         pages = client.invoices.egress(metadata={"a": "b"})
@@ -259,7 +276,11 @@ async def test_cancelled_again_and_again(client, tmp_path):
         await task
 
     assert not ended_early
-    assert json.loads((tmp_path / "out.jsonl.resume").read_text())["rows"] == len(ids(target)) == 10
+    assert (
+        json.loads((tmp_path / "out.jsonl.resume").read_text())["rows"]
+        == len(ids(target))
+        == 10
+    )
 
 
 async def test_line_breaks_in_csv(tmp_path):
@@ -330,7 +351,10 @@ async def test_files_are_private(service, client, target, tmp_path):
     finally:
         os.umask(before)
 
-    assert {path.stat().st_mode & 0o777 for path in [*filter(Path.exists, unfinished), target]} == {0o600}
+    assert {
+        path.stat().st_mode & 0o777
+        for path in [*filter(Path.exists, unfinished), target]
+    } == {0o600}
 
 
 @needs_pyarrow
@@ -346,7 +370,9 @@ async def test_types_of_parquet(client, tmp_path):
     assert table.schema.field("total").type == pa.decimal128(38, 12)
     assert Decimal(EXACT) in table["total"].to_pylist()
     assert table.schema.field("created_at").type == pa.timestamp("ms", tz="UTC")
-    assert table.schema.field("items").type.value_type.field("unit_price").type == pa.decimal128(38, 12)
+    assert table.schema.field("items").type.value_type.field(
+        "unit_price"
+    ).type == pa.decimal128(38, 12)
 
 
 @needs_pyarrow
@@ -354,7 +380,9 @@ async def test_decimal_that_does_not_fit(client, tmp_path):
     """A number with more digits than its column is named with its invoice, and the way out is said."""
     target = tmp_path / "out.parquet"
 
-    with pytest.raises(export.ExportError, match=rf"total: {EXACT} does not fit decimal128\(38, 2\)"):
+    with pytest.raises(
+        export.ExportError, match=rf"total: {EXACT} does not fit decimal128\(38, 2\)"
+    ):
         await export.invoices(client.invoices.egress(), target, scale=2)
 
     assert not target.exists()
@@ -413,14 +441,19 @@ async def test_field_that_breaks_its_type(service, client, target):
     elif target.suffix == ".parquet":
         import pyarrow.parquet as pq
 
-        assert sum(bool(each) for each in pq.read_table(target)["problems"].to_pylist()) == 1
+        assert (
+            sum(bool(each) for each in pq.read_table(target)["problems"].to_pylist())
+            == 1
+        )
 
 
 @pytest.mark.parametrize("on_page", [asyncio.sleep, "print"])
 async def test_hook_that_is_never_called(on_page, client, tmp_path):
     """A hook that is async, or no function, is refused before there is a file."""
     with pytest.raises(ConfigurationError, match="on_page"):
-        await export.invoices(client.invoices.egress(), tmp_path / "out.jsonl", on_page=on_page)
+        await export.invoices(
+            client.invoices.egress(), tmp_path / "out.jsonl", on_page=on_page
+        )
 
     assert list(tmp_path.iterdir()) == []
 
@@ -490,7 +523,17 @@ FORMULAS = [
     "\uff20a",
     "\uff0d1+1",
 ]
-PLAIN = ["", "-5", "-1234567890.123456789", "1E+3", "-0.5e-7", "a=b", "a@b.example", " a", "2026-01-01"]
+PLAIN = [
+    "",
+    "-5",
+    "-1234567890.123456789",
+    "1E+3",
+    "-0.5e-7",
+    "a=b",
+    "a@b.example",
+    " a",
+    "2026-01-01",
+]
 
 
 @pytest.mark.parametrize("cell", FORMULAS + PLAIN)
@@ -512,7 +555,11 @@ async def test_formulas_in_csv(client, tmp_path):
     assert ids(plain) == ["=1+1"]
     assert ids(escaped) == ["'=1+1"]
     assert ",-1.50," in escaped.read_text()
-    await export.invoices(client.invoices.egress(), tmp_path / "out.csv", escape_formulas=True)
+    await export.invoices(
+        client.invoices.egress(), tmp_path / "out.csv", escape_formulas=True
+    )
     assert len(ids(tmp_path / "out.csv")) == 12
     with pytest.raises(ConfigurationError, match="escape_formulas"):
-        await export.invoices(client.invoices.egress(), tmp_path / "out.jsonl", escape_formulas=True)
+        await export.invoices(
+            client.invoices.egress(), tmp_path / "out.jsonl", escape_formulas=True
+        )

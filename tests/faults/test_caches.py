@@ -19,19 +19,27 @@ async def cache(service):
     kept = {}
 
     async def pass_on(request):
-        if request.method == "GET" and request.headers.get("Cache-Control") != "no-cache":
+        if (
+            request.method == "GET"
+            and request.headers.get("Cache-Control") != "no-cache"
+        ):
             found = kept.get(request.path_qs)
             if found is not None:
                 return web.Response(body=found, content_type="application/json")
         address = service.base_url.removesuffix("/v2") + request.path_qs
-        headers = {"Authorization": request.headers["Authorization"], "Content-Type": "application/json"}
+        headers = {
+            "Authorization": request.headers["Authorization"],
+            "Content-Type": "application/json",
+        }
         async with session.request(
             request.method, address, data=await request.read(), headers=headers
         ) as answer:
             body = await answer.read()
         if request.method == "GET":
             kept[request.path_qs] = body
-        return web.Response(status=answer.status, body=body, content_type="application/json")
+        return web.Response(
+            status=answer.status, body=body, content_type="application/json"
+        )
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", pass_on)
@@ -64,11 +72,18 @@ async def test_reads_that_settle_pass_a_cache(service):
 async def test_reads_of_an_own_reader_pass_a_cache(service):
     """The client that a user-supplied reader gets asks for the present state, too."""
     hook = service.seed_webhook(description="before")
-    is_applied = readers.get(f"/webhooks/{hook.id}", matches=lambda found: found["description"] == "after")
+    is_applied = readers.get(
+        f"/webhooks/{hook.id}", matches=lambda found: found["description"] == "after"
+    )
     async with client_behind_a_cache(service) as client:
         await client.webhooks.get(hook.id)
         service.script("webhooks.update", "apply, then 503")
-        write = client.write("PUT", f"/webhooks/{hook.id}", json={"description": "after"}, reader=is_applied)
+        write = client.write(
+            "PUT",
+            f"/webhooks/{hook.id}",
+            json={"description": "after"},
+            reader=is_applied,
+        )
         outcome = await write.outcome()
 
     assert (outcome.verdict, outcome.attempts) == (Verdict.APPLIED, 1)

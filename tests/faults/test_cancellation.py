@@ -8,7 +8,14 @@ import warnings
 
 import pytest
 
-from invsvc_async import ApiKey, Client, ConfigurationError, ReconcilePolicy, Timeouts, Verdict
+from invsvc_async import (
+    ApiKey,
+    Client,
+    ConfigurationError,
+    ReconcilePolicy,
+    Timeouts,
+    Verdict,
+)
 from invsvc_async.batch import Batch
 from invsvc_async.codec import envelope
 from tests.faults.conftest import SHORT, client_of
@@ -16,12 +23,16 @@ from tests.support.virtual_time import LoopClock
 
 pytestmark = pytest.mark.every_python
 
-LONG_WAIT = ReconcilePolicy(settle_after_error=5.0, settle_after_loss=5.0, deadline=30.0)
+LONG_WAIT = ReconcilePolicy(
+    settle_after_error=5.0, settle_after_loss=5.0, deadline=30.0
+)
 PATIENT = Timeouts(attempt=10.0, connect=10.0, call=20.0)
 
 
 def create(client, **options):
-    return client.webhooks.create(url="https://me.example/in", events=["invoice.created"], **options)
+    return client.webhooks.create(
+        url="https://me.example/in", events=["invoice.created"], **options
+    )
 
 
 async def cancelled(task, within=0.2):
@@ -36,17 +47,24 @@ async def cancelled(task, within=0.2):
 async def no_task_is_left():
     for _ in range(5):
         await asyncio.sleep(0)
-    codes = [(task, getattr(task.get_coro(), "cr_code", None)) for task in asyncio.all_tasks()]
+    codes = [
+        (task, getattr(task.get_coro(), "cr_code", None))
+        for task in asyncio.all_tasks()
+    ]
     return [
         task
         for task, code in codes
-        if code and "/invsvc_async/" in code.co_filename and "/simulator/" not in code.co_filename
+        if code
+        and "/invsvc_async/" in code.co_filename
+        and "/simulator/" not in code.co_filename
     ]
 
 
 async def test_cancelled_waiting_for_a_place(service):
     """A write that waits for a free connection has not left: its intent is not kept."""
-    async with client_of(service, max_concurrency=1, timeout=PATIENT, clock=LoopClock()) as client:
+    async with client_of(
+        service, max_concurrency=1, timeout=PATIENT, clock=LoopClock()
+    ) as client:
         service.script("webhooks.delete", "hang")
         first = asyncio.create_task(client.webhooks.delete(service.seed_webhook().id))
         await service.arrived("webhooks.delete")
@@ -70,7 +88,9 @@ async def test_cancelled_while_connecting(service):
             filler.setblocking(False)
             filler.connect_ex(address)
         base_url = f"http://127.0.0.1:{address[1]}/v2"
-        async with Client(base_url, ApiKey("k"), timeout=PATIENT, clock=LoopClock()) as client:
+        async with Client(
+            base_url, ApiKey("k"), timeout=PATIENT, clock=LoopClock()
+        ) as client:
             client._view.core.server_clock.learn(1, 0.0, 0.0)
             task = asyncio.create_task(client.webhooks.delete("wh_1"))
             await asyncio.sleep(0.1)
@@ -92,7 +112,9 @@ async def test_cancelled_after_sending(service, client, step):
 
     await cancelled(task)
 
-    assert [intent.key for intent in client.unsettled] == [intent.key for intent in told]
+    assert [intent.key for intent in client.unsettled] == [
+        intent.key for intent in told
+    ]
     assert len(told) == 1
     assert told[0].sent[0].end.kind == "long"
     assert await no_task_is_left() == []
@@ -100,7 +122,9 @@ async def test_cancelled_after_sending(service, client, step):
 
 async def test_cancelled_while_waiting_out_the_window(service, client):
     """A write in doubt that only waits can be cancelled at once, and stays settleable."""
-    await client.webhooks.list()  # the service's clock is known, and nothing is read before the write
+    await (
+        client.webhooks.list()
+    )  # the service's clock is known, and nothing is read before the write
     service.script("webhooks.delete", "apply, then reset", "pass")
     service.script("webhooks.get", *["503"] * 50)
     write = client.webhooks.delete(service.seed_webhook().id).with_policy(LONG_WAIT)
@@ -129,7 +153,9 @@ async def test_cancelled_while_reading_state(service, client):
 async def test_cancelled_between_definite_answers(service, client):
     """Waiting to send a rate-limited write again is not doubt: the intent is not kept."""
     service.script("webhooks.delete", "429 after 5")
-    write = client.webhooks.delete(service.seed_webhook().id).with_policy(LONG_WAIT, wait_when_limited=True)
+    write = client.webhooks.delete(service.seed_webhook().id).with_policy(
+        LONG_WAIT, wait_when_limited=True
+    )
     task = asyncio.create_task(write)
     await service.arrived("webhooks.delete")
     await asyncio.sleep(0.05)
@@ -144,7 +170,9 @@ async def test_timeout_around_a_write(service, client):
     service.script("webhooks.delete", "hang")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
-            await client.with_options(timeout=PATIENT).webhooks.delete(service.seed_webhook().id)
+            await client.with_options(timeout=PATIENT).webhooks.delete(
+                service.seed_webhook().id
+            )
     assert len(client.unsettled) == 1
 
 
@@ -215,7 +243,9 @@ async def test_write_that_is_dropped_warns(client):
 async def test_closing_a_write_under_way_keeps_its_intent(service, client):
     """close() in flight is a cancellation: what may have left is kept."""
     service.script("webhooks.delete", "hang")
-    write = client.with_options(timeout=PATIENT).webhooks.delete(service.seed_webhook().id)
+    write = client.with_options(timeout=PATIENT).webhooks.delete(
+        service.seed_webhook().id
+    )
     task = asyncio.create_task(write.outcome())
     await service.arrived("webhooks.delete")
     await cancelled(task)
@@ -229,7 +259,10 @@ async def test_client_closed_during_traffic(service):
     hooks = [service.seed_webhook().id for _ in range(5)]
     service.script("webhooks.delete", *["hang"] * 5)
     async with client:
-        tasks = [asyncio.create_task(client.webhooks.delete(hook).outcome()) for hook in hooks]
+        tasks = [
+            asyncio.create_task(client.webhooks.delete(hook).outcome())
+            for hook in hooks
+        ]
         await service.arrived("webhooks.delete", 5)
         async with asyncio.timeout(300):
             await client.aclose()
@@ -244,7 +277,9 @@ async def test_client_closed_while_a_write_waits(service, wait):
     client = client_of(service, reconcile=LONG_WAIT)
     async with client:
         await client.webhooks.list()
-        steps = ["429 after 9"] if wait == "for its rate" else ["apply, then reset", "pass"]
+        steps = (
+            ["429 after 9"] if wait == "for its rate" else ["apply, then reset", "pass"]
+        )
         service.script("webhooks.create", *steps)
         limited = create(client).with_policy(LONG_WAIT, wait_when_limited=True)
         if wait == "in line":

@@ -10,7 +10,13 @@ import asyncio
 import aiohttp
 import pytest
 
-from invsvc_async import ConfigurationError, ReconcilePolicy, Timeouts, TokenProvider, Verdict
+from invsvc_async import (
+    ConfigurationError,
+    ReconcilePolicy,
+    Timeouts,
+    TokenProvider,
+    Verdict,
+)
 from invsvc_async.durable.journal import ClientJournal
 from tests.faults.conftest import client_of
 
@@ -19,7 +25,9 @@ pytestmark = pytest.mark.every_python
 MANY = 12
 PATIENCE = 60.0  # s of the loop: a close that waits for anything takes longer
 LONG = Timeouts(attempt=900.0, connect=900.0, call=1800.0)
-POLICY = ReconcilePolicy(settle_after_error=600.0, settle_after_loss=600.0, deadline=3000.0)
+POLICY = ReconcilePolicy(
+    settle_after_error=600.0, settle_after_loss=600.0, deadline=3000.0
+)
 
 
 class StuckJournal(ClientJournal):
@@ -38,7 +46,12 @@ class Scene:
     """A client with *MANY* writes, to as many journeys, that are brought into one phase."""
 
     def __init__(self, service, client, decided, journal):
-        self.service, self.client, self.decided, self.journal = service, client, decided, journal
+        self.service, self.client, self.decided, self.journal = (
+            service,
+            client,
+            decided,
+            journal,
+        )
         self.journeys = [service.seed_journey(status="draft").id for _ in range(MANY)]
         self.tasks = []
 
@@ -85,7 +98,9 @@ async def reading(scene):
 
 async def reading_before(scene):
     """Read the state before the first send."""
-    scene.service.script("journeys.get", *["hang"] * MANY)  # as the service's clock is not known
+    scene.service.script(
+        "journeys.get", *["hang"] * MANY
+    )  # as the service's clock is not known
     for journey in scene.journeys:
         scene.update(journey)
     await scene.service.arrived("journeys.get", MANY)
@@ -150,12 +165,25 @@ async def judged(scene, tasks):
             said.add(ended.intent.identity)
         else:
             assert ended.verdict is Verdict.NOT_APPLIED
-            assert ended.intent.sent == () or ended.intent.sent[-1].end.kind == "not applied"
+            assert (
+                ended.intent.sent == ()
+                or ended.intent.sent[-1].end.kind == "not applied"
+            )
     assert said == open_
     return open_
 
 
-PHASES = [sending, waiting, reading, reading_before, own_reader, in_queue, for_place, in_journal, all_at_once]
+PHASES = [
+    sending,
+    waiting,
+    reading,
+    reading_before,
+    own_reader,
+    in_queue,
+    for_place,
+    in_journal,
+    all_at_once,
+]
 
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda each: each.__name__)
@@ -190,7 +218,10 @@ async def test_closing(phase, journaled, own_session, service, tmp_path, monkeyp
         assert session.closed is False
     if journaled:
         async with client_of(service, journal=path) as later:
-            left = {intent.identity async for intent in later._view.core.writes.journal.open_intents()}
+            left = {
+                intent.identity
+                async for intent in later._view.core.writes.journal.open_intents()
+            }
         assert left == in_doubt
 
 
@@ -228,7 +259,10 @@ async def test_closing_while_a_token_is_fetched(first, service):
         assert {type(each) for each in ended} == {ConfigurationError}
         assert service.ledger.entries == []
     else:
-        assert {each.verdict for each in ended} <= {Verdict.REFUSED, Verdict.NOT_APPLIED}
+        assert {each.verdict for each in ended} <= {
+            Verdict.REFUSED,
+            Verdict.NOT_APPLIED,
+        }
         assert not any(entry.applied for entry in service.ledger.entries)
     credential._fetching.cancel()
 
@@ -243,7 +277,9 @@ async def test_closing_while_a_verdict_is_stored(service, tmp_path):
             await go_on.wait()
             await super().settled(outcome)
 
-    client = client_of(service, timeout=LONG, journal=SlowJournal(tmp_path / "journal.db"))
+    client = client_of(
+        service, timeout=LONG, journal=SlowJournal(tmp_path / "journal.db")
+    )
     journey = service.seed_journey(status="draft")
     task = asyncio.create_task(client.journeys.update(journey.id, name="new").outcome())
     await storing.wait()
@@ -256,7 +292,9 @@ async def test_closing_while_a_verdict_is_stored(service, tmp_path):
     assert task.done()
     assert (await task).applied
     async with client_of(service, journal=tmp_path / "journal.db") as later:
-        assert await later.recover() == []  # the awaiter had the verdict, which is stored no longer
+        assert (
+            await later.recover() == []
+        )  # the awaiter had the verdict, which is stored no longer
 
 
 @pytest.mark.parametrize("manner", ["awaited", "in a task"])
@@ -264,12 +302,18 @@ async def test_closing_within_a_write(manner, service):
     """A reader may close its client: the write ends as unknown, and nothing waits for itself."""
 
     async def read(_client, _intent):
-        await (client.aclose() if manner == "awaited" else asyncio.create_task(client.aclose()))
+        await (
+            client.aclose()
+            if manner == "awaited"
+            else asyncio.create_task(client.aclose())
+        )
 
     client = client_of(service, timeout=LONG, reconcile=POLICY)
     await client.users.get("usr_1")
     service.script("webhooks.create", "reset")
-    outcome = await client.write("POST", "webhooks", json={"a": 1}, reader=read).outcome()
+    outcome = await client.write(
+        "POST", "webhooks", json={"a": 1}, reader=read
+    ).outcome()
 
     assert outcome.verdict is Verdict.UNKNOWN
     assert client.unsettled == (outcome.intent,)
@@ -285,11 +329,16 @@ async def test_closing_twice_and_cancelled(service, tmp_path):
             await go_on.wait()
             await super().settled(outcome)
 
-    client = client_of(service, timeout=LONG, journal=SlowJournal(tmp_path / "journal.db"))
+    client = client_of(
+        service, timeout=LONG, journal=SlowJournal(tmp_path / "journal.db")
+    )
     journey = service.seed_journey(status="draft")
     task = asyncio.create_task(client.journeys.update(journey.id, name="new").outcome())
     await service.arrived("journeys.update")
-    first, second = asyncio.create_task(client.aclose()), asyncio.create_task(client.aclose())
+    first, second = (
+        asyncio.create_task(client.aclose()),
+        asyncio.create_task(client.aclose()),
+    )
     await asyncio.sleep(0.5)
     assert not first.done()
     assert not second.done()

@@ -11,7 +11,14 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from invsvc_async import ApiKey, Client, ConfigurationError, SecretLostError, Timeouts, Verdict
+from invsvc_async import (
+    ApiKey,
+    Client,
+    ConfigurationError,
+    SecretLostError,
+    Timeouts,
+    Verdict,
+)
 from invsvc_async.simulator.calls import Call
 from invsvc_async.simulator.state import Shelf
 from tests.faults.conftest import SHORT, client_of
@@ -27,17 +34,25 @@ def create(client, url=URL, **options):
 
 
 def effects(service):
-    return [entry for entry in service.ledger.effects("webhooks.create") if entry.by == "client"]
+    return [
+        entry
+        for entry in service.ledger.effects("webhooks.create")
+        if entry.by == "client"
+    ]
 
 
 async def test_identical_untagged_creates_take_turns(service, client):
     """Twins in doubt are not confused: each ends applied, with a webhook of its own."""
     service.script("webhooks.create", "apply, then reset", "reset", "pass")
-    outcomes = await asyncio.gather(*(create(client, on_lost_secret="keep").outcome() for _ in range(3)))
+    outcomes = await asyncio.gather(
+        *(create(client, on_lost_secret="keep").outcome() for _ in range(3))
+    )
 
     assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
     assert len({outcome.value.id for outcome in outcomes}) == 3
-    assert {outcome.value.id for outcome in outcomes} == {entry.target for entry in effects(service)}
+    assert {outcome.value.id for outcome in outcomes} == {
+        entry.target for entry in effects(service)
+    }
 
 
 async def test_create_without_any_slack_of_clocks(service, client):
@@ -46,7 +61,9 @@ async def test_create_without_any_slack_of_clocks(service, client):
     for _ in range(20):
         await client.webhooks.list()
     service.script("webhooks.create", *["apply, then reset"] * 20)
-    writes = [create(client, url=f"https://me.example/{number}") for number in range(20)]
+    writes = [
+        create(client, url=f"https://me.example/{number}") for number in range(20)
+    ]
     outcomes = [await write.with_policy(policy).outcome() for write in writes]
 
     assert {outcome.verdict for outcome in outcomes} == {Verdict.APPLIED}
@@ -59,22 +76,32 @@ def whole_seconds(service, monkeypatch):
     put = Shelf.put
 
     def put_truncated(shelf, key, record):
-        return put(shelf, key, record.with_changes({"created_at": record["created_at"] // 1000 * 1000}))
+        return put(
+            shelf,
+            key,
+            record.with_changes({"created_at": record["created_at"] // 1000 * 1000}),
+        )
 
     monkeypatch.setattr(Shelf, "put", put_truncated)
     service.clock.offset = 0.7 - service.clock.now_ms() % 1000 / 1000
 
 
-async def test_create_whose_time_is_kept_in_whole_seconds(service, client, whole_seconds):
+async def test_create_whose_time_is_kept_in_whole_seconds(
+    service, client, whole_seconds
+):
     """A time of creation that is truncated to its second may be of the send: its webhook is no stranger's."""
     service.script("webhooks.create", "apply, then reset")
     outcome = await create(client).outcome()
 
     assert outcome.verdict is Verdict.UNKNOWN
-    assert [hook["id"] for hook in outcome.evidence.candidates] == [each.target for each in effects(service)]
+    assert [hook["id"] for hook in outcome.evidence.candidates] == [
+        each.target for each in effects(service)
+    ]
 
 
-async def test_own_webhook_whose_time_is_kept_in_whole_seconds(service, client, whole_seconds):
+async def test_own_webhook_whose_time_is_kept_in_whole_seconds(
+    service, client, whole_seconds
+):
     """A webhook that an earlier create of this client made in the same second is not a candidate."""
     first = await create(client)
     service.script("webhooks.create", "reset")
@@ -89,26 +116,36 @@ async def test_identical_tagged_creates_run_side_by_side(service, client):
     service.script("webhooks.create", *["apply, then reset"] * 5)
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    outcomes = await asyncio.gather(*(create(client, tag=True).outcome() for _ in range(5)))
+    outcomes = await asyncio.gather(
+        *(create(client, tag=True).outcome() for _ in range(5))
+    )
 
     assert loop.time() - begun < 0.4  # one window: in turn they would need five
     assert len({outcome.value.id for outcome in outcomes}) == 5
     assert all(outcome.evidence.basis == "tag" for outcome in outcomes)
-    assert all(f" {outcome.intent.tag}" in f" {outcome.value.description}" for outcome in outcomes)
+    assert all(
+        f" {outcome.intent.tag}" in f" {outcome.value.description}"
+        for outcome in outcomes
+    )
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks that begin at once are new in 3.12")
+@pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="tasks that begin at once are new in 3.12"
+)
 async def test_creates_in_doubt_with_tasks_that_begin_at_once(service, client):
     """Each reads the state anew: the list of an earlier create shows nothing of a later one."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     service.script("webhooks.create", *["apply, then reset", "reset", "pass"] * 2)
     writes = [
-        create(client, url=f"https://me.example/{number}", on_lost_secret="keep") for number in range(4)
+        create(client, url=f"https://me.example/{number}", on_lost_secret="keep")
+        for number in range(4)
     ]
     outcomes = [await write.outcome() for write in writes]
 
     assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 4
-    assert {outcome.value.id for outcome in outcomes} == {entry.target for entry in effects(service)}
+    assert {outcome.value.id for outcome in outcomes} == {
+        entry.target for entry in effects(service)
+    }
 
 
 async def test_creates_in_doubt_share_their_lists(service, client):
@@ -117,11 +154,16 @@ async def test_creates_in_doubt_share_their_lists(service, client):
     service.script("webhooks.create", *["reset"] * 50)
     before = service.arrivals("webhooks.list")
     outcomes = await asyncio.gather(
-        *(create(client, tag=True).with_policy(resend="never").outcome() for _ in range(50))
+        *(
+            create(client, tag=True).with_policy(resend="never").outcome()
+            for _ in range(50)
+        )
     )
 
     assert {outcome.verdict for outcome in outcomes} == {Verdict.NOT_APPLIED}
-    assert service.arrivals("webhooks.list") - before < 50  # each for itself: two at least, a hundred in all
+    assert (
+        service.arrivals("webhooks.list") - before < 50
+    )  # each for itself: two at least, a hundred in all
 
 
 @pytest.mark.parametrize(
@@ -132,7 +174,9 @@ async def test_creates_in_doubt_share_their_lists(service, client):
         ("https://hooks:@me.example/in", "https://hooks@me.example/in"),
     ],
 )
-async def test_service_that_stores_a_url_as_browsers_write_it(service, client, url, stored):
+async def test_service_that_stores_a_url_as_browsers_write_it(
+    service, client, url, stored
+):
     """The webhook is found by either spelling: it is not created again."""
 
     def store(_operation, book, _answer):
@@ -166,13 +210,17 @@ async def test_webhook_of_somebody_else_is_a_candidate(service, client):
 
     async def somebody():
         await service.arrived("webhooks.create")
-        service.seed_webhook(url=URL, events=["payment.created"], created_at=service.clock.now_ms())
+        service.seed_webhook(
+            url=URL, events=["payment.created"], created_at=service.clock.now_ms()
+        )
 
     service.script("webhooks.create", "reset")
     outcome, _ = await asyncio.gather(create(client).outcome(), somebody())
 
     assert outcome.verdict is Verdict.UNKNOWN
-    assert [hook["events"] for hook in outcome.evidence.candidates] == [["payment.created"]]
+    assert [hook["events"] for hook in outcome.evidence.candidates] == [
+        ["payment.created"]
+    ]
     assert [intent.key for intent in client.unsettled] == [outcome.intent.key]
 
 
@@ -200,7 +248,9 @@ async def test_full_list_can_prove_presence(service, client):
 async def test_lost_secret_is_said(service, client):
     """The webhook that was found by reading has no secret: await raises with it, keep returns it."""
     service.script("webhooks.create", "apply, then reset", "apply, then reset")
-    with pytest.raises(SecretLostError, match="Delete it and create it again") as caught:
+    with pytest.raises(
+        SecretLostError, match="Delete it and create it again"
+    ) as caught:
         await create(client, url="https://me.example/1")
     kept = await create(client, url="https://me.example/2", on_lost_secret="keep")
 
@@ -238,11 +288,15 @@ async def test_effect_beyond_the_window_is_told_as_a_duplicate(service, client):
     assert outcome.verdict is Verdict.APPLIED
     assert len(effects(service)) == 2
     (other,) = outcome.evidence.duplicates
-    assert {outcome.value.id, other["id"]} == {entry.target for entry in effects(service)}
+    assert {outcome.value.id, other["id"]} == {
+        entry.target for entry in effects(service)
+    }
 
 
 @pytest.mark.parametrize("tag", [True, False])
-async def test_duplicate_that_is_older_than_the_webhook_of_the_answer(service, client, tag):
+async def test_duplicate_that_is_older_than_the_webhook_of_the_answer(
+    service, client, tag
+):
     """What the answer gave is ours, with its secret; the other one is told, though it was made before."""
     service.script("webhooks.create", "late 0.7, then reset", "slow 0.6")
     outcome = await create(client.with_options(timeout=PATIENT), tag=tag).outcome()
@@ -280,7 +334,9 @@ async def test_clock_that_is_an_hour_off_changes_no_verdict(service, offset, ste
 
 
 @pytest.mark.parametrize("step", ["apply, then reset", "reset"])
-async def test_service_clock_that_steps_in_mid_call_never_gives_a_false_verdict(service, client, step):
+async def test_service_clock_that_steps_in_mid_call_never_gives_a_false_verdict(
+    service, client, step
+):
     """Bounds that exclude each other are unknown for this write: less sure, never wrong."""
     service.script("webhooks.create", step)
     await client.webhooks.list()
@@ -320,9 +376,13 @@ async def test_send_without_known_bounds(service, client):
     assert len(effects(service)) == 1
 
 
-@pytest.mark.parametrize("other", ["https://me.example/other", URL], ids=["another URL", "the same URL"])
+@pytest.mark.parametrize(
+    "other", ["https://me.example/other", URL], ids=["another URL", "the same URL"]
+)
 @pytest.mark.parametrize("twin", ["of this client", "of another client", "from before"])
-async def test_text_of_ones_own_that_another_webhook_bears(service, client, other, twin):
+async def test_text_of_ones_own_that_another_webhook_bears(
+    service, client, other, twin
+):
     """A text is no proof: the create that never happened is not called applied, nor the other webhook ours."""
     text = "Invoices of prod"
     if twin == "from before":
@@ -336,7 +396,9 @@ async def test_text_of_ones_own_that_another_webhook_bears(service, client, othe
 
     assert len(effects(service)) == made
     assert outcome.verdict in {Verdict.NOT_APPLIED, Verdict.UNKNOWN}
-    assert outcome.verdict is Verdict.NOT_APPLIED or twin == "of another client"  # made in the same moment
+    assert (
+        outcome.verdict is Verdict.NOT_APPLIED or twin == "of another client"
+    )  # made in the same moment
 
 
 async def test_equal_creates_with_one_text_take_turns(service, client):
@@ -347,11 +409,14 @@ async def test_equal_creates_with_one_text_take_turns(service, client):
 
     assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
     assert len({outcome.value.id for outcome in outcomes}) == 3
-    assert {outcome.value.id for outcome in outcomes} == {entry.target for entry in effects(service)}
+    assert {outcome.value.id for outcome in outcomes} == {
+        entry.target for entry in effects(service)
+    }
 
 
 @pytest.mark.parametrize(
-    "url", ["https://[bad]/in#part", "http://[#", "https://me.example\uff03@b.example/#x"]
+    "url",
+    ["https://[bad]/in#part", "http://[#", "https://me.example\uff03@b.example/#x"],
 )
 async def test_create_beside_a_webhook_whose_url_cannot_be_parsed(service, client, url):
     """Another program's malformed URL in the list disturbs neither the create in doubt, nor the next one."""
@@ -364,14 +429,18 @@ async def test_create_beside_a_webhook_whose_url_cannot_be_parsed(service, clien
     assert len(effects(service)) == service.arrivals("webhooks.create") == 2
 
 
-@pytest.mark.parametrize("more", [{"has_more": True}, {"next": "cursor"}, {"total_results": 11}])
+@pytest.mark.parametrize(
+    "more", [{"has_more": True}, {"next": "cursor"}, {"total_results": 11}]
+)
 async def test_list_that_says_that_it_is_cut_off(service, client, more, monkeypatch):
     """It proves no absence, even with fewer webhooks than were asked for: the create is not sent again."""
 
     def cut(call, payload, *message, **told):
         answer = success(call, payload, *message, **told)
         return (
-            replace(answer, body=answer.body | {"data": [], **more}) if isinstance(payload, list) else answer
+            replace(answer, body=answer.body | {"data": [], **more})
+            if isinstance(payload, list)
+            else answer
         )
 
     success = Call.success
@@ -405,7 +474,9 @@ async def test_secret_is_passed_on_before_the_outcome(service, is_async):
 
 async def test_hook_of_secrets_that_is_no_function(service):
     """It is refused when the client is made."""
-    with pytest.raises(ConfigurationError, match="on_secret: must be a function, not a str"):
+    with pytest.raises(
+        ConfigurationError, match="on_secret: must be a function, not a str"
+    ):
         client_of(service, on_secret="secrets.jsonl")
 
 
@@ -421,8 +492,15 @@ async def test_secret_that_is_not_text(tmp_path, key):
     app, got = web.Application(), []
     app.router.add_route("*", "/v2/webhooks", answer)
     async with TestServer(app, host="127.0.0.1") as server:
-        settings = {"journal": tmp_path / "calls.db", "on_secret": lambda *given: got.append(given)}
-        async with Client(str(server.make_url("/v2")), ApiKey("eyJ.a.b"), **settings) as client:
-            write = client.webhooks.create(url="https://w.example/", events=["invoice.created"])
+        settings = {
+            "journal": tmp_path / "calls.db",
+            "on_secret": lambda *given: got.append(given),
+        }
+        async with Client(
+            str(server.make_url("/v2")), ApiKey("eyJ.a.b"), **settings
+        ) as client:
+            write = client.webhooks.create(
+                url="https://w.example/", events=["invoice.created"]
+            )
             outcome = await (write.keyed(key) if key else write).outcome()
     assert (outcome.verdict, got) == (Verdict.APPLIED, [])

@@ -43,10 +43,17 @@ README = Path(__file__).parents[2] / "README.md"
 FAULTS = Faults(rate=0.25)
 OF_READS_TOO = Faults(rate=0.25, reads=0.25)
 AT_ONCE = Faults(rate=0.25, reads=0.25, late_up_to=0.05, hang=0.2)
-QUICK = ReconcilePolicy(settle_after_error=0.3, settle_after_loss=0.6, deadline=60.0, reads_lag=0.1)
+QUICK = ReconcilePolicy(
+    settle_after_error=0.3, settle_after_loss=0.6, deadline=60.0, reads_lag=0.1
+)
 SHORT = Timeouts(attempt=5.0, connect=5.0, call=20.0)
 # How many effects a write with this verdict may have.
-DONE = {Verdict.APPLIED: {1}, Verdict.UNKNOWN: {0, 1}, Verdict.NOT_APPLIED: {0}, Verdict.REFUSED: {0}}
+DONE = {
+    Verdict.APPLIED: {1},
+    Verdict.UNKNOWN: {0, 1},
+    Verdict.NOT_APPLIED: {0},
+    Verdict.REFUSED: {0},
+}
 WRITES = 120
 
 
@@ -58,7 +65,10 @@ def said_by(error):
         AmbiguousWriteError: Verdict.UNKNOWN,
         SecretLostError: Verdict.APPLIED,
     }
-    return next((says for kind, says in by_class.items() if isinstance(error, kind)), Verdict.REFUSED)
+    return next(
+        (says for kind, says in by_class.items() if isinstance(error, kind)),
+        Verdict.REFUSED,
+    )
 
 
 async def test_table_of_verdicts():
@@ -83,8 +93,14 @@ async def test_table_of_verdicts():
                 says, kind, hook = said_by(error), type(error).__name__, None
             said[kind] += 1
             assert kind != "no secret" or found == (url, "lost", None)
-            effects = [e for e in service.ledger.effects("webhooks.create") if e.body["url"] == url]
-            assert len(effects) == (says is Verdict.APPLIED) or says is Verdict.UNKNOWN, (kind, effects)
+            effects = [
+                e
+                for e in service.ledger.effects("webhooks.create")
+                if e.body["url"] == url
+            ]
+            assert (
+                len(effects) == (says is Verdict.APPLIED) or says is Verdict.UNKNOWN
+            ), (kind, effects)
             if hook is not None:
                 await client.webhooks.delete(hook).outcome()
     assert said["model"] > WRITES / 2
@@ -117,11 +133,15 @@ async def test_rows_that_raise(verdict):
     once = ReconcilePolicy(resend="never")
     async with (
         Simulator(seed=3, clock=service_clock()) as service,
-        Client(service.base_url, ApiKey(service.api_key), clock=LoopClock(), reconcile=once) as client,
+        Client(
+            service.base_url, ApiKey(service.api_key), clock=LoopClock(), reconcile=once
+        ) as client,
     ):
         journey = service.seed_journey(name="before").id
         await client.journeys.get(journey)
-        operation = "sheets.save_mapping" if verdict is Verdict.UNKNOWN else "journeys.update"
+        operation = (
+            "sheets.save_mapping" if verdict is Verdict.UNKNOWN else "journeys.update"
+        )
         service.script(operation, *steps)
         writing = client.sheets.save_mapping({"a": "b"})
         if operation == "journeys.update":
@@ -137,7 +157,9 @@ async def test_rows_that_raise(verdict):
         with pytest.raises(raised):
             outcome.unwrap()
         own = [
-            each for each in service.ledger.effects(operation) if each.body.get("name") != "of somebody else"
+            each
+            for each in service.ledger.effects(operation)
+            if each.body.get("name") != "of somebody else"
         ]
         assert len(own) == (verdict is Verdict.UNKNOWN)
 
@@ -155,7 +177,10 @@ async def test_program_of_the_readme(tmp_path, monkeypatch, capsys):
             monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
             monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
             told = program.replace("jrn_1", journey).replace("asyncio.run(main())", "")
-            told = told.replace('"calls.db"', f'"{tmp_path}/calls{seed}.db", reconcile=QUICK, timeout=SHORT')
+            told = told.replace(
+                '"calls.db"',
+                f'"{tmp_path}/calls{seed}.db", reconcile=QUICK, timeout=SHORT',
+            )
             names |= {"QUICK": QUICK, "SHORT": SHORT}
             exec(compile(told, "README.md", "exec"), names)  # noqa: S102 - our own page
             for _ in range(2):
@@ -164,7 +189,9 @@ async def test_program_of_the_readme(tmp_path, monkeypatch, capsys):
                     ends["whole"] += 1
                 except NAMED as error:
                     ends[type(error).__name__] += 1
-            assert len(service.ledger.effects("journeys.update")) <= 2  # one for each run
+            assert (
+                len(service.ledger.effects("journeys.update")) <= 2
+            )  # one for each run
             assert len(service.ledger.effects("webhooks.create")) <= 1
     ends.update(capsys.readouterr().out.split("\n"))
     assert ends["whole"] >= 12, ends
@@ -197,7 +224,9 @@ async def test_shorter_policy_than_that_of_the_examples(end):
     async with Simulator(seed=1, clock=service_clock()) as service:
         service.script("journeys.update", end)
         journey = service.seed_journey(name="before").id
-        with pytest.warns(UserWarning, match="no time to send a write again after a lost answer"):
+        with pytest.warns(
+            UserWarning, match="no time to send a write again after a lost answer"
+        ):
             client = Client(
                 service.base_url,
                 ApiKey(service.api_key),
@@ -205,14 +234,20 @@ async def test_shorter_policy_than_that_of_the_examples(end):
                 clock=LoopClock(),
             )
         async with client:
-            writing = asyncio.ensure_future(client.journeys.update(journey, name="May").outcome())
+            writing = asyncio.ensure_future(
+                client.journeys.update(journey, name="May").outcome()
+            )
             await service.arrived("journeys.update")
             lost_at = loop.time() + (Timeouts().attempt if end == "hang" else 0.0)
             outcome = await writing
     if end == "500":  # its answer was not lost
-        assert (outcome.verdict, outcome.resends) == (Verdict.APPLIED, 1), outcome.explain()
+        assert (outcome.verdict, outcome.resends) == (Verdict.APPLIED, 1), (
+            outcome.explain()
+        )
         return
-    assert (outcome.verdict, outcome.resends) == (Verdict.NOT_APPLIED, 0), outcome.explain()
+    assert (outcome.verdict, outcome.resends) == (Verdict.NOT_APPLIED, 0), (
+        outcome.explain()
+    )
     assert 14.5 < loop.time() - lost_at < 17.0
 
 
@@ -228,7 +263,12 @@ async def test_wait_of_a_web_caller():
 
     async with (
         Simulator(seed=26, faults=OF_READS_TOO, clock=service_clock()) as service,
-        Client(service.base_url, ApiKey(service.api_key), reconcile=shop.POLICY, clock=LoopClock()) as client,
+        Client(
+            service.base_url,
+            ApiKey(service.api_key),
+            reconcile=shop.POLICY,
+            clock=LoopClock(),
+        ) as client,
     ):
         journeys = [service.seed_journey(name="before").id for _ in range(WRITES)]
         outcomes = await asyncio.gather(*map(rename, journeys))
@@ -240,9 +280,15 @@ async def test_wait_of_a_web_caller():
 
 def false_verdicts(service, journeys, outcomes):
     """Return the stories of the writes, one to each of *journeys*, of which the ledger tells another end."""
-    effects = Counter(entry.target for entry in service.ledger.effects("journeys.update"))
+    effects = Counter(
+        entry.target for entry in service.ledger.effects("journeys.update")
+    )
     ends = zip(journeys, outcomes, strict=True)
-    return [outcome.explain() for each, outcome in ends if effects[each] not in DONE[outcome.verdict]]
+    return [
+        outcome.explain()
+        for each, outcome in ends
+        if effects[each] not in DONE[outcome.verdict]
+    ]
 
 
 @pytest.mark.untraced
@@ -256,7 +302,9 @@ async def test_one_client_for_thousands_of_tasks():
 
     async with (
         Simulator(seed=27, faults=OF_READS_TOO, clock=service_clock()) as service,
-        Client(service.base_url, TokenProvider(token, kind="api_key"), clock=LoopClock()) as client,
+        Client(
+            service.base_url, TokenProvider(token, kind="api_key"), clock=LoopClock()
+        ) as client,
     ):
         journeys = [service.seed_journey(name="before").id for _ in range(tasks)]
         outcomes = await asyncio.gather(
@@ -272,7 +320,10 @@ async def test_client_in_another_event_loop():
     """It belongs to one: in another, a read and a write raise an error, and nothing is sent."""
 
     async def elsewhere():
-        for call in (client.webhooks.list, lambda: client.journeys.update(journey, name="May")):
+        for call in (
+            client.webhooks.list,
+            lambda: client.journeys.update(journey, name="May"),
+        ):
             with pytest.raises(ConfigurationError, match="event loop"):
                 await call()
 
@@ -292,12 +343,16 @@ async def test_requests_that_are_cancelled(tmp_path):
     chance, loop = random.Random(32), asyncio.get_running_loop()
     faults, cancelled = Faults(rate=0.25, reads=0.25, late_up_to=0.1), set()
     async with (
-        Simulator(seed=32, faults=faults, latency=0.05, clock=service_clock()) as service,
+        Simulator(
+            seed=32, faults=faults, latency=0.05, clock=service_clock()
+        ) as service,
         client_of(service, journal=tmp_path / "calls.db") as client,
     ):
         for _ in range(40):
             journey = service.seed_journey(name="before").id
-            writing = asyncio.ensure_future(client.journeys.update(journey, name="May").outcome())
+            writing = asyncio.ensure_future(
+                client.journeys.update(journey, name="May").outcome()
+            )
             await asyncio.sleep(chance.uniform(0.0, 0.3))
             begun = loop.time()
             writing.cancel()
@@ -307,7 +362,9 @@ async def test_requests_that_are_cancelled(tmp_path):
                 cancelled.add(journey)
         intents = client.unsettled
         with closing(sqlite3.connect(tmp_path / "calls.db")) as journal:
-            stored = {identity for (identity,) in journal.execute("SELECT key FROM entries")}
+            stored = {
+                identity for (identity,) in journal.execute("SELECT key FROM entries")
+            }
         assert {intent.identity for intent in intents} <= stored
         outcomes = await asyncio.gather(*map(client.settle, intents))
         await service.settled()
@@ -339,9 +396,16 @@ async def test_events_of_a_process_that_dies():
     """Another one handles them 15 s after they were taken, and each once, though deliveries come again."""
     loop, chance, times = asyncio.get_running_loop(), random.Random(33), []
     store = events.MemoryStore(steady=loop.time)
-    settings = {"secrets": (), "shared_header": events.SharedHeader(*SHARED), "mode": "inbox"}
+    settings = {
+        "secrets": (),
+        "shared_header": events.SharedHeader(*SHARED),
+        "mode": "inbox",
+    }
     dying = DyingStore(store)
-    first, second = (events.Receiver(store=each, inbox=shop.HANDLING, **settings) for each in (dying, store))
+    first, second = (
+        events.Receiver(store=each, inbox=shop.HANDLING, **settings)
+        for each in (dying, store)
+    )
 
     async def handle(_event):
         times.append(loop.time())

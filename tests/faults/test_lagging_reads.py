@@ -97,7 +97,10 @@ async def new_one_updated(stage):
 
 
 async def journey_without_a_time(stage):
-    journey, client = stage.service.seed_journey(name="one", last_updated=None), await stage.client()
+    journey, client = (
+        stage.service.seed_journey(name="one", last_updated=None),
+        await stage.client(),
+    )
     await client.journeys.update(journey.id, name="two")
     stage.falls_behind()
     return client.journeys.update(journey.id, name="one")
@@ -175,7 +178,10 @@ async def restarted_new_one(stage):
 
 
 async def restarted_journey_without_a_time(stage):
-    journey, first = stage.service.seed_journey(name="one", last_updated=None), await stage.client()
+    journey, first = (
+        stage.service.seed_journey(name="one", last_updated=None),
+        await stage.client(),
+    )
     await first.journeys.update(journey.id, name="two")
     client = await stage.client()
     seen = await client.journeys.get(journey.id)
@@ -246,7 +252,10 @@ async def after_anothers_writes_to_a_journey(stage):
 
 
 async def after_anothers_write_to_a_journey_without_a_time(stage):
-    journey, client = stage.service.seed_journey(name="one", last_updated=None), await stage.client()
+    journey, client = (
+        stage.service.seed_journey(name="one", last_updated=None),
+        await stage.client(),
+    )
     await asyncio.sleep(6)
     stage.service.change_journey(journey.id, name="two", last_updated=None)
     seen = await client.journeys.get(journey.id)
@@ -286,7 +295,9 @@ UNCERTAIN = {  # what was seen before the write is older than the last change
     "beside_a_client_unseen",
     "after_anothers_write_with_a_late_baseline",
 }
-UNDATED = {scene.__name__ for scene in SCENES if "without_a_time" in scene.__name__}  # absence is not visible
+UNDATED = {
+    scene.__name__ for scene in SCENES if "without_a_time" in scene.__name__
+}  # absence is not visible
 
 
 @pytest.fixture
@@ -296,7 +307,11 @@ async def stage(service, monkeypatch, request):
 
     def undated(shelf, key, record):  # a deployment that does not date its changes
         without = key.startswith("jrn") and shelf.items[key]["last_updated"] is None
-        return put(shelf, key, record.with_changes({"last_updated": None}) if without else record)
+        return put(
+            shelf,
+            key,
+            record.with_changes({"last_updated": None}) if without else record,
+        )
 
     monkeypatch.setattr(type(service.book().journeys), "put", undated)
     yield Stage(service, request.param, closing)
@@ -305,7 +320,9 @@ async def stage(service, monkeypatch, request):
 
 
 @pytest.mark.parametrize("step", ["500", "apply, then 500"])
-@pytest.mark.parametrize("stage", LAGS[-1:], ids=lambda lag: f"{lag:g} s", indirect=True)
+@pytest.mark.parametrize(
+    "stage", LAGS[-1:], ids=lambda lag: f"{lag:g} s", indirect=True
+)
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 async def test_scene_answered_500(stage, scene, step):
     """The settle window of an own 500 is shorter than the lag, which counts as well."""
@@ -324,7 +341,10 @@ async def test_scene(stage, scene, step):
     applied = len(ledger.effects(operation)) > before
 
     assert applied is step.startswith("apply")
-    assert outcome.verdict in (Verdict.APPLIED if applied else Verdict.NOT_APPLIED, Verdict.UNKNOWN)
+    assert outcome.verdict in (
+        Verdict.APPLIED if applied else Verdict.NOT_APPLIED,
+        Verdict.UNKNOWN,
+    )
     if scene.__name__ not in (UNCERTAIN if applied else UNCERTAIN | UNDATED):
         assert outcome.verdict is not Verdict.UNKNOWN
 
@@ -344,7 +364,9 @@ async def test_scene_settled_elsewhere(stage, scene):
     with suppress(asyncio.CancelledError):
         await task
     other = await stage.client()
-    outcome = await other.settle(Intent.from_json(write.intent.to_json()), same_mode=True)
+    outcome = await other.settle(
+        Intent.from_json(write.intent.to_json()), same_mode=True
+    )
 
     assert len(ledger.effects(operation)) == before
     assert outcome.verdict in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)

@@ -54,7 +54,9 @@ def test_write_when_no_module_can_be_imported(operation, when, script):
     first = call.replace("'x'", "'before'")
     code = PROGRAM.format(call=call, first=first, operation=operation, reader=reader)
     command = [sys.executable, "-W", "ignore", "-c", code, when, script]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})  # noqa: S603
+    ran = subprocess.run(  # noqa: S603
+        command, capture_output=True, text=True, check=False, env={**os.environ}
+    )
 
     assert ran.returncode == 0, ran.stderr
     if when == "first":

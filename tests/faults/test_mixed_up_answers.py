@@ -28,15 +28,26 @@ async def client_behind(service, answer):
         body = await request.read()
 
         async def ask(path=None):
-            asked = (request.method, request.path_qs, body) if path is None else ("GET", f"/v2{path}", None)
+            asked = (
+                (request.method, request.path_qs, body)
+                if path is None
+                else ("GET", f"/v2{path}", None)
+            )
             method, where, content = asked
             url = service.base_url.removesuffix("/v2") + where
-            headers = {"Authorization": request.headers["Authorization"], "Content-Type": "application/json"}
-            async with session.request(method, url, data=content, headers=headers) as found:
+            headers = {
+                "Authorization": request.headers["Authorization"],
+                "Content-Type": "application/json",
+            }
+            async with session.request(
+                method, url, data=content, headers=headers
+            ) as found:
                 return found.status, await found.read()
 
         status, content = await answer(request.method, ask)
-        return web.Response(status=status, body=content, content_type="application/json")
+        return web.Response(
+            status=status, body=content, content_type="application/json"
+        )
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", pass_on)
@@ -74,7 +85,10 @@ def mixing_up(path, *, writes=0, reads=0, lost=0):
 
 def things(service):
     """Seed a webhook and a journey to write to, and others that are as they shall become."""
-    hook, other = service.seed_webhook(description="a"), service.seed_webhook(description="b")
+    hook, other = (
+        service.seed_webhook(description="a"),
+        service.seed_webhook(description="b"),
+    )
     journey, another = service.seed_journey(name="a"), service.seed_journey(name="b")
     return {
         "webhooks.update": (hook.id, f"/webhooks/{other.id}"),
@@ -92,11 +106,14 @@ async def write_of(client, operation, thing):
         return client.webhooks.update(await client.webhooks.get(thing), description="b")
     if operation == "webhooks.delete":
         return client.webhooks.delete(thing)
-    return client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+    return client.webhooks.create(
+        url="https://me.example/in", events=["invoice.created"]
+    )
 
 
 @pytest.mark.parametrize(
-    "operation", ["webhooks.update", "webhooks.delete", "journeys.update", "webhooks.create"]
+    "operation",
+    ["webhooks.update", "webhooks.delete", "journeys.update", "webhooks.create"],
 )
 async def test_write_that_is_answered_with_another_thing(service, operation):
     """The answer proves nothing, so the state is read, and the write is sent again."""
@@ -104,7 +121,9 @@ async def test_write_that_is_answered_with_another_thing(service, operation):
     async with client_behind(service, mixing_up(path, writes=1)) as client:
         outcome = await (await write_of(client, operation, thing)).outcome()
 
-    effects = [entry for entry in service.ledger.effects(operation) if entry.by == "client"]
+    effects = [
+        entry for entry in service.ledger.effects(operation) if entry.by == "client"
+    ]
     assert (outcome.verdict, outcome.attempts, len(effects)) == (Verdict.APPLIED, 2, 1)
     assert outcome.value.id == effects[0].target
     assert thing in (None, outcome.value.id)
@@ -117,7 +136,9 @@ async def test_read_that_settles_and_shows_another_thing(service, operation):
     async with client_behind(service, mixing_up(path, lost=1, reads=1)) as client:
         outcome = await (await write_of(client, operation, thing)).outcome()
 
-    effects = [entry for entry in service.ledger.effects(operation) if entry.by == "client"]
+    effects = [
+        entry for entry in service.ledger.effects(operation) if entry.by == "client"
+    ]
     assert (outcome.verdict, outcome.attempts, len(effects)) == (Verdict.APPLIED, 2, 1)
     assert outcome.value.id == thing
 
@@ -133,7 +154,10 @@ async def test_delete_whose_reads_show_another_webhook(service):
 
 async def test_read_that_shows_another_webhook(service):
     """It is unreadable: a program would change the other one, and its state is no baseline of this one."""
-    hook, other = service.seed_webhook(description="a"), service.seed_webhook(description="b")
+    hook, other = (
+        service.seed_webhook(description="a"),
+        service.seed_webhook(description="b"),
+    )
     mixed = [other.id]
 
     async def answer(method, ask):
@@ -164,11 +188,17 @@ async def test_create_that_gets_the_answer_to_the_create_before(service):
         return found
 
     async with client_behind(service, answer) as client:
-        first = await client.webhooks.create(url="https://me.example/1", events=["invoice.created"])
+        first = await client.webhooks.create(
+            url="https://me.example/1", events=["invoice.created"]
+        )
         outcome = await client.webhooks.create(
             url="https://me.example/2", events=["invoice.created"]
         ).outcome()
 
-    effects = [entry for entry in service.ledger.effects("webhooks.create") if entry.by == "client"]
+    effects = [
+        entry
+        for entry in service.ledger.effects("webhooks.create")
+        if entry.by == "client"
+    ]
     assert (outcome.verdict, outcome.attempts, len(effects)) == (Verdict.APPLIED, 2, 2)
     assert [first.id, outcome.value.id] == [entry.target for entry in effects]

@@ -15,7 +15,12 @@ import pytest
 
 from invsvc_async import UNSET, Verdict, models
 from invsvc_async.api import operations
-from invsvc_async.api.operations import Form, Operation, OperationKind as Effect, Parameter
+from invsvc_async.api.operations import (
+    Form,
+    Operation,
+    OperationKind as Effect,
+    Parameter,
+)
 from invsvc_async.models.common import ABSENT, Model
 from invsvc_async.reconcile import kinds
 from invsvc_async.reconcile.intent import Intent
@@ -31,21 +36,34 @@ pytestmark = pytest.mark.every_python
 
 # --- Step 1 of the recipe: the rows
 
-_ID = Parameter(name="label", where="path", form=Form.ID, wire="id", bearer="Label", required=True)
+_ID = Parameter(
+    name="label", where="path", form=Form.ID, wire="id", bearer="Label", required=True
+)
 _NAME = Parameter(name="name", where="body", wire="name", required=True)
 _COLOUR = Parameter(name="colour", where="body", wire="colour", nullable=True)
 
 
 def _row(name, method, path, **fields):
     return Operation(
-        name=f"labels.{name}", method=method, path=path, result=fields.pop("result", "Label"), **fields
+        name=f"labels.{name}",
+        method=method,
+        path=path,
+        result=fields.pop("result", "Label"),
+        **fields,
     )
 
 
 def _write(name, method, path, reader, **fields):
     kind = f"{name} of a label"
     return _row(
-        name, method, path, kind=Effect.WRITE, reader=reader, write_kind=kind, settled="read", **fields
+        name,
+        method,
+        path,
+        kind=Effect.WRITE,
+        reader=reader,
+        write_kind=kind,
+        settled="read",
+        **fields,
     )
 
 
@@ -80,31 +98,41 @@ class Labels(Resource):
     __slots__ = ()
 
     def create(self, name, colour=UNSET):
-        return self._write(operations.BY_NAME["labels.create"], {"name": name, "colour": colour})
+        return self._write(
+            operations.BY_NAME["labels.create"], {"name": name, "colour": colour}
+        )
 
     def update(self, label, **arguments):
         given = {"label": label, **arguments}
         return self._write(operations.BY_NAME["labels.update"], given, baseline=label)
 
     def delete(self, label):
-        return self._write(operations.BY_NAME["labels.delete"], {"label": label}, baseline=label)
+        return self._write(
+            operations.BY_NAME["labels.delete"], {"label": label}, baseline=label
+        )
 
 
 # --- The service
 
 
 def _list(call):
-    return call.success([each for each in call.rows(call.book.downloads).values() if "colour" in each])
+    return call.success(
+        [each for each in call.rows(call.book.downloads).values() if "colour" in each]
+    )
 
 
 def _get(call):
-    return call.success(call.found(call.rows(call.book.downloads), call.path["id"], "Label"))
+    return call.success(
+        call.found(call.rows(call.book.downloads), call.path["id"], "Label")
+    )
 
 
 def _create(call):
     label_id, now = call.state.new_id("label_"), call.state.clock.now_ms()
     record = Record({"id": label_id, "colour": None, **call.body, "created_at": now})
-    return call.success(call.book.downloads.put(label_id, record), status=201, target=label_id)
+    return call.success(
+        call.book.downloads.put(label_id, record), status=201, target=label_id
+    )
 
 
 def _update(call):
@@ -125,7 +153,10 @@ RUNS = (_list, _get, _create, _update, _delete)
 @pytest.fixture(autouse=True)
 def labels(monkeypatch):
     """Add labels to the package and to the embedded service."""
-    added = [Route(row.name, row.method, row.path, run) for row, run in zip(ROWS, RUNS, strict=True)]
+    added = [
+        Route(row.name, row.method, row.path, run)
+        for row, run in zip(ROWS, RUNS, strict=True)
+    ]
     monkeypatch.setattr(models, "Label", Label, raising=False)
     for row, route in zip(ROWS, added, strict=True):
         monkeypatch.setitem(operations.BY_NAME, row.name, row)
@@ -158,21 +189,37 @@ async def arrival(service, operation):
 async def settle_one(write, step, *, knows):
     """Make one write under one fault, and say what is wrong with its verdict, if anything."""
     operation = f"labels.{write}"
-    async with new_service() as service, client_of(service) as client, client_of(service) as other:
+    async with (
+        new_service() as service,
+        client_of(service) as client,
+        client_of(service) as other,
+    ):
         begun = await begin(service, client, write, client if knows else other)
         service.script(operation, step)
         outcome = await begun.outcome()
-        await asyncio.sleep(0.45)  # past the window: a commit after the verdict would show
-        return wrong_about(outcome, len(service.ledger.effects(operation)), service.arrivals(operation))
+        await asyncio.sleep(
+            0.45
+        )  # past the window: a commit after the verdict would show
+        return wrong_about(
+            outcome, len(service.ledger.effects(operation)), service.arrivals(operation)
+        )
 
 
 @pytest.mark.parametrize("phase", PHASES, ids=("before", "after", "late"))
 @pytest.mark.parametrize("write", ["create", "update", "delete"])
 async def test_new_kind_under_every_fault(write, phase):
     """Each fault ends in APPLIED with exactly one effect, whether the client knows the state before or not."""
-    cases = [(phase.format(fault), knows) for fault in FAULTS for knows in (False, True)]
-    found_wrong = await asyncio.gather(*(settle_one(write, step, knows=knows) for step, knows in cases))
-    wrong = [f"{case}: {problem}" for case, problem in zip(cases, found_wrong, strict=True) if problem]
+    cases = [
+        (phase.format(fault), knows) for fault in FAULTS for knows in (False, True)
+    ]
+    found_wrong = await asyncio.gather(
+        *(settle_one(write, step, knows=knows) for step, knows in cases)
+    )
+    wrong = [
+        f"{case}: {problem}"
+        for case, problem in zip(cases, found_wrong, strict=True)
+        if problem
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -181,7 +228,9 @@ async def test_new_update_is_not_sent_over_a_delete_of_somebody_else(service, cl
     label = await seeded(service, client)
     service.script("labels.update", "reset")
     async with client_of(service) as other:
-        written = asyncio.ensure_future(Labels(client._view).update(label, colour="red").outcome())
+        written = asyncio.ensure_future(
+            Labels(client._view).update(label, colour="red").outcome()
+        )
         await arrival(service, "labels.update")
         await Labels(other._view).delete(label)
         outcome = await written
@@ -197,13 +246,17 @@ async def test_new_update_is_not_sent_over_a_change_of_somebody_else(service, cl
     label = await seeded(service, client)
     service.script("labels.update", "reset")
     async with client_of(service) as other:
-        written = asyncio.ensure_future(Labels(client._view).update(label, colour="red").outcome())
+        written = asyncio.ensure_future(
+            Labels(client._view).update(label, colour="red").outcome()
+        )
         await arrival(service, "labels.update")
         await Labels(other._view).update(label, colour="green")
         outcome = await written
 
     assert outcome.verdict in (Verdict.UNKNOWN, Verdict.SUPERSEDED)
-    assert [entry.body["colour"] for entry in service.ledger.effects("labels.update")] == ["green"]
+    assert [
+        entry.body["colour"] for entry in service.ledger.effects("labels.update")
+    ] == ["green"]
 
 
 async def test_new_siblings_run_one_at_a_time(service, client):
@@ -213,11 +266,14 @@ async def test_new_siblings_run_one_at_a_time(service, client):
     on = Labels(client._view)
 
     first, second = await asyncio.gather(
-        on.update(label, colour="red").outcome(), on.update(label, colour="green").outcome()
+        on.update(label, colour="red").outcome(),
+        on.update(label, colour="green").outcome(),
     )
 
     assert (first.verdict, second.verdict) == (Verdict.APPLIED, Verdict.APPLIED)
-    assert [entry.body["colour"] for entry in service.ledger.effects("labels.update")] == ["red", "green"]
+    assert [
+        entry.body["colour"] for entry in service.ledger.effects("labels.update")
+    ] == ["red", "green"]
 
 
 async def test_new_creates_that_could_be_mistaken_for_each_other(service, client):
@@ -225,7 +281,9 @@ async def test_new_creates_that_could_be_mistaken_for_each_other(service, client
     service.script("labels.create", "apply, then reset")
     on = Labels(client._view)
 
-    outcomes = await asyncio.gather(*(on.create(name="mine").outcome() for _ in range(2)))
+    outcomes = await asyncio.gather(
+        *(on.create(name="mine").outcome() for _ in range(2))
+    )
 
     made = [entry.target for entry in service.ledger.effects("labels.create")]
     assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 2
@@ -237,12 +295,18 @@ async def test_new_create_beside_an_equal_one_of_somebody_else(service, client):
     """If the create did nothing and somebody else made an equal label at that time, no verdict claims it falsely."""
     service.script("labels.create", "reset")
     async with client_of(service) as other:
-        written = asyncio.ensure_future(Labels(client._view).create(name="mine").outcome())
+        written = asyncio.ensure_future(
+            Labels(client._view).create(name="mine").outcome()
+        )
         await arrival(service, "labels.create")
         await Labels(other._view).create(name="mine", colour="theirs")
         outcome = await written
 
-    ours = [entry for entry in service.ledger.effects("labels.create") if "colour" not in entry.body]
+    ours = [
+        entry
+        for entry in service.ledger.effects("labels.create")
+        if "colour" not in entry.body
+    ]
     assert (outcome.verdict is Verdict.APPLIED) == (len(ours) == 1)
 
 
@@ -251,7 +315,10 @@ async def test_intent_of_a_new_kind_settles_after_a_restart(write):
     """Its intent is plain data, from which a client that knows nothing says what became of it."""
     async with new_service() as service:
         async with client_of(service) as client:
-            begun, operation = await begin(service, client, write, client), f"labels.{write}"
+            begun, operation = (
+                await begin(service, client, write, client),
+                f"labels.{write}",
+            )
             before = len(service.ledger.effects(operation))
             service.script(operation, "apply, then hang")
             waiting = asyncio.ensure_future(begun.outcome())
@@ -270,11 +337,16 @@ async def test_intent_of_a_new_kind_settles_after_a_restart(write):
 def test_write_without_a_kind_is_a_mistake_in_the_table():
     """The error names the row, and what to do."""
     row = Operation(
-        name="labels.rename", method="PUT", path="/labels/{id}", kind=Effect.WRITE, result="Label"
+        name="labels.rename",
+        method="PUT",
+        path="/labels/{id}",
+        kind=Effect.WRITE,
+        result="Label",
     )
 
     with pytest.raises(
-        LookupError, match=r"labels\.rename: write_kind is None\. Name one of .* or add a kind"
+        LookupError,
+        match=r"labels\.rename: write_kind is None\. Name one of .* or add a kind",
     ):
         kind_of_write(row)
 

@@ -14,7 +14,12 @@ from tests.faults.conftest import SHORT, client_of
 EVENTS = ["invoice.created", "payment.created"]
 TOKEN = "abcd1234efgh5678"
 NODES = [
-    {"id": name, "type": "email", "position": {"x": 1.26, "y": 2.74}, "data": {"config": {}}}
+    {
+        "id": name,
+        "type": "email",
+        "position": {"x": 1.26, "y": 2.74},
+        "data": {"config": {}},
+    }
     for name in ("a", "b")
 ]
 GRAPH = {"nodes": NODES, "edges": []}
@@ -51,17 +56,27 @@ async def a_journey(client, service, field, sent):
 
 async def a_webhook(client, service, field, sent):
     hook = service.seed_webhook(description="before", url="https://before.example/")
-    return "webhooks.update", client.webhooks.update(await client.webhooks.get(hook.id), **{field: sent})
+    return "webhooks.update", client.webhooks.update(
+        await client.webhooks.get(hook.id), **{field: sent}
+    )
 
 
 CASES = [
-    *(pytest.param(a_journey, *row, id=f"journey {name}") for name, row in JOURNEYS.items()),
-    *(pytest.param(a_webhook, *row, id=f"webhook {name}") for name, row in HOOKS.items()),
+    *(
+        pytest.param(a_journey, *row, id=f"journey {name}")
+        for name, row in JOURNEYS.items()
+    ),
+    *(
+        pytest.param(a_webhook, *row, id=f"webhook {name}")
+        for name, row in HOOKS.items()
+    ),
 ]
 
 
 def of_clients(service, operation):
-    return [entry for entry in service.ledger.effects(operation) if entry.by == "client"]
+    return [
+        entry for entry in service.ledger.effects(operation) if entry.by == "client"
+    ]
 
 
 @pytest.mark.parametrize(("write_of", "word", "field", "sent"), CASES)
@@ -84,7 +99,9 @@ async def test_lost_update_in_other_words(service, client, write_of, word, field
 
 
 @pytest.mark.parametrize(("write_of", "word", "field", "sent"), CASES)
-async def test_lost_keyed_update_in_other_words(service, tmp_path, write_of, word, field, sent):
+async def test_lost_keyed_update_in_other_words(
+    service, tmp_path, write_of, word, field, sent
+):
     """A key keeps no verdict that blames somebody, and the same key again sends nothing twice."""
     service.stores = Stores(words=(word,))
     outcomes = []
@@ -95,7 +112,11 @@ async def test_lost_keyed_update_in_other_words(service, tmp_path, write_of, wor
                 service.script(operation, "apply, then reset")
                 again = {**write.intent.path, field: sent}
             else:
-                thing = client.journeys if operation.startswith("journeys") else client.webhooks
+                thing = (
+                    client.journeys
+                    if operation.startswith("journeys")
+                    else client.webhooks
+                )
                 write = thing.update(again["id"], **{NAMES.get(field, field): sent})
             outcomes.append(await write.keyed("one").outcome())
 
@@ -110,14 +131,24 @@ async def test_lost_update_that_only_lengthens_a_text(service, client, longest):
     service.stores = Stores(words=("cut",), longest=longest)
     hook = service.seed_webhook(description="Spring")
     service.script("webhooks.update", "reset", "pass", "reset")
-    outcomes = [await client.webhooks.update(hook.id, description="Spring sale").outcome()]
-    other = service.seed_webhook(description="All orders of the shop in Puebla"[:longest])
-    await client.webhooks.update(other.id, events=EVENTS).outcome()  # which reads it before
-    outcomes.append(await client.webhooks.update(hook.id, description="Spring sale").outcome())
+    outcomes = [
+        await client.webhooks.update(hook.id, description="Spring sale").outcome()
+    ]
+    other = service.seed_webhook(
+        description="All orders of the shop in Puebla"[:longest]
+    )
+    await client.webhooks.update(
+        other.id, events=EVENTS
+    ).outcome()  # which reads it before
+    outcomes.append(
+        await client.webhooks.update(hook.id, description="Spring sale").outcome()
+    )
 
     first, second = outcomes
     assert (first.verdict, first.evidence.cause) == (Verdict.UNKNOWN, "not visible")
-    assert second.verdict is (Verdict.APPLIED if longest > 7 else Verdict.UNKNOWN), second.explain()
+    assert second.verdict is (Verdict.APPLIED if longest > 7 else Verdict.UNKNOWN), (
+        second.explain()
+    )
     assert len(of_clients(service, "webhooks.update")) == (2 if longest > 7 else 1)
 
 
@@ -126,10 +157,14 @@ WHOLE = Stores()
 
 
 async def in_part(client, service):
-    journey = service.seed_journey(status="draft", name="before", description="for April")
+    journey = service.seed_journey(
+        status="draft", name="before", description="for April"
+    )
     known = await client.journeys.get(journey.id)
     service.stores = PART
-    return journey.id, client.journeys.update(known, name="Dunning", description="of all overdue invoices")
+    return journey.id, client.journeys.update(
+        known, name="Dunning", description="of all overdue invoices"
+    )
 
 
 async def test_update_in_part(service, client):
@@ -154,7 +189,9 @@ async def test_update_in_part_under_a_key(service, tmp_path):
         first = await write.keyed("one").outcome()
     service.stores = WHOLE
     async with client_of(service, journal=tmp_path / "calls.db") as client:
-        again = client.journeys.update(journey, name="Dunning", description="of all overdue invoices")
+        again = client.journeys.update(
+            journey, name="Dunning", description="of all overdue invoices"
+        )
         second = await again.keyed("one").outcome()
 
     assert (first.verdict, first.evidence.cause) == (Verdict.UNKNOWN, "in part")
@@ -162,7 +199,9 @@ async def test_update_in_part_under_a_key(service, tmp_path):
     assert len(of_clients(service, "journeys.update")) == 2
 
 
-@pytest.mark.parametrize("what", ["the other field", "the stored field", "a newer write"])
+@pytest.mark.parametrize(
+    "what", ["the other field", "the stored field", "a newer write"]
+)
 async def test_update_in_part_that_was_changed_since(service, client, what):
     """What is no longer as it was after the verdict is not written over."""
     journey, write = await in_part(client, service)
@@ -174,7 +213,11 @@ async def test_update_in_part_that_was_changed_since(service, client, what):
         async with client_of(service) as other:
             now = await other.journeys.get(journey)
             is_name = (now.name == "before") is (what == "the other field")
-            changes = {"name": "Newsletter"} if is_name else {"description": "weekly, to all readers"}
+            changes = (
+                {"name": "Newsletter"}
+                if is_name
+                else {"description": "weekly, to all readers"}
+            )
             await other.journeys.update(journey, **changes)
     sent = len(of_clients(service, "journeys.update"))
     resumed = await client.resume(outcome.intent).outcome()
@@ -250,7 +293,12 @@ async def test_inactive_create_in_a_list_that_hides_it(service, client, tag):
     """That it does not show proves nothing, until the list shows another that is inactive."""
     service.stores = Stores(hides_inactive=True)
     service.script("webhooks.create", "apply, then reset", "reset")
-    make = {"url": "https://me.example/in", "events": EVENTS, "status": "inactive", "tag": tag}
+    make = {
+        "url": "https://me.example/in",
+        "events": EVENTS,
+        "status": "inactive",
+        "tag": tag,
+    }
     outcome = await client.webhooks.create(**make, on_lost_secret="keep").outcome()
     assert (outcome.verdict, outcome.evidence.cause) == (Verdict.UNKNOWN, "not visible")
     assert len(of_clients(service, "webhooks.create")) == 1
@@ -258,7 +306,9 @@ async def test_inactive_create_in_a_list_that_hides_it(service, client, tag):
     service.stores = WHOLE
     never = attrs.evolve(SHORT, resend="never")
     absent = (
-        await client.webhooks.create(**{**make, "url": "https://you.example/"}).with_policy(never).outcome()
+        await client.webhooks.create(**{**make, "url": "https://you.example/"})
+        .with_policy(never)
+        .outcome()
     )
     assert absent.verdict is Verdict.NOT_APPLIED
 
@@ -272,9 +322,13 @@ async def test_tagged_create_beside_another_of_its_host(service, client):
         for _ in range(2):
             arrived = service.arrivals("webhooks.create")
             service.script("webhooks.create", "reset")
-            lost = asyncio.create_task(client.webhooks.create(**make).with_policy(never).outcome())
+            lost = asyncio.create_task(
+                client.webhooks.create(**make).with_policy(never).outcome()
+            )
             await service.arrived("webhooks.create", arrived + 1)
-            await other.webhooks.create(url=f"https://me.example/{arrived}", events=EVENTS)
+            await other.webhooks.create(
+                url=f"https://me.example/{arrived}", events=EVENTS
+            )
             verdicts.append((await lost).verdict)
             await client.webhooks.create(**make)
 

@@ -24,7 +24,9 @@ def without_collector():
 @pytest.mark.usefixtures("without_collector")
 async def test_write_that_is_applied_is_freed_with_its_last_holder(client):
     """A write and its run hold no cycle, so they go when the caller lets go."""
-    webhook = await client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+    webhook = await client.webhooks.create(
+        url="https://me.example/in", events=["invoice.created"]
+    )
     write = client.webhooks.update(webhook, description="changed")
     await write
     run = ref(write._driver)

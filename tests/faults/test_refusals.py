@@ -30,7 +30,9 @@ def create(client, **options):
 
 
 def effects(service, operation="webhooks.create"):
-    return [entry for entry in service.ledger.effects(operation) if entry.by == "client"]
+    return [
+        entry for entry in service.ledger.effects(operation) if entry.by == "client"
+    ]
 
 
 async def finding(service, *_):
@@ -42,7 +44,9 @@ async def finding(service, *_):
 
 
 @pytest.mark.parametrize("status", STATUSES)
-@pytest.mark.parametrize("step", ["apply, then gateway {}", "late 0.2, then gateway {}", "gateway {}"])
+@pytest.mark.parametrize(
+    "step", ["apply, then gateway {}", "late 0.2, then gateway {}", "gateway {}"]
+)
 async def test_refusal_of_a_gateway(service, client, status, step):
     """The state decides: shown is applied; absent is refused, with the gateway's error, and not sent again."""
     service.script("webhooks.create", step.format(status))
@@ -56,19 +60,25 @@ async def test_refusal_of_a_gateway(service, client, status, step):
 
 @pytest.mark.parametrize("status", [401, 403, 404, 429])
 @pytest.mark.parametrize("step", ["apply, then gateway {}", "gateway {}"])
-@pytest.mark.parametrize("operation", ["journeys.update", "webhooks.update", "webhooks.delete"])
+@pytest.mark.parametrize(
+    "operation", ["journeys.update", "webhooks.update", "webhooks.delete"]
+)
 async def test_change_that_a_gateway_refuses(service, client, operation, status, step):
     """As for creates."""
     hook, journey = service.seed_webhook(url=URL), service.seed_journey(name="before")
     write = {
         "journeys.update": lambda: client.journeys.update(journey["id"], name="after"),
-        "webhooks.update": lambda: client.webhooks.update(hook["id"], description="after"),
+        "webhooks.update": lambda: client.webhooks.update(
+            hook["id"], description="after"
+        ),
         "webhooks.delete": lambda: client.webhooks.delete(hook["id"]),
     }[operation]()
     service.script(operation, step.format(status))
     outcome = await write.outcome()
 
-    assert outcome.verdict is (Verdict.APPLIED if effects(service, operation) else Verdict.REFUSED)
+    assert outcome.verdict is (
+        Verdict.APPLIED if effects(service, operation) else Verdict.REFUSED
+    )
     assert outcome.error.status == status
     assert service.arrivals(operation) == 1
 
@@ -83,7 +93,9 @@ async def test_refusal_of_a_gateway_without_a_read(service, client, step):
     settled = await client.settle(intent, reader=lambda *_: finding(service))
 
     assert isinstance(caught.value.__cause__, PermissionDeniedError)
-    assert settled.verdict is (Verdict.APPLIED if effects(service, "teams.create") else Verdict.REFUSED)
+    assert settled.verdict is (
+        Verdict.APPLIED if effects(service, "teams.create") else Verdict.REFUSED
+    )
     assert isinstance(settled.error, PermissionDeniedError)
 
 
@@ -95,7 +107,9 @@ async def test_refusal_of_a_gateway_settled_elsewhere(service, client, way, step
     first = await create(client).with_policy(SHORT, deadline=0.01).outcome()
     stored = attrs.evolve(Intent.from_json(first.intent.to_json()), policy=SHORT)
     async with client_of(service) as other:
-        outcome = await (other.settle(stored) if way == "settle" else other.resume(stored).outcome())
+        outcome = await (
+            other.settle(stored) if way == "settle" else other.resume(stored).outcome()
+        )
 
     assert outcome.verdict is (Verdict.APPLIED if effects(service) else Verdict.REFUSED)
     assert outcome.error.status == 403
@@ -111,7 +125,9 @@ async def test_refusal_of_a_gateway_in_a_batch(service, client, status, step, tm
     async with Batch.open(tmp_path / "batch.db", client) as batch:
         [result] = [each async for each in batch.run([create(client).keyed("one")])]
 
-    assert result.outcome.verdict is (Verdict.APPLIED if effects(service) else Verdict.REFUSED)
+    assert result.outcome.verdict is (
+        Verdict.APPLIED if effects(service) else Verdict.REFUSED
+    )
     assert len(effects(service)) == (status == 403 or step != "gateway {}")
 
 
@@ -138,7 +154,14 @@ async def test_gateways_401_and_a_token_that_can_be_renewed(service, step):
         ({"message": "x"}, True),
         ({"message": "x", "details": "Invalid API Key"}, True),
         ({"message": "x", "error": "invalid_token", "error_description": "x"}, True),
-        ({"success": False, "error": {"code": "forbidden", "message": "x"}, "timestamp": 1}, True),
+        (
+            {
+                "success": False,
+                "error": {"code": "forbidden", "message": "x"},
+                "timestamp": 1,
+            },
+            True,
+        ),
         ({"message": "x", "request_id": "7"}, False),
         ({"statusCode": 403, "message": "x"}, False),
         ({"message": 5}, False),
@@ -148,7 +171,9 @@ async def test_gateways_401_and_a_token_that_can_be_renewed(service, step):
 )
 async def test_forms_of_a_refusal(service, client, monkeypatch, body, is_own, status):
     """Only the two forms of the specification are final without a read."""
-    monkeypatch.setattr(replies, "gateway_page", lambda status: replies.answer(status, body))
+    monkeypatch.setattr(
+        replies, "gateway_page", lambda status: replies.answer(status, body)
+    )
     service.script("teams.create", f"gateway {status}")
     outcome = await client.teams.create(legal_name="Acme").outcome()
 
@@ -171,7 +196,9 @@ async def test_refusals_of_the_service_itself_need_no_read(service, client):
 
 def accepted(clock, data):
     """Return a 202 with *data*."""
-    return replies.answer(202, {"success": True, "data": data, "timestamp": clock.now_ms()})
+    return replies.answer(
+        202, {"success": True, "data": data, "timestamp": clock.now_ms()}
+    )
 
 
 @pytest.fixture
@@ -225,8 +252,12 @@ async def test_accepted_writes_that_no_read_shows(service, client):
 async def test_secret_in_the_answer_of_an_accepted_create(service, client, monkeypatch):
     """If the webhook that was read is the one of the answer, its secret is known."""
     made = {}
-    service._app.on_effect = lambda _operation, _book, answer: made.update(answer.body["data"])
-    monkeypatch.setattr(app, "_false_answer", lambda _step, _entry, clock: accepted(clock, made))
+    service._app.on_effect = lambda _operation, _book, answer: made.update(
+        answer.body["data"]
+    )
+    monkeypatch.setattr(
+        app, "_false_answer", lambda _step, _entry, clock: accepted(clock, made)
+    )
     service.script("webhooks.create", "apply, then 499")
     outcome = await create(client).outcome()
 
@@ -243,7 +274,9 @@ async def test_deleted_webhook_that_is_read_as_410(service, client, monkeypatch,
     hook = service.seed_webhook(url=URL)
     service.script("webhooks.delete", step)
     service.script("webhooks.get", *["410"] * 9)
-    outcome = await client.webhooks.delete(hook["id"]).with_policy(resend="never").outcome()
+    outcome = (
+        await client.webhooks.delete(hook["id"]).with_policy(resend="never").outcome()
+    )
 
     assert outcome.verdict is Verdict.APPLIED
 
@@ -253,7 +286,9 @@ async def test_410_of_a_gateway(service, client):
     hook = service.seed_webhook(url=URL)
     service.script("webhooks.delete", "reset")
     service.script("webhooks.get", "gateway 410", "gateway 410")
-    outcome = await client.webhooks.delete(hook["id"]).with_policy(resend="never").outcome()
+    outcome = (
+        await client.webhooks.delete(hook["id"]).with_policy(resend="never").outcome()
+    )
 
     assert outcome.verdict is Verdict.NOT_APPLIED
 
@@ -263,6 +298,8 @@ async def test_410_that_a_ready_reader_gets(service, client):
     service.script("teams.create", "reset")
     service.script("users.get", *["410"] * 9)
     reader = readers.get("/users/usr_9", matches=lambda _: False)
-    write = client.teams.create(legal_name="Acme", reader=reader).with_policy(resend="never")
+    write = client.teams.create(legal_name="Acme", reader=reader).with_policy(
+        resend="never"
+    )
 
     assert (await write.outcome()).verdict is Verdict.NOT_APPLIED

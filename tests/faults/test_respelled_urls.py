@@ -40,7 +40,11 @@ def create(client, url, **options):
 
 
 def effects(service):
-    return [entry.target for entry in service.ledger.effects("webhooks.create") if entry.by == "client"]
+    return [
+        entry.target
+        for entry in service.ledger.effects("webhooks.create")
+        if entry.by == "client"
+    ]
 
 
 def storing(service, spellings):
@@ -54,7 +58,9 @@ def storing(service, spellings):
 
 
 @pytest.mark.parametrize(("sent", "stored"), [*SAME.items(), *ANOTHER.items()])
-async def test_lost_create_whose_url_is_stored_in_other_words(service, client, sent, stored):
+async def test_lost_create_whose_url_is_stored_in_other_words(
+    service, client, sent, stored
+):
     """It is not made again; what the two spellings do not show to be the same is UNKNOWN, with the candidate."""
     storing(service, {sent: stored})
     await client.webhooks.list()
@@ -97,9 +103,14 @@ async def test_create_with_a_unique_tag_that_is_stored_in_other_words(service, c
 async def test_creates_of_several_urls_at_once(service, client):
     """The others' webhooks, which differ from a lost create only in the URL, are not candidates for it."""
     await client.webhooks.list()
-    service.script("webhooks.create", "reset", "pass", "apply, then reset", "slow 0.6", "reset")
+    service.script(
+        "webhooks.create", "reset", "pass", "apply, then reset", "slow 0.6", "reset"
+    )
     policy = {"resend": "never"}
-    writes = [create(client, f"https://me.example/{at}").with_policy(**policy) for at in range(5)]
+    writes = [
+        create(client, f"https://me.example/{at}").with_policy(**policy)
+        for at in range(5)
+    ]
     outcomes = await asyncio.gather(*(write.outcome() for write in writes))
 
     verdicts = sorted(str(outcome.verdict) for outcome in outcomes)
@@ -111,15 +122,22 @@ async def test_creates_of_several_urls_in_sequence(service, client):
     """What this client made just before is no candidate, because answers gave its id."""
     await client.webhooks.list()
     service.script("webhooks.create", "pass", "pass", "reset")
-    first, second = [await create(client, f"https://me.example/{at}") for at in range(2)]
-    outcome = await create(client, "https://me.example/2").with_policy(resend="never").outcome()
+    first, second = [
+        await create(client, f"https://me.example/{at}") for at in range(2)
+    ]
+    outcome = (
+        await create(client, "https://me.example/2")
+        .with_policy(resend="never")
+        .outcome()
+    )
 
     assert outcome.verdict is Verdict.NOT_APPLIED
     assert effects(service) == [first.id, second.id]
 
 
 @pytest.mark.parametrize(
-    "changes", [{"description": "x"}, {"events": ["payment.created"]}, {"status": "inactive"}]
+    "changes",
+    [{"description": "x"}, {"events": ["payment.created"]}, {"status": "inactive"}],
 )
 async def test_webhook_of_another_url_that_differs_otherwise(service, client, changes):
     """It is not this write's, so it does not disprove absence."""
@@ -145,7 +163,9 @@ async def test_webhook_of_another_url_that_differs_otherwise(service, client, ch
         if "tenant" not in pair[0] and "www" not in pair[0] and "&" not in pair[0]
     ],
 )
-async def test_lost_update_whose_url_is_stored_in_other_words(service, client, sent, stored):
+async def test_lost_update_whose_url_is_stored_in_other_words(
+    service, client, sent, stored
+):
     """Nobody else changed the webhook, so it is not superseded."""
     hook = await create(client, "https://me.example/before")
     storing(service, {sent: stored})

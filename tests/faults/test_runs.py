@@ -29,50 +29,69 @@ def write(client, method, path, text):
     return client.write(method, path, json=body, reader=is_written)
 
 
-async def test_older_write_with_a_reader_is_not_resumed_elsewhere_over_a_newer_one(service, client):
+async def test_older_write_with_a_reader_is_not_resumed_elsewhere_over_a_newer_one(
+    service, client
+):
     """An intent from elsewhere does not tell what was written after it, so what does not show may be undone."""
     path = f"/webhooks/{service.seed_webhook(description='start').id}"
-    bare = await cancelled(service, write(client, "PUT", path, "old"), "webhooks.update", "hang")
+    bare = await cancelled(
+        service, write(client, "PUT", path, "old"), "webhooks.update", "hang"
+    )
     await write(client, "PUT", path, "new")
     async with client_of(service) as other:
         outcome = await other.resume(bare, reader=is_written).outcome()
 
-    assert [entry.body["description"] for entry in effects(service, "webhooks.update")] == ["new"]
+    assert [
+        entry.body["description"] for entry in effects(service, "webhooks.update")
+    ] == ["new"]
     assert outcome.verdict is Verdict.UNKNOWN
 
 
 async def test_write_with_a_reader_is_resumed_in_its_client(service, client):
     """A client knows that it sent nothing to the thing since, and sends it again."""
     path = f"/webhooks/{service.seed_webhook(description='start').id}"
-    await cancelled(service, write(client, "PUT", path, "old"), "webhooks.update", "hang")
+    await cancelled(
+        service, write(client, "PUT", path, "old"), "webhooks.update", "hang"
+    )
     outcome = await client.resume(client.unsettled[0], reader=is_written).outcome()
 
     assert outcome.verdict is Verdict.APPLIED
     assert len(effects(service, "webhooks.update")) == 1
 
 
-async def test_create_with_a_reader_that_is_resumed_while_its_own_run_goes_on(service, client):
+async def test_create_with_a_reader_that_is_resumed_while_its_own_run_goes_on(
+    service, client
+):
     """One awaiter is cancelled and its intent resumed, while another still awaits the write: one effect."""
     create = write(client, "POST", "/webhooks", "mine")
     service.script("webhooks.create", "hang")
-    first, second = asyncio.create_task(create.outcome()), asyncio.create_task(create.outcome())
+    first, second = (
+        asyncio.create_task(create.outcome()),
+        asyncio.create_task(create.outcome()),
+    )
     await service.arrived("webhooks.create", 1)
     await asyncio.sleep(0.02)
     first.cancel()
     await asyncio.wait([first])
     (intent,) = client.unsettled
-    resumed, outcome = await asyncio.gather(client.resume(intent, reader=is_written).outcome(), second)
+    resumed, outcome = await asyncio.gather(
+        client.resume(intent, reader=is_written).outcome(), second
+    )
 
     assert len(effects(service, "webhooks.create")) == 1
     assert (resumed.verdict, outcome.verdict) == (Verdict.APPLIED, Verdict.APPLIED)
 
 
 @pytest.mark.parametrize("operation", ["webhooks.create", "webhooks.update"])
-async def test_write_that_was_resumed_in_vain_and_is_awaited_again(service, client, operation):
+async def test_write_that_was_resumed_in_vain_and_is_awaited_again(
+    service, client, operation
+):
     """What a later run of it sent counts: it is not sent beside that."""
     if operation == "webhooks.create":
         await client.webhooks.list()
-        write = client.webhooks.create(url=URL, events=["invoice.created"], on_lost_secret="keep")
+        write = client.webhooks.create(
+            url=URL, events=["invoice.created"], on_lost_secret="keep"
+        )
     else:
         write = client.webhooks.update(service.seed_webhook().id, description="mine")
     await cancelled(service, write, operation, "hang")
@@ -87,7 +106,9 @@ async def test_write_that_was_resumed_in_vain_and_is_awaited_again(service, clie
 
 @pytest.mark.parametrize("second", ["resume", "await again", "settle"])
 @pytest.mark.parametrize("operation", ["webhooks.create", "webhooks.update"])
-async def test_run_that_waited_for_one_that_ended_in_vain(service, client, operation, second):
+async def test_run_that_waited_for_one_that_ended_in_vain(
+    service, client, operation, second
+):
     """It has the same verdict, and sends nothing: the caller of the first may have made the write again."""
     if operation == "webhooks.create":
         write = client.webhooks.create(url=URL, events=["invoice.created"], tag=True)
@@ -103,9 +124,14 @@ async def test_run_that_waited_for_one_that_ended_in_vain(service, client, opera
     }
     found = await asyncio.gather(client.resume(intent).outcome(), runs[second]())
 
-    assert [outcome.verdict for outcome in found] == [Verdict.NOT_APPLIED, Verdict.NOT_APPLIED]
+    assert [outcome.verdict for outcome in found] == [
+        Verdict.NOT_APPLIED,
+        Verdict.NOT_APPLIED,
+    ]
     assert (service.arrivals(operation), effects(service, operation)) == (2, [])
-    assert (await client.resume(intent).outcome()).verdict is Verdict.APPLIED  # this one was asked for later
+    assert (
+        await client.resume(intent).outcome()
+    ).verdict is Verdict.APPLIED  # this one was asked for later
 
 
 async def test_resume_that_waited_for_a_run_that_only_reads(service, client):
@@ -113,22 +139,33 @@ async def test_resume_that_waited_for_a_run_that_only_reads(service, client):
     write = client.webhooks.update(service.seed_webhook().id, description="mine")
     await cancelled(service, write, "webhooks.update", "hang")
     intent = client.unsettled[0]
-    settled, resumed = await asyncio.gather(client.settle(intent), client.resume(intent).outcome())
+    settled, resumed = await asyncio.gather(
+        client.settle(intent), client.resume(intent).outcome()
+    )
 
     assert (settled.verdict, resumed.verdict) == (Verdict.NOT_APPLIED, Verdict.APPLIED)
     assert len(effects(service, "webhooks.update")) == 1
 
 
-async def test_write_that_a_full_client_dropped_and_a_newer_one_followed(service, tmp_path, monkeypatch):
+async def test_write_that_a_full_client_dropped_and_a_newer_one_followed(
+    service, tmp_path, monkeypatch
+):
     """The journal does not go on saying that it is the newest: no stranger is blamed for what came after."""
     monkeypatch.setattr(open_writes, "UNSETTLED_KEPT", 1)
-    path, journey, other = tmp_path / "journal.db", *(service.seed_journey(status="draft") for _ in range(2))
+    path, journey, other = (
+        tmp_path / "journal.db",
+        *(service.seed_journey(status="draft") for _ in range(2)),
+    )
     async with client_of(service, journal=path) as first:
         update = first.journeys.update
-        await cancelled(service, update(journey.id, name="old"), "journeys.update", "hang")
+        await cancelled(
+            service, update(journey.id, name="old"), "journeys.update", "hang"
+        )
         await cancelled(service, update(other.id, name="x"), "journeys.update", "hang")
         await update(journey.id, name="new")
     async with client_of(service, journal=path) as second:
-        verdicts = {found.intent.body["name"]: found.verdict for found in await second.recover()}
+        verdicts = {
+            found.intent.body["name"]: found.verdict for found in await second.recover()
+        }
 
     assert verdicts == {"old": Verdict.UNKNOWN, "x": Verdict.NOT_APPLIED}

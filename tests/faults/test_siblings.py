@@ -26,7 +26,9 @@ URL = "https://me.example/in"
 PATIENT = Timeouts(attempt=30.0, call=60.0)
 NEVER = attrs.evolve(SHORT, resend="never")
 NO_LAG = attrs.evolve(SHORT, reads_lag=0.0)
-TIGHT = attrs.evolve(SHORT, clock_slack=0.05, clock_band=0.4)  # so that a gap between creates is short
+TIGHT = attrs.evolve(
+    SHORT, clock_slack=0.05, clock_band=0.4
+)  # so that a gap between creates is short
 
 WIDE = attrs.evolve(NEVER, clock_slack=2.0, clock_band=6.0)
 EXACT = attrs.evolve(SHORT, clock_slack=0.0)
@@ -34,12 +36,19 @@ EXACT = attrs.evolve(SHORT, clock_slack=0.0)
 
 def create(client, **options):
     return client.webhooks.create(
-        **{"url": URL, "events": ["invoice.created"], "on_lost_secret": "keep", **options}
+        **{
+            "url": URL,
+            "events": ["invoice.created"],
+            "on_lost_secret": "keep",
+            **options,
+        }
     )
 
 
 def effects(service, operation):
-    return [entry for entry in service.ledger.effects(operation) if entry.by == "client"]
+    return [
+        entry for entry in service.ledger.effects(operation) if entry.by == "client"
+    ]
 
 
 async def cancelled(service, write, operation, step):
@@ -68,7 +77,11 @@ async def test_update_that_the_service_tidies(service, client, monkeypatch):
     journey = service.seed_journey()
     monkeypatch.setattr(Shelf, "put", put_tidied)
     service.script("journeys.update", "late 0.3, then reset")
-    outcome = await client.journeys.update(journey.id, name="mine ").with_policy(TIGHT).outcome()
+    outcome = (
+        await client.journeys.update(journey.id, name="mine ")
+        .with_policy(TIGHT)
+        .outcome()
+    )
 
     assert outcome.verdict is Verdict.UNKNOWN
     assert len(effects(service, "journeys.update")) == 1
@@ -80,10 +93,16 @@ async def test_update_right_after_an_update(service, client, step):
     journey = service.seed_journey(status="draft")
     await client.journeys.update(journey.id, name="first")
     service.script("journeys.update", step)
-    outcome = await client.journeys.update(journey.id, name="second").with_policy(NEVER).outcome()
+    outcome = (
+        await client.journeys.update(journey.id, name="second")
+        .with_policy(NEVER)
+        .outcome()
+    )
 
     assert outcome.verdict is Verdict.NOT_APPLIED
-    assert [entry.body["name"] for entry in effects(service, "journeys.update")] == ["first"]
+    assert [entry.body["name"] for entry in effects(service, "journeys.update")] == [
+        "first"
+    ]
 
 
 async def test_update_right_after_an_update_is_sent_again(service, client):
@@ -94,26 +113,40 @@ async def test_update_right_after_an_update_is_sent_again(service, client):
     outcome = await client.journeys.update(journey.id, name="second").outcome()
 
     assert (outcome.verdict, outcome.resends) == (Verdict.APPLIED, 1)
-    assert [entry.body["name"] for entry in effects(service, "journeys.update")] == ["first", "second"]
+    assert [entry.body["name"] for entry in effects(service, "journeys.update")] == [
+        "first",
+        "second",
+    ]
 
 
 @pytest.mark.parametrize("ends", ["out of time", "cancelled"])
 async def test_newer_update_that_never_leaves(service, tmp_path, ends):
     """It overtakes nothing: the older one, in doubt, is still the newest, and is sent again when it is resumed."""
     path, journey = tmp_path / "journal.db", service.seed_journey(status="draft")
-    policy = attrs.evolve(SHORT, settle_after_loss=0.1, clock_slack=0.01, clock_band=0.05)
-    async with client_of(service, journal=path, reconcile=policy, max_concurrency=2) as client:
+    policy = attrs.evolve(
+        SHORT, settle_after_loss=0.1, clock_slack=0.01, clock_band=0.05
+    )
+    async with client_of(
+        service, journal=path, reconcile=policy, max_concurrency=2
+    ) as client:
         await client.journeys.get(journey.id)
         bare = await cancelled(
-            service, client.journeys.update(journey.id, name="older"), "journeys.update", "hang"
+            service,
+            client.journeys.update(journey.id, name="older"),
+            "journeys.update",
+            "hang",
         )
         service.script("webhooks.list", "hang")
-        filling = asyncio.create_task(client.with_options(timeout=PATIENT).webhooks.list())
+        filling = asyncio.create_task(
+            client.with_options(timeout=PATIENT).webhooks.list()
+        )
         await service.arrived("webhooks.list")
         hurried = client.with_options(
             timeout=PATIENT if ends == "cancelled" else Timeouts(attempt=0.1, call=0.2)
         )
-        write = asyncio.create_task(hurried.journeys.update(journey.id, name="newer").outcome())
+        write = asyncio.create_task(
+            hurried.journeys.update(journey.id, name="newer").outcome()
+        )
         if ends == "cancelled":
             while client.unsettled[0].newest:  # noqa: ASYNC110 - until it waits for a place
                 await asyncio.sleep(0.01)
@@ -126,7 +159,9 @@ async def test_newer_update_that_never_leaves(service, tmp_path, ends):
             assert (await client.resume(bare).outcome()).verdict is Verdict.APPLIED
             return
     async with client_of(service, journal=path) as client:
-        [left] = [intent async for intent in client._view.core.writes.journal.open_intents()]
+        [left] = [
+            intent async for intent in client._view.core.writes.journal.open_intents()
+        ]
 
     assert (left.key, left.newest) == (bare.key, True)
 
@@ -148,9 +183,15 @@ async def test_lines_of_a_batch_that_touch_one_journey(service, client, tmp_path
     """The second line of a batch, lost and without effect, is not called superseded by the first."""
     journey = service.seed_journey(status="draft")
     service.script("journeys.update", "pass", "503")
-    writes = [client.journeys.update(journey.id, name=name).with_policy(NEVER) for name in ("one", "two")]
+    writes = [
+        client.journeys.update(journey.id, name=name).with_policy(NEVER)
+        for name in ("one", "two")
+    ]
     async with Batch.open(tmp_path / "run.db", client) as batch:
-        verdicts = {result.outcome.intent.body["name"]: result.verdict async for result in batch.run(writes)}
+        verdicts = {
+            result.outcome.intent.body["name"]: result.verdict
+            async for result in batch.run(writes)
+        }
 
     assert verdicts == {"one": Verdict.APPLIED, "two": Verdict.NOT_APPLIED}
 
@@ -160,9 +201,13 @@ async def test_updates_of_one_thing_keep_their_order(service, client):
     journey = service.seed_journey(status="draft")
     names = [f"name {number}" for number in range(5)]
     service.script("journeys.update", *["slow 0.05"] * 5)
-    await asyncio.gather(*(client.journeys.update(journey.id, name=name) for name in names))
+    await asyncio.gather(
+        *(client.journeys.update(journey.id, name=name) for name in names)
+    )
 
-    assert [entry.body["name"] for entry in effects(service, "journeys.update")] == names
+    assert [
+        entry.body["name"] for entry in effects(service, "journeys.update")
+    ] == names
 
 
 @pytest.mark.parametrize("kind", ["journeys.update", "webhooks.update"])
@@ -172,7 +217,10 @@ async def test_older_update_settled_after_a_newer_one(service, client, kind):
         thing, change = service.seed_journey(status="draft"), client.journeys.update
         old, new = {"name": "old"}, {"name": "new"}
     else:
-        thing, change = service.seed_webhook(description="start"), client.webhooks.update
+        thing, change = (
+            service.seed_webhook(description="start"),
+            client.webhooks.update,
+        )
         old, new = {"description": "old"}, {"description": "new"}
     bare = await cancelled(service, change(thing.id, **old), kind, "apply, then hang")
     await change(thing.id, **new)
@@ -208,7 +256,12 @@ async def test_older_update_is_not_resumed_after_a_newer_one(service, client):
     """An older write of a thing is not sent any more once a newer one was, and its verdict says so."""
     journey = service.seed_journey(status="draft")
     await client.journeys.get(journey.id)
-    bare = await cancelled(service, client.journeys.update(journey.id, name="old"), "journeys.update", "hang")
+    bare = await cancelled(
+        service,
+        client.journeys.update(journey.id, name="old"),
+        "journeys.update",
+        "hang",
+    )
     service.script("journeys.update", "422")
     with suppress(Exception):
         await client.journeys.update(journey.id, name="new")
@@ -238,7 +291,9 @@ async def test_update_that_somebody_else_changed_while_we_looked(service, client
 
 async def test_journey_changed_in_the_future(service, client):
     """A time of change later than the answer's own time proves nothing: the service's clock has stepped."""
-    journey = service.seed_journey(status="draft", last_updated=service.clock.now_ms() + 3_600_000)
+    journey = service.seed_journey(
+        status="draft", last_updated=service.clock.now_ms() + 3_600_000
+    )
     await client.webhooks.list()
     service.script("journeys.update", "reset")
     outcome = await client.journeys.update(journey.id, name="mine").outcome()
@@ -260,7 +315,11 @@ async def test_read_before_a_write_is_tried_again(service, client):
     hook = service.seed_webhook(description="start")
     service.script("webhooks.get", "503", "reset", "pass")
     service.script("webhooks.update", "apply, then reset")
-    outcome = await client.webhooks.update(hook.id, description="mine").with_policy(NO_LAG).outcome()
+    outcome = (
+        await client.webhooks.update(hook.id, description="mine")
+        .with_policy(NO_LAG)
+        .outcome()
+    )
 
     assert outcome.verdict is Verdict.APPLIED
     assert outcome.evidence.read_at < outcome.evidence.window_until
@@ -270,15 +329,23 @@ async def test_read_before_a_write_is_tried_again(service, client):
 
 PAIRS = {
     "a named team": (lambda _: {}, lambda service: {"team": service.teams[0]}),
-    "a text and a tag": (lambda _: {"description": "spring"}, lambda _: {"tag": "spring"}),
-    "tags of one end": (lambda _: {"tag": "the spring"}, lambda _: {"description": "the", "tag": "spring"}),
+    "a text and a tag": (
+        lambda _: {"description": "spring"},
+        lambda _: {"tag": "spring"},
+    ),
+    "tags of one end": (
+        lambda _: {"tag": "the spring"},
+        lambda _: {"description": "the", "tag": "spring"},
+    ),
     "a spelling": (lambda _: {}, lambda _: {"url": "https://ME.example:443/%69n"}),
 }
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize(
-    "steps", [("apply, then reset", "reset"), ("reset", "apply, then reset")], ids=["first", "second"]
+    "steps",
+    [("apply, then reset", "reset"), ("reset", "apply, then reset")],
+    ids=["first", "second"],
 )
 async def test_equal_creates_in_two_spellings(service, pair, steps):
     """Each create ends with a webhook of its own, whichever of the two was lost."""
@@ -286,9 +353,14 @@ async def test_equal_creates_in_two_spellings(service, pair, steps):
     async with client_of(service, reconcile=TIGHT) as client:
         await client.webhooks.list()
         service.script("webhooks.create", *steps)
-        outcomes = await asyncio.gather(create(client, **one).outcome(), create(client, **other).outcome())
+        outcomes = await asyncio.gather(
+            create(client, **one).outcome(), create(client, **other).outcome()
+        )
 
-    assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED, Verdict.APPLIED]
+    assert [outcome.verdict for outcome in outcomes] == [
+        Verdict.APPLIED,
+        Verdict.APPLIED,
+    ]
     assert sorted(outcome.value.id for outcome in outcomes) == sorted(
         entry.target for entry in effects(service, "webhooks.create")
     )
@@ -316,7 +388,9 @@ async def test_leftover_create_and_an_equal_one(service):
     async with client_of(service, reconcile=TIGHT) as client:
         await client.webhooks.list()
         service.script("webhooks.create", "late 0.1, then reset")
-        settled, made = await asyncio.gather(client.settle(bare), create(client).outcome())
+        settled, made = await asyncio.gather(
+            client.settle(bare), create(client).outcome()
+        )
 
     assert made.verdict is Verdict.APPLIED
     assert settled.verdict is not Verdict.APPLIED
@@ -338,7 +412,9 @@ async def test_create_right_after_a_restart(service, tmp_path, journal, lists):
         outcome = await create(client).with_policy(WIDE).outcome()
 
     assert [entry.target for entry in effects(service, "webhooks.create")] == [first.id]
-    assert outcome.verdict is (Verdict.NOT_APPLIED if lists == "pass" else Verdict.UNKNOWN)
+    assert outcome.verdict is (
+        Verdict.NOT_APPLIED if lists == "pass" else Verdict.UNKNOWN
+    )
 
 
 @pytest.mark.parametrize("shown", [{"status": "inactive"}, {"limit": 1}])
@@ -354,7 +430,10 @@ async def test_create_right_after_a_restart_and_a_part_of_the_list(service, show
         assert [hook.id for hook in await client.webhooks.list(**shown)] == [other.id]
         outcome = await create(client).with_policy(WIDE).outcome()
 
-    assert [entry.target for entry in effects(service, "webhooks.create")] == [first.id, other.id]
+    assert [entry.target for entry in effects(service, "webhooks.create")] == [
+        first.id,
+        other.id,
+    ]
     assert outcome.verdict is Verdict.NOT_APPLIED
 
 
@@ -371,7 +450,9 @@ async def test_list_before_the_first_create_is_read_once(service, client):
 
 async def test_commit_that_is_seen_after_the_window(service):
     """An equal webhook that appears just after the window is not read as absence: nothing is sent again."""
-    policy = ReconcilePolicy(settle_after_error=0.2, settle_after_loss=0.4, clock_slack=0.0, deadline=20.0)
+    policy = ReconcilePolicy(
+        settle_after_error=0.2, settle_after_loss=0.4, clock_slack=0.0, deadline=20.0
+    )
     async with client_of(service, reconcile=policy) as client:
         await client.webhooks.list()
         service.script("webhooks.create", "late 0.45, then reset")
@@ -402,7 +483,10 @@ class Canceller(ClientJournal):
 @pytest.mark.parametrize("refused", [True, False])
 async def test_create_that_was_cancelled_before_it_was_sent(service, tmp_path, refused):
     """When it is awaited again, a webhook that an equal create has made meanwhile is known, also elsewhere."""
-    policy, journal = attrs.evolve(SHORT, wait_when_limited=True), Canceller(tmp_path / "journal.db")
+    policy, journal = (
+        attrs.evolve(SHORT, wait_when_limited=True),
+        Canceller(tmp_path / "journal.db"),
+    )
     async with client_of(service, reconcile=policy, journal=journal) as client:
         await client.webhooks.list()
         write = create(client)
@@ -423,7 +507,10 @@ async def test_create_that_was_cancelled_before_it_was_sent(service, tmp_path, r
 
 async def test_update_that_was_cancelled_before_it_was_sent(service, tmp_path):
     """When it is awaited again, its baseline is not the state before a later update of this program."""
-    journal, hook = Canceller(tmp_path / "journal.db"), service.seed_webhook(description="start")
+    journal, hook = (
+        Canceller(tmp_path / "journal.db"),
+        service.seed_webhook(description="start"),
+    )
     async with client_of(service, reconcile=NEVER, journal=journal) as client:
         write = client.webhooks.update(hook.id, description="first")
         await journal.cancel(write)
@@ -432,10 +519,14 @@ async def test_update_that_was_cancelled_before_it_was_sent(service, tmp_path):
         outcome = await write.outcome()
 
     assert outcome.verdict is Verdict.NOT_APPLIED
-    assert [entry.body["description"] for entry in effects(service, "webhooks.update")] == ["second"]
+    assert [
+        entry.body["description"] for entry in effects(service, "webhooks.update")
+    ] == ["second"]
 
 
-async def test_resume_of_a_delete_that_was_cancelled_before_it_was_sent(service, tmp_path):
+async def test_resume_of_a_delete_that_was_cancelled_before_it_was_sent(
+    service, tmp_path
+):
     """No newer write is made up: the webhook is still there, so the delete is sent."""
     journal, hook = Canceller(tmp_path / "journal.db"), service.seed_webhook()
     async with client_of(service, journal=journal) as client:
@@ -453,14 +544,28 @@ async def test_resume_of_a_delete_that_was_cancelled_before_it_was_sent(service,
 async def test_update_under_another_name_of_the_team(service, client, kind):
     """What writes without ``team=`` left counts for those that name the same team, and the other way round."""
     if kind == "journeys.update":
-        thing, change, field = service.seed_journey(status="draft"), client.journeys.update, "name"
+        thing, change, field = (
+            service.seed_journey(status="draft"),
+            client.journeys.update,
+            "name",
+        )
     else:
-        thing, change, field = service.seed_webhook(), client.webhooks.update, "description"
+        thing, change, field = (
+            service.seed_webhook(),
+            client.webhooks.update,
+            "description",
+        )
     for name in ("named", "unnamed", "named again"):
-        await change(thing.id, **{field: name}, team=None if name == "unnamed" else service.team)
+        await change(
+            thing.id, **{field: name}, team=None if name == "unnamed" else service.team
+        )
     for team in (None, service.team):
         service.script(kind, "reset")
-        outcome = await change(thing.id, **{field: "lost"}, team=team).with_policy(NEVER).outcome()
+        outcome = (
+            await change(thing.id, **{field: "lost"}, team=team)
+            .with_policy(NEVER)
+            .outcome()
+        )
         assert outcome.verdict is Verdict.NOT_APPLIED
 
 
@@ -468,10 +573,19 @@ async def test_webhook_that_another_team_does_not_have(service, client):
     """A 404 of another team does not count as the state of the webhook."""
     hook = service.seed_webhook()
     service.script("webhooks.update", "reset", "reset")
-    theirs = await client.webhooks.update(hook.id, description="mine", team="team_2").outcome()
-    outcome = await client.webhooks.update(hook.id, description="mine").with_policy(NEVER).outcome()
+    theirs = await client.webhooks.update(
+        hook.id, description="mine", team="team_2"
+    ).outcome()
+    outcome = (
+        await client.webhooks.update(hook.id, description="mine")
+        .with_policy(NEVER)
+        .outcome()
+    )
 
-    assert (theirs.verdict, outcome.verdict) == (Verdict.NOT_APPLIED, Verdict.NOT_APPLIED)
+    assert (theirs.verdict, outcome.verdict) == (
+        Verdict.NOT_APPLIED,
+        Verdict.NOT_APPLIED,
+    )
 
 
 @pytest.mark.parametrize("tag", [True, "spring", False])
@@ -491,7 +605,9 @@ async def test_guess_is_no_absence(service, client):
     """A webhook that another write took by a match does not prove that this one is absent."""
     await client.webhooks.list()
     service.script("webhooks.create", "apply, then reset")
-    bare = await cancelled(service, create(client), "webhooks.create", "apply, then hang")
+    bare = await cancelled(
+        service, create(client), "webhooks.create", "apply, then hang"
+    )
     (entry,) = effects(service, "webhooks.create")
     async with client_of(service) as other:
         other._view.core.writes.claim(entry.target, "another", is_certain=False)
@@ -504,9 +620,12 @@ async def test_guess_is_no_absence(service, client):
 
 
 @pytest.mark.parametrize(
-    "operation", ["webhooks.create", "journeys.update", "webhooks.delete", "webhooks.update"]
+    "operation",
+    ["webhooks.create", "journeys.update", "webhooks.delete", "webhooks.update"],
 )
-@pytest.mark.parametrize("together", [True, False], ids=["at once", "one after the other"])
+@pytest.mark.parametrize(
+    "together", [True, False], ids=["at once", "one after the other"]
+)
 @pytest.mark.parametrize("tag", [True, False], ids=["tagged", "plain"])
 async def test_two_resumes_of_one_intent(service, operation, together, tag):
     """Resuming one intent twice makes one effect, at once or one after the other."""
@@ -517,17 +636,24 @@ async def test_two_resumes_of_one_intent(service, operation, together, tag):
             "journeys.update": lambda: dead.journeys.update(
                 service.seed_journey(status="draft").id, name="mine"
             ),
-            "webhooks.update": lambda: dead.webhooks.update(service.seed_webhook().id, description="mine"),
+            "webhooks.update": lambda: dead.webhooks.update(
+                service.seed_webhook().id, description="mine"
+            ),
             "webhooks.delete": lambda: dead.webhooks.delete(service.seed_webhook().id),
         }[operation]()
         bare = await cancelled(service, write, operation, "hang")
     async with client_of(service, reconcile=EXACT) as client:
         if together:
-            outcomes = await asyncio.gather(client.resume(bare).outcome(), client.resume(bare).outcome())
+            outcomes = await asyncio.gather(
+                client.resume(bare).outcome(), client.resume(bare).outcome()
+            )
         else:
             outcomes = [await client.resume(bare).outcome() for _ in range(2)]
 
-    assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED, Verdict.APPLIED]
+    assert [outcome.verdict for outcome in outcomes] == [
+        Verdict.APPLIED,
+        Verdict.APPLIED,
+    ]
     assert len(effects(service, operation)) == 1
 
 
@@ -562,8 +688,12 @@ async def test_delete_that_is_settled_from_a_bare_intent(service, client):
 
 async def test_policy_tags_every_create(service):
     """With ``tag_creates`` each create has a tag of its own, as with ``tag=True``."""
-    async with client_of(service, reconcile=attrs.evolve(SHORT, tag_creates=True)) as client:
-        outcomes = await asyncio.gather(create(client).outcome(), create(client).outcome())
+    async with client_of(
+        service, reconcile=attrs.evolve(SHORT, tag_creates=True)
+    ) as client:
+        outcomes = await asyncio.gather(
+            create(client).outcome(), create(client).outcome()
+        )
         own = await create(client, tag="mine").outcome()
     async with client_of(service) as plain:
         asked = await create(plain).with_policy(tag_creates=True).outcome()
@@ -580,7 +710,9 @@ async def test_profile_tags_every_create(service, tmp_path, monkeypatch):
         f'[profiles.live]\nbase_url = "{service.base_url}"\n[profiles.live.reconcile]\ntag_creates = true\n'
     )
     monkeypatch.chdir(tmp_path)
-    async with Client.from_env(profile="live", credential=ApiKey(service.api_key), reads=NO_WAIT) as client:
+    async with Client.from_env(
+        profile="live", credential=ApiKey(service.api_key), reads=NO_WAIT
+    ) as client:
         outcome = await create(client).outcome()
     assert outcome.intent.tag.startswith("[iv-")
 
@@ -598,10 +730,15 @@ async def test_write_that_was_settled_and_is_awaited_again(service, client):
     outcome = await write.outcome()
 
     assert (settled.verdict, outcome.verdict) == (Verdict.APPLIED, Verdict.APPLIED)
-    assert [entry.body["status"] for entry in effects(service, "webhooks.update")] == ["inactive", "active"]
+    assert [entry.body["status"] for entry in effects(service, "webhooks.update")] == [
+        "inactive",
+        "active",
+    ]
 
 
-async def test_write_that_was_settled_as_absent_and_is_awaited_after_a_newer_one(service, client):
+async def test_write_that_was_settled_as_absent_and_is_awaited_after_a_newer_one(
+    service, client
+):
     """It is not sent any more, because a newer write to the webhook was."""
     hook = service.seed_webhook(status="active", description="old")
     write = client.webhooks.update(hook.id, description="first")
@@ -612,28 +749,45 @@ async def test_write_that_was_settled_as_absent_and_is_awaited_after_a_newer_one
 
     assert settled.verdict is Verdict.NOT_APPLIED
     assert outcome.verdict in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)
-    assert [entry.body for entry in effects(service, "webhooks.update")] == [{"status": "inactive"}]
+    assert [entry.body for entry in effects(service, "webhooks.update")] == [
+        {"status": "inactive"}
+    ]
 
 
 async def test_settle_that_is_cancelled_while_a_newer_write_runs(service, client):
     """What is known of the older write stays: it was overtaken, so resuming it does not undo the newer one."""
     hook = service.seed_webhook(status="active")
     service.script("webhooks.update", "apply, then reset")
-    service.script("webhooks.get", "pass", "503")  # the baseline; then no read before the deadline
-    first = await client.webhooks.update(hook.id, status="inactive").with_policy(deadline=0.0).outcome()
+    service.script(
+        "webhooks.get", "pass", "503"
+    )  # the baseline; then no read before the deadline
+    first = (
+        await client.webhooks.update(hook.id, status="inactive")
+        .with_policy(deadline=0.0)
+        .outcome()
+    )
     service.script("webhooks.update", "slow 0.2")
-    newer = asyncio.create_task(client.webhooks.update(hook.id, status="active").outcome())
+    newer = asyncio.create_task(
+        client.webhooks.update(hook.id, status="active").outcome()
+    )
     await service.arrived("webhooks.update", 2)
-    settling = asyncio.create_task(client.settle(attrs.evolve(first.intent, policy=SHORT)))
+    settling = asyncio.create_task(
+        client.settle(attrs.evolve(first.intent, policy=SHORT))
+    )
     await asyncio.sleep(0.01)
     settling.cancel()
     await asyncio.wait([settling])
     await newer
-    outcome = await client.resume(attrs.evolve(client.unsettled[0], policy=SHORT)).outcome()
+    outcome = await client.resume(
+        attrs.evolve(client.unsettled[0], policy=SHORT)
+    ).outcome()
 
     assert first.verdict is Verdict.UNKNOWN
     assert outcome.verdict in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)
-    assert [entry.body["status"] for entry in effects(service, "webhooks.update")] == ["inactive", "active"]
+    assert [entry.body["status"] for entry in effects(service, "webhooks.update")] == [
+        "inactive",
+        "active",
+    ]
 
 
 async def test_settle_that_is_cancelled_before_it_begins_elsewhere(service):
@@ -641,12 +795,17 @@ async def test_settle_that_is_cancelled_before_it_begins_elsewhere(service):
     hook = service.seed_webhook(status="active")
     async with client_of(service) as first:
         intent = await cancelled(
-            service, first.webhooks.update(hook.id, status="inactive"), "webhooks.update", "hang"
+            service,
+            first.webhooks.update(hook.id, status="inactive"),
+            "webhooks.update",
+            "hang",
         )
     assert intent.newest
     async with client_of(service) as second:
         service.script("webhooks.update", "slow 0.2")
-        newer = asyncio.create_task(second.webhooks.update(hook.id, description="newer").outcome())
+        newer = asyncio.create_task(
+            second.webhooks.update(hook.id, description="newer").outcome()
+        )
         await service.arrived("webhooks.update", 2)
         settling = asyncio.create_task(second.settle(intent))
         await asyncio.sleep(0.01)
@@ -663,7 +822,10 @@ async def test_settle_in_another_event_loop(service, client):
     hook = service.seed_webhook(status="active")
     write = client.webhooks.update(hook.id, status="inactive")
     intent = await cancelled(service, write, "webhooks.update", "apply, then hang")
-    for settling in (lambda: client.settle(intent), lambda: client.resume(intent).outcome()):
+    for settling in (
+        lambda: client.settle(intent),
+        lambda: client.resume(intent).outcome(),
+    ):
         with pytest.raises(ConfigurationError, match="one client for each loop"):
             await asyncio.to_thread(lambda settling=settling: asyncio.run(settling()))
     assert (await client.settle(intent)).verdict is Verdict.APPLIED
@@ -689,12 +851,16 @@ async def test_tagged_webhook_whose_tag_was_edited_away(service, answered):
     """A webhook that a tagged create of this program made is not taken for an untagged create's, even if it is equal."""
     async with client_of(service, reconcile=NEVER) as client:
         await client.webhooks.list()
-        service.script("webhooks.create", "reset", "pass" if answered else "apply, then reset")
+        service.script(
+            "webhooks.create", "reset", "pass" if answered else "apply, then reset"
+        )
         ours = asyncio.create_task(create(client, description="spring").outcome())
         await service.arrived("webhooks.create", 1)
         tagged = await create(client, tag=True)
         await client.webhooks.update(tagged, description="spring")
         outcome = await ours
 
-    assert [entry.target for entry in effects(service, "webhooks.create")] == [tagged.id]
+    assert [entry.target for entry in effects(service, "webhooks.create")] == [
+        tagged.id
+    ]
     assert outcome.verdict is Verdict.NOT_APPLIED

@@ -17,7 +17,11 @@ async def test_journey_changed_back_and_read_stale(service, client):
     await client.journeys.update(journey.id, name="second")
     service.script("journeys.update", "reset")
     service.script("journeys.get", "stale 0.2")
-    outcome = await client.journeys.update(journey.id, name="first").with_policy(NEVER).outcome()
+    outcome = (
+        await client.journeys.update(journey.id, name="first")
+        .with_policy(NEVER)
+        .outcome()
+    )
 
     assert outcome.verdict is Verdict.NOT_APPLIED
 
@@ -28,7 +32,11 @@ async def test_webhook_updated_twice_and_read_stale(service, client):
     await client.webhooks.update(hook.id, description="second")
     service.script("webhooks.update", "reset")
     service.script("webhooks.get", "stale 0.2")
-    outcome = await client.webhooks.update(hook.id, description="third").with_policy(NEVER).outcome()
+    outcome = (
+        await client.webhooks.update(hook.id, description="third")
+        .with_policy(NEVER)
+        .outcome()
+    )
 
     assert outcome.verdict is Verdict.NOT_APPLIED
 
@@ -38,7 +46,11 @@ async def test_webhook_changed_back_and_read_stale(service, client):
     await client.webhooks.update(hook.id, status="inactive")
     service.script("webhooks.update", "reset")
     service.script("webhooks.get", "stale 0.2")
-    outcome = await client.webhooks.update(hook.id, status="active").with_policy(NEVER).outcome()
+    outcome = (
+        await client.webhooks.update(hook.id, status="active")
+        .with_policy(NEVER)
+        .outcome()
+    )
 
     assert outcome.verdict is Verdict.NOT_APPLIED
 
@@ -50,13 +62,19 @@ async def test_webhook_changed_back_after_a_lost_answer_and_read_stale(service, 
     await client.webhooks.update(hook.id, status="inactive")
     service.script("webhooks.update", "reset")
     service.script("webhooks.get", "stale 0.2")
-    outcome = await client.webhooks.update(hook.id, status="active").with_policy(NEVER).outcome()
+    outcome = (
+        await client.webhooks.update(hook.id, status="active")
+        .with_policy(NEVER)
+        .outcome()
+    )
 
     assert outcome.verdict is Verdict.NOT_APPLIED
 
 
 async def test_new_webhook_deleted_and_read_stale(service, client):
-    hook = await client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+    hook = await client.webhooks.create(
+        url="https://me.example/in", events=["invoice.created"]
+    )
     service.script("webhooks.delete", "reset")
     service.script("webhooks.get", "stale 0.2")
     outcome = await client.webhooks.delete(hook).with_policy(NEVER).outcome()
@@ -70,7 +88,11 @@ async def test_webhook_changed_to_another_state(service, client):
     await client.webhooks.update(hook.id, status="inactive")
     service.script("webhooks.update", "apply, then reset")
     policy = attrs.evolve(SHORT, settle_after_loss=2.0)
-    outcome = await client.webhooks.update(hook.id, description="paused").with_policy(policy).outcome()
+    outcome = (
+        await client.webhooks.update(hook.id, description="paused")
+        .with_policy(policy)
+        .outcome()
+    )
 
     assert outcome.verdict is Verdict.APPLIED
     assert outcome.evidence.read_at < outcome.evidence.window_until

@@ -43,14 +43,20 @@ def begin(case, service, client):
     match case.write.split():
         case ["webhooks.create", *tagged]:
             return client.webhooks.create(
-                url="https://me.example/in", events=["invoice.created"], tag=bool(tagged)
+                url="https://me.example/in",
+                events=["invoice.created"],
+                tag=bool(tagged),
             )
         case ["webhooks.update"]:
-            return client.webhooks.update(service.seed_webhook().id, description="a value of its own")
+            return client.webhooks.update(
+                service.seed_webhook().id, description="a value of its own"
+            )
         case ["webhooks.delete"]:
             return client.webhooks.delete(service.seed_webhook().id)
         case _:
-            return client.journeys.update(service.seed_journey(status="draft").id, name="a value of its own")
+            return client.journeys.update(
+                service.seed_journey(status="draft").id, name="a value of its own"
+            )
 
 
 async def settle_one(case):
@@ -60,8 +66,14 @@ async def settle_one(case):
             await client.webhooks.list()
         service.script(case.operation, case.step)
         outcome = await begin(case, service, client).outcome()
-        await asyncio.sleep(0.45)  # past the window: a commit of ours after the verdict would show
-        effects = [entry for entry in service.ledger.effects(case.operation) if entry.by == "client"]
+        await asyncio.sleep(
+            0.45
+        )  # past the window: a commit of ours after the verdict would show
+        effects = [
+            entry
+            for entry in service.ledger.effects(case.operation)
+            if entry.by == "client"
+        ]
         return wrong_about(outcome, len(effects), service.arrivals(case.operation))
 
 
@@ -70,7 +82,11 @@ def wrong_about(outcome, effects, arrivals):
         return f"{outcome.verdict} where a second send was free to succeed\n{outcome.explain()}"
     if effects != 1:
         return f"{effects} effects\n{outcome.explain()}"
-    sent = [each for each in outcome.history if isinstance(each, Attempt) and each.end is not End.NOT_SENT]
+    sent = [
+        each
+        for each in outcome.history
+        if isinstance(each, Attempt) and each.end is not End.NOT_SENT
+    ]
     if len(sent) != arrivals:
         return f"{arrivals} arrivals of {len(sent)} requests sent\n{outcome.explain()}"
     return None
@@ -80,9 +96,17 @@ def wrong_about(outcome, effects, arrivals):
 @pytest.mark.parametrize("write", WRITES)
 async def test_write_under_every_fault(write, phase):
     """Each fault ends in APPLIED with exactly one effect, on fresh and on reused connections."""
-    cases = [Case(write, phase.format(fault), reused) for fault in FAULTS for reused in (False, True)]
+    cases = [
+        Case(write, phase.format(fault), reused)
+        for fault in FAULTS
+        for reused in (False, True)
+    ]
     found = await asyncio.gather(*map(settle_one, cases))
-    wrong = [f"{case}: {problem}" for case, problem in zip(cases, found, strict=True) if problem]
+    wrong = [
+        f"{case}: {problem}"
+        for case, problem in zip(cases, found, strict=True)
+        if problem
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -98,7 +122,11 @@ async def test_write_refused(service, client, write, status):
     assert outcome.verdict is Verdict.REFUSED
     assert outcome.error.status == int(status)
     assert service.arrivals(case.operation) == 1
-    assert not [entry for entry in service.ledger.effects(case.operation) if entry.by == "client"]
+    assert not [
+        entry
+        for entry in service.ledger.effects(case.operation)
+        if entry.by == "client"
+    ]
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -132,7 +160,9 @@ UNREAD = {
 async def settle_unread(operation, step, *, with_reader):
     """Run one write without a read, and say what is wrong with its verdict, if anything."""
     async with new_service() as service:
-        credential = PersonToken(service.person_token) if operation.startswith("users") else None
+        credential = (
+            PersonToken(service.person_token) if operation.startswith("users") else None
+        )
 
         async def by_the_ledger(_client, _intent):
             found = service.ledger.effects(operation)
@@ -143,13 +173,23 @@ async def settle_unread(operation, step, *, with_reader):
             write = UNREAD[operation](client, by_the_ledger if with_reader else None)
             outcome = await write.outcome()
             await asyncio.sleep(0.45)
-            effects, arrivals = len(service.ledger.effects(operation)), service.arrivals(operation)
+            effects, arrivals = (
+                len(service.ledger.effects(operation)),
+                service.arrivals(operation),
+            )
             if with_reader:
                 return wrong_about(outcome, effects, arrivals)
             kept = [intent.key for intent in client.unsettled] == [outcome.intent.key]
-            right = outcome.verdict is Verdict.UNKNOWN and arrivals == 1 and effects <= 1 and kept
+            right = (
+                outcome.verdict is Verdict.UNKNOWN
+                and arrivals == 1
+                and effects <= 1
+                and kept
+            )
             return (
-                None if right else f"{arrivals} arrivals, {effects} effects, kept {kept}\n{outcome.explain()}"
+                None
+                if right
+                else f"{arrivals} arrivals, {effects} effects, kept {kept}\n{outcome.explain()}"
             )
 
 
@@ -159,7 +199,14 @@ async def settle_unread(operation, step, *, with_reader):
 async def test_write_without_a_read_under_every_fault(operation, phase, with_reader):
     """Without a reader it is UNKNOWN at once, sent once and kept; with the caller's own it is applied exactly once."""
     found = await asyncio.gather(
-        *(settle_unread(operation, phase.format(fault), with_reader=with_reader) for fault in FAULTS)
+        *(
+            settle_unread(operation, phase.format(fault), with_reader=with_reader)
+            for fault in FAULTS
+        )
     )
-    wrong = [f"{fault}: {problem}" for fault, problem in zip(FAULTS, found, strict=True) if problem]
+    wrong = [
+        f"{fault}: {problem}"
+        for fault, problem in zip(FAULTS, found, strict=True)
+        if problem
+    ]
     assert not wrong, "\n".join(wrong)

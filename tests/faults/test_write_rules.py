@@ -42,7 +42,9 @@ pytestmark = pytest.mark.every_python
 
 
 def effects(service, operation):
-    return [entry for entry in service.ledger.effects(operation) if entry.by == "client"]
+    return [
+        entry for entry in service.ledger.effects(operation) if entry.by == "client"
+    ]
 
 
 # --- writes without a read in the specification
@@ -73,13 +75,20 @@ async def test_reader_that_the_write_did_not_have(service, client, way, step, se
     first = await client.teams.create(legal_name="Acme").outcome()
     async with client_of(service) as other:
         settler = client if way == "the same client" else other
-        intent = first.intent if settler is client else Intent.from_json(first.intent.to_json())
+        intent = (
+            first.intent
+            if settler is client
+            else Intent.from_json(first.intent.to_json())
+        )
         settled = await settler.settle(intent, reader=reader)
         resumed = await settler.resume(intent, reader=reader).outcome()
 
     assert (first.verdict, resumed.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
     assert settled.verdict is (Verdict.APPLIED if sends == 1 else Verdict.NOT_APPLIED)
-    assert (service.arrivals("teams.create"), len(effects(service, "teams.create"))) == (sends, 1)
+    assert (
+        service.arrivals("teams.create"),
+        len(effects(service, "teams.create")),
+    ) == (sends, 1)
     assert set(asked) == {first.intent.key}
 
 
@@ -145,8 +154,14 @@ async def test_own_reader_decides_the_other_verdicts(service, client, finding):
         return finding
 
     service.script("teams.create", "reset")
-    write = client.teams.create(legal_name="Acme", reader=reader).with_policy(resend="never")
-    expected = WriteSupersededError if isinstance(finding, Superseded) else WriteNotAppliedError
+    write = client.teams.create(legal_name="Acme", reader=reader).with_policy(
+        resend="never"
+    )
+    expected = (
+        WriteSupersededError
+        if isinstance(finding, Superseded)
+        else WriteNotAppliedError
+    )
     with pytest.raises(expected):
         await write
 
@@ -164,7 +179,9 @@ async def talking_nonsense(_client, _intent):
 
 
 @pytest.mark.parametrize("reader", [raising, talking_nonsense])
-async def test_broken_reader_ends_unknown_and_never_sends(service, client, reader, caplog):
+async def test_broken_reader_ends_unknown_and_never_sends(
+    service, client, reader, caplog
+):
     """A reader that raises, or gives no finding, is a failed read: never evidence, never a send."""
     service.script("teams.create", "apply, then reset")
     write = client.teams.create(legal_name="Acme", reader=reader)
@@ -191,7 +208,9 @@ async def test_invoice_by_its_idempotency_key(service, client):
     service.script("invoices.income_batch", "apply, then reset")
     body = {"invoices": [{"idempotency_key": key, "total": 1}]}
     reader = readers.invoice_by_idempotency_key("egress", key)
-    outcome = await client.write("POST", "/invoices/income/batch", json=body, reader=reader).outcome()
+    outcome = await client.write(
+        "POST", "/invoices/income/batch", json=body, reader=reader
+    ).outcome()
     assert outcome.verdict is Verdict.APPLIED, outcome.explain()
     assert service.arrivals("invoices.income_batch") == 1
 
@@ -220,7 +239,9 @@ async def test_reminder_out_of_time(service, client):
     operation_id = str(uuid4())
     service.seed_reminder("pay_1", operation_id)
     with pytest.raises(DeadlineExceededError):
-        await client.payments.settle_reminder("pay_1", operation_id, until=lambda _: False, timeout=0.3)
+        await client.payments.settle_reminder(
+            "pay_1", operation_id, until=lambda _: False, timeout=0.3
+        )
 
 
 async def test_reminder_needs_a_version_4_uuid(service, client):
@@ -238,7 +259,9 @@ async def test_reminder_needs_a_version_4_uuid(service, client):
 async def test_write_that_never_leaves_is_not_applied():
     """Nothing listens: tried again a few times, then NOT_APPLIED from a NotSentError."""
     base_url = "http://127.0.0.1:1/v2"
-    async with Client(base_url, ApiKey("k"), timeout=Timeouts(call=1.0), clock=LoopClock()) as client:
+    async with Client(
+        base_url, ApiKey("k"), timeout=Timeouts(call=1.0), clock=LoopClock()
+    ) as client:
         outcome = await client.webhooks.delete("wh_1").outcome()
     assert outcome.verdict is Verdict.NOT_APPLIED
     assert isinstance(outcome.error, NotSentError)
@@ -258,7 +281,9 @@ async def test_limited_write_is_raised_by_default(service, client):
 async def test_limited_write_waits_when_told_to(service, client):
     """With wait_when_limited it is sent again after Retry-After."""
     service.script("webhooks.delete", "429 after 0.2")
-    write = client.webhooks.delete(service.seed_webhook().id).with_policy(wait_when_limited=True)
+    write = client.webhooks.delete(service.seed_webhook().id).with_policy(
+        wait_when_limited=True
+    )
     loop = asyncio.get_running_loop()
     begun = loop.time()
     await write
@@ -274,14 +299,22 @@ async def test_definite_no_before_the_doubt_is_no_resend(service, first):
         return service.api_key
 
     service.script("webhooks.create", first, "reset", "pass")
-    async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
+    async with client_of(
+        service, credential=TokenProvider(source, kind="api_key")
+    ) as client:
         await client.webhooks.list()
         if first == "401 raw":
             client._view.core.credential.ready = "Bearer stale"
-        write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+        write = client.webhooks.create(
+            url="https://me.example/in", events=["invoice.created"]
+        )
         outcome = await write.with_policy(wait_when_limited=True).outcome()
 
-    assert (outcome.verdict, outcome.attempts, outcome.resends) == (Verdict.APPLIED, 3, 1)
+    assert (outcome.verdict, outcome.attempts, outcome.resends) == (
+        Verdict.APPLIED,
+        3,
+        1,
+    )
     assert len(effects(service, "webhooks.create")) == 1
 
 
@@ -296,7 +329,9 @@ async def test_token_that_cannot_be_renewed(service):
         raise OSError("down")
 
     service.script("webhooks.delete", "401 raw")
-    async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
+    async with client_of(
+        service, credential=TokenProvider(source, kind="api_key")
+    ) as client:
         outcome = await client.webhooks.delete(service.seed_webhook().id).outcome()
 
     assert outcome.verdict is Verdict.REFUSED
@@ -310,11 +345,15 @@ async def test_source_of_tokens_that_hangs(service):
     async def source():
         await asyncio.sleep(60)
 
-    async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
+    async with client_of(
+        service, credential=TokenProvider(source, kind="api_key")
+    ) as client:
         async with asyncio.timeout(300):
             outcome = await client.webhooks.delete("wh_1").outcome()
         with pytest.raises((NotSentError, DeadlineExceededError)):
-            await client.with_options(timeout=Timeouts(attempt=0.05, call=0.2)).webhooks.get("wh_1")
+            await client.with_options(
+                timeout=Timeouts(attempt=0.05, call=0.2)
+            ).webhooks.get("wh_1")
 
     assert outcome.verdict is Verdict.NOT_APPLIED
     assert service.arrivals("webhooks.delete") == 0
@@ -327,7 +366,10 @@ async def test_source_of_tokens_that_hangs_near_the_end_of_the_call(service):
     async def source():
         await asyncio.Event().wait()
 
-    credential, timeout = TokenProvider(source, kind="api_key"), Timeouts(attempt=10.0, call=14.0)
+    credential, timeout = (
+        TokenProvider(source, kind="api_key"),
+        Timeouts(attempt=10.0, call=14.0),
+    )
     async with client_of(service, credential=credential, timeout=timeout) as client:
         begun = loop.time()
         outcome = await client.write("POST", "/payments", json={}).outcome()
@@ -348,7 +390,9 @@ async def test_resend_that_is_refused_waits_for_no_token(service):
 
     hook = service.seed_webhook()
     service.script("webhooks.update", "reset", "401 raw")
-    async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
+    async with client_of(
+        service, credential=TokenProvider(source, kind="api_key")
+    ) as client:
         outcome = await client.webhooks.update(hook.id, description="new").outcome()
 
     assert (outcome.verdict, outcome.attempts, len(fetched)) == (Verdict.REFUSED, 2, 1)
@@ -372,11 +416,16 @@ async def test_reader_that_is_cancelled_by_itself(service, client):
 
 async def test_list_that_settles_does_not_wait_with_those_that_do_not(service, client):
     """A read before a write may stand in a full pool: one that settles has places of its own."""
-    write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+    write = client.webhooks.create(
+        url="https://me.example/in", events=["invoice.created"]
+    )
     looks = StateReader(client._view, write.intent, lambda: write.intent, own=None)
     write.close()
 
-    await asyncio.gather(looks.look("webhooks.list", lane="call"), looks.look("webhooks.list", lane="settle"))
+    await asyncio.gather(
+        looks.look("webhooks.list", lane="call"),
+        looks.look("webhooks.list", lane="settle"),
+    )
 
     assert service.arrivals("webhooks.list") == 2
 
@@ -384,7 +433,9 @@ async def test_list_that_settles_does_not_wait_with_those_that_do_not(service, c
 async def test_credits_used_up_are_never_waited_for(service, client):
     """A 429 of another code, without Retry-After, is no rate limit."""
     service.script("webhooks.delete", "429 credits")
-    write = client.webhooks.delete(service.seed_webhook().id).with_policy(wait_when_limited=True)
+    write = client.webhooks.delete(service.seed_webhook().id).with_policy(
+        wait_when_limited=True
+    )
     with pytest.raises(RateLimitedError):
         await write
     assert service.arrivals("webhooks.delete") == 1
@@ -404,7 +455,11 @@ async def test_update_of_a_webhook_that_somebody_deleted(service, client):
     hook = service.seed_webhook()
     service.script("webhooks.update", "reset")
     service.script("webhooks.get", "pass", "pass", "gone 404", "gone 404", "gone 404")
-    outcome = await client.webhooks.update(hook.id, description="mine").with_policy(reads_lag=0.0).outcome()
+    outcome = (
+        await client.webhooks.update(hook.id, description="mine")
+        .with_policy(reads_lag=0.0)
+        .outcome()
+    )
     assert outcome.verdict is Verdict.SUPERSEDED
     assert service.arrivals("webhooks.update") == 1
 
@@ -432,8 +487,14 @@ async def test_update_that_somebody_changed_meanwhile(service, client):
         client.webhooks.update(hook.id, description="mine").outcome(), somebody()
     )
     assert outcome.verdict is Verdict.UNKNOWN
-    assert "another write changed the webhook since its state before this one was seen" in outcome.message
-    assert """(description: sent "mine", before "before", now "somebody else's")""" in outcome.message
+    assert (
+        "another write changed the webhook since its state before this one was seen"
+        in outcome.message
+    )
+    assert (
+        """(description: sent "mine", before "before", now "somebody else's")"""
+        in outcome.message
+    )
     assert not effects(service, "webhooks.update")
 
 
@@ -455,14 +516,20 @@ async def test_journey_that_is_published_is_unknown(service, client):
     assert "snapshot" in outcome.message
 
 
-async def test_deployment_without_a_read_of_journeys_warns_once(service, client, caplog):
+async def test_deployment_without_a_read_of_journeys_warns_once(
+    service, client, caplog
+):
     """405 says nothing about the write: UNKNOWN, and one warning that names the setting."""
     service.script("journeys.get", *["405"] * 20)
     for _ in range(2):
         service.script("journeys.update", "apply, then reset")
-        outcome = await client.journeys.update(service.seed_journey(status="draft").id, name="mine").outcome()
+        outcome = await client.journeys.update(
+            service.seed_journey(status="draft").id, name="mine"
+        ).outcome()
         assert outcome.verdict is Verdict.UNKNOWN
-    warnings = [record for record in caplog.records if "journey_reader" in record.getMessage()]
+    warnings = [
+        record for record in caplog.records if "journey_reader" in record.getMessage()
+    ]
     assert len(warnings) == 1
 
 
@@ -470,10 +537,14 @@ async def test_journey_read_that_a_gateway_does_not_find(service, client, caplog
     """It says nothing about the write, which is read again; the one warning names the setting."""
     service.script("journeys.update", "apply, then reset")
     service.script("journeys.get", *["gateway 404"] * 3)
-    outcome = await client.journeys.update(service.seed_journey(status="draft").id, name="mine").outcome()
+    outcome = await client.journeys.update(
+        service.seed_journey(status="draft").id, name="mine"
+    ).outcome()
 
     assert outcome.verdict is Verdict.APPLIED
-    warnings = [record for record in caplog.records if "journey_reader" in record.getMessage()]
+    warnings = [
+        record for record in caplog.records if "journey_reader" in record.getMessage()
+    ]
     assert len(warnings) == 1
 
 
@@ -506,7 +577,11 @@ async def test_reader_of_journeys_that_is_passed_again(service, client, stored):
     journey = service.seed_journey(name="before")
     service.script("journeys.update", "apply, then reset")
     write = client.journeys.update(journey.id, name="after")
-    policy = {"journey_reader": reader, "deadline": 0.0} if stored else {"journey_reader": None}
+    policy = (
+        {"journey_reader": reader, "deadline": 0.0}
+        if stored
+        else {"journey_reader": None}
+    )
     first = await write.with_policy(**policy).outcome()
     patient = attrs.evolve(first.intent.policy, deadline=SHORT.deadline)
     intent = Intent.from_json(attrs.evolve(first.intent, policy=patient).to_json())
@@ -523,7 +598,9 @@ async def test_journey_reads_switched_off(service, client):
     service.script("journeys.update", "apply, then reset")
     policy = ReconcilePolicy(journey_reader=None)
     view = client.with_options(reconcile=policy)
-    outcome = await view.journeys.update(service.seed_journey(status="draft").id, name="mine").outcome()
+    outcome = await view.journeys.update(
+        service.seed_journey(status="draft").id, name="mine"
+    ).outcome()
     assert outcome.verdict is Verdict.UNKNOWN
     assert service.arrivals("journeys.get") == 0
 
@@ -542,7 +619,9 @@ async def test_write_is_sent_once_more_with_a_fresh_token(service):
         asked.append(1)
         return next(tokens)
 
-    async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
+    async with client_of(
+        service, credential=TokenProvider(source, kind="api_key")
+    ) as client:
         service.script("webhooks.delete", "401 raw")
         await client.webhooks.delete(service.seed_webhook().id)
     assert len(effects(service, "webhooks.delete")) == 1
@@ -557,7 +636,9 @@ async def test_provider_is_asked_once_by_many(service):
         await asyncio.sleep(0.01)
         return service.api_key
 
-    async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
+    async with client_of(
+        service, credential=TokenProvider(source, kind="api_key")
+    ) as client:
         await asyncio.gather(*(client.webhooks.list() for _ in range(20)))
     assert asked == [1]
 
@@ -569,7 +650,9 @@ async def test_provider_that_fails_sends_nothing(service):
         raise RuntimeError("vault sealed")
 
     async with client_of(
-        service, credential=TokenProvider(source, kind="api_key"), timeout=Timeouts(call=0.5)
+        service,
+        credential=TokenProvider(source, kind="api_key"),
+        timeout=Timeouts(call=0.5),
     ) as client:
         outcome = await client.webhooks.delete("wh_1").outcome()
         assert outcome.verdict is Verdict.NOT_APPLIED
@@ -593,22 +676,32 @@ async def test_hooks_and_log_tell_the_story(service, client, caplog):
     assert [report.operation for report in attempts].count("webhooks.delete") == 1
     assert decisions[-1].decision == "done"
     assert decisions[-1].verdict == "applied"
-    assert len([record for record in caplog.records if outcome.intent.key in record.getMessage()]) == len(
-        decisions
-    )
+    assert len(
+        [
+            record
+            for record in caplog.records
+            if outcome.intent.key in record.getMessage()
+        ]
+    ) == len(decisions)
     assert service.api_key not in caplog.text
     assert "verdict: applied" in outcome.explain()
 
 
-@pytest.mark.parametrize(("step", "level"), [("pass", "DEBUG"), ("apply, then reset", "INFO")])
+@pytest.mark.parametrize(
+    ("step", "level"), [("pass", "DEBUG"), ("apply, then reset", "INFO")]
+)
 async def test_level_of_decisions(service, client, caplog, step, level):
     """The decisions about a write are DEBUG until an attempt is ambiguous, also if it reads first."""
     service.script("webhooks.create", step)
     with caplog.at_level(logging.DEBUG, "invsvc_async.writes"):
-        write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+        write = client.webhooks.create(
+            url="https://me.example/in", events=["invoice.created"]
+        )
         await write.outcome()
 
-    decisions = [record for record in caplog.records if write.intent.key in record.getMessage()]
+    decisions = [
+        record for record in caplog.records if write.intent.key in record.getMessage()
+    ]
     before, later = decisions[:2], decisions[2:]
     assert before[1].getMessage().endswith(": send")
     assert {record.levelname for record in before} == {"DEBUG"}
@@ -633,14 +726,20 @@ async def test_time_of_a_gateway(service, monkeypatch):
     """The time in a gateway's own error is not the service's: it does not keep a write from being settled."""
 
     def page(status):
-        body = {"timestamp": service.clock.now_ms() + 10_000, "status": status, "error": "Unavailable"}
+        body = {
+            "timestamp": service.clock.now_ms() + 10_000,
+            "status": status,
+            "error": "Unavailable",
+        }
         return replies.answer(status, body)
 
     monkeypatch.setattr(replies, "gateway_page", page)
     async with client_of(service) as client:
         await client.webhooks.list()
         service.script("webhooks.create", "apply, then 503")
-        write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+        write = client.webhooks.create(
+            url="https://me.example/in", events=["invoice.created"]
+        )
         outcome = await write.outcome()
 
     assert outcome.verdict is Verdict.APPLIED
@@ -656,7 +755,9 @@ async def test_reads_before_a_write_are_a_part_of_its_call(service, client, seco
     service.script("webhooks.get", *["hang"] * 3)
     begun = loop.time()
     options = CallOptions(timeout=seconds)
-    outcome = await client.webhooks.update(hook.id, status="inactive", options=options).outcome()
+    outcome = await client.webhooks.update(
+        hook.id, status="inactive", options=options
+    ).outcome()
 
     assert outcome.verdict is Verdict.APPLIED
     assert outcome.history[-1].started - begun <= seconds / 2 + 0.01
@@ -670,10 +771,14 @@ async def test_token_that_does_not_come_in_the_time_of_a_call(service, seconds):
         await asyncio.Event().wait()
 
     hook, loop = service.seed_webhook(), asyncio.get_running_loop()
-    async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
+    async with client_of(
+        service, credential=TokenProvider(source, kind="api_key")
+    ) as client:
         begun = loop.time()
         options = CallOptions(timeout=seconds)
-        outcome = await client.webhooks.update(hook.id, status="inactive", options=options).outcome()
+        outcome = await client.webhooks.update(
+            hook.id, status="inactive", options=options
+        ).outcome()
 
     assert outcome.verdict is Verdict.NOT_APPLIED
     assert loop.time() - begun <= seconds + 0.01

@@ -14,14 +14,24 @@ from tests.interleavings.walk import walk
 
 def main(arguments: list[str] | None = None) -> int:
     """Walk and print."""
-    parser = argparse.ArgumentParser(prog="python -m tests.interleavings", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.interleavings", description=__doc__
+    )
     parser.add_argument("scenes", nargs="*", help="parts of names; default: all")
     parser.add_argument(
-        "--bound", type=int, default=None, help="how far from the default (default: each scene's)"
+        "--bound",
+        type=int,
+        default=None,
+        help="how far from the default (default: each scene's)",
     )
-    parser.add_argument("--most", type=int, default=10**9, help="executions of each scene")
     parser.add_argument(
-        "--first", type=int, default=None, help="stop a scene at the first break of this rule"
+        "--most", type=int, default=10**9, help="executions of each scene"
+    )
+    parser.add_argument(
+        "--first",
+        type=int,
+        default=None,
+        help="stop a scene at the first break of this rule",
     )
     options = parser.parse_args(arguments)
     worst = 0

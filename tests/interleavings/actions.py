@@ -56,17 +56,23 @@ def create_spelt(member: Member, _text: str) -> Any:
 
 def create_awkward(member: Member, _text: str) -> Any:
     """Return a create of what the service stores in other words."""
-    return member.client.webhooks.create(url=f"{URL}?a=1&b=2", events=EVENTS, description="R&D")
+    return member.client.webhooks.create(
+        url=f"{URL}?a=1&b=2", events=EVENTS, description="R&D"
+    )
 
 
 def rename_all(member: Member, text: str) -> Any:
     """Return an update of two fields of the journey, which the service stores in other words."""
-    return member.client.journeys.update("j1", name=f"{text} & Co", description=f"R&D of {text}")
+    return member.client.journeys.update(
+        "j1", name=f"{text} & Co", description=f"R&D of {text}"
+    )
 
 
 def change_all(member: Member, text: str) -> Any:
     """Return an update of two fields of the webhook, one of which the service stores in other words."""
-    return member.client.webhooks.update(HOOK, description=f"{text} & Co", status="inactive")
+    return member.client.webhooks.update(
+        HOOK, description=f"{text} & Co", status="inactive"
+    )
 
 
 KINDS: dict[str, Callable[[Member, str], Any]] = {
@@ -87,7 +93,9 @@ def _seed(stage: Stage) -> None:
     stage.service.seed_hook("old")
 
 
-def together(*kinds: str, moments: tuple[float, ...]) -> Callable[[Stage], Coroutine[Any, Any, None]]:
+def together(
+    *kinds: str, moments: tuple[float, ...]
+) -> Callable[[Stage], Coroutine[Any, Any, None]]:
     """Return a scene of live writes, each of which begins at one of *moments* after the first."""
 
     async def scene(stage: Stage) -> None:
@@ -138,7 +146,12 @@ def taken_up(
 
 
 def left_elsewhere(
-    kind: str, other: str, how: str, *, moments: tuple[float, ...], waits: tuple[float, ...]
+    kind: str,
+    other: str,
+    how: str,
+    *,
+    moments: tuple[float, ...],
+    waits: tuple[float, ...],
 ) -> Callable[[Stage], Coroutine[Any, Any, None]]:
     """Return a scene where another client of the program left A open, and one that writes B takes it up."""
 
@@ -167,7 +180,13 @@ def left_elsewhere(
 
 
 def taken_up_twice(
-    kind: str, other: str, *, first: str, second: str, apart: tuple[float, ...], clients: int = 1
+    kind: str,
+    other: str,
+    *,
+    first: str,
+    second: str,
+    apart: tuple[float, ...],
+    clients: int = 1,
 ) -> Callable[[Stage], Coroutine[Any, Any, None]]:
     """Return a scene where A is cancelled and taken up twice with the same intent, by one client or by two."""
 
@@ -199,7 +218,9 @@ def taken_up_twice(
     return scene
 
 
-def awaited_twice(kind: str, other: str) -> Callable[[Stage], Coroutine[Any, Any, None]]:
+def awaited_twice(
+    kind: str, other: str
+) -> Callable[[Stage], Coroutine[Any, Any, None]]:
     """Return a scene where two tasks await one write, of which the first is cancelled."""
 
     async def scene(stage: Stage) -> None:
@@ -223,7 +244,9 @@ def awaited_twice(kind: str, other: str) -> Callable[[Stage], Coroutine[Any, Any
     return scene
 
 
-def unknown_then(kind: str, other: str, how: str) -> Callable[[Stage], Coroutine[Any, Any, None]]:
+def unknown_then(
+    kind: str, other: str, how: str
+) -> Callable[[Stage], Coroutine[Any, Any, None]]:
     """Return a scene where A ends as unknown, and is taken up beside B."""
 
     async def scene(stage: Stage) -> None:
@@ -231,7 +254,9 @@ def unknown_then(kind: str, other: str, how: str) -> Callable[[Stage], Coroutine
         one = stage.client("one")
 
         async def first() -> None:
-            outcome = await stage.live("A", one, KINDS[kind](one, "A").with_policy(deadline=1.0))
+            outcome = await stage.live(
+                "A", one, KINDS[kind](one, "A").with_policy(deadline=1.0)
+            )
             if outcome is not None and outcome.verdict is Verdict.UNKNOWN:
                 await stage.at(0.0, 1.0, 8.0, what=f"begins {how}")
                 await getattr(stage, how)("A", one, outcome.intent)
@@ -302,7 +327,9 @@ def killed(
             begun = stage.loop.now
             for outcome in await two.client.recover(same_mode=True):
                 writer = stage.keys[outcome.started_as.key]
-                stage.heard.append(Heard(writer, "recover", "two", begun, stage.loop.now, outcome))
+                stage.heard.append(
+                    Heard(writer, "recover", "two", begun, stage.loop.now, outcome)
+                )
 
         async def live(two: Member) -> None:
             await stage.at(0.0, 0.5, what="begins N")
@@ -360,7 +387,9 @@ def not_sent(
         stage.start("zero/A", first())
         stage.start("one/B", second())
         stage.start("one/A", again())
-        stage.offer("the journal fails", lambda: journal.fail("B"), frozenset(("one/B",)))
+        stage.offer(
+            "the journal fails", lambda: journal.fail("B"), frozenset(("one/B",))
+        )
 
     return scene
 

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from tests.interleavings.schedule import Schedule
 
 BASE = "http://127.0.0.1:1/v2"
-POLICY = ReconcilePolicy(settle_after_error=SHORT, settle_after_loss=LONG, deadline=40.0)
+POLICY = ReconcilePolicy(
+    settle_after_error=SHORT, settle_after_loss=LONG, deadline=40.0
+)
 TIMEOUTS = Timeouts(attempt=ATTEMPT, connect=1.0, call=12.0)
 READS = ReadRetries(attempts=1)
 
@@ -78,15 +80,21 @@ class Stage:
     loop: ScriptedLoop = attrs.field(init=False)
     service: Service = attrs.field(init=False)
     members: dict[str, Member] = attrs.field(factory=dict)
-    begun: dict[str, float] = attrs.field(factory=dict)  # by writer: when it was first awaited
+    begun: dict[str, float] = attrs.field(
+        factory=dict
+    )  # by writer: when it was first awaited
     runs: dict[str, asyncio.Task[None]] = attrs.field(factory=dict)
     heard: list[Heard] = attrs.field(factory=list)
     wrong: list[str] = attrs.field(factory=list)  # broken while it is played
     keys: dict[str, str] = attrs.field(factory=dict)  # intent key to writer
     killed_at: dict[str, float] = attrs.field(factory=dict)
-    known_at_kill: set[str] = attrs.field(factory=set)  # writers whose verdict was stored by then
+    known_at_kill: set[str] = attrs.field(
+        factory=set
+    )  # writers whose verdict was stored by then
     _outside: dict[str, Callable[[], None]] = attrs.field(factory=dict)
-    _left: dict[str, tuple[frozenset[str], Callable[[], None]]] = attrs.field(factory=dict)
+    _left: dict[str, tuple[frozenset[str], Callable[[], None]]] = attrs.field(
+        factory=dict
+    )
 
     def __attrs_post_init__(self) -> None:
         self.loop = ScriptedLoop(self.schedule, self._happens)
@@ -131,10 +139,14 @@ class Stage:
         if not self._left:
             return False
         pending = self.loop.pending()
-        names = [name for name, (runs, _) in self._left.items() if not busy or runs & pending]
+        names = [
+            name for name, (runs, _) in self._left.items() if not busy or runs & pending
+        ]
         if not names:
             return False
-        chosen = self.schedule.choose("outside", ["nothing", *names], at=self.loop.now - START)
+        chosen = self.schedule.choose(
+            "outside", ["nothing", *names], at=self.loop.now - START
+        )
         if not chosen:
             return False
         _, do = self._left.pop(names[chosen - 1])
@@ -157,20 +169,30 @@ class Stage:
         )
         wire = Wire(self.service, name)
         client._view.core.transport = wire  # type: ignore[assignment]  # the lowest seam
-        member = self.members[name] = Member(name, client, wire, program or name, journal)
+        member = self.members[name] = Member(
+            name, client, wire, program or name, journal
+        )
         return member
 
     async def at(self, *moments: float, what: str = "begins") -> None:
         """Wait until one of *moments* (s from now) that the schedule chooses."""
         costs = [0] * len(moments)
         chosen = self.schedule.choose(
-            what, [f"at {each} s" for each in moments], at=self.loop.now - START, costs=costs
+            what,
+            [f"at {each} s" for each in moments],
+            at=self.loop.now - START,
+            costs=costs,
         )
         if moments[chosen]:
             await asyncio.sleep(moments[chosen])
 
     async def hear(
-        self, writer: str, how: str, member: Member, awaiting: Awaitable[Outcome[Any]], key: str | None = None
+        self,
+        writer: str,
+        how: str,
+        member: Member,
+        awaiting: Awaitable[Outcome[Any]],
+        key: str | None = None,
     ) -> Outcome[Any] | None:
         """Await an outcome and record it; ``None`` if the run was cancelled."""
         begun = self.loop.now
@@ -181,18 +203,30 @@ class Stage:
         except asyncio.CancelledError:
             return None
         except (ConfigurationError, JournalError) as error:
-            if not (member.wire.closed or (member.journal is not None and member.journal.has_failed)):
+            if not (
+                member.wire.closed
+                or (member.journal is not None and member.journal.has_failed)
+            ):
                 self.wrong.append(f"0: {writer}: {error}")
-            if any(sent.writer == writer and sent.client == member.name for sent in self.service.sends):
-                self.wrong.append(f"4: {writer} was sent, and ends without an outcome: {error}")
+            if any(
+                sent.writer == writer and sent.client == member.name
+                for sent in self.service.sends
+            ):
+                self.wrong.append(
+                    f"4: {writer} was sent, and ends without an outcome: {error}"
+                )
             return None
         if key is not None and outcome.started_as.key != key:
             self.wrong.append(f"0: the outcome of {writer} is that of another intent")
         self.keys[outcome.started_as.key] = writer
-        self.heard.append(Heard(writer, how, member.name, begun, self.loop.now, outcome))
+        self.heard.append(
+            Heard(writer, how, member.name, begun, self.loop.now, outcome)
+        )
         return outcome
 
-    async def live(self, writer: str, member: Member, write: Any) -> Outcome[Any] | None:
+    async def live(
+        self, writer: str, member: Member, write: Any
+    ) -> Outcome[Any] | None:
         """Send *write* and await its outcome; it may be cancelled by the schedule if the scene says so."""
         write = named(write, writer)
         self.keys[writer] = writer
@@ -219,22 +253,36 @@ class Stage:
         """Rule 7: a cancellation is prompt, and what may have been sent is kept."""
         if self.loop.now > asked[0]:
             self.wrong.append(f"7: the cancellation of {writer} was not prompt")
-        sent = any(each.writer == writer and each.status != 404 for each in self.service.sends)
+        sent = any(
+            each.writer == writer and each.status != 404 for each in self.service.sends
+        )
         kept = any(intent.key == writer for intent in member.client.unsettled)
         if sent is not kept:
-            self.wrong.append(f"7: {writer} was cancelled, sent: {sent}, kept as unsettled: {kept}")
+            self.wrong.append(
+                f"7: {writer} was cancelled, sent: {sent}, kept as unsettled: {kept}"
+            )
 
     def unsettled(self, writer: str, member: Member) -> Intent | None:
         """Return the intent of *writer* that the client has left open."""
-        return next((each for each in member.client.unsettled if each.key == writer), None)
-
-    async def settle(self, writer: str, member: Member, intent: Intent) -> Outcome[Any] | None:
-        """Settle *intent*."""
-        return await self.hear(
-            writer, "settle", member, member.client.settle(intent, same_mode=True), intent.key
+        return next(
+            (each for each in member.client.unsettled if each.key == writer), None
         )
 
-    async def resume(self, writer: str, member: Member, intent: Intent) -> Outcome[Any] | None:
+    async def settle(
+        self, writer: str, member: Member, intent: Intent
+    ) -> Outcome[Any] | None:
+        """Settle *intent*."""
+        return await self.hear(
+            writer,
+            "settle",
+            member,
+            member.client.settle(intent, same_mode=True),
+            intent.key,
+        )
+
+    async def resume(
+        self, writer: str, member: Member, intent: Intent
+    ) -> Outcome[Any] | None:
         """Resume *intent*."""
         write = member.client.resume(intent, same_mode=True)
         return await self.hear(writer, "resume", member, write.outcome(), intent.key)
@@ -247,7 +295,9 @@ class Stage:
         if member.journal is not None:
             member.journal.alive = False
         self.killed_at[member.name] = self.loop.now
-        told = {heard.writer for heard in self.heard if heard.verdict is not Verdict.UNKNOWN}
+        told = {
+            heard.writer for heard in self.heard if heard.verdict is not Verdict.UNKNOWN
+        }
         for number, sent in enumerate(self.service.sends):
             if sent.client == member.name:
                 self.service.end(number)
@@ -257,8 +307,14 @@ class Stage:
         """Rule 4: what was sent is in the journal, with its verdict if it has one."""
         if member.journal is not None:
             stored = member.journal.stored
-            self.known_at_kill.update(stored.done, (heard.writer for heard in self.heard))
+            self.known_at_kill.update(
+                stored.done, (heard.writer for heard in self.heard)
+            )
             if writer not in stored.open and writer not in stored.done and not told:
-                self.wrong.append(f"4: {writer} was sent, and the journal does not have it")
+                self.wrong.append(
+                    f"4: {writer} was sent, and the journal does not have it"
+                )
             if told and writer in stored.open:
-                self.wrong.append(f"4: {writer} has a verdict, and the journal has it as open")
+                self.wrong.append(
+                    f"4: {writer} has a verdict, and the journal has it as open"
+                )

@@ -76,7 +76,9 @@ def _released(stage: Stage, member: Member) -> Iterator[str]:
             yield f"0: the line {key} of {member.name} stays closed"
         else:
             _go_through(state.writes, key)
-    if any(line.held or line.closed_until for line in state.writes.records.all().values()):
+    if any(
+        line.held or line.closed_until for line in state.writes.records.all().values()
+    ):
         yield f"0: {member.name} keeps lines that nobody needs"
     if state.runs or state.writes.listings._under_way or state.writes.listings._next:
         yield f"0: {member.name} keeps a pause or a list"
@@ -88,7 +90,10 @@ def _go_through(writes: WriteRegister, line: str) -> None:
     async def pause(_seconds: float) -> bool:
         raise AssertionError
 
-    clock, writes.lines.clock = writes.lines.clock, HandClock(10 * START)  # after all windows
+    clock, writes.lines.clock = (
+        writes.lines.clock,
+        HandClock(10 * START),
+    )  # after all windows
     with contextlib.suppress(StopIteration):
         writes.lines.turn(writes.records.of(line), None, pause).send(None)
     writes.lines.leave(writes.records.of(line))
@@ -101,7 +106,10 @@ def _once(stage: Stage) -> Iterator[str]:
         return
     service = stage.service
     for writer in {sent.writer for sent in service.sends}:
-        count = sum(effect.writer == writer and effect.stored != "in part" for effect in service.effects)
+        count = sum(
+            effect.writer == writer and effect.stored != "in part"
+            for effect in service.effects
+        )
         if count > 1:
             yield f"3: {writer} took effect {count} times"
     for number, sent in enumerate(service.sends):
@@ -109,7 +117,9 @@ def _once(stage: Stage) -> Iterator[str]:
             if before.writer != sent.writer:
                 continue
             in_part = before.fate.stored == "in part"
-            has_landed = before.effect_at is not None and before.effect_at <= sent.started
+            has_landed = (
+                before.effect_at is not None and before.effect_at <= sent.started
+            )
             if has_landed and not in_part and _landed(stage, before):
                 yield f"1: {sent.writer} was sent again at {_at(sent.started)} after it took effect"
             over = (before.ended or before.started) + before.fate.window
@@ -138,9 +148,20 @@ def _true(stage: Stage, heard: Heard) -> Iterator[str]:
     who = f"{heard.writer} ({heard.how} by {heard.client}, at {_at(heard.at)})"
     match heard.verdict:
         case Verdict.APPLIED:
-            yield from _applied(stage, heard, [effect for effect in effects if effect.at <= heard.at], who)
-        case Verdict.NOT_APPLIED | Verdict.REFUSED if effects and not stage.scene.misuse:
-            late = "6: it happened after the verdict" if effects[0].at > heard.at else "2: it had happened"
+            yield from _applied(
+                stage,
+                heard,
+                [effect for effect in effects if effect.at <= heard.at],
+                who,
+            )
+        case Verdict.NOT_APPLIED | Verdict.REFUSED if (
+            effects and not stage.scene.misuse
+        ):
+            late = (
+                "6: it happened after the verdict"
+                if effects[0].at > heard.at
+                else "2: it had happened"
+            )
             yield f"{late}: {who} is {heard.verdict}: {heard.outcome.message}"
         case Verdict.SUPERSEDED:
             acts = [each for each in service.effects if _is_strange(stage, heard, each)]
@@ -168,17 +189,27 @@ def _reasoned(stage: Stage, heard: Heard) -> Iterator[str]:
 def happened_to(stage: Stage, heard: Heard) -> Happened:
     """Return what the service's ledger has about the write that *heard* is about."""
     service, intent = stage.service, heard.outcome.started_as
-    sends = [(number, sent) for number, sent in enumerate(service.sends) if sent.started <= heard.at]
+    sends = [
+        (number, sent)
+        for number, sent in enumerate(service.sends)
+        if sent.started <= heard.at
+    ]
     own = [(number, sent) for number, sent in sends if sent.writer == heard.writer]
     thing = own[0][1].thing if own else _thing(intent)
-    beside = [each for each in service.effects if each.thing == thing and each.writer != heard.writer]
+    beside = [
+        each
+        for each in service.effects
+        if each.thing == thing and each.writer != heard.writer
+    ]
     strange = [each.at for each in beside if _is_strange(stage, heard, each)]
     since = own[0][1].started if own else heard.begun
     history = service.states.get(thing, [])
     return Happened(
         sends=[entry_of(stage, number, sent) for number, sent in own],
         newer=[
-            sent.started for _, sent in sends if sent.thing == thing and _is_newer(stage, sent.writer, heard)
+            sent.started
+            for _, sent in sends
+            if sent.thing == thing and _is_newer(stage, sent.writer, heard)
         ],
         others=strange,
         siblings=[each.at for each in beside if not _is_strange(stage, heard, each)],
@@ -198,7 +229,9 @@ def _thing(intent: Intent) -> str:
 
 def entry_of(stage: Stage, number: int, sent: Sent) -> Entry:
     """Return a send as the ledger of the embedded service would have it."""
-    effect = next((each for each in stage.service.effects if each.number == number), None)
+    effect = next(
+        (each for each in stage.service.effects if each.number == number), None
+    )
     return Entry(
         operation="",
         received_at=sent.started,
@@ -211,7 +244,9 @@ def entry_of(stage: Stage, number: int, sent: Sent) -> Entry:
 
 def _is_newer(stage: Stage, writer: str, heard: Heard) -> bool:
     """Return whether *writer* is not older than the write that *heard* is about."""
-    return writer != heard.writer and stage.begun.get(writer, 0) >= stage.begun.get(heard.writer, 0)
+    return writer != heard.writer and stage.begun.get(writer, 0) >= stage.begun.get(
+        heard.writer, 0
+    )
 
 
 def _is_strange(stage: Stage, heard: Heard, effect: Effect) -> bool:
@@ -238,11 +273,15 @@ def _applied(stage: Stage, heard: Heard, effects: list[Any], who: str) -> Iterat
         elif shown is not None and shown not in ours:
             yield f"8: {who} took {shown} of another for its own"
         told = {each["id"] for each in outcome.evidence.duplicates or ()}
-        if told - {effect.made for effect in stage.service.effects if effect.writer == heard.writer}:
+        if told - {
+            effect.made
+            for effect in stage.service.effects
+            if effect.writer == heard.writer
+        }:
             yield f"8: {who} names a webhook of another as its duplicate"
-    elif not any(effect.stored != "in part" for effect in effects) and not _was_as_wanted(
-        stage, heard, sends[0][1].started if sends else 0.0
-    ):
+    elif not any(
+        effect.stored != "in part" for effect in effects
+    ) and not _was_as_wanted(stage, heard, sends[0][1].started if sends else 0.0):
         yield f"2: {who} is applied, and it never was: {outcome.message}"
 
 
@@ -255,7 +294,9 @@ def _was_as_wanted(stage: Stage, heard: Heard, begun: float) -> bool:
     since += [state for at, state in history if at <= begun][-1:]
     if intent.operation == "webhooks.delete":
         return None in since
-    return any(state is not None and intent.body.items() <= state.items() for state in since)
+    return any(
+        state is not None and intent.body.items() <= state.items() for state in since
+    )
 
 
 def _in_order(stage: Stage) -> Iterator[str]:
@@ -267,7 +308,10 @@ def _in_order(stage: Stage) -> Iterator[str]:
     for before, after in combinations(service.effects, 2):
         if before.writer is None or after.writer is None or before.thing != after.thing:
             continue
-        programs = {stage.members[service.sends[each.number].client].program for each in (before, after)}
+        programs = {
+            stage.members[service.sends[each.number].client].program
+            for each in (before, after)
+        }
         turned = firsts[before.thing, before.writer] > firsts[after.thing, after.writer]
         if turned and len(programs) == 1 and after.made is None:
             yield f"12: {after.writer} took effect after {before.writer}, which was sent later"
@@ -283,7 +327,11 @@ def _apart(stage: Stage) -> Iterator[str]:
         if one.ended is None or other.started < one.ended:
             yield f"11: {other.writer} was sent while {one.writer} was in flight"
             continue
-        window = 0.0 if one.answered or one.writer in stage.known_at_kill else one.fate.window or LONG
+        window = (
+            0.0
+            if one.answered or one.writer in stage.known_at_kill
+            else one.fate.window or LONG
+        )
         if window and other.started < one.ended + window + gap - TIE:
             left = one.ended + window + gap - other.started
             yield f"11: {other.writer} was sent {left:.3f} s before the line of {one.writer} was free"
@@ -298,7 +346,9 @@ def _kept(stage: Stage) -> Iterator[str]:
         if client in stage.killed_at:
             continue
         member = stage.members[client]
-        kept = any(stage.keys.get(intent.key) == writer for intent in member.client.unsettled)
+        kept = any(
+            stage.keys.get(intent.key) == writer for intent in member.client.unsettled
+        )
         if kept is not (heard.verdict is Verdict.UNKNOWN):
             yield f"4: {writer} is {heard.verdict} ({heard.how}), kept as unsettled by {client}: {kept}"
 
@@ -317,9 +367,14 @@ def _prompt(stage: Stage) -> Iterator[str]:
     """Whoever takes up the only write there is reads at once: what it closed itself does not hold it up."""
     for heard in stage.heard:
         if stage.scene.alone and heard.how in ("settle", "resume"):
-            looks = [started for started, _, _, _ in stage.service.looks if started >= heard.begun]
+            looks = [
+                started
+                for started, _, _, _ in stage.service.looks
+                if started >= heard.begun
+            ]
             beside = any(
-                other is not heard and other.begun <= heard.begun < other.at for other in stage.heard
+                other is not heard and other.begun <= heard.begun < other.at
+                for other in stage.heard
             )
             if looks and looks[0] > heard.begun + CONNECT + TIE and not beside:
                 yield f"5: {heard.writer} ({heard.how}) waited {looks[0] - heard.begun:.3f} s for nobody"
@@ -329,10 +384,17 @@ def _calm(stage: Stage) -> Iterator[str]:
     """Rule 5: where nothing stands in the way, each live write is applied."""
     disturbed = any(point.taken and point.kind != "next" and not point.kind.startswith("begins")
                     for point in stage.schedule.points)  # fmt: skip
-    if disturbed or stage.scene.misuse or any(not sent.fate.status for sent in stage.service.sends):
+    if (
+        disturbed
+        or stage.scene.misuse
+        or any(not sent.fate.status for sent in stage.service.sends)
+    ):
         return
     for heard in stage.heard:
-        if heard.how == "live" and heard.verdict not in (Verdict.APPLIED, Verdict.REFUSED):
+        if heard.how == "live" and heard.verdict not in (
+            Verdict.APPLIED,
+            Verdict.REFUSED,
+        ):
             yield f"5: {heard.writer} is {heard.verdict} though nothing stood in the way: {heard.outcome.message}"
 
 

@@ -41,7 +41,9 @@ class ScriptedLoop(asyncio.AbstractEventLoop):
         self.now = START
         self.tasks: list[tuple[str, asyncio.Task[Any]]] = []  # with whose they are
         self.failures: list[dict[str, Any]] = []
-        self.dead: set[str] = set()  # runs that take no step any more: their process was killed
+        self.dead: set[str] = (
+            set()
+        )  # runs that take no step any more: their process was killed
         self._pauses = pauses
         self._ready: list[asyncio.Handle] = []
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -65,14 +67,23 @@ class ScriptedLoop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(
-        self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
     ) -> asyncio.Task[Any]:
         task = asyncio.Task(coro, loop=self, name=name, context=context)
-        self.tasks.append((RUN.get() if context is None else context.get(RUN, "service"), task))
+        self.tasks.append(
+            (RUN.get() if context is None else context.get(RUN, "service"), task)
+        )
         return task
 
     def call_soon(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
@@ -81,12 +92,20 @@ class ScriptedLoop(asyncio.AbstractEventLoop):
     call_soon_threadsafe = call_soon
 
     def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
     ) -> asyncio.TimerHandle:
         return self.call_at(self.now + delay, callback, *args, context=context)
 
     def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._order), handle))
@@ -113,12 +132,16 @@ class ScriptedLoop(asyncio.AbstractEventLoop):
             for _ in range(MOST_STEPS):
                 if not self._step():
                     return
-            raise Stuck(f"still busy after {MOST_STEPS} steps, at {self.now - START:.3f} s")
+            raise Stuck(
+                f"still busy after {MOST_STEPS} steps, at {self.now - START:.3f} s"
+            )
         finally:
             events._set_running_loop(before)
 
     def _step(self) -> bool:
-        ready = self._ready = [each for each in self._ready if not each.cancelled() and self._lives(each)]
+        ready = self._ready = [
+            each for each in self._ready if not each.cancelled() and self._lives(each)
+        ]
         if self._pauses(bool(ready)):
             return True
         if ready:
@@ -138,7 +161,9 @@ class ScriptedLoop(asyncio.AbstractEventLoop):
             firsts.setdefault(run_of(handle), place)
         if len(firsts) == 1:
             return 0
-        return [*firsts.values()][self.schedule.choose("next", [*firsts], at=self.now - START)]
+        return [*firsts.values()][
+            self.schedule.choose("next", [*firsts], at=self.now - START)
+        ]
 
     def _jump(self) -> bool:
         timers = self._timers

@@ -23,9 +23,16 @@ from tests.interleavings.scene import Scene
 
 
 def _scene(
-    name: str, play: Any, *, fates: dict[str, tuple[str, ...]], cancels: str = "", **settings: Any
+    name: str,
+    play: Any,
+    *,
+    fates: dict[str, tuple[str, ...]],
+    cancels: str = "",
+    **settings: Any,
 ) -> Scene:
-    return Scene(name=name, play=play, fates=fates, cancels=frozenset(cancels), **settings)
+    return Scene(
+        name=name, play=play, fates=fates, cancels=frozenset(cancels), **settings
+    )
 
 
 LEFT = ("lost", "landed", "late")

@@ -36,12 +36,19 @@ class Schedule:
     points: list[Point] = attrs.field(factory=list)
 
     def choose(
-        self, kind: str, ways: Sequence[str], *, at: float = 0.0, costs: Sequence[int] | None = None
+        self,
+        kind: str,
+        ways: Sequence[str],
+        *,
+        at: float = 0.0,
+        costs: Sequence[int] | None = None,
     ) -> int:
         """Return which of *ways* is taken; each but the first costs 1 unless *costs* says otherwise."""
         taken = self.deviations.get(len(self.points), 0)
         if taken >= len(ways):
-            raise LookupError(f"the schedule is of another run: {kind} has no way {taken}")
+            raise LookupError(
+                f"the schedule is of another run: {kind} has no way {taken}"
+            )
         prices = (0, *[1] * (len(ways) - 1)) if costs is None else tuple(costs)
         self.points.append(Point(kind, tuple(ways), prices, taken, at))
         return taken

@@ -29,7 +29,9 @@ READ = 0.02
 AGE = 61_237  # ms: how old things are at the start: no time of whole minutes, which may be one that was cut
 ATTEMPT = 6.0  # s: the longest that a request takes
 
-WRITER: ContextVar[str] = ContextVar("writer")  # which write a request belongs to, whoever sends it
+WRITER: ContextVar[str] = ContextVar(
+    "writer"
+)  # which write a request belongs to, whoever sends it
 
 
 @attrs.frozen
@@ -60,7 +62,13 @@ FATES = {
         Fate("refused", 403, None),
         Fate("unsent", leaves=False),
         Fate("in words", None, EFFECT, window=LONG, stored="other words"),
-        Fate("late in words", None, ANSWER + LONG - 0.001, window=LONG, stored="other words"),
+        Fate(
+            "late in words",
+            None,
+            ANSWER + LONG - 0.001,
+            window=LONG,
+            stored="other words",
+        ),
         Fate("500 in words", 500, EFFECT, window=SHORT, stored="other words"),
         Fate("in part", 500, EFFECT, window=SHORT, stored="in part"),
         Fate("lost in part", None, EFFECT, window=LONG, stored="in part"),
@@ -83,7 +91,9 @@ class Sent:
     ended: float | None = None
     answered: bool = False  # with a 200
     status: int | None = None  # of the answer, if there was one
-    effect_at: float | None = None  # when it takes effect, unless that is impossible then
+    effect_at: float | None = (
+        None  # when it takes effect, unless that is impossible then
+    )
     landing: asyncio.TimerHandle | None = None
 
 
@@ -110,7 +120,9 @@ class Service:
     hooks: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     sends: list[Sent] = attrs.field(factory=list)
     effects: list[Effect] = attrs.field(factory=list)
-    looks: list[tuple[float, float, str, str]] = attrs.field(factory=list)  # started, ended, run, status
+    looks: list[tuple[float, float, str, str]] = attrs.field(
+        factory=list
+    )  # started, ended, run, status
     states: dict[str, list[tuple[float, Any]]] = attrs.field(factory=dict)
 
     def stamp(self) -> int:
@@ -150,14 +162,19 @@ class Service:
     def create_by_stranger(self, body: dict[str, Any]) -> None:
         """Create a webhook as a stranger."""
         made = self._create(body)
-        self.effects.append(Effect(self.loop.now, None, thing_of("POST", "/webhooks", body), -1, made))
+        self.effects.append(
+            Effect(self.loop.now, None, thing_of("POST", "/webhooks", body), -1, made)
+        )
 
     def land_at(self, number: int, at: float) -> None:
         """Schedule the effect of a send at *at*."""
         sent = self.sends[number]
         if sent.landing is not None:
             sent.landing.cancel()
-        sent.effect_at, sent.landing = at, self.loop.call_at(at, self.land, number, context=Context())
+        sent.effect_at, sent.landing = (
+            at,
+            self.loop.call_at(at, self.land, number, context=Context()),
+        )
 
     def end(self, number: int) -> None:
         """Note the end of a send; if it was interrupted, its effect comes within the window all the same."""
@@ -179,7 +196,9 @@ class Service:
                 return
             made = None
             self._change(sent.thing, body if sent.method == "PUT" else None)
-        self.effects.append(Effect(self.loop.now, sent.writer, sent.thing, number, made, stored))
+        self.effects.append(
+            Effect(self.loop.now, sent.writer, sent.thing, number, made, stored)
+        )
 
     def _create(self, body: dict[str, Any]) -> str:
         made = _id(len(self.effects) + 1)
@@ -194,7 +213,11 @@ class Service:
         if changes is None:
             self.hooks.pop(name, None)
         elif kind == "journeys":
-            self.journeys[name] = {**self.journeys[name], **changes, "last_updated": self.stamp()}
+            self.journeys[name] = {
+                **self.journeys[name],
+                **changes,
+                "last_updated": self.stamp(),
+            }
         else:
             self.hooks[name] = {**self.hooks[name], **changes}
         self._note(thing)

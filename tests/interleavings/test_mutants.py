@@ -14,7 +14,9 @@ pytestmark = pytest.mark.untraced
 
 
 @pytest.mark.parametrize(
-    "mutant", mutants_in(Path(__file__).with_name("mutants.patches")), ids=lambda mutant: mutant.name
+    "mutant",
+    mutants_in(Path(__file__).with_name("mutants.patches")),
+    ids=lambda mutant: mutant.name,
 )
 def test_mutant(mutant):
     """Some scene that it should show in breaks an invariant that holds without it."""

@@ -30,7 +30,9 @@ class Found:
     walked: int = 0
     whole: bool = True  # every schedule within the bound
     verdicts: dict[str, int] = attrs.field(factory=dict)
-    broken: dict[str, tuple[str, list[str]]] = attrs.field(factory=dict)  # by rule: words, shortest schedule
+    broken: dict[str, tuple[str, list[str]]] = attrs.field(
+        factory=dict
+    )  # by rule: words, shortest schedule
 
     def __str__(self) -> str:
         lines = [
@@ -78,7 +80,11 @@ def walk(
             schedule = Schedule(deviations)
             stage, wrong = play(scene, schedule)
             if first is not None:
-                wrong = [words for words in wrong if words.startswith((f"{first}:", f"{first}, "))]
+                wrong = [
+                    words
+                    for words in wrong
+                    if words.startswith((f"{first}:", f"{first}, "))
+                ]
             _count(found, stage, wrong)
             if found.walked % 100 == 0:
                 gc.collect()
@@ -87,7 +93,13 @@ def walk(
             for extra, point, way in _others(schedule):
                 if cost + extra <= bound:
                     heapq.heappush(
-                        queue, (cost + extra, len(deviations) + 1, next(order), {**deviations, point: way})
+                        queue,
+                        (
+                            cost + extra,
+                            len(deviations) + 1,
+                            next(order),
+                            {**deviations, point: way},
+                        ),
                     )
     finally:
         gc.unfreeze()
@@ -132,4 +144,7 @@ def ledger(stage: Stage) -> list[str]:
     for heard in stage.heard:
         words = f"{heard.writer} ({heard.how}, since {heard.begun - START:.3f}) is {heard.verdict}: {heard.outcome.message}"
         lines.append((heard.at, words))
-    return [f"    {at - START:.3f} {words}" for at, words in sorted(lines, key=lambda each: each[0])]
+    return [
+        f"    {at - START:.3f} {words}"
+        for at, words in sorted(lines, key=lambda each: each[0])
+    ]

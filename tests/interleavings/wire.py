@@ -14,7 +14,15 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.enums import End
 from tests.interleavings.loop import RUN, START
-from tests.interleavings.service import CONNECT, FATES, READS, WRITER, Sent, Service, thing_of
+from tests.interleavings.service import (
+    CONNECT,
+    FATES,
+    READS,
+    WRITER,
+    Sent,
+    Service,
+    thing_of,
+)
 
 if TYPE_CHECKING:
     from invsvc_async.transport.exchange import Exchange
@@ -53,7 +61,10 @@ class Wire:
         return exchange
 
     def _is_late(self, exchange: Exchange) -> bool:
-        return exchange.not_after is not None and self.service.loop.now > exchange.not_after
+        return (
+            exchange.not_after is not None
+            and self.service.loop.now > exchange.not_after
+        )
 
     async def _pause(self, seconds: float) -> bool:
         """Advance the time by *seconds*; return ``False`` if the client is closed meanwhile."""
@@ -76,7 +87,9 @@ class Wire:
         if before:  # what is sent again
             ways = tuple(dict.fromkeys(("ok", *ways)))
         costs = [0 if not before or way == "ok" else 1 for way in ways]
-        chosen = service.loop.schedule.choose(f"fate of {writer}", ways, at=loop.now - START, costs=costs)
+        chosen = service.loop.schedule.choose(
+            f"fate of {writer}", ways, at=loop.now - START, costs=costs
+        )
         fate = FATES[ways[chosen]]
         if not fate.leaves:
             exchange.end = End.NOT_SENT
@@ -99,18 +112,30 @@ class Wire:
             return
         sent.answered = fate.status == 200
         sent.status = fate.status
-        if fate.status == 200 and not any(effect.number == number for effect in service.effects):
+        if fate.status == 200 and not any(
+            effect.number == number for effect in service.effects
+        ):
             sent.status = 404
             self._answer(exchange, 404, None)
         else:
-            self._answer(exchange, fate.status, self._value(number) if fate.status == 200 else None)
+            self._answer(
+                exchange,
+                fate.status,
+                self._value(number) if fate.status == 200 else None,
+            )
 
     def _value(self, number: int) -> Any:
         service = self.service
         sent = service.sends[number]
         if sent.method == "POST":
-            made = next(effect.made for effect in service.effects if effect.number == number)
-            return {**service.hooks[made], "secret": "s"} if made in service.hooks else {"id": made}
+            made = next(
+                effect.made for effect in service.effects if effect.number == number
+            )
+            return (
+                {**service.hooks[made], "secret": "s"}
+                if made in service.hooks
+                else {"id": made}
+            )
         if sent.method == "DELETE":
             return {"id": sent.thing.rpartition("/")[2], "message": "gone"}
         return service.state(sent.thing)
@@ -122,7 +147,9 @@ class Wire:
         begun = loop.now
         path = exchange.url.path.removeprefix("/v2")
         seen: Any = (
-            [dict(hook) for hook in service.hooks.values()] if path == "/webhooks" else service.state(path)
+            [dict(hook) for hook in service.hooks.values()]
+            if path == "/webhooks"
+            else service.state(path)
         )
         status = 503 if way == "failed" else 404 if seen is None else 200
         stamp = service.stamp()
@@ -131,7 +158,9 @@ class Wire:
         service.looks.append((begun, loop.now, RUN.get(), f"{path} {status}"))
         self._answer(exchange, status, seen if status == 200 else None, stamp)
 
-    def _answer(self, exchange: Exchange, status: int, data: Any, stamp: int | None = None) -> None:
+    def _answer(
+        self, exchange: Exchange, status: int, data: Any, stamp: int | None = None
+    ) -> None:
         stamp = self.service.stamp() if stamp is None else stamp
         body: dict[str, Any] = {"success": status == 200, "timestamp": stamp}
         if status == 200:

@@ -79,7 +79,9 @@ class WatchedQueue:
 def _threads_work() -> bool:
     """Return whether a thread of the package does something, or is about to."""
     ours = [each for each in threading.enumerate() if each.name.startswith("invsvc ")]
-    resting = {each for each in ours if any(queue.waits_in(each) for queue in WatchedQueue.all)}
+    resting = {
+        each for each in ours if any(queue.waits_in(each) for queue in WatchedQueue.all)
+    }
     # Who joins a thread that rests will not hear of its end.
     joining = {f"{JOIN}{each.ident}" for each in resting}
     return any(each not in resting and each.name not in joining for each in ours)
@@ -92,7 +94,9 @@ def _waiting() -> str:
         names, coroutine = [], task.get_coro()
         while coroutine is not None:
             names.append(getattr(coroutine, "__qualname__", type(coroutine).__name__))
-            coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
+            coroutine = getattr(coroutine, "cr_await", None) or getattr(
+                coroutine, "gi_yieldfrom", None
+            )
         found.append(" > ".join(names))
     return "; ".join(sorted(found))
 
@@ -155,13 +159,17 @@ class World:
         """Advance the time while a program waits, at most by *timeout*."""
         if self.now > self._until or (timeout is None and not self.in_real_time):
             raise Stuck(f"nothing wakes {_waiting()}")
-        self.now += min(_STEP if timeout is None else timeout, _LOOK if self.in_real_time else _STEP)
+        self.now += min(
+            _STEP if timeout is None else timeout, _LOOK if self.in_real_time else _STEP
+        )
 
 
 class _Loop(asyncio.SelectorEventLoop):
     def __init__(self, world: World, *, is_service: bool = False) -> None:
         self._world = world
-        super().__init__(selectors.DefaultSelector() if is_service else _Selector(world))
+        super().__init__(
+            selectors.DefaultSelector() if is_service else _Selector(world)
+        )
 
     def time(self) -> float:
         return self._world.now
@@ -172,7 +180,9 @@ class _Selector(selectors.DefaultSelector):
         super().__init__()
         self._world = world
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+    def select(
+        self, timeout: float | None = None
+    ) -> list[tuple[selectors.SelectorKey, int]]:
         world = self._world
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
@@ -182,7 +192,9 @@ class _Selector(selectors.DefaultSelector):
         if ready := super().select(0):
             return ready
         works = world.in_real_time or _threads_work()
-        if ready := super().select(_LOOK if works else 0):  # a thread may have said something just before
+        if ready := super().select(
+            _LOOK if works else 0
+        ):  # a thread may have said something just before
             return ready
         if world.in_real_time or not works:
             world.advance(timeout)

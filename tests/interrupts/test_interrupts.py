@@ -55,22 +55,30 @@ def test_function(file_world, tmp_path, function):
     """At most one effect, no wait for ever, a true verdict: in the next process, or in the same client."""
     number = FUNCTIONS.index(function)
     kind, goes_on = ("create", "update")[number % 2], number % 4 < 2
-    trials = Trials(file_world, lambda number: tmp_path / f"{number}.db", kind, goes_on=goes_on)
+    trials = Trials(
+        file_world, lambda number: tmp_path / f"{number}.db", kind, goes_on=goes_on
+    )
     places = trials.places(function)
     step = max(places // MOST, 1)
 
     wrong = []
-    for place, error in zip(range(1 + number % step, places + 1, step), cycle(KINDS), strict=False):
+    for place, error in zip(
+        range(1 + number % step, places + 1, step), cycle(KINDS), strict=False
+    ):
         wrong += trials.at(place, error, function)
     assert wrong == []
 
 
 @pytest.mark.parametrize("kind", ["create", "update"])
-@pytest.mark.parametrize("function", ["Driver._send", "KeyedRun.settled", "PostgresStore._flush"])
+@pytest.mark.parametrize(
+    "function", ["Driver._send", "KeyedRun.settled", "PostgresStore._flush"]
+)
 def test_function_with_a_database(database_world, kind, function):
     """The same, where the journal is shared."""
     name = f"interrupts_{kind}_{function.rpartition('.')[2].strip('_')}"
-    trials = Trials(database_world, lambda _: database().at(journal=name, silence=1), kind)
+    trials = Trials(
+        database_world, lambda _: database().at(journal=name, silence=1), kind
+    )
     places = trials.places(function)
 
     wrong = []
@@ -88,7 +96,8 @@ async def test_line_that_is_handed_over():
         thing = register.records.of("a")
         assert thing.enter(1)
         waiting = [
-            asyncio.create_task(register.lines.turn(thing, None, asyncio.sleep, run)) for run in (2, 3)
+            asyncio.create_task(register.lines.turn(thing, None, asyncio.sleep, run))
+            for run in (2, 3)
         ]
         await asyncio.sleep(0)
         interrupter = Interrupter(TimeLimit, place, within="Lines.leave")

@@ -20,7 +20,9 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    "mutant", mutants_in(Path(__file__).with_name("mutants.patches")), ids=lambda mutant: mutant.name
+    "mutant",
+    mutants_in(Path(__file__).with_name("mutants.patches")),
+    ids=lambda mutant: mutant.name,
 )
 def test_mutant(mutant, tmp_path):
     """An exception at some place of the function in which it should show breaks what holds without it."""
@@ -28,8 +30,15 @@ def test_mutant(mutant, tmp_path):
     world = World()
     try:
         with watched(), in_process(mutant):
-            trials = Trials(world, lambda number: tmp_path / f"{number}.db", kind, goes_on=then == "goes on")
+            trials = Trials(
+                world,
+                lambda number: tmp_path / f"{number}.db",
+                kind,
+                goes_on=then == "goes on",
+            )
             places = range(1, trials.places(function) + 1)
-            assert any(trials.at(place, error, function) for place in places for error in KINDS)
+            assert any(
+                trials.at(place, error, function) for place in places for error in KINDS
+            )
     finally:
         world.close()

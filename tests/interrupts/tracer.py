@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(invsvc_async.__file__).parent
 BOOKKEEPING = ("writes", "durable", "transport", "storage", "concurrency", "client.py")
-_STARTS = (
-    2  # a coroutine that goes on after an await looks for no signal: its RESUME has this argument, or more
-)
+_STARTS = 2  # a coroutine that goes on after an await looks for no signal: its RESUME has this argument, or more
 
 
 class Interrupter:
@@ -34,7 +32,11 @@ class Interrupter:
     """
 
     def __init__(
-        self, kind: type[BaseException] = BaseException, at: int = 0, *, within: str | None = None
+        self,
+        kind: type[BaseException] = BaseException,
+        at: int = 0,
+        *,
+        within: str | None = None,
     ) -> None:
         self._kind = kind
         self._at = at
@@ -48,7 +50,10 @@ class Interrupter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         sys.settrace(None)
 
@@ -61,7 +66,9 @@ class Interrupter:
         if frame.f_lasti in _places(code):
             self._pass(frame)
         frame.f_trace_lines = False
-        frame.f_trace = self._stepped  # first: without it, Python 3.13 traces no instructions
+        frame.f_trace = (
+            self._stepped
+        )  # first: without it, Python 3.13 traces no instructions
         frame.f_trace_opcodes = True
         return self._stepped
 

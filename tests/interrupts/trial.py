@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async import ApiKey, Client, JournalError, ReadRetries, ReconcilePolicy, Timeouts, Verdict
+from invsvc_async import (
+    ApiKey,
+    Client,
+    JournalError,
+    ReadRetries,
+    ReconcilePolicy,
+    Timeouts,
+    Verdict,
+)
 from invsvc_async.storage import sqlite_writer
 from tests.interrupts.program import Stuck, WatchedQueue, World
 from tests.interrupts.tracer import Interrupter
@@ -23,7 +31,9 @@ if TYPE_CHECKING:
 
     from invsvc_async import Outcome, Write
 
-POLICY = ReconcilePolicy(settle_after_error=0.05, settle_after_loss=0.1, deadline=20.0, reads_lag=0.05)
+POLICY = ReconcilePolicy(
+    settle_after_error=0.05, settle_after_loss=0.1, deadline=20.0, reads_lag=0.05
+)
 TIMES = Timeouts(attempt=2.0, connect=2.0, call=5.0)
 
 
@@ -65,7 +75,9 @@ class Trials:
     world: World
     address: Callable[[int], str | Path]
     kind: str  # of the write: create, update or delete
-    goes_on: bool = False  # the application catches the exception, and goes on with the same client
+    goes_on: bool = (
+        False  # the application catches the exception, and goes on with the same client
+    )
     _number: int = 0
     heard: list[Outcome[Any]] = attrs.field(factory=list)
 
@@ -75,11 +87,16 @@ class Trials:
         assert self._trial(interrupter) == []
         return interrupter.count
 
-    def at(self, place: int, error: type[BaseException], within: str | None = None) -> list[str]:
+    def at(
+        self, place: int, error: type[BaseException], within: str | None = None
+    ) -> list[str]:
         """Return what is wrong if *error* is raised at *place*."""
         interrupter = Interrupter(error, place, within=within)
         wrong = self._trial(interrupter)
-        return [f"{self.kind} {error.__name__} {place} at {interrupter.where}: {each}" for each in wrong]
+        return [
+            f"{self.kind} {error.__name__} {place} at {interrupter.where}: {each}"
+            for each in wrong
+        ]
 
     def _trial(self, interrupter: Interrupter) -> list[str]:
         self._number = next(_numbers)
@@ -115,10 +132,16 @@ class Trials:
         return [*wrong, *self._judged()]
 
     def _judged(self) -> list[str]:
-        effects = [each for each in self.world.service.ledger.effects() if self._is_ours(each)]
+        effects = [
+            each for each in self.world.service.ledger.effects() if self._is_ours(each)
+        ]
         wrong = [] if len(effects) == 1 else [f"{len(effects)} effects"]
-        not_applied = [each for each in self.heard if each.verdict is not Verdict.APPLIED]
-        return wrong + [f"{outcome.verdict}: {outcome.message}" for outcome in not_applied]
+        not_applied = [
+            each for each in self.heard if each.verdict is not Verdict.APPLIED
+        ]
+        return wrong + [
+            f"{outcome.verdict}: {outcome.message}" for outcome in not_applied
+        ]
 
     def _is_ours(self, effect: Any) -> bool:
         mark = f"n{self._number}"
@@ -146,7 +169,9 @@ class Trials:
         name = f"n{self._number}{mark}"
         if self.kind == "create":
             url = f"https://me.example/{name}"
-            return client.webhooks.create(url=url, events=["invoice.created"]).keyed(name)
+            return client.webhooks.create(url=url, events=["invoice.created"]).keyed(
+                name
+            )
         return client.journeys.update("jrn_1", name=name).keyed(name)
 
     async def _once(self) -> None:

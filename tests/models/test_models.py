@@ -14,11 +14,21 @@ import pytest
 
 from invsvc_async import codec, models
 from invsvc_async.errors import FieldError, FileEncodingError
-from invsvc_async.models import UNSET, Address, Customer, Invoice, Meta, Page, RetentionFile, Webhook
+from invsvc_async.models import (
+    UNSET,
+    Address,
+    Customer,
+    Invoice,
+    Meta,
+    Page,
+    RetentionFile,
+    Webhook,
+)
 
 HOOK = Webhook(id="wh_1", url="https://me.example/in")
 BROKEN = codec.structure(
-    Invoice, {"uuid": "U", "total": "12.5", "client": {"address": {"city": 7}, "id": "c"}}
+    Invoice,
+    {"uuid": "U", "total": "12.5", "client": {"address": {"city": 7}, "id": "c"}},
 )
 
 
@@ -26,7 +36,9 @@ def test_import_of_the_package_makes_no_class():
     """Importing the package of models imports none of its modules, but dir() lists all names."""
     code = "import sys, invsvc_async.models; print('Webhook' in dir(invsvc_async.models), [name for name in sys.modules if 'invsvc_async.models.' in name])"
 
-    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own interpreter
+    said = subprocess.run(  # noqa: S603 - our own interpreter
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
 
     assert said.strip() == "True []"
 
@@ -87,7 +99,10 @@ def test_broken_field_that_is_read_often():
 
 def test_problems_within_are_listed_with_their_whole_address():
     """A model lists the problems of the models in it, with addresses from its own root."""
-    assert [problem.address for problem in BROKEN.problems] == ["$.total", "$.client.address.city"]
+    assert [problem.address for problem in BROKEN.problems] == [
+        "$.total",
+        "$.client.address.city",
+    ]
     assert [problem.address for problem in BROKEN.client.address.problems] == ["$.city"]
 
 
@@ -96,8 +111,13 @@ def test_problems_of_elements_and_members_are_addressed():
     invoice = codec.structure(Invoice, {"items": [{}, {"quantity": True}, None]})
     team = codec.structure(models.Team, {"integrations": {"shop": {"completed": 1}}})
 
-    assert [problem.address for problem in invoice.problems] == ["$.items[1].quantity", "$.items[2]"]
-    assert [problem.address for problem in team.problems] == ["$.integrations.shop.completed"]
+    assert [problem.address for problem in invoice.problems] == [
+        "$.items[1].quantity",
+        "$.items[2]",
+    ]
+    assert [problem.address for problem in team.problems] == [
+        "$.integrations.shop.completed"
+    ]
 
 
 def test_element_that_is_no_object_says_so_at_every_field():
@@ -123,8 +143,16 @@ def test_equal_models_have_equal_hashes():
         (HOOK, attrs.evolve(HOOK, created_at=datetime(2025, 5, 1, tzinfo=UTC))),
         (HOOK, attrs.evolve(HOOK, extra={"new": 1})),
         (HOOK, "wh_1"),
-        (BROKEN, codec.structure(Invoice, {**codec.unstructure(BROKEN), "total": "13"})),
-        (BROKEN, codec.structure(Invoice, {"uuid": "U", "client": {"address": {"city": 7}, "id": "c"}})),
+        (
+            BROKEN,
+            codec.structure(Invoice, {**codec.unstructure(BROKEN), "total": "13"}),
+        ),
+        (
+            BROKEN,
+            codec.structure(
+                Invoice, {"uuid": "U", "client": {"address": {"city": 7}, "id": "c"}}
+            ),
+        ),
         (Address(city="x"), Customer()),
     ],
 )
@@ -135,7 +163,9 @@ def test_models_that_differ_are_not_equal(one, other):
 
 def test_absent_and_null_are_equal_where_both_read_as_none():
     """An absent optional field equals a null one; both are encoded as received."""
-    null = codec.structure(Webhook, {"id": "wh_1", "url": "https://me.example/in", "description": None})
+    null = codec.structure(
+        Webhook, {"id": "wh_1", "url": "https://me.example/in", "description": None}
+    )
 
     assert null == HOOK
     assert hash(null) == hash(HOOK)
@@ -145,7 +175,9 @@ def test_absent_and_null_are_equal_where_both_read_as_none():
 
 def test_meta_is_outside_equality_and_repr():
     """Models with different ``meta`` are equal."""
-    with_meta = codec.with_meta(codec.structure(Webhook, codec.unstructure(HOOK)), Meta(message="said"))
+    with_meta = codec.with_meta(
+        codec.structure(Webhook, codec.unstructure(HOOK)), Meta(message="said")
+    )
 
     assert with_meta == HOOK
     assert "said" not in repr(with_meta)
@@ -181,9 +213,7 @@ def test_model_refuses_assignment(name):
         del decoded.id
 
 
-UNKNOWN_WITHIN = (
-    b'{"uuid": "U", "client": {"id": "c", "new": 1.10}, "items": [{"new": {"deep": 2}}], "old": null}'
-)
+UNKNOWN_WITHIN = b'{"uuid": "U", "client": {"id": "c", "new": 1.10}, "items": [{"new": {"deep": 2}}], "old": null}'
 
 
 @pytest.mark.parametrize(
@@ -192,7 +222,10 @@ UNKNOWN_WITHIN = (
      codec.structure(Invoice, [1]), codec.with_meta(Webhook(id="x"), Meta(message="m")),
      codec.structure(Invoice, {"folio_number": Decimal("3.0")})],
 )  # fmt: skip
-@pytest.mark.parametrize("copied", [lambda it: pickle.loads(pickle.dumps(it)), copy.copy, copy.deepcopy])  # noqa: S301
+@pytest.mark.parametrize(
+    "copied",
+    [lambda it: pickle.loads(pickle.dumps(it)), copy.copy, copy.deepcopy],  # noqa: S301
+)
 def test_copy_equals_its_original(model, copied):
     """Pickling and copying keep fields, absent fields, problems, unknown fields and meta."""
     made = copied(model)
@@ -200,7 +233,9 @@ def test_copy_equals_its_original(model, copied):
     assert made == model
     assert made.meta == model.meta
     assert made.extra == model.extra
-    assert [str(problem) for problem in made.problems] == [str(problem) for problem in model.problems]
+    assert [str(problem) for problem in made.problems] == [
+        str(problem) for problem in model.problems
+    ]
     assert repr(codec.unstructure(made)) == repr(codec.unstructure(model))
 
 
@@ -212,7 +247,12 @@ def test_evolved_model_keeps_gaps_problems_and_unknown_fields():
 
     assert codec.unstructure(after) == {"total": "12.5", "series": "B", "new": 1}
     assert [problem.address for problem in after.problems] == ["$.total"]
-    assert attrs.evolve(before, total=codec.structure(Invoice, {"total": 1}).total).problems == ()
+    assert (
+        attrs.evolve(
+            before, total=codec.structure(Invoice, {"total": 1}).total
+        ).problems
+        == ()
+    )
 
 
 def test_gap_read_by_its_name_in_attrs():
@@ -220,7 +260,8 @@ def test_gap_read_by_its_name_in_attrs():
     model = codec.structure(Invoice, {"total": "12.5"})
 
     total, uuid = (
-        getattr(model, field.name) for field in (attrs.fields(Invoice).total, attrs.fields(Invoice).uuid)
+        getattr(model, field.name)
+        for field in (attrs.fields(Invoice).total, attrs.fields(Invoice).uuid)
     )
 
     assert (total.address, uuid) == ("$.total", UNSET)
@@ -230,7 +271,9 @@ def test_gap_read_by_its_name_in_attrs():
 
 def test_evolved_model_that_was_no_object_starts_anew():
     """A problem of the whole item is dropped once a field is set."""
-    assert codec.unstructure(attrs.evolve(codec.structure(Webhook, None), id="wh_2")) == {"id": "wh_2"}
+    assert codec.unstructure(
+        attrs.evolve(codec.structure(Webhook, None), id="wh_2")
+    ) == {"id": "wh_2"}
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="copy.replace is new in 3.13")
@@ -262,7 +305,12 @@ def test_page_is_a_sequence_that_lists_its_problems():
     """A page has a length and an iterator, and lists problems by their address in the answer."""
     page = Page(items=(HOOK, BROKEN), next="c", has_more=True)
 
-    assert (len(page), list(page), page[0], page[-1:]) == (2, [HOOK, BROKEN], HOOK, (BROKEN,))
+    assert (len(page), list(page), page[0], page[-1:]) == (
+        2,
+        [HOOK, BROKEN],
+        HOOK,
+        (BROKEN,),
+    )
     assert [problem.address for problem in page.problems] == [
         "$.data[1].total",
         "$.data[1].client.address.city",
@@ -277,7 +325,8 @@ def test_webhook_list_is_a_sequence():
 
 
 @pytest.mark.parametrize(
-    ("encoded", "content"), [("PHhtbC8+", b"<xml/>"), ("PHht\nbC8+\n", b"<xml/>"), ("", b"")]
+    ("encoded", "content"),
+    [("PHhtbC8+", b"<xml/>"), ("PHht\nbC8+\n", b"<xml/>"), ("", b"")],
 )
 def test_retention_file_gives_its_bytes(encoded, content):
     """The text is decoded as base64, on one line or several."""

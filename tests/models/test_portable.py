@@ -19,12 +19,23 @@ from rich.pretty import Pretty
 from invsvc_async import Outcome, Page, events, models, unstructure
 from invsvc_async.batch.result import Summary
 from invsvc_async.codec import decode_items, enc_hook, envelope
-from invsvc_async.errors import InvalidRequestError, InvsvcError, NotFoundError, ResponseLostError
+from invsvc_async.errors import (
+    InvalidRequestError,
+    InvsvcError,
+    NotFoundError,
+    ResponseLostError,
+)
 from invsvc_async.models import Invoice, Journey, Webhook, WebhookList
 from invsvc_async.reconcile.history import Verdict
 from tests.codec.recorded import SAMPLES
 from tests.codec.test_samples import spelt
-from tests.events.bodies import RESOURCE_TYPES, SIGNED_TYPES, VERSIONS, encoded, signed_body
+from tests.events.bodies import (
+    RESOURCE_TYPES,
+    SIGNED_TYPES,
+    VERSIONS,
+    encoded,
+    signed_body,
+)
 
 DIGITS = "1234567890.123456789"
 LONG = Invoice.from_json(f'{{"uuid":"A","total":{DIGITS},"news":{DIGITS}}}')
@@ -74,12 +85,18 @@ def nested(levels):
 
 
 @pytest.mark.parametrize(
-    "value", [*map(Decimal, ("NaN", "sNaN", "-Infinity")), nested(300), nested(5_000), {1: 2}]
+    "value",
+    [*map(Decimal, ("NaN", "sNaN", "-Infinity")), nested(300), nested(5_000), {1: 2}],
 )
-@pytest.mark.parametrize("field", ["total", "created_at", "folio_number", "metadata", "unknown"])
+@pytest.mark.parametrize(
+    "field", ["total", "created_at", "folio_number", "metadata", "unknown"]
+)
 def test_value_that_json_cannot_represent(field, value):
     """A number that is none, deep nesting and a key that is no text are refused in words."""
-    for read in (Invoice.from_dict, lambda plain: Page[Invoice].from_dict({"data": [plain]})):
+    for read in (
+        Invoice.from_dict,
+        lambda plain: Page[Invoice].from_dict({"data": [plain]}),
+    ):
         with pytest.raises(InvalidRequestError, match=r"cannot|nested|not a string"):
             read({field: value})
 
@@ -110,10 +127,14 @@ def test_time_in_parts_of_a_millisecond(year, microseconds):
 
     found = Invoice(created_at=time).to_dict()["created_at"]
 
-    assert Decimal(found) * 1000 == (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    assert Decimal(found) * 1000 == (
+        time - datetime(1970, 1, 1, tzinfo=UTC)
+    ) // timedelta(microseconds=1)
 
 
-@pytest.mark.parametrize("cls", [Webhook, Page[Webhook], WebhookList, Outcome, events.ResourceEvent])
+@pytest.mark.parametrize(
+    "cls", [Webhook, Page[Webhook], WebhookList, Outcome, events.ResourceEvent]
+)
 @pytest.mark.parametrize("text", ["", "[]", "7", '"a"', "{", "{}x", "\ud800"])
 def test_text_that_is_no_object(cls, text):
     """What is not a JSON object is refused in words."""
@@ -127,11 +148,15 @@ async def test_page_is_the_envelope_of_the_wire(service, client):
     for pages, path in ((client.invoices.egress(limit=3), "/invoices/egress?limit=3"),):
         page = await pages
         async with httpx.AsyncClient() as browser:
-            theirs = envelope.loads((await browser.get(f"{service.base_url}{path}", headers=header)).content)
+            theirs = envelope.loads(
+                (await browser.get(f"{service.base_url}{path}", headers=header)).content
+            )
 
         ours = page.to_dict()
         assert ours.pop("timestamp") <= theirs.pop("timestamp")
-        assert ours.pop("next").partition(".")[0] == theirs.pop("next").partition(".")[0]
+        assert (
+            ours.pop("next").partition(".")[0] == theirs.pop("next").partition(".")[0]
+        )
         assert spelt(ours) == spelt(theirs)
         assert Page[Invoice].from_json(page.to_json()) == page
         assert Page[Invoice].from_dict(page.to_dict()) == page
@@ -182,7 +207,9 @@ def test_signed_event(name):
 
 def test_test_mark_of_the_headers():
     """A mark that only the headers had is in the plain form, so that a test never becomes real."""
-    event = events.parse(encoded(VERSIONS["v2"]("invoice.created")), {"X-Invsvc-Test": "true"})
+    event = events.parse(
+        encoded(VERSIONS["v2"]("invoice.created")), {"X-Invsvc-Test": "true"}
+    )
     marked = attrs.evolve(event, is_test=True)
 
     assert events.ResourceEvent.from_dict(marked.to_dict()).is_test
@@ -194,11 +221,21 @@ async def test_outcome_that_needed_reads(service, client):
     service.script("journeys.update", "apply, then reset")
     outcome = await client.journeys.update("jrn_1", name="May").outcome()
 
-    for back in (Outcome[Journey].from_json(outcome.to_json()), Outcome.from_dict(outcome.to_dict())):
+    for back in (
+        Outcome[Journey].from_json(outcome.to_json()),
+        Outcome.from_dict(outcome.to_dict()),
+    ):
         assert back.verdict is Verdict.APPLIED
-        assert (back.value, back.intent, back.history) == (outcome.value, outcome.intent, outcome.history)
+        assert (back.value, back.intent, back.history) == (
+            outcome.value,
+            outcome.intent,
+            outcome.history,
+        )
         assert back.explain() == outcome.explain()
-        assert (type(back.error), str(back.error)) == (ResponseLostError, str(outcome.error))
+        assert (type(back.error), str(back.error)) == (
+            ResponseLostError,
+            str(outcome.error),
+        )
         assert (await client.settle(back.intent)).verdict is Verdict.APPLIED
     assert len(service.ledger.effects("journeys.update")) == 1
 
@@ -216,7 +253,9 @@ async def test_refused_outcome(client):
 
 async def test_secret_of_an_outcome(client):
     """No form of an outcome has the webhook's secret, and read back it says so."""
-    outcome = await client.webhooks.create(url="https://me.example/in", events=["invoice.created"]).outcome()
+    outcome = await client.webhooks.create(
+        url="https://me.example/in", events=["invoice.created"]
+    ).outcome()
     secret = outcome.value.secret
 
     assert secret
@@ -241,19 +280,30 @@ async def test_outcome_of_the_wrong_form(client, change):
         Outcome.from_dict({**plain, **change})
 
 
-@pytest.mark.parametrize("wrong", [7, [], {"a": 1}, True, pytest.param(10**400, id="huge"), "a"])
 @pytest.mark.parametrize(
-    "member", ["retry_after", "code", "message", "details", "operation", "status", "text"]
+    "wrong", [7, [], {"a": 1}, True, pytest.param(10**400, id="huge"), "a"]
+)
+@pytest.mark.parametrize(
+    "member",
+    ["retry_after", "code", "message", "details", "operation", "status", "text"],
 )
 async def test_error_of_the_wrong_form(client, member, wrong):
     """A damaged error is refused, or read as far as it can be."""
     plain = (await client.journeys.update("jrn_1", name="May").outcome()).to_dict()
-    error = {"type": "ConflictError", "text": "a", "status": 409, "retry_after": 1, member: wrong}
+    error = {
+        "type": "ConflictError",
+        "text": "a",
+        "status": 409,
+        "retry_after": 1,
+        member: wrong,
+    }
 
     read = Outcome.from_dict({**plain, "error": error})
 
     assert isinstance(read.error, InvsvcError)
-    assert isinstance(read.error.retry_after if member != "status" else 1.0, float | None)
+    assert isinstance(
+        read.error.retry_after if member != "status" else 1.0, float | None
+    )
     assert str(read.error)
 
 
@@ -271,7 +321,9 @@ async def test_msgspec_hook(client):
     page = Page(items=(LONG,))
     outcome = await client.journeys.update("jrn_1", name="May").outcome()
 
-    text = msgspec.json.encode({"one": LONG, "page": page, "outcome": outcome}, enc_hook=enc_hook).decode()
+    text = msgspec.json.encode(
+        {"one": LONG, "page": page, "outcome": outcome}, enc_hook=enc_hook
+    ).decode()
 
     assert text.count(DIGITS) == 4
     assert f'"{DIGITS}"' not in text
@@ -285,12 +337,18 @@ def test_rich_and_notebooks():
     hook = Webhook(id="wh_1", url=f"https://me.example/{MARKUP}", secret="whsec_hush")
     console = Console(width=200, record=True, file=StringIO())
     console.print(Pretty(hook))
-    shown = [hook._repr_html_(), Page(items=(hook,))._repr_html_(), WebhookList(items=(hook,))._repr_html_()]
+    shown = [
+        hook._repr_html_(),
+        Page(items=(hook,))._repr_html_(),
+        WebhookList(items=(hook,))._repr_html_(),
+    ]
 
     assert "Webhook(id='wh_1'" in console.export_text()
     assert all("wh_1" in html and "&lt;script&gt;" in html for html in shown)
     assert not [
-        html for html in (*shown, console.export_text(styles=False)) if "<script>" in html and "<td>" in html
+        html
+        for html in (*shown, console.export_text(styles=False))
+        if "<script>" in html and "<td>" in html
     ]
     assert not [html for html in shown if "whsec_hush" in html]
 
@@ -314,6 +372,8 @@ def test_import_of_pydantic():
         "from invsvc_async.events import Receiver;"
         "print([name for name in sys.modules if name.startswith('pydantic')])"
     )
-    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own interpreter
+    said = subprocess.run(  # noqa: S603 - our own interpreter
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
 
     assert said.strip() == "[]"

@@ -61,9 +61,13 @@ def application(client: Client) -> FastAPI:  # noqa: C901 - endpoints
     async def within() -> dict[str, Any]:
         return {"invoice": (await client.invoices.egress(limit=1))[0]}
 
-    @app.post("/new", response_model_exclude={"secret"}, response_model_exclude_none=True)
+    @app.post(
+        "/new", response_model_exclude={"secret"}, response_model_exclude_none=True
+    )
     async def new() -> Webhook:
-        made = await client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+        made = await client.webhooks.create(
+            url="https://me.example/in", events=["invoice.created"]
+        )
         return attrs.evolve(made, description=None)
 
     @app.get("/hooks")
@@ -85,12 +89,16 @@ def application(client: Client) -> FastAPI:  # noqa: C901 - endpoints
     @app.put("/closed")
     async def closed() -> Outcome[Journey]:
         policy = ReconcilePolicy(deadline=0.2)
-        async with Client("http://127.0.0.1:9/v2", ApiKey("key"), reconcile=policy) as other:
+        async with Client(
+            "http://127.0.0.1:9/v2", ApiKey("key"), reconcile=policy
+        ) as other:
             return await other.journeys.update("jrn_1", name="May").outcome()
 
     @app.post("/bare-outcome")
     async def bare_outcome():
-        return await client.webhooks.create(url="https://me.example/in", events=["invoice.created"]).outcome()
+        return await client.webhooks.create(
+            url="https://me.example/in", events=["invoice.created"]
+        ).outcome()
 
     @app.post("/echo")
     async def echo(hook: Annotated[Webhook, Body()]) -> Webhook:
@@ -116,7 +124,10 @@ async def service():
 
 @pytest.fixture
 async def browser(service):
-    async with quick_client(service) as client, web_server(application(client)) as found:
+    async with (
+        quick_client(service) as client,
+        web_server(application(client)) as found,
+    ):
         yield found
 
 
@@ -124,7 +135,9 @@ async def on_the_wire(service):
     """Return the first invoice as the service sends it."""
     header = {"Authorization": f"Bearer {service.api_key}"}
     async with httpx.AsyncClient() as browser:
-        answer = await browser.get(f"{service.base_url}/invoices/egress?limit=1", headers=header)
+        answer = await browser.get(
+            f"{service.base_url}/invoices/egress?limit=1", headers=header
+        )
     return envelope.loads(answer.content)["data"][0]
 
 
@@ -133,11 +146,19 @@ async def test_digits_of_an_endpoint(browser, service, path):
     """With and without an annotation, an endpoint answers the wire's own digits."""
     answer = await browser.get(path)
     found = envelope.loads(answer.content)
-    found = found["invoice"] if path == "/within" else found["data"][0] if path == "/page" else found
+    found = (
+        found["invoice"]
+        if path == "/within"
+        else found["data"][0]
+        if path == "/page"
+        else found
+    )
 
     assert answer.status_code == 200
     assert spelt(found) == spelt(await on_the_wire(service))
-    assert isinstance(found["total"], str)  # decimals are strings, whatever their digits
+    assert isinstance(
+        found["total"], str
+    )  # decimals are strings, whatever their digits
     assert DIGITS in answer.text
 
 
@@ -149,8 +170,16 @@ async def test_outcome_of_an_endpoint(browser, service, path):
     shown = answer.json()
 
     assert set(shown) == {"verdict", "value", "message", "attempts"}
-    assert (shown["verdict"], shown["value"]["name"], shown["attempts"]) == ("applied", "May", 1)
-    assert not [each for each in (service.base_url, "credential", "settle_after") if each in answer.text]
+    assert (shown["verdict"], shown["value"]["name"], shown["attempts"]) == (
+        "applied",
+        "May",
+        1,
+    )
+    assert not [
+        each
+        for each in (service.base_url, "credential", "settle_after")
+        if each in answer.text
+    ]
     assert len(service.ledger.effects("journeys.update")) == 1
     with pytest.raises(ValidationError, match=r"has no intent.*\"full\": True"):
         TypeAdapter(Outcome[Journey]).validate_json(answer.content)
@@ -171,7 +200,12 @@ async def test_outcome_that_an_application_stores(service):
     async with quick_client(service) as client:
         row = Row(outcome=await client.journeys.update("jrn_1", name="May").outcome())
     full: dict[str, Any] = {"context": {"full": True}}
-    assert set(row.model_dump()["outcome"]) == {"verdict", "value", "message", "attempts"}
+    assert set(row.model_dump()["outcome"]) == {
+        "verdict",
+        "value",
+        "message",
+        "attempts",
+    }
 
     for back in (
         Row.model_validate_json(row.model_dump_json(**full)),
@@ -196,7 +230,14 @@ async def test_fields_that_an_endpoint_leaves_out(browser):
     answer = await browser.post("/new")
 
     assert answer.status_code == 200
-    assert set(answer.json()) == {"id", "url", "events", "status", "owner", "created_at"}
+    assert set(answer.json()) == {
+        "id",
+        "url",
+        "events",
+        "status",
+        "owner",
+        "created_at",
+    }
 
 
 @pytest.mark.parametrize("dump", ["json", "python"])
@@ -213,12 +254,16 @@ def test_fields_that_pydantic_leaves_out(dump):
             return json.loads(made.dump_json(value, **which))
         return made.dump_python(value, **which)
 
-    (left,) = dumped(page, exclude={"data": {"__all__": {"uuid": True, "client": {"from"}}}})["data"]
+    (left,) = dumped(
+        page, exclude={"data": {"__all__": {"uuid": True, "client": {"from"}}}}
+    )["data"]
     assert (set(left), left["client"]) == (
         {"idempotency_key", "metadata", "client", "items", "news"},
         {"name": "C"},
     )
-    assert dumped(page, include={"data": {"__all__": {"uuid"}}}) == {"data": [{"uuid": "A"}]}
+    assert dumped(page, include={"data": {"__all__": {"uuid"}}}) == {
+        "data": [{"uuid": "A"}]
+    }
     (short,) = dumped(page, exclude_none=True)["data"]
     assert set(short) == {"uuid", "metadata", "client", "items", "news"}
     assert short["metadata"] == {"a": None}
@@ -234,7 +279,10 @@ async def test_request_bodies(browser):
 
     assert echoed.json() == sent
     assert wrong.status_code == 422
-    assert [each["loc"] for each in wrong.json()["detail"]] == [["body", "url"], ["body", "created_at"]]
+    assert [each["loc"] for each in wrong.json()["detail"]] == [
+        ["body", "url"],
+        ["body", "created_at"],
+    ]
 
 
 async def test_decimals_of_a_body(browser):
@@ -259,7 +307,9 @@ async def test_body_that_is_nested_too_deeply(browser, place, levels):
     """It is refused with 422, as any other wrong value."""
     deep = f'{{"invoice": {{"{place}": {{"a": {"[" * levels}{"]" * levels}}}}}}}'
 
-    answer = await browser.post("/order", content=deep, headers={"Content-Type": "application/json"})
+    answer = await browser.post(
+        "/order", content=deep, headers={"Content-Type": "application/json"}
+    )
 
     assert answer.status_code == 422
     assert "nested" in answer.json()["detail"][0]["msg"]
@@ -269,7 +319,9 @@ async def test_body_that_is_nested_too_deeply(browser, place, levels):
 def test_strict_validation(total):
     """What pydantic writes is read again in its strict mode, too."""
     adapter = TypeAdapter(Invoice)
-    invoice = adapter.validate_json(f'{{"total": {total}, "created_at": 5}}', strict=True)
+    invoice = adapter.validate_json(
+        f'{{"total": {total}, "created_at": 5}}', strict=True
+    )
 
     assert invoice.total == Decimal(total.strip('"'))
     assert adapter.validate_json(adapter.dump_json(invoice), strict=True) == invoice
@@ -281,7 +333,9 @@ def test_null_fields_of_a_union(union):
     """The nulls of a field are left out by the class of the value."""
     adapter = TypeAdapter(union)
 
-    invoice = adapter.dump_python(Invoice(uuid="A", idempotency_key=None), exclude_none=True)
+    invoice = adapter.dump_python(
+        Invoice(uuid="A", idempotency_key=None), exclude_none=True
+    )
     hook = adapter.dump_python(Webhook(id="wh_1", description=None), exclude_none=True)
 
     assert (invoice, hook) == ({"uuid": "A"}, {"id": "wh_1"})
@@ -301,7 +355,10 @@ async def test_decimals_of_an_outcome(service, kind):
 
     assert back.value == outcome.value
     assert not back.value.problems
-    assert adapter.validate_json(adapter.dump_json(other, context=full)).verdict is other.verdict
+    assert (
+        adapter.validate_json(adapter.dump_json(other, context=full)).verdict
+        is other.verdict
+    )
     with pytest.raises(ValidationError, match="intent"):
         adapter.validate_python({"verdict": "applied"})
 
@@ -309,7 +366,11 @@ async def test_decimals_of_an_outcome(service, kind):
 @pytest.mark.parametrize("name", SIGNED_TYPES)
 async def test_events_of_an_endpoint(browser, name):
     """Events of each family are accepted and answered."""
-    for body in (signed_body(name), VERSIONS["v2"]("invoice.created"), VERSIONS["v1"]("payment.created")):
+    for body in (
+        signed_body(name),
+        VERSIONS["v2"]("invoice.created"),
+        VERSIONS["v1"]("payment.created"),
+    ):
         answer = await browser.post("/event", json=body)
 
         assert answer.status_code == 200, answer.text
@@ -333,7 +394,10 @@ def test_decimals_of_the_resource_of_an_event(total):
     assert len(event.data.problems) == (0 if total == DIGITS else 2)
     assert (event.data.client.name, event.data.metadata["a"]) == ("1", "1")
     if total == DIGITS:
-        assert (event.data.total, event.data.items[0].quantity) == (Decimal(DIGITS), Decimal(DIGITS))
+        assert (event.data.total, event.data.items[0].quantity) == (
+            Decimal(DIGITS),
+            Decimal(DIGITS),
+        )
         assert adapter.validate_json(adapter.dump_json(event)).data == event.data
 
 
@@ -343,19 +407,31 @@ async def test_openapi(browser):
     output, given = schemas["Invoice-Output"], schemas["Invoice-Input"]
 
     assert output["properties"]["total"]["type"] == "string"
-    assert {each["type"] for each in given["properties"]["total"]["anyOf"]} == {"number", "string"}
+    assert {each["type"] for each in given["properties"]["total"]["anyOf"]} == {
+        "number",
+        "string",
+    }
     assert output["properties"]["created_at"]["type"] == "integer"
-    assert output["properties"]["client"] == {"$ref": "#/components/schemas/Customer-Output"}
-    assert output["properties"]["items"]["items"]["$ref"].startswith("#/components/schemas/InvoiceItem")
+    assert output["properties"]["client"] == {
+        "$ref": "#/components/schemas/Customer-Output"
+    }
+    assert output["properties"]["items"]["items"]["$ref"].startswith(
+        "#/components/schemas/InvoiceItem"
+    )
     assert {"uuid", "total"} <= set(output["required"])
     assert "required" not in given
     assert output["additionalProperties"] is not False
     hook = schemas["Webhook-Output"]
-    assert hook["properties"]["description"]["anyOf"] == [{"type": "string"}, {"type": "null"}]
+    assert hook["properties"]["description"]["anyOf"] == [
+        {"type": "string"},
+        {"type": "null"},
+    ]
     assert "description" not in hook["required"]
     outcome = schemas["Outcome_Journey_"]
     assert (
-        set(outcome["properties"]) == set(outcome["required"]) == {"verdict", "value", "message", "attempts"}
+        set(outcome["properties"])
+        == set(outcome["required"])
+        == {"verdict", "value", "message", "attempts"}
     )
     assert outcome["properties"]["verdict"]["enum"] == [
         "applied",
@@ -364,7 +440,9 @@ async def test_openapi(browser):
         "superseded",
         "unknown",
     ]
-    assert outcome["properties"]["value"]["anyOf"][0] == {"$ref": "#/components/schemas/Journey"}
+    assert outcome["properties"]["value"]["anyOf"][0] == {
+        "$ref": "#/components/schemas/Journey"
+    }
     assert schemas["Page_Invoice_"]["properties"]["data"]["items"]["$ref"].startswith(
         "#/components/schemas/Invoice"
     )
@@ -381,7 +459,9 @@ def test_sample_through_pydantic(name):
     assert adapter.validate_python(model) is model
     assert adapter.validate_python(model.to_dict()) == model
     back = spelt(adapter.validate_json(text).to_dict())
-    assert back == spelt(model.to_dict()) or name == "Journey"  # whose 3e3 is a float, so 3000
+    assert (
+        back == spelt(model.to_dict()) or name == "Journey"
+    )  # whose 3e3 is a float, so 3000
     assert adapter.dump_python(model) == model.to_dict()
     for mode in ("validation", "serialization"):
         assert set(adapter.json_schema(mode=mode)["properties"]) == {
@@ -391,12 +471,18 @@ def test_sample_through_pydantic(name):
 
 def test_field_of_a_pydantic_model():
     """A stored order is read back, even if the service left out fields of its invoice."""
-    order = Order(invoice=Invoice.from_json(f'{{"uuid": "A", "total": {DIGITS}, "news": {DIGITS}}}'))
+    order = Order(
+        invoice=Invoice.from_json(
+            f'{{"uuid": "A", "total": {DIGITS}, "news": {DIGITS}}}'
+        )
+    )
 
     back = Order.model_validate_json(order.model_dump_json())
 
     assert back.invoice.total == Decimal(DIGITS)
-    assert back.invoice.extra["news"] == DIGITS  # without a declared type, digits are kept as text
+    assert (
+        back.invoice.extra["news"] == DIGITS
+    )  # without a declared type, digits are kept as text
     assert Order.model_validate(order.model_dump()) == order
     assert order.model_dump()["invoice"]["total"] == Decimal(DIGITS)
 
@@ -422,7 +508,9 @@ def test_classes_of_the_same_name():
     )
     adapter = TypeAdapter(tuple[Page[Invoice], Page[own]])
 
-    one, other = adapter.validate_python(({"data": [{"uuid": "A"}]}, {"data": [{"uuid": "A"}]}))
+    one, other = adapter.validate_python(
+        ({"data": [{"uuid": "A"}]}, {"data": [{"uuid": "A"}]})
+    )
 
     assert (type(one[0]), type(other[0])) == (Invoice, own)
     assert adapter.json_schema()["$defs"].keys() >= {"Address", "Customer"}
@@ -439,4 +527,6 @@ def test_broken_parts_are_encoded():
     """A field of the wrong type, and one that cannot be decoded, are encoded as they came."""
     page = Page(items=(Invoice.from_dict({"uuid": 7}),))
 
-    assert json.loads(TypeAdapter(Page[Invoice]).dump_json(page))["data"] == [{"uuid": 7}]
+    assert json.loads(TypeAdapter(Page[Invoice]).dump_json(page))["data"] == [
+        {"uuid": 7}
+    ]

@@ -25,7 +25,14 @@ LEAST = 90.0  # % of the mutants of each part that must be noticed
 PARTS = {
     "rules": tuple(
         f"reconcile/{name}.py"
-        for name in ("attempts", "decide", "findings", "facts", "server_clock", "compare")
+        for name in (
+            "attempts",
+            "decide",
+            "findings",
+            "facts",
+            "server_clock",
+            "compare",
+        )
     ),
     "transport": (
         "transport/send_gate.py",
@@ -76,7 +83,11 @@ def main() -> int:
         folder = Path(made)
         _copy(folder)
         subprocess.run(  # noqa: S603 - fixed arguments; what it draws is no figure
-            [_mutmut(), "run"], cwd=folder, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr
+            [_mutmut(), "run"],
+            cwd=folder,
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
         )
         return judge(folder)
 
@@ -84,11 +95,17 @@ def main() -> int:
 def judge(folder: Path) -> int:
     """Print what was noticed in *folder*; 1 where a survivor is not listed, or too many survive."""
     statuses = _statuses(folder)
-    alive = {name: _shown(folder, name) for name, status in statuses.items() if status not in NOTICED}
+    alive = {
+        name: _shown(folder, name)
+        for name, status in statuses.items()
+        if status not in NOTICED
+    }
     listed = {Mutant(each["file"], each["was"], each["now"]) for each in _listed()}
     unlisted = {name: mutant for name, mutant in alive.items() if mutant not in listed}
     for name, mutant in unlisted.items():
-        _say(f"{statuses[name]}, and not listed: {name}\n  - {mutant.was}\n  + {mutant.now}")
+        _say(
+            f"{statuses[name]}, and not listed: {name}\n  - {mutant.was}\n  + {mutant.now}"
+        )
     for mutant in listed - set(alive.values()):
         _say(f"listed, and noticed now: {mutant}")
     rates = [_rate(files, statuses) for files in PARTS.values()]
@@ -105,7 +122,9 @@ def _mutmut() -> str:
 
 def _copy(folder: Path) -> None:
     for name in (PACKAGE, "tests"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for file in FILES:
         path = folder / PACKAGE / file
         path.write_text(undecorated(path.read_text(encoding="utf-8")), encoding="utf-8")
@@ -134,7 +153,9 @@ def undecorated(source: str) -> str:
         (decorator,) = node.decorator_list
         wrapper, indent = ast.unparse(decorator), " " * node.col_offset
         if not wrapper.startswith("lru_cache"):
-            lines.insert(node.end_lineno, f"{indent}{node.name} = {wrapper}({node.name})")
+            lines.insert(
+                node.end_lineno, f"{indent}{node.name} = {wrapper}({node.name})"
+            )
         del lines[decorator.lineno - 1 : decorator.end_lineno]
     return "\n".join(lines) + "\n"
 
@@ -153,7 +174,9 @@ also_copy = ["tests"]
 
 def _statuses(folder: Path) -> dict[str, str]:
     told = _ask(folder, "results", "--all", "true")
-    lines = (line.strip().rpartition(": ") for line in told.splitlines() if ": " in line)
+    lines = (
+        line.strip().rpartition(": ") for line in told.splitlines() if ": " in line
+    )
     return {name: status for name, _, status in lines}
 
 
@@ -180,17 +203,23 @@ def _ask(folder: Path, *arguments: str) -> str:
 
 
 def _listed() -> list[dict[str, str]]:
-    listed: list[dict[str, str]] = tomllib.loads((HERE / "survivors.toml").read_text(encoding="utf-8"))[
-        "survivor"
-    ]
+    listed: list[dict[str, str]] = tomllib.loads(
+        (HERE / "survivors.toml").read_text(encoding="utf-8")
+    )["survivor"]
     assert all(each["why"] for each in listed)
     return listed
 
 
 def _rate(files: tuple[str, ...], statuses: dict[str, str]) -> float:
-    found = Counter(status in NOTICED for name, status in statuses.items() if _file_of(name) in files)
+    found = Counter(
+        status in NOTICED
+        for name, status in statuses.items()
+        if _file_of(name) in files
+    )
     rate = 100 * found[True] / found.total()
-    _say(f"{', '.join(files)}: {found[True]:,} of {found.total():,} mutants noticed, {rate:.1f} %")
+    _say(
+        f"{', '.join(files)}: {found[True]:,} of {found.total():,} mutants noticed, {rate:.1f} %"
+    )
     return rate
 
 

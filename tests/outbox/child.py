@@ -40,10 +40,14 @@ async def order(pool, outbox, client, things, number):
     thing = random.choice(things)
     with suppress(Undone):
         async with pool.acquire() as connection, connection.transaction():
-            text = "UPDATE things SET orders = orders + 1 WHERE id = $1 RETURNING orders"
+            text = (
+                "UPDATE things SET orders = orders + 1 WHERE id = $1 RETURNING orders"
+            )
             place = await connection.fetchval(text, thing)
             key = f"order-{number}"
-            await connection.execute("INSERT INTO orders VALUES ($1, $2, $3)", key, thing, place)
+            await connection.execute(
+                "INSERT INTO orders VALUES ($1, $2, $3)", key, thing, place
+            )
             write = client.webhooks.update(thing, description=key).keyed(key)
             await outbox.enqueue(connection, write)
             if random.random() < 0.3:
@@ -51,7 +55,13 @@ async def order(pool, outbox, client, things, number):
 
 
 async def main(url, key, address, database, things, orders):
-    client = Client(url, ApiKey(key), reconcile=POLICY, timeout=Timeouts(attempt=1.0), max_concurrency=64)
+    client = Client(
+        url,
+        ApiKey(key),
+        reconcile=POLICY,
+        timeout=Timeouts(attempt=1.0),
+        max_concurrency=64,
+    )
     names, ended = things.split(","), asyncio.Event()
     async with (
         client,
@@ -62,10 +72,14 @@ async def main(url, key, address, database, things, orders):
         async def keep(result):
             text = "INSERT INTO verdicts VALUES ($1, $2, $3, $4)"
             reason = json.dumps(plain_of(result.outcome))
-            await pool.execute(text, result.key, str(result.verdict), result.outcome.message, reason)
+            await pool.execute(
+                text, result.key, str(result.verdict), result.outcome.message, reason
+            )
 
         async def work():
-            while (number := await pool.fetchval("SELECT nextval('tries')")) <= int(orders):
+            while (number := await pool.fetchval("SELECT nextval('tries')")) <= int(
+                orders
+            ):
                 await order(pool, outbox, client, names, number)
 
         async with outbox.dispatching(on_result=keep):

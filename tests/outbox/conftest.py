@@ -9,7 +9,12 @@ import aiosqlite
 import asyncpg
 import psycopg
 import pytest
-from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import (
+    AsyncSession,
+    async_scoped_session,
+    async_sessionmaker,
+    create_async_engine,
+)
 from sqlalchemy.pool import NullPool
 
 from invsvc_async import Outbox
@@ -61,7 +66,9 @@ async def engine_at(driver, path=None, **settings):
     """Yield an engine of SQLAlchemy, for the tests' database or the file at *path*."""
     address = database().address.replace("postgresql", f"postgresql+{driver}", 1)
     engine = create_async_engine(
-        address if path is None else f"sqlite+{driver}:///{path}", poolclass=NullPool, **settings
+        address if path is None else f"sqlite+{driver}:///{path}",
+        poolclass=NullPool,
+        **settings,
     )
     try:
         yield engine
@@ -89,7 +96,9 @@ async def of_asyncpg_pool(_path):
 
 @asynccontextmanager
 async def of_psycopg(_path=None, **settings):
-    async with await psycopg.AsyncConnection.connect(database().address, **settings) as made:
+    async with await psycopg.AsyncConnection.connect(
+        database().address, **settings
+    ) as made:
         yield made, made.transaction
 
 
@@ -140,7 +149,9 @@ CONNECTIONS = {
     "asyncpg": of_asyncpg,
     "asyncpg's pool": of_asyncpg_pool,
     "psycopg": of_psycopg,
-    "psycopg's raw cursors": lambda path: of_psycopg(path, cursor_factory=psycopg.AsyncRawCursor),
+    "psycopg's raw cursors": lambda path: of_psycopg(
+        path, cursor_factory=psycopg.AsyncRawCursor
+    ),
     "aiosqlite": of_aiosqlite,
     "aiosqlite with rows as dicts": lambda path: of_aiosqlite(path, rows=dict_row),
     "AsyncSession on asyncpg": lambda path: of_session("asyncpg", path),
@@ -157,7 +168,9 @@ async def verdict_of(outbox, key, seconds=300.0):
 
 def written(entries, hook=None):
     """Return what updates have written, to *hook* or to all, in their order."""
-    return [entry.body["description"] for entry in entries if hook in (None, entry.path_id)]
+    return [
+        entry.body["description"] for entry in entries if hook in (None, entry.path_id)
+    ]
 
 
 async def verdicts_of(outbox, keys):
@@ -170,7 +183,9 @@ async def spoil(outbox, before, after):
     await outbox._store.store.rows(text.format("{s}entries"), before, after)
     if outbox._store.database == "SQLite":
         text = text.format("invsvc_outbox").replace("$", "?")
-        await outbox._store.table.act(lambda own: own.execute(text, (before, after)).rowcount)
+        await outbox._store.table.act(
+            lambda own: own.execute(text, (before, after)).rowcount
+        )
 
 
 @asynccontextmanager

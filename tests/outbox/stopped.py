@@ -73,7 +73,11 @@ async def main(url, key, address):
 
     dispatch.OutboxItem = Stopping
     client = Client(url, ApiKey(key), reconcile=POLICY, headers={SENDER: "stopped"})
-    async with client, Outbox.open(address, client) as outbox, outbox.dispatching(grace=60.0):
+    async with (
+        client,
+        Outbox.open(address, client) as outbox,
+        outbox.dispatching(grace=60.0),
+    ):
         await points.over.wait()
         while await outbox.get("last") is None:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.05)

@@ -18,7 +18,9 @@ from tests.support.database import database
 
 if not settings.configured:  # as the tests of receivers do
     csrf = "django.middleware.csrf.CsrfViewMiddleware"
-    settings.configure(ROOT_URLCONF="urls_of_the_test", MIDDLEWARE=[csrf], ALLOWED_HOSTS=["*"])
+    settings.configure(
+        ROOT_URLCONF="urls_of_the_test", MIDDLEWARE=[csrf], ALLOWED_HOSTS=["*"]
+    )
     django.setup()
 
 
@@ -66,7 +68,13 @@ def of_django(path):
     """Give ``django.db.connection``, or that of another alias."""
     if path is None:
         parts = psycopg.conninfo.conninfo_to_dict(database().address)
-        names = {"HOST": "host", "PORT": "port", "NAME": "dbname", "USER": "user", "PASSWORD": "password"}
+        names = {
+            "HOST": "host",
+            "PORT": "port",
+            "NAME": "dbname",
+            "USER": "user",
+            "PASSWORD": "password",
+        }
         where = {name: parts.get(part) or "" for name, part in names.items()}
         where["ENGINE"] = "django.db.backends.postgresql"
     else:
@@ -104,8 +112,12 @@ def of_sqlite3(path, rows=None, texts=str):
 
 POSTGRES = {
     "psycopg": of_psycopg,
-    "psycopg's raw cursors": lambda path: of_psycopg(path, cursor_factory=psycopg.RawCursor),
-    "psycopg with rows as dicts": lambda path: of_psycopg(path, row_factory=psycopg.rows.dict_row),
+    "psycopg's raw cursors": lambda path: of_psycopg(
+        path, cursor_factory=psycopg.RawCursor
+    ),
+    "psycopg with rows as dicts": lambda path: of_psycopg(
+        path, row_factory=psycopg.rows.dict_row
+    ),
     "Session": of_session,
     "scoped session": of_scoped_session,
     "Connection of SQLAlchemy": of_connection,

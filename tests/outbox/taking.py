@@ -15,7 +15,10 @@ from invsvc_async import ApiKey, Client, Outbox
 
 
 async def main(url: str, key: str, address: str) -> None:
-    async with Client(url, ApiKey(key)) as client, Outbox.open(address, client) as outbox:
+    async with (
+        Client(url, ApiKey(key)) as client,
+        Outbox.open(address, client) as outbox,
+    ):
         async for result in outbox.results():
             print(result.key, flush=True)  # noqa: T201 - read by the test
             if result.key == "last":

@@ -24,7 +24,9 @@ async def client(service):
         yield made
 
 
-async def test_outbox_that_starts_while_its_database_is_away(service, client, away, caplog) -> None:
+async def test_outbox_that_starts_while_its_database_is_away(
+    service, client, away, caplog
+) -> None:
     """It refuses each use and says why, until the database is back: then it sends, without being opened anew."""
     caplog.set_level(logging.WARNING)
     given = []
@@ -36,8 +38,15 @@ async def test_outbox_that_starts_while_its_database_is_away(service, client, aw
         assert outbox.problem is not None
         assert "cannot be used" in outbox.problem
         write = update(client, service, "new").keyed("first")
-        for use in (outbox.send(write), outbox.get("first"), outbox.wait("first"), outbox.retry("first")):
-            with pytest.raises(JournalError, match="has not been reached since the start") as refused:
+        for use in (
+            outbox.send(write),
+            outbox.get("first"),
+            outbox.wait("first"),
+            outbox.retry("first"),
+        ):
+            with pytest.raises(
+                JournalError, match="has not been reached since the start"
+            ) as refused:
                 await use
             assert refused.value.is_away
         assert service.ledger.entries == []
@@ -47,13 +56,19 @@ async def test_outbox_that_starts_while_its_database_is_away(service, client, aw
 
         await outbox.send(update(client, service, "new").keyed("first"))
         await until(lambda: given)
-        assert [(each.key, each.verdict) for each in given] == [("first", Verdict.APPLIED)]
+        assert [(each.key, each.verdict) for each in given] == [
+            ("first", Verdict.APPLIED)
+        ]
         assert "can be reached again" in caplog.text
 
 
-async def test_enqueue_while_the_database_is_away_for_the_outbox_alone(service, client, away) -> None:
+async def test_enqueue_while_the_database_is_away_for_the_outbox_alone(
+    service, client, away
+) -> None:
     """A transaction of the application is refused before its first statement, so that it can go on."""
-    async with Outbox.open(f"{away.address}&outbox={NAME}2&starts_away=true", client) as outbox:
+    async with Outbox.open(
+        f"{away.address}&outbox={NAME}2&starts_away=true", client
+    ) as outbox:
         connection = await asyncpg.connect(database().address)
         async with connection.transaction():
             with pytest.raises(JournalError, match="Nothing was done"):
@@ -83,7 +98,9 @@ async def test_outbox_without_the_setting(client, away) -> None:
 async def test_outbox_that_waiting_does_not_mend(client) -> None:
     """What is wrong for good ends the start, also with the setting."""
     with pytest.raises(JournalError):
-        async with Outbox.open("postgresql://nobody@host.invalid/none?starts_away=true", client):
+        async with Outbox.open(
+            "postgresql://nobody@host.invalid/none?starts_away=true", client
+        ):
             pass
 
 

@@ -56,7 +56,8 @@ async def test_outbox_that_is_not_open(service, client, place, connection):
 
 
 @pytest.mark.parametrize(
-    "place", ["", ":memory:", "mysql://me:hunter2@db/shop", "postgres://db/shop?outbox=A"]
+    "place",
+    ["", ":memory:", "mysql://me:hunter2@db/shop", "postgres://db/shop?outbox=A"],
 )
 def test_places_that_cannot_be(client, place):
     """A path or address of nothing that can be shared is refused, without a password in the words."""
@@ -96,14 +97,19 @@ async def test_database_that_two_services_share(service, client, place):
     assert service.arrivals("webhooks.update") == 0
 
 
-async def test_file_that_the_application_keeps_locked(service, client, tmp_path, caplog, monkeypatch):
+async def test_file_that_the_application_keeps_locked(
+    service, client, tmp_path, caplog, monkeypatch
+):
     """It is logged that nothing is sent, and why; once the transaction has ended, dispatching goes on by itself."""
     from invsvc_async.outbox import outbox as module, sqlite
 
     monkeypatch.setattr(sqlite, "_PATIENCE", 0.05)
     monkeypatch.setattr(module, "_PAUSES", (0.05,))
     path = tmp_path / "app.db"
-    async with Outbox.open(path, client) as outbox, aiosqlite.connect(path) as connection:
+    async with (
+        Outbox.open(path, client) as outbox,
+        aiosqlite.connect(path) as connection,
+    ):
         [key] = await enqueue(outbox, update(client, service))
         await connection.execute("BEGIN IMMEDIATE")
         async with outbox.dispatching():
@@ -145,7 +151,10 @@ async def test_payload_that_no_longer_fits(service, client, place, caplog, spoil
                 outcome = await verdict_of(outbox, key)
                 [other] = await enqueue(outbox, second)
                 await verdict_of(outbox, other)
-                assert (outcome.verdict, outcome.applied) == (Verdict.NOT_APPLIED, False)
+                assert (outcome.verdict, outcome.applied) == (
+                    Verdict.NOT_APPLIED,
+                    False,
+                )
                 assert "was not sent" in outcome.message
                 assert "outbox retry" in outcome.message
                 assert "Keep the file" not in outcome.message
@@ -166,7 +175,10 @@ async def test_write_in_doubt_that_no_longer_fits(service, client, place, caplog
             [key] = await finished(outbox, client.webhooks.create(**HOOK))
             assert (await outbox.get(key)).verdict is Verdict.UNKNOWN
             change = "webhooks.create", "webhooks.gone"
-            for names, verdict in ((change, Verdict.UNKNOWN), (change[::-1], Verdict.APPLIED)):
+            for names, verdict in (
+                (change, Verdict.UNKNOWN),
+                (change[::-1], Verdict.APPLIED),
+            ):
                 await spoil(outbox, *names)
                 assert await outbox.retry(key) == [key]
                 async with outbox.dispatching():
@@ -180,7 +192,9 @@ async def test_writes_after_one_in_flight_that_no_longer_fits(service, place, ca
 
     Later writes are sent, those to its own thing once it can no longer take effect, also after a restart.
     """
-    policy = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, clock_slack=0.0, clock_band=0.0)
+    policy = ReconcilePolicy(
+        settle_after_error=0.1, settle_after_loss=0.2, clock_slack=0.0, clock_band=0.0
+    )
     hook = service.seed_webhook().id
     service.script("webhooks.update", "apply, then hang")
     async with (
@@ -200,12 +214,20 @@ async def test_writes_after_one_in_flight_that_no_longer_fits(service, place, ca
             assert service.arrivals("webhooks.update") == 1
         for write in later:
             async with outbox.dispatching():
-                assert await ended(outbox, write, update(client, service)) == [Verdict.APPLIED] * 2
-                assert time.time() * 1000 >= (await outbox._store.entry(unfit)).done_at + 700
+                assert (
+                    await ended(outbox, write, update(client, service))
+                    == [Verdict.APPLIED] * 2
+                )
+                assert (
+                    time.time() * 1000
+                    >= (await outbox._store.entry(unfit)).done_at + 700
+                )
     assert written(service.ledger.entries, hook) == ["unfit", "late", "later"]
 
 
-async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, client, outbox, monkeypatch):
+async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(
+    service, client, outbox, monkeypatch
+):
     """They are waited for together: one after the other, all other writes would wait for an hour."""
     waits = []
 

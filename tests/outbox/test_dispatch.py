@@ -10,7 +10,14 @@ import socket
 
 import pytest
 
-from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Timeouts, Verdict
+from invsvc_async import (
+    ApiKey,
+    ConfigurationError,
+    JournalError,
+    Outbox,
+    Timeouts,
+    Verdict,
+)
 from invsvc_async.batch import dispatcher
 from invsvc_async.batch.dispatcher import Dispatcher
 from invsvc_async.batch.entries import workers_of
@@ -59,10 +66,15 @@ async def test_two_dispatchers_keep_the_order(service, client, outbox, address):
         second.dispatching(),
     ):
         for number in range(12):
-            keys = await enqueue(outbox, *(update(client, service, f"{number:02}", hook) for hook in hooks))
+            keys = await enqueue(
+                outbox,
+                *(update(client, service, f"{number:02}", hook) for hook in hooks),
+            )
         await verdicts_of(outbox, keys)
     for hook in hooks:
-        assert written(service.ledger.entries, hook) == [f"{number:02}" for number in range(12)]
+        assert written(service.ledger.entries, hook) == [
+            f"{number:02}" for number in range(12)
+        ]
 
 
 async def test_lane_lost_and_acquired_again(service, address):
@@ -78,7 +90,11 @@ async def test_lane_lost_and_acquired_again(service, address):
         keys = await enqueue(outbox, *earlier)
         await service.arrived("webhooks.update")
         await outbox._store.store.rows(DEAD_OWNER)
-        await until_no(lambda: outbox._store.store.rows("SELECT 1 FROM {s}lanes WHERE owner = 'another.1'"))
+        await until_no(
+            lambda: outbox._store.store.rows(
+                "SELECT 1 FROM {s}lanes WHERE owner = 'another.1'"
+            )
+        )
         keys += await enqueue(outbox, third)
         assert await verdicts_of(outbox, keys) == [Verdict.APPLIED] * 3
     assert written(service.ledger.effects()) == list(texts)
@@ -95,12 +111,17 @@ async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, addr
         await cut_off(service, client.webhooks.update(mine, description="single"))
         before = [intent.identity for intent in client.unsettled]
         async with outbox.dispatching():
-            write = client.webhooks.update(other, description="of the outbox").keyed("order-17")
+            write = client.webhooks.update(other, description="of the outbox").keyed(
+                "order-17"
+            )
             [key] = await enqueue(outbox, write)
             await service.arrived("webhooks.update", 2)
             await outbox._store.store.rows(DEAD_OWNER)
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-        assert (len(before), [intent.identity for intent in client.unsettled]) == (1, before)
+        assert (len(before), [intent.identity for intent in client.unsettled]) == (
+            1,
+            before,
+        )
 
 
 async def test_process_that_sends_says_who_it_is(service, client, outbox):
@@ -116,21 +137,36 @@ async def test_process_that_sends_says_who_it_is(service, client, outbox):
         [key] = await enqueue(outbox, update(client, service))
         worker = await until(shown)
         owner = await outbox._store.owner_of((await outbox._store.entry(key)).lane)
-    assert (owner.host, owner.pid, owner.alive) == (socket.gethostname(), os.getpid(), True)
-    assert (worker.host, worker.pid, worker.lanes) == (socket.gethostname(), os.getpid(), LANES)
+    assert (owner.host, owner.pid, owner.alive) == (
+        socket.gethostname(),
+        os.getpid(),
+        True,
+    )
+    assert (worker.host, worker.pid, worker.lanes) == (
+        socket.gethostname(),
+        os.getpid(),
+        LANES,
+    )
     assert worker.rate > 0
 
 
 async def test_write_for_another_team(service, client, address):
     """A client that acts on one team sends what was enqueued for another."""
     teams = service.teams
-    async with client_of(service, team=teams[0]) as mine, Outbox.open(address, mine) as outbox:
+    async with (
+        client_of(service, team=teams[0]) as mine,
+        Outbox.open(address, mine) as outbox,
+    ):
         hook = service.seed_webhook(team=teams[1]).id
         async with outbox.dispatching():
-            assert await ended(outbox, *changes(mine.for_team(teams[1]), hook, "x")) == [Verdict.APPLIED]
+            assert await ended(
+                outbox, *changes(mine.for_team(teams[1]), hook, "x")
+            ) == [Verdict.APPLIED]
 
 
-async def test_callback_outlives_a_database_that_fails(service, client, outbox, monkeypatch, caplog):
+async def test_callback_outlives_a_database_that_fails(
+    service, client, outbox, monkeypatch, caplog
+):
     """If the verdicts cannot be read for a while, that is logged, and they are given later."""
     given, take, failures = asyncio.Event(), Consumer.take, iter([True])
 
@@ -141,7 +177,10 @@ async def test_callback_outlives_a_database_that_fails(service, client, outbox, 
 
     monkeypatch.setattr(Consumer, "take", failing)
     with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
-        async with outbox.dispatching(on_result=lambda _: given.set()), asyncio.timeout(300):
+        async with (
+            outbox.dispatching(on_result=lambda _: given.set()),
+            asyncio.timeout(300),
+        ):
             await enqueue(outbox, update(client, service, "x"))
             await given.wait()
 
@@ -166,7 +205,9 @@ async def test_new_credential(service, client, outbox, address):
     assert written(service.ledger.entries) == ["left", "theirs"]
 
 
-async def test_new_credential_where_several_have_an_outbox(service, client, outbox, connection, address):
+async def test_new_credential_where_several_have_an_outbox(
+    service, client, outbox, connection, address
+):
     """Which one it continues is not guessed: the writes of another team or mode would be sent with it."""
     [key] = await enqueue(outbox, update(client, service, "x"))
     async with (
@@ -176,14 +217,20 @@ async def test_new_credential_where_several_have_an_outbox(service, client, outb
         await enqueue(other, test_mode.webhooks.create(**HOOK))
     async with client_of(service, credential=ApiKey(service.issue_key())) as rotated:
         with pytest.raises(JournalError, match="same_mode") as caught:
-            async with Outbox.open(address, rotated, same_mode=True) as continued, continued.dispatching():
+            async with (
+                Outbox.open(address, rotated, same_mode=True) as continued,
+                continued.dispatching(),
+            ):
                 await asyncio.sleep(0.3)
         assert service.ledger.effects("webhooks.create") == []
         schema = outbox._store.store.schema
         assert schema in str(caught.value)
         [advice] = re.findall("run: (INSERT INTO .*)", str(caught.value))
         await connection.execute(advice.replace("SCHEMA", schema))
-        async with Outbox.open(address, rotated, same_mode=True) as continued, continued.dispatching():
+        async with (
+            Outbox.open(address, rotated, same_mode=True) as continued,
+            continued.dispatching(),
+        ):
             assert (await verdict_of(continued, key)).verdict is Verdict.APPLIED
 
 
@@ -192,21 +239,30 @@ async def test_absent_write_is_sent_until_it_is_applied(service, client, outbox)
     hook = service.seed_webhook().id
     service.script("webhooks.update", *["500"] * 3)
     async with outbox.dispatching():
-        assert await ended(outbox, *changes(client, hook, "first", "second")) == [Verdict.APPLIED] * 2
+        assert (
+            await ended(outbox, *changes(client, hook, "first", "second"))
+            == [Verdict.APPLIED] * 2
+        )
     effects = written(service.ledger.effects("webhooks.update"))
     assert (effects, service.arrivals("webhooks.update")) == (["first", "second"], 5)
 
 
 @pytest.mark.parametrize("policy", [{"resend": "never"}, {"max_resends": 0}])
-async def test_absent_write_that_must_not_be_sent_again(service, client, outbox, policy):
+async def test_absent_write_that_must_not_be_sent_again(
+    service, client, outbox, policy
+):
     """The policy of a write counts: it is then NOT_APPLIED after its only send."""
     service.script("webhooks.update", "500", "500")
     async with outbox.dispatching():
-        assert await ended(outbox, update(client, service).with_policy(**policy)) == [Verdict.NOT_APPLIED]
+        assert await ended(outbox, update(client, service).with_policy(**policy)) == [
+            Verdict.NOT_APPLIED
+        ]
     assert service.arrivals("webhooks.update") == 1
 
 
-async def test_write_that_always_fails_without_an_effect(service, client, outbox, monkeypatch):
+async def test_write_that_always_fails_without_an_effect(
+    service, client, outbox, monkeypatch
+):
     """It is given up after a number of rounds, and its verdict is NOT_APPLIED; others are sent."""
     monkeypatch.setattr(dispatch, "MOST_ROUNDS", 1)
     hook = service.seed_webhook().id
@@ -217,28 +273,40 @@ async def test_write_that_always_fails_without_an_effect(service, client, outbox
     assert written(service.ledger.effects()) == ["next"]
 
 
-async def test_newer_write_in_flight_beyond_those_fetched_first(service, client, outbox, monkeypatch):
+async def test_newer_write_in_flight_beyond_those_fetched_first(
+    service, client, outbox, monkeypatch
+):
     """A write that is done again is overtaken by what an earlier run has sent, however many are between them."""
     monkeypatch.setattr(dispatcher, "_AT_ONCE", 2)
-    hook, others = service.seed_webhook().id, [service.seed_webhook().id for _ in range(3)]
+    hook, others = (
+        service.seed_webhook().id,
+        [service.seed_webhook().id for _ in range(3)],
+    )
     service.script("webhooks.update", "403", *["apply, then hang"] * 4)
     async with outbox.dispatching(grace=0.0):
         first, last = changes(client, hook, "old", "new")
         [old] = await enqueue(outbox, first)
         assert (await verdict_of(outbox, old)).verdict is Verdict.REFUSED
-        *_, new = await enqueue(outbox, *(update(client, service, hook=other) for other in others), last)
+        *_, new = await enqueue(
+            outbox, *(update(client, service, hook=other) for other in others), last
+        )
         await service.arrived("webhooks.update", 5)
     assert await outbox.get(new) is None
     await outbox.retry(old)
     async with outbox.dispatching():
-        assert await verdicts_of(outbox, [old, new]) == [Verdict.NOT_APPLIED, Verdict.APPLIED]
+        assert await verdicts_of(outbox, [old, new]) == [
+            Verdict.NOT_APPLIED,
+            Verdict.APPLIED,
+        ]
     assert written(service.ledger.effects(), hook) == ["new"]
 
 
 @pytest.mark.silence(1)
 async def test_process_with_a_longer_silence(client, outbox, address):
     """What it may rely on to send is not taken over by one with a shorter silence before its own is over."""
-    async with Outbox.open(address.replace("silence=1", "silence=60"), client) as patient:
+    async with Outbox.open(
+        address.replace("silence=1", "silence=60"), client
+    ) as patient:
         clock = options_of(client).core.clock
         one, other = (Leases(each._store.store, clock) for each in (patient, outbox))
         await one.beat()
@@ -252,7 +320,9 @@ async def test_process_with_a_longer_silence(client, outbox, address):
 async def test_key_of_a_dropped_write_is_used_again(service, client, outbox):
     """A dispatcher that has the dropped write in its queue sends the new one under its key, once."""
     hook = service.seed_webhook().id
-    before, wrong, right, last = changes(client, hook, "before", "wrong", "right", "last")
+    before, wrong, right, last = changes(
+        client, hook, "before", "wrong", "right", "last"
+    )
     service.script("webhooks.update", "slow 0.5")
     async with outbox.dispatching():
         await enqueue(outbox, before, wrong.keyed("k"))
@@ -265,15 +335,23 @@ async def test_key_of_a_dropped_write_is_used_again(service, client, outbox):
 
 async def test_key_of_a_dropped_create_is_used_again(service, client, address):
     """The same for writes that wait for no other: those under both numbers start together, and one is sent."""
-    creates = [client.webhooks.create(**{**HOOK, "url": f"https://{at}.example"}) for at in range(6)]
+    creates = [
+        client.webhooks.create(**{**HOOK, "url": f"https://{at}.example"})
+        for at in range(6)
+    ]
     before, (wrong, right) = creates[:4], [each.keyed("k") for each in creates[4:]]
     service.script("webhooks.create", *["slow 0.5"] * 4, *["slow 0.2"] * 4)
-    async with Outbox.open(address, client, concurrency=4) as outbox, outbox.dispatching():
+    async with (
+        Outbox.open(address, client, concurrency=4) as outbox,
+        outbox.dispatching(),
+    ):
         await enqueue(outbox, *before, wrong)
         await service.arrived("webhooks.create", 4)
         assert await outbox.drop("k")
         assert await ended(outbox, right) == [Verdict.APPLIED]
-        assert service.arrivals("webhooks.list") == 1  # before the first write: none is settled
+        assert (
+            service.arrivals("webhooks.list") == 1
+        )  # before the first write: none is settled
     sent = [entry.body["url"] for entry in service.ledger.entries]
     assert sorted(sent) == [f"https://{at}.example" for at in (0, 1, 2, 3, 5)]
 
@@ -300,7 +378,9 @@ async def test_dispatching_that_ends_as_its_database_fails(outbox, monkeypatch, 
     assert done
 
 
-async def test_idle_dispatcher_whose_sign_of_life_is_refused(service, client, outbox, caplog):
+async def test_idle_dispatcher_whose_sign_of_life_is_refused(
+    service, client, outbox, caplog
+):
     """The log says that nothing is sent, and why, though there is nothing to send. It goes on by itself."""
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with outbox.dispatching(), asyncio.timeout(300):
@@ -316,8 +396,14 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, caplog)
     """The log says so, and it goes on by itself once the database is back."""
     async with database_proxy() as proxy:
         address = proxy.journal("away").replace("batch=", "outbox=")
-        async with Outbox.open(address, client) as outbox, outbox.dispatching(), asyncio.timeout(300):
-            await ended(outbox, update(client, service))  # from now on it has its lanes, and nothing to read
+        async with (
+            Outbox.open(address, client) as outbox,
+            outbox.dispatching(),
+            asyncio.timeout(300),
+        ):
+            await ended(
+                outbox, update(client, service)
+            )  # from now on it has its lanes, and nothing to read
             outbox._store.store.patience = 0.1
             proxy.cut()
             await until(lambda: "Nothing is sent until it is back" in caplog.text)
@@ -328,12 +414,20 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, caplog)
 
 async def test_client_that_is_closed_too_early(service, address, caplog):
     """What is committed stays open, for the next process, and the log says why."""
-    async with client_of(service) as client, Outbox.open(address, client) as outbox, outbox.dispatching():
+    async with (
+        client_of(service) as client,
+        Outbox.open(address, client) as outbox,
+        outbox.dispatching(),
+    ):
         await client.aclose()
         keys = await enqueue(outbox, *(update(client, service, "x") for _ in range(3)))
         await until(lambda: "closed" in caplog.text)
         assert {entry.verdict for entry in await entries_of(outbox)} == {None}
-    async with client_of(service) as client, Outbox.open(address, client) as outbox, outbox.dispatching():
+    async with (
+        client_of(service) as client,
+        Outbox.open(address, client) as outbox,
+        outbox.dispatching(),
+    ):
         assert await verdicts_of(outbox, keys) == [Verdict.APPLIED] * 3
 
 
@@ -356,11 +450,16 @@ async def test_backlog_is_read_once(service, client, address, connection):
         await outbox._store.store.rows(_COPIES, many)
         await outbox._store.store.rows("ANALYZE {s}entries")
     before = await connection.fetchval(_ROWS_READ, schema)
-    async with Outbox.open(address, client, concurrency=20) as outbox, outbox.dispatching():
+    async with (
+        Outbox.open(address, client, concurrency=20) as outbox,
+        outbox.dispatching(),
+    ):
         await verdict_of(outbox, key)
         await service.arrived("webhooks.create", sent)
     read = await connection.fetchval(_ROWS_READ, schema) - before
-    done = await connection.fetchval(f"SELECT count(*) FROM {schema}.entries WHERE state = 2")
+    done = await connection.fetchval(
+        f"SELECT count(*) FROM {schema}.entries WHERE state = 2"
+    )
     assert done == service.arrivals("webhooks.create")
     assert read < 40 * done
 
@@ -375,7 +474,14 @@ async def test_new_entries_while_older_ones_are_read(outbox, monkeypatch):
         run.read_again([1], 900)
         first = places[1] + 1
         return [
-            Entry(seq=seq, place=seq, key=str(seq), lane=1, state=State.TO_DO, operation="webhooks.create")
+            Entry(
+                seq=seq,
+                place=seq,
+                key=str(seq),
+                lane=1,
+                state=State.TO_DO,
+                operation="webhooks.create",
+            )
             for seq in range(first, first + each)
         ]
 

@@ -37,7 +37,9 @@ async def test_outbox_in_another_event_loop(service, client, place):
 
         async def use_all():
             for use in uses:
-                with pytest.raises(ConfigurationError, match="event loop that opened it"):
+                with pytest.raises(
+                    ConfigurationError, match="event loop that opened it"
+                ):
                     await use()
 
         await asyncio.to_thread(asyncio.run, use_all())
@@ -62,7 +64,9 @@ async def test_client_of_another_event_loop(service, tmp_path):
 
     async def dispatch():
         async with Outbox.open(tmp_path / "app.db", client) as outbox:
-            with pytest.raises(ConfigurationError, match="event loop that used it first"):
+            with pytest.raises(
+                ConfigurationError, match="event loop that used it first"
+            ):
                 async with outbox.dispatching():
                     pass
 

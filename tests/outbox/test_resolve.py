@@ -31,19 +31,26 @@ async def test_finding_is_the_verdict(service, client, place):
     async with Outbox.open(place, client) as outbox:
         service.script("sheets.save_mapping", "apply, then reset", "apply, then reset")
         await finished(outbox, mapping(client), mapping(client, "other"))
-        assert {each.verdict for each in (await given(outbox, 2)).values()} == {Verdict.UNKNOWN}
+        assert {each.verdict for each in (await given(outbox, 2)).values()} == {
+            Verdict.UNKNOWN
+        }
         resolved = await outbox.resolve("k", applied=True, **BY)
         assert (await outbox.wait("k", 1.0)).evidence == resolved.evidence
         told = await given(outbox, 1)
         assert await outbox.retry("k") == []
         assert await enqueue(outbox, mapping(client)) == ["k"]
         assert (await outbox.send(mapping(client))) is None
-        with pytest.raises(JournalError, match="has the verdict applied, which is final"):
+        with pytest.raises(
+            JournalError, match="has the verdict applied, which is final"
+        ):
             await outbox.resolve("k", applied=False, **BY)
     async with Outbox.open(place, client) as outbox:
         stored = await outbox.get("k")
     assert (told["k"].verdict, told["k"].basis) == (Verdict.APPLIED, "person")
-    assert (stored.verdict, stored.evidence.person) == (Verdict.APPLIED, resolved.evidence.person)
+    assert (stored.verdict, stored.evidence.person) == (
+        Verdict.APPLIED,
+        resolved.evidence.person,
+    )
     assert stored.message == "ann found that it was applied: seen in the dashboard"
     assert service.arrivals("sheets.save_mapping") == 2
 

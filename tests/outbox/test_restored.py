@@ -14,7 +14,15 @@ from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.records import verdict_of_unfit
 from tests.batch.conftest import HOOK
 from tests.durable.stores import copy_tables, go_to_another_timeline, put_tables_back
-from tests.outbox.conftest import changes, ended, enqueue, spoil, update, verdicts_of, written
+from tests.outbox.conftest import (
+    changes,
+    ended,
+    enqueue,
+    spoil,
+    update,
+    verdicts_of,
+    written,
+)
 from tests.support.database import TABLES_MADE_ANEW
 from tests.support.waiting import until, until_no
 
@@ -38,11 +46,15 @@ async def put_back(outbox, act):
     await put_tables_back(outbox._store.store, *OF_BEFORE)
 
 
-async def test_database_restored_from_a_backup(service, client, outbox, address, caplog):
+async def test_database_restored_from_a_backup(
+    service, client, outbox, address, caplog
+):
     """Nothing is sent and the words say why; once told, what the backup has as open is settled before it is sent."""
     await sent(outbox, await enqueue(outbox, client.webhooks.create(**HOOK)))
     hook = service.seed_webhook().id
-    keys = await enqueue(outbox, client.webhooks.create(**HOOK), update(client, service, "sent", hook))
+    keys = await enqueue(
+        outbox, client.webhooks.create(**HOOK), update(client, service, "sent", hook)
+    )
     await put_back(outbox, lambda: sent(outbox, keys))
     requests = service.arrivals()
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
@@ -55,7 +67,9 @@ async def test_database_restored_from_a_backup(service, client, outbox, address,
     async with Outbox.open(address, client, restored=True) as told:
         assert await sent(told, [*keys, late]) == [Verdict.APPLIED] * 3
         more = await enqueue(outbox, update(client, service, "more", hook))
-        assert await sent(told, more) == [Verdict.APPLIED]  # told once: this one is not in doubt
+        assert await sent(told, more) == [
+            Verdict.APPLIED
+        ]  # told once: this one is not in doubt
         assert '"is_open":false' in await told._store.facts.get("restored")
     assert await sent(outbox, await enqueue(outbox, client.webhooks.create(**HOOK)))
     effects = [(entry.operation, entry.path_id) for entry in service.ledger.effects()]
@@ -87,10 +101,14 @@ async def path(tmp_path, client):
     return tmp_path / "app.db"
 
 
-@pytest.mark.parametrize("lost", ["the journal too", "only the journal", "only the application's file"])
+@pytest.mark.parametrize(
+    "lost", ["the journal too", "only the journal", "only the application's file"]
+)
 async def test_files_put_back(service, client, path, tmp_path, lost):
     """An older journal, or none, is refused in words; once told, what may have been sent is settled first."""
-    keys = await fill(path, client, client.webhooks.create(**HOOK), update(client, service))
+    keys = await fill(
+        path, client, client.webhooks.create(**HOOK), update(client, service)
+    )
     kept = tmp_path / "kept"
     shutil.copytree(tmp_path, kept, ignore=shutil.ignore_patterns("kept"))
     async with Outbox.open(path, client) as outbox:
@@ -112,17 +130,25 @@ async def test_files_put_back(service, client, path, tmp_path, lost):
     async with Outbox.open(path, client, restored=restored) as outbox:
         expected = Verdict.UNKNOWN if lost == "only the journal" else Verdict.APPLIED
         assert await sent(outbox, keys) == [expected] * 2
-        assert await outbox.retry(*keys) == []  # nothing is left of them, or they are applied
+        assert (
+            await outbox.retry(*keys) == []
+        )  # nothing is left of them, or they are applied
     async with Outbox.open(path, client) as outbox:  # told once
         assert await sent(outbox, []) == []
     assert len(service.ledger.effects()) == 2
-    assert service.arrivals("webhooks.create") + service.arrivals("webhooks.update") == 2
+    assert (
+        service.arrivals("webhooks.create") + service.arrivals("webhooks.update") == 2
+    )
 
 
 @pytest.mark.parametrize("first", ["open", "done"])
-async def test_file_put_back_whose_key_is_used_again(service, client, path, tmp_path, first):
+async def test_file_put_back_whose_key_is_used_again(
+    service, client, path, tmp_path, first
+):
     """The journal has another write under the key. That one ends, then the new one is sent, then what came after it."""
-    before, after, last = changes(client, service.seed_webhook().id, "before", "after", "last")
+    before, after, last = changes(
+        client, service.seed_webhook().id, "before", "after", "last"
+    )
     kept = shutil.copy(path, tmp_path / "kept.db")
     await fill(path, client, before.keyed("order-1"))
     async with Outbox.open(path, client) as outbox:
@@ -155,7 +181,9 @@ async def test_writes_of_a_copy_that_do_not_fit(service, client, path, moved):
     change = "webhooks.create", "webhooks.gone"
     if not moved:
         async with aiosqlite.connect(path) as made:
-            await made.execute("UPDATE invsvc_outbox SET intent = replace(intent, ?, ?)", change)
+            await made.execute(
+                "UPDATE invsvc_outbox SET intent = replace(intent, ?, ?)", change
+            )
             await made.commit()
     async with Outbox.open(path, client, restored=True) as outbox:
         if moved:
@@ -171,7 +199,10 @@ async def test_writes_of_a_copy_that_do_not_fit(service, client, path, moved):
 @pytest.mark.parametrize(
     ("intent", "verdict"),
     [
-        ('{"sent":[{"attempt_timeout":30,"end":{"kind":"not applied"}}]}', "not applied"),
+        (
+            '{"sent":[{"attempt_timeout":30,"end":{"kind":"not applied"}}]}',
+            "not applied",
+        ),
         ('{"sent":[{"attempt_timeout":30,"end":{"kind":"long"}}]}', "unknown"),
         ('{"sent":[{"attempt_timeout":30}]}', "unknown"),
         ('{"sent":{}}', "unknown"),
@@ -181,11 +212,15 @@ async def test_writes_of_a_copy_that_do_not_fit(service, client, path, moved):
 )
 def test_whether_an_unfit_write_may_have_been_sent(intent, verdict):
     """Its sends say so as far as they can be read; if they cannot, it may have been."""
-    entry = Entry(key="k", state=State.TO_DO, operation="webhooks.create", intent=intent)
+    entry = Entry(
+        key="k", state=State.TO_DO, operation="webhooks.create", intent=intent
+    )
     assert verdict_of_unfit(entry, InvalidRequestError("unfit")).verdict == verdict
 
 
-async def test_enqueuing_goes_on_through_a_restore(service, client, outbox, connection, address):
+async def test_enqueuing_goes_on_through_a_restore(
+    service, client, outbox, connection, address
+):
     """What the process has stored once may be missing in the copy, so it is stored again."""
     await enqueue(outbox, update(client, service, "before"))
     schema = outbox._store.store.schema
@@ -197,7 +232,9 @@ async def test_enqueuing_goes_on_through_a_restore(service, client, outbox, conn
         assert await sent(other, keys) == [Verdict.APPLIED]
 
 
-async def test_database_restored_under_an_idle_dispatcher(service, client, outbox, connection, caplog):
+async def test_database_restored_under_an_idle_dispatcher(
+    service, client, outbox, connection, caplog
+):
     """The words say why nothing is sent, though there is nothing to send. It goes on once it may."""
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with outbox.dispatching(), asyncio.timeout(300):
@@ -205,7 +242,9 @@ async def test_database_restored_under_an_idle_dispatcher(service, client, outbo
             outbox._store.store._place["timeline"] = "00000077"
             await connection.execute(CUT_OFF)
             await until(lambda: "restored from a backup" in caplog.text)
-            assert await ended(outbox, update(client, service)) == [Verdict.APPLIED]  # the place was accepted
+            assert await ended(outbox, update(client, service)) == [
+                Verdict.APPLIED
+            ]  # the place was accepted
 
 
 async def test_second_restore_from_a_copy_that_was_made_after_the_first(
@@ -213,7 +252,9 @@ async def test_second_restore_from_a_copy_that_was_made_after_the_first(
 ):
     """What was enqueued since the first one may have been sent since that copy, so it is settled first."""
     hook, schema = service.seed_webhook().id, outbox._store.store.schema
-    await sent(outbox, await enqueue(outbox, client.webhooks.update(hook, description="first")))
+    await sent(
+        outbox, await enqueue(outbox, client.webhooks.update(hook, description="first"))
+    )
     await go_to_another_timeline(outbox._store.store)
 
     async def refused():
@@ -223,11 +264,15 @@ async def test_second_restore_from_a_copy_that_was_made_after_the_first(
 
     await refused()
     [late] = await enqueue(outbox, client.webhooks.update(hook, description="late"))
-    await connection.execute(f"SET search_path = {schema}; CREATE TABLE copy AS TABLE entries")
+    await connection.execute(
+        f"SET search_path = {schema}; CREATE TABLE copy AS TABLE entries"
+    )
     await connection.execute("CREATE TABLE facts_before AS TABLE facts")
     async with Outbox.open(address, client, restored=True) as told:
         assert await sent(told, [late]) == [Verdict.APPLIED]
-    await connection.execute(TABLES_MADE_ANEW + "TRUNCATE facts; INSERT INTO facts TABLE facts_before")
+    await connection.execute(
+        TABLES_MADE_ANEW + "TRUNCATE facts; INSERT INTO facts TABLE facts_before"
+    )
     await refused()
     async with Outbox.open(address, client, restored=True) as told:
         assert await sent(told, [late]) == [Verdict.APPLIED]

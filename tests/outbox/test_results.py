@@ -34,7 +34,9 @@ async def taken(outbox, count):
     return keys
 
 
-async def test_consumer_that_leaves_wakes_the_others(service, client, outbox, monkeypatch):
+async def test_consumer_that_leaves_wakes_the_others(
+    service, client, outbox, monkeypatch
+):
     """What it has not acknowledged is given to them at once, and not when they look the next time."""
     monkeypatch.setattr(module, "_POLL", 600.0)
     [key] = await finished(outbox, *updates(client, service, 1))
@@ -63,11 +65,15 @@ async def test_outbox_that_is_closed_before_its_consumer(service, client, place,
         assert await taken(outbox, 2) == keys[2:]
 
 
-async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(service, client, outbox):
+async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(
+    service, client, outbox
+):
     """The verdict is another's, which may not have passed it on yet."""
     keys = await finished(outbox, *updates(client, service, 1))
     clock = options_of(client).core.clock
-    dead, other = (Consumer(Leases(outbox._store.store, clock, gives=True)) for _ in range(2))
+    dead, other = (
+        Consumer(Leases(outbox._store.store, clock, gives=True)) for _ in range(2)
+    )
     for consumer in (dead, other):
         await consumer._leases.beat(Sign(sends=False))
     [entry] = await dead.take(5)
@@ -82,7 +88,9 @@ async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(service, cl
 async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, address):
     """What another one has acknowledged meanwhile is not given to it."""
     keys, mine = await finished(outbox, *updates(client, service, 16)), []
-    child = await started("tests.outbox.taking", service.base_url, service.api_key, address)
+    child = await started(
+        "tests.outbox.taking", service.base_url, service.api_key, address
+    )
     seen = await first_lines(child, 3)
     child.send_signal(signal.SIGSTOP)
     reading = asyncio.create_task(read_on(child, seen))
@@ -99,14 +107,18 @@ async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, ad
 
     *acknowledged, _ = mine
     assert len(acknowledged) > 5
-    assert len({*acknowledged}.intersection(seen[before:])) <= 1  # it may have had one when it was stopped
+    assert (
+        len({*acknowledged}.intersection(seen[before:])) <= 1
+    )  # it may have had one when it was stopped
 
 
 @pytest.mark.silence(1)
 async def test_kill_after_verdicts_were_acknowledged(service, client, outbox, address):
     """They are not given again, but for those of the last moment."""
     await finished(outbox, *updates(client, service, 16))
-    child = await started("tests.outbox.taking", service.base_url, service.api_key, address)
+    child = await started(
+        "tests.outbox.taking", service.base_url, service.api_key, address
+    )
     seen = await first_lines(child, 15)
     child.kill()
     await read_on(child, seen)
@@ -114,7 +126,9 @@ async def test_kill_after_verdicts_were_acknowledged(service, client, outbox, ad
     assert again[0] not in seen[:1]
 
 
-async def test_callback_that_fails_gets_its_verdict_again(service, client, place, caplog):
+async def test_callback_that_fails_gets_its_verdict_again(
+    service, client, place, caplog
+):
     """In the same process, others meanwhile; until then a process that only reads shows the error."""
     told, again = [], asyncio.Event()
 
@@ -130,9 +144,15 @@ async def test_callback_that_fails_gets_its_verdict_again(service, client, place
             keys = await finished(outbox, *updates(client, service, 2))
             async with outbox.dispatching(on_result=failing), asyncio.timeout(300):
                 await until(lambda: untold(outbox))
-                async with client_of(service) as other, Outbox.open(place, other, reading=True) as beside:
+                async with (
+                    client_of(service) as other,
+                    Outbox.open(place, other, reading=True) as beside,
+                ):
                     assert await untold(beside) == {keys[0]: "OSError: no"}
-                    waiting = {entry.key: entry.heard for entry in await entries_of(beside, state="untold")}
+                    waiting = {
+                        entry.key: entry.heard
+                        for entry in await entries_of(beside, state="untold")
+                    }
                     assert waiting[keys[0]] is False
                 await again.wait()
                 await until_no(lambda: entries_of(outbox, state="untold"))
@@ -159,7 +179,9 @@ async def test_callback_whose_own_await_is_cancelled(service, client, outbox, ca
     assert await taken(outbox, 1) == keys[:1]
 
 
-async def test_write_that_is_retried_as_its_verdict_is_taken(service, client, outbox, monkeypatch):
+async def test_write_that_is_retried_as_its_verdict_is_taken(
+    service, client, outbox, monkeypatch
+):
     """It has none then. Its consumer waits for the new one."""
     service.script("webhooks.update", "403")
     keys = await finished(outbox, *updates(client, service, 1))

@@ -49,7 +49,9 @@ def path(tmp_path):
     """Return the file of an application."""
     with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
         connection.execute("CREATE TABLE orders (key TEXT PRIMARY KEY)")
-        connection.execute("CREATE TABLE entries (mine TEXT)")  # a name that a journal has too
+        connection.execute(
+            "CREATE TABLE entries (mine TEXT)"
+        )  # a name that a journal has too
     return tmp_path / "app.db"
 
 
@@ -81,7 +83,9 @@ async def test_closing_that_is_cancelled(path, client):
 
 
 @pytest.mark.parametrize("times", [2, 3])
-async def test_dispatching_that_is_cancelled_again_and_again(service, client, path, times):
+async def test_dispatching_that_is_cancelled_again_and_again(
+    service, client, path, times
+):
     """The file is closed, for its next owner, only once nothing is in flight."""
     service.script("webhooks.update", "hang")
 
@@ -99,7 +103,9 @@ async def test_dispatching_that_is_cancelled_again_and_again(service, client, pa
     await asyncio.wait([using], timeout=300)
     assert using.cancelled()
     names = {task.get_coro().__qualname__ for task in asyncio.all_tasks()}
-    assert not [name for name in names if name.startswith(("Engine", "Dispatcher", "Outbox"))]
+    assert not [
+        name for name in names if name.startswith(("Engine", "Dispatcher", "Outbox"))
+    ]
 
 
 async def test_application_file_that_is_replaced(service, client, outbox, path, caplog):
@@ -109,7 +115,9 @@ async def test_application_file_that_is_replaced(service, client, outbox, path, 
         await ended(outbox, update(client, service))
         shutil.move(copied, path)
         await until(lambda: "deleted or replaced" in caplog.text)
-    with pytest.raises(JournalError, match=r"app\.db: the file was emptied, deleted or replaced"):
+    with pytest.raises(
+        JournalError, match=r"app\.db: the file was emptied, deleted or replaced"
+    ):
         await outbox.get("order-1")
 
 
@@ -118,16 +126,26 @@ async def test_killed_process_leaves_nothing_out(service, client, path):
     hooks = [service.seed_webhook().id for _ in range(30)]
     service.script("webhooks.update", "pass", "apply, then hang")
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, service.base_url, service.api_key, str(path), *hooks
+        sys.executable,
+        "-c",
+        PROGRAM,
+        service.base_url,
+        service.api_key,
+        str(path),
+        *hooks,
     )
     await service.arrived("webhooks.update", 6)
     child.kill()
     await child.wait()
     async with aiosqlite.connect(path) as connection:
-        orders = {key async for (key,) in await connection.execute("SELECT key FROM orders")}
+        orders = {
+            key async for (key,) in await connection.execute("SELECT key FROM orders")
+        }
     async with Outbox.open(path, client) as outbox, outbox.dispatching():
         assert {*await verdicts_of(outbox, orders)} == {Verdict.APPLIED}
-    effects = sorted(entry.path_id for entry in service.ledger.effects("webhooks.update"))
+    effects = sorted(
+        entry.path_id for entry in service.ledger.effects("webhooks.update")
+    )
     assert effects == sorted(hooks[int(key.partition("-")[2])] for key in orders)
 
 
@@ -136,7 +154,9 @@ async def test_another_credential_is_refused(service, client, path):
     async with Outbox.open(path, client):
         pass
     async with client_of(service, credential=ApiKey(service.issue_key())) as rotated:
-        with pytest.raises(InvalidRequestError, match=r"same_mode=True \(invsvc: --same-mode\)"):
+        with pytest.raises(
+            InvalidRequestError, match=r"same_mode=True \(invsvc: --same-mode\)"
+        ):
             async with Outbox.open(path, rotated):
                 pass
         async with Outbox.open(path, rotated, same_mode=True):
@@ -163,26 +183,35 @@ async def test_write_in_doubt_of_another_mode(service, client, path):
     assert service.arrivals("webhooks.update") == 1
 
 
-async def test_row_that_was_moved_before_a_kill(service, client, outbox, connection, path):
+async def test_row_that_was_moved_before_a_kill(
+    service, client, outbox, connection, path
+):
     """Moved, and not marked so before the process was killed, it is not sent once more."""
     hook = service.seed_webhook().id
     [key] = await enqueue(outbox, update(client, service, hook=hook))
     [(intent,)] = await connection.execute_fetchall("SELECT intent FROM invsvc_outbox")
     async with outbox.dispatching():
         await verdict_of(outbox, key)
-        await connection.execute("UPDATE invsvc_outbox SET moved = 0, intent = ?", (intent,))
+        await connection.execute(
+            "UPDATE invsvc_outbox SET moved = 0, intent = ?", (intent,)
+        )
         await connection.commit()
         await ended(outbox, update(client, service))
         assert (await outbox.get(key)).verdict is Verdict.APPLIED
     assert [entry.path_id for entry in service.ledger.entries].count(hook) == 1
-    assert await connection.execute_fetchall("SELECT moved, intent FROM invsvc_outbox") == [(1, "")] * 2
+    assert (
+        await connection.execute_fetchall("SELECT moved, intent FROM invsvc_outbox")
+        == [(1, "")] * 2
+    )
 
 
 async def reuse_key(service, client, outbox, connection):
     """End a write, delete its row alone, as before a kill, and enqueue another write under its key."""
     service.script("webhooks.update", "403")
     async with outbox.dispatching():
-        assert await ended(outbox, update(client, service, "wrong").keyed("order-17")) == [Verdict.REFUSED]
+        assert await ended(
+            outbox, update(client, service, "wrong").keyed("order-17")
+        ) == [Verdict.REFUSED]
     await connection.execute("DELETE FROM invsvc_outbox")
     await connection.commit()
     await enqueue(outbox, update(client, service, "right").keyed("order-17"))
@@ -197,53 +226,77 @@ async def test_kill_while_a_write_is_dropped(service, client, outbox, connection
     assert written(service.ledger.effects()) == ["right"]
 
 
-async def test_prune_after_a_kill_while_a_write_was_pruned(service, client, outbox, connection):
+async def test_prune_after_a_kill_while_a_write_was_pruned(
+    service, client, outbox, connection
+):
     """Its row was deleted, and its verdict not yet: another write under its key is not deleted with it."""
     await reuse_key(service, client, outbox, connection)
     assert await outbox.prune(older_than=0, unacknowledged=True) == 1
-    assert await connection.execute_fetchall("SELECT key FROM invsvc_outbox") == [("order-17",)]
+    assert await connection.execute_fetchall("SELECT key FROM invsvc_outbox") == [
+        ("order-17",)
+    ]
     async with outbox.dispatching():
         assert (await verdict_of(outbox, "order-17")).verdict is Verdict.APPLIED
     assert written(service.ledger.effects()) == ["right"]
 
 
-async def test_prune_after_a_kill_while_a_write_was_taken_up(service, client, outbox, connection):
+async def test_prune_after_a_kill_while_a_write_was_taken_up(
+    service, client, outbox, connection
+):
     """The journal has its verdict, and its row does not say so: it is deleted from both, and not sent again."""
     [key] = await enqueue(outbox, update(client, service))
     ((intent,),) = await connection.execute_fetchall("SELECT intent FROM invsvc_outbox")
     async with outbox.dispatching():
         await verdict_of(outbox, key)
-    await connection.execute("UPDATE invsvc_outbox SET moved = 0, intent = ?", (intent,))
+    await connection.execute(
+        "UPDATE invsvc_outbox SET moved = 0, intent = ?", (intent,)
+    )
     await connection.commit()
     assert await outbox.prune(older_than=0, unacknowledged=True) == 1
     assert await connection.execute_fetchall("SELECT key FROM invsvc_outbox") == []
 
 
-async def test_drop_after_a_kill_while_a_write_was_taken_up(service, client, outbox, connection):
+async def test_drop_after_a_kill_while_a_write_was_taken_up(
+    service, client, outbox, connection
+):
     """The journal has the write, and its row does not say so: it is deleted from both, and not sent."""
     [key] = await enqueue(outbox, update(client, service))
     ((intent,),) = await connection.execute_fetchall("SELECT intent FROM invsvc_outbox")
     await outbox._store.move()
-    await connection.execute("UPDATE invsvc_outbox SET moved = 0, intent = ?", (intent,))
+    await connection.execute(
+        "UPDATE invsvc_outbox SET moved = 0, intent = ?", (intent,)
+    )
     await connection.commit()
     assert await outbox.drop(key)
     assert await connection.execute_fetchall("SELECT key FROM invsvc_outbox") == []
     assert await entries_of(outbox) == []
     async with outbox.dispatching():
-        assert await ended(outbox, update(client, service, "other")) == [Verdict.APPLIED]
+        assert await ended(outbox, update(client, service, "other")) == [
+            Verdict.APPLIED
+        ]
     assert written(service.ledger.entries) == ["other"]
 
 
-async def test_reading_beside_the_process_that_sends(service, client, outbox, connection, path):
+async def test_reading_beside_the_process_that_sends(
+    service, client, outbox, connection, path
+):
     """What another process has is read, and nothing else is possible; without the outbox there is nothing to read."""
     [done] = await enqueue(outbox, update(client, service))
-    async with client_of(service) as other, Outbox.open(path, other, reading=True) as reader:
+    async with (
+        client_of(service) as other,
+        Outbox.open(path, other, reading=True) as reader,
+    ):
         assert [entry.key for entry in await entries_of(reader, state="open")] == [done]
         async with outbox.dispatching():
             await verdict_of(outbox, done)
         assert (await reader.get(done)).verdict is Verdict.APPLIED
         assert [entry.verdict for entry in await entries_of(reader)] == ["applied"]
-        acts = reader.retry(done), reader.drop(done), reader.prune(older_than=0), anext(reader.results())
+        acts = (
+            reader.retry(done),
+            reader.drop(done),
+            reader.prune(older_than=0),
+            anext(reader.results()),
+        )
         for act in acts:
             with pytest.raises(JournalError, match="opened with reading=True"):
                 await act
@@ -277,9 +330,13 @@ async def test_write_beside_the_outbox_while_one_is_sent_again(service, client, 
     assert written(service.ledger.effects("webhooks.update")) == ["newer"]
 
 
-async def test_refused_write_beside_the_outbox_while_one_is_sent_again(service, client, outbox):
+async def test_refused_write_beside_the_outbox_while_one_is_sent_again(
+    service, client, outbox
+):
     """A newer write that did nothing has overtaken nothing: what was committed is sent."""
-    first, older, *newer = changes(client, service.seed_webhook().id, "first", "older", "newer", "newest")
+    first, older, *newer = changes(
+        client, service.seed_webhook().id, "first", "older", "newer", "newest"
+    )
     await first
     service.script("webhooks.update", "reset", "reset", "403", "422")
     async with outbox.dispatching():

@@ -29,7 +29,9 @@ async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, addres
     Then they divide what is new.
     """
     async with (
-        client_of(service, timeout=Timeouts(attempt=600.0, call=900.0), reconcile=PATIENT) as client,
+        client_of(
+            service, timeout=Timeouts(attempt=600.0, call=900.0), reconcile=PATIENT
+        ) as client,
         Outbox.open(address, client) as outbox,
     ):
 
@@ -42,21 +44,29 @@ async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, addres
 
         hooks = {point: service.seed_webhook().id for point in POINTS}
         writes = [
-            client.webhooks.update(hook, description=point).keyed(point) for point, hook in hooks.items()
+            client.webhooks.update(hook, description=point).keyed(point)
+            for point, hook in hooks.items()
         ]
         await enqueue(outbox, *writes)
         async with stopped(service, address) as child, outbox.dispatching(grace=0.0):
             for point in ("before the journal", "before the verdict"):
                 assert (await verdict_of(outbox, point)).verdict is Verdict.APPLIED
             child.send_signal(signal.SIGCONT)
-            while ("new", "stopped") not in sent_to(service):  # until they have divided the lanes
+            while ("new", "stopped") not in sent_to(
+                service
+            ):  # until they have divided the lanes
                 await done(*(new() for _ in range(8)))
             await done(new().keyed("last"))
             async with asyncio.timeout(300):
                 assert await child.wait() == 0
-            assert sent_to(service)[:2] == [("before the verdict", "stopped"), ("before the journal", None)]
+            assert sent_to(service)[:2] == [
+                ("before the verdict", "stopped"),
+                ("before the journal", None),
+            ]
             assert {text for text, _ in sent_to(service)[2:]} == {"new"}
-            assert (await outbox._store.entry("before the socket")).state is State.SENDING
+            assert (
+                await outbox._store.entry("before the socket")
+            ).state is State.SENDING
         made = len(service.ledger.entries)
         given = await taken(outbox, made)
         assert len({*given}) == made
@@ -65,13 +75,17 @@ async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, addres
 
 def sent_to(service):
     """Return what was sent, with its sender."""
-    return [(entry.body["description"], entry.sender) for entry in service.ledger.entries]
+    return [
+        (entry.body["description"], entry.sender) for entry in service.ledger.entries
+    ]
 
 
 @asynccontextmanager
 async def stopped(service, address):
     """Run the process until it has stopped itself."""
-    child = await started("tests.outbox.stopped", service.base_url, service.api_key, address)
+    child = await started(
+        "tests.outbox.stopped", service.base_url, service.api_key, address
+    )
     async with gone_after(child):
         await until_stopped(child)
         yield child

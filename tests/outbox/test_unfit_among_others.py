@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from invsvc_async import Outbox, Verdict
-from tests.outbox.conftest import enqueue, entries_of, spoil, update, verdicts_of, written
+from tests.outbox.conftest import (
+    enqueue,
+    entries_of,
+    spoil,
+    update,
+    verdicts_of,
+    written,
+)
 
 
 @pytest.mark.parametrize("unfit", [0, 1, 2])

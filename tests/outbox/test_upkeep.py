@@ -7,7 +7,16 @@ import asyncio
 import pytest
 
 from invsvc_async import InvalidRequestError, Outbox, Verdict
-from tests.outbox.conftest import changes, ended, enqueue, entries_of, finished, update, verdict_of, written
+from tests.outbox.conftest import (
+    changes,
+    ended,
+    enqueue,
+    entries_of,
+    finished,
+    update,
+    verdict_of,
+    written,
+)
 from tests.outbox.test_results import taken
 
 
@@ -30,7 +39,11 @@ async def test_prune_deletes_what_is_finished_and_acknowledged(service, client, 
     for writes in ([first], [unknown], rest):
         await finished(outbox, *writes)
     assert (await outbox.get("unknown")).verdict is Verdict.UNKNOWN
-    assert (await taken(outbox, 4))[:3] == ["first", "unknown", "second"]  # the fourth is not acknowledged
+    assert (await taken(outbox, 4))[:3] == [
+        "first",
+        "unknown",
+        "second",
+    ]  # the fourth is not acknowledged
     [waiting] = await enqueue(outbox, update(client, service))
     assert await outbox.prune(older_than=3600) == 0
     assert await outbox.prune(older_than=0) == 2
@@ -57,7 +70,9 @@ async def test_key_of_a_deleted_write_is_new(service, client, outbox, remove):
     assert written(service.ledger.effects()) == [*texts, "one"]
 
 
-async def test_unknown_write_is_settled_before_it_is_done_again(service, client, outbox):
+async def test_unknown_write_is_settled_before_it_is_done_again(
+    service, client, outbox
+):
     """Asked for again, it is read first; it was applied, so it is not sent."""
     service.script("webhooks.update", "apply, then reset")
     service.script("webhooks.get", "pass", "403")
@@ -77,7 +92,9 @@ async def test_prune_refuses_a_time_to_come(outbox):
             await outbox.prune(older_than=age)
 
 
-async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(service, client, place):
+async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(
+    service, client, place
+):
     """The retried one waits for it, and not for a later poll; it is then overtaken, and the newer one keeps its effect."""
     hook = service.seed_webhook().id
     slow = str(place).replace("silence=60", "silence=240")  # a poll each minute
@@ -89,7 +106,9 @@ async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(service, clie
         await service.arrived("webhooks.update", 2)
         assert await outbox.retry(older) == [older]
         if slow == str(place):
-            await enqueue(outbox, update(client, service))  # so that the dispatcher looks meanwhile
+            await enqueue(
+                outbox, update(client, service)
+            )  # so that the dispatcher looks meanwhile
         assert await outbox.get(newer) is None
         assert (await verdict_of(outbox, older, 30)).verdict is Verdict.NOT_APPLIED
         assert (await outbox.get(newer)).verdict is Verdict.APPLIED
@@ -132,7 +151,9 @@ async def test_next_one_acknowledges_the_one_before(service, client, outbox):
     assert await taken(outbox, 1) == keys[2:]
 
 
-async def test_callback_that_retries_its_write_gets_the_new_verdict(service, client, outbox):
+async def test_callback_that_retries_its_write_gets_the_new_verdict(
+    service, client, outbox
+):
     """What it acknowledges is the refusal, not the verdict of the write that is sent again."""
     service.script("webhooks.update", "403")
     await enqueue(outbox, update(client, service))

@@ -37,7 +37,9 @@ async def test_key_again(service, client, outbox):
     service.script("webhooks.update", "403")
 
     def send(text, key):
-        return asyncio.wait_for(outbox.send(update(client, service, text, hook).keyed(key)), 60)
+        return asyncio.wait_for(
+            outbox.send(update(client, service, text, hook).keyed(key)), 60
+        )
 
     async with outbox.dispatching():
         with pytest.raises(PermissionDeniedError):
@@ -55,7 +57,9 @@ async def test_key_that_two_send_at_once(service, client, outbox):
     hook = service.seed_webhook().id
     async with outbox.dispatching():
         writes = [update(client, service, "x", hook).keyed("a") for _ in range(2)]
-        both = await asyncio.wait_for(asyncio.gather(*(outbox.send(write) for write in writes)), 60)
+        both = await asyncio.wait_for(
+            asyncio.gather(*(outbox.send(write) for write in writes)), 60
+        )
     assert [each.description for each in both] == ["x", "x"]
     assert service.arrivals("webhooks.update") == 1
 
@@ -65,7 +69,9 @@ async def test_secret_of_a_sent_create(service, client, place, outbox):
     async with outbox.dispatching():
         with pytest.raises(SecretLostError):
             await asyncio.wait_for(outbox.send(client.webhooks.create(**HOOK)), 60)
-        kept = await asyncio.wait_for(outbox.send(client.webhooks.create(**HOOK, on_lost_secret="keep")), 60)
+        kept = await asyncio.wait_for(
+            outbox.send(client.webhooks.create(**HOOK, on_lost_secret="keep")), 60
+        )
         assert kept.secret is None
     await outbox.__aexit__(None, None, None)
     secrets = {}
@@ -74,7 +80,9 @@ async def test_secret_of_a_sent_create(service, client, place, outbox):
         secrets[key] = hook.secret
 
     async with Outbox.open(place, client, on_secret=keep) as other, other.dispatching():
-        hook = await asyncio.wait_for(other.send(client.webhooks.create(**HOOK).keyed("a")), 60)
+        hook = await asyncio.wait_for(
+            other.send(client.webhooks.create(**HOOK).keyed("a")), 60
+        )
     assert hook.secret is None
     assert secrets["a"]
 
@@ -82,16 +90,22 @@ async def test_secret_of_a_sent_create(service, client, place, outbox):
 async def test_call_that_is_cancelled(service, client, outbox):
     """The write is sent all the same, and another call with its key gets the outcome."""
     hook = service.seed_webhook().id
-    waiting = asyncio.create_task(outbox.send(update(client, service, "x", hook).keyed("a")))
+    waiting = asyncio.create_task(
+        outbox.send(update(client, service, "x", hook).keyed("a"))
+    )
     await until(lambda: outbox._store.entry("a"))
     await cancel(waiting)
     assert waiting.cancelled()
     async with outbox.dispatching():
-        await asyncio.wait_for(outbox.send(update(client, service, "x", hook).keyed("a")), 60)
+        await asyncio.wait_for(
+            outbox.send(update(client, service, "x", hook).keyed("a")), 60
+        )
     assert service.arrivals("webhooks.update") == 1
 
 
-async def test_write_that_is_deleted_before_its_verdict_is_seen(service, client, outbox, monkeypatch):
+async def test_write_that_is_deleted_before_its_verdict_is_seen(
+    service, client, outbox, monkeypatch
+):
     """Whether it was dropped unsent, or pruned once it was done: the call ends, and says so."""
     sending = asyncio.create_task(outbox.send(update(client, service).keyed("dropped")))
     await until(lambda: outbox._store.entry("dropped"))
@@ -108,7 +122,9 @@ async def test_write_that_is_deleted_before_its_verdict_is_seen(service, client,
 
     monkeypatch.setattr(outbox._store, "entry", late)
     async with outbox.dispatching():
-        sending = asyncio.create_task(outbox.send(update(client, service).keyed("pruned")))
+        sending = asyncio.create_task(
+            outbox.send(update(client, service).keyed("pruned"))
+        )
         await service.arrived("webhooks.update")
         await until(lambda: outbox.prune(older_than=0, unacknowledged=True))
         looks.set()
@@ -117,7 +133,9 @@ async def test_write_that_is_deleted_before_its_verdict_is_seen(service, client,
 
 
 @pytest.mark.parametrize("place", ["SQLite"], indirect=True)
-async def test_row_that_is_moved_while_it_is_looked_for(service, client, outbox, monkeypatch):
+async def test_row_that_is_moved_while_it_is_looked_for(
+    service, client, outbox, monkeypatch
+):
     """It is found all the same."""
     [key] = await enqueue(outbox, update(client, service))
     store, look = outbox._store.store, outbox._store.store.entries
@@ -137,7 +155,10 @@ async def test_row_that_is_moved_while_it_is_looked_for(service, client, outbox,
 
 async def test_nobody_dispatches(service, client, outbox):
     """After the time that was given, the error says what to check. The write stays."""
-    with pytest.raises(DeadlineExceededError, match=r"no verdict within 0\.05 s\. .*dispatches this outbox"):
+    with pytest.raises(
+        DeadlineExceededError,
+        match=r"no verdict within 0\.05 s\. .*dispatches this outbox",
+    ):
         await outbox.wait("a", timeout=0.05)
     sending = asyncio.create_task(outbox.send(update(client, service, "x").keyed("a")))
     await until(lambda: entries_of(outbox))
@@ -160,7 +181,9 @@ async def test_outbox_that_is_closed_meanwhile(client, place):
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-async def test_verdict_that_another_process_has_stored(service, client, address, monkeypatch, is_told):
+async def test_verdict_that_another_process_has_stored(
+    service, client, address, monkeypatch, is_told
+):
     """A notification wakes those that wait for it; without one, they look now and then."""
     monkeypatch.setattr(module, "_POLL", 600.0 if is_told else 0.2)
     async with (
@@ -174,7 +197,9 @@ async def test_verdict_that_another_process_has_stored(service, client, address,
         looking = here.wait("a"), here.wait("b"), anext(results := here.results())
         waiting = asyncio.gather(*looking)
         await asyncio.sleep(0.2)
-        await enqueue(there, *(update(client, service).keyed(key) for key in ("a", "b")))
+        await enqueue(
+            there, *(update(client, service).keyed(key) for key in ("a", "b"))
+        )
         one, two, result = await asyncio.wait_for(waiting, 60)
         await results.aclose()
     assert [one.verdict, two.verdict, result.verdict] == [Verdict.APPLIED] * 3
@@ -207,7 +232,9 @@ async def test_many_wait_at_once(service, client, outbox, monkeypatch):
     """Each is woken, whoever else looks meanwhile."""
     monkeypatch.setattr(module, "_POLL", 600.0)
     async with outbox.dispatching():
-        sent = [outbox.send(update(client, service, str(number))) for number in range(30)]
+        sent = [
+            outbox.send(update(client, service, str(number))) for number in range(30)
+        ]
         hooks = await asyncio.wait_for(asyncio.gather(*sent), 60)
     assert [hook.description for hook in hooks] == [str(number) for number in range(30)]
     assert service.arrivals("webhooks.update") == 30

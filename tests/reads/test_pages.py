@@ -98,7 +98,9 @@ async def lists() -> AsyncIterator[Lists]:
 
 def items(*numbers: int, **fields: object) -> list[dict[str, object]]:
     """Make invoices with these folios."""
-    return [{"uuid": f"U{number}", "folio_number": number, **fields} for number in numbers]
+    return [
+        {"uuid": f"U{number}", "folio_number": number, **fields} for number in numbers
+    ]
 
 
 async def folios(pages: Pages[Any]) -> list[int]:
@@ -106,7 +108,9 @@ async def folios(pages: Pages[Any]) -> list[int]:
     return [invoice.folio_number async for invoice in pages]
 
 
-async def walk_into(seen: list[Any], pages: Pages[Any], name: str = "folio_number") -> None:
+async def walk_into(
+    seen: list[Any], pages: Pages[Any], name: str = "folio_number"
+) -> None:
     """Walk a list, keeping what came in *seen* also where it breaks off."""
     async for invoice in pages:
         seen.append(getattr(invoice, name))  # noqa: PERF401 - it may break off
@@ -128,7 +132,12 @@ async def test_list_walked_by_page_numbers(service, client):
     """A metadata filter, whose envelope has page numbers, is walked the same way."""
     service.seed_invoices(7, metadata={"tour": "May"})
 
-    pages = [page async for page in client.invoices.egress(limit=3, metadata={"tour": "May"}).by_page()]
+    pages = [
+        page
+        async for page in client.invoices.egress(
+            limit=3, metadata={"tour": "May"}
+        ).by_page()
+    ]
 
     assert [len(page) for page in pages] == [3, 3, 1]
     assert [page.page for page in pages] == [1, 2, 3]
@@ -138,7 +147,14 @@ async def test_list_walked_by_page_numbers(service, client):
 async def test_list_from_a_page_of_its_own(service, client):
     """A page number, or a cursor, is where the walk begins."""
     service.seed_invoices(7, metadata={"tour": "May"})
-    assert len(await client.invoices.egress(limit=3, metadata={"tour": "May"}, page=2).collect()) == 4
+    assert (
+        len(
+            await client.invoices.egress(
+                limit=3, metadata={"tour": "May"}, page=2
+            ).collect()
+        )
+        == 4
+    )
 
     first = await client.invoices.egress(limit=3)
     rest = await client.invoices.egress(limit=3, cursor=first.next).collect()
@@ -198,7 +214,9 @@ async def test_unwalked_list_sends_nothing(service, client):
 
 async def test_prefetch_reads_one_page_ahead(lists):
     """With prefetch, the second page is asked for while the first is at hand, but not the third."""
-    lists.pages = [{"data": items(n), "next": f"c{n}", "has_more": True} for n in range(5)]
+    lists.pages = [
+        {"data": items(n), "next": f"c{n}", "has_more": True} for n in range(5)
+    ]
     walk = lists.client.invoices.egress(prefetch=True).by_page()
 
     await anext(walk)
@@ -227,7 +245,11 @@ async def test_walk_without_prefetch(lists):
 
 async def test_prefetch_that_fails(lists):
     """An error of the page ahead comes after the page at hand, with its own place."""
-    lists.pages = [{"data": items(1), "next": "c1"}, {"success": False}, {"data": items(2)}]
+    lists.pages = [
+        {"data": items(1), "next": "c1"},
+        {"success": False},
+        {"data": items(2)},
+    ]
     seen = []
     pages = lists.client.invoices.egress(prefetch=True)
 
@@ -247,26 +269,43 @@ async def test_prefetch_broken_off_leaves_nothing(lists):
     await anext(walk)
     await walk.aclose()
 
-    assert {task for task in asyncio.all_tasks() - before if "Pages." in repr(task)} == set()
+    assert {
+        task for task in asyncio.all_tasks() - before if "Pages." in repr(task)
+    } == set()
 
 
 END = {"data": [], "next": "b", "has_more": False}
 WALKS = {  # the pages, and the cursors that are asked for
-    "with more": ([{"data": items(1), "next": "a", "has_more": True}, {"data": items(2)}], [None, "a"]),
-    "denied": ([{"data": items(1), "next": "a", "has_more": False}, {"data": items(2)}], [None, "a"]),
+    "with more": (
+        [{"data": items(1), "next": "a", "has_more": True}, {"data": items(2)}],
+        [None, "a"],
+    ),
+    "denied": (
+        [{"data": items(1), "next": "a", "has_more": False}, {"data": items(2)}],
+        [None, "a"],
+    ),
     "until an empty page": (
         [{"data": items(1), "next": "a"}, {"data": items(2), "next": "b"}, END],
         [None, "a", "b"],
     ),
     "before a number": (
-        [{"data": items(1), "next": "a", "has_more": True, "page": 1}, {"data": items(2)}],
+        [
+            {"data": items(1), "next": "a", "has_more": True, "page": 1},
+            {"data": items(2)},
+        ],
         [None, "a"],
     ),
     "empty at first": (
-        [{"next": "a", "has_more": True}, {"data": items(1, 2), "next": "", "has_more": False}],
+        [
+            {"next": "a", "has_more": True},
+            {"data": items(1, 2), "next": "", "has_more": False},
+        ],
         [None, "a"],
     ),
-    "empty in between": ([{"data": items(1), "next": "a"}, END, {"data": items(2)}], [None, "a", "b"]),
+    "empty in between": (
+        [{"data": items(1), "next": "a"}, END, {"data": items(2)}],
+        [None, "a", "b"],
+    ),
 }
 
 
@@ -311,14 +350,17 @@ async def test_page_number_that_is_ignored(lists):
     """A service that gives page 1 for page 2 is found out before its items are taken twice."""
     lists.pages = [{"data": items(1), "has_more": True, "page": 1}]
 
-    with pytest.raises(CursorStalledError, match="page 2 was requested, but page 1 was returned"):
+    with pytest.raises(
+        CursorStalledError, match="page 2 was requested, but page 1 was returned"
+    ):
         await lists.client.invoices.egress(metadata={"a": "b"}).collect()
 
     assert lists.seen("page") == [None, "2"]
 
 
 @pytest.mark.parametrize(
-    "page", [{"data": items(1), "has_more": True}, {"data": [], "has_more": True, "page": 1}]
+    "page",
+    [{"data": items(1), "has_more": True}, {"data": [], "has_more": True, "page": 1}],
 )
 async def test_more_without_a_way_to_it(lists, page):
     """`has_more` with neither cursor nor page number, or on an empty numbered page, is an error."""
@@ -358,12 +400,17 @@ async def test_further_page_that_cannot_be_asked_for(lists):
         ({"metadata": {"order": "1"}}, {"metadata": {}}),
         ({"metadata": {"order": "1"}}, {"metadata": {"order": "2"}}),
         ({"created_after": date(2026, 5, 2)}, {"created_at": 1_777_636_800_000}),
-        ({"created_before": datetime(2026, 4, 30, tzinfo=UTC)}, {"created_at": 1_777_636_800_000}),
+        (
+            {"created_before": datetime(2026, 4, 30, tzinfo=UTC)},
+            {"created_at": 1_777_636_800_000},
+        ),
     ],
 )
 async def test_filter_that_is_not_honoured(lists, asked, item):
     """An item that plainly fails the filter asked for is an error before any item is given."""
-    lists.pages = [{"data": [*items(7), {"uuid": "U", **item}] if "folio" not in asked else [item]}]
+    lists.pages = [
+        {"data": [*items(7), {"uuid": "U", **item}] if "folio" not in asked else [item]}
+    ]
 
     with pytest.raises(FilterNotHonouredError, match="does not match") as caught:
         await lists.client.invoices.egress(**asked)
@@ -411,7 +458,9 @@ async def test_simulator_that_ignores_a_name(client):
 async def test_walk_that_fails_goes_on_where_it_failed(service, client):
     """An error in mid-walk carries the place of its page: nothing is repeated or left out."""
     service.seed_invoices(25)
-    everything = [invoice.uuid for invoice in await client.invoices.egress(limit=10).collect()]
+    everything = [
+        invoice.uuid for invoice in await client.invoices.egress(limit=10).collect()
+    ]
     service.script("invoices.egress", "pass", "500")
     seen, pages = [], client.invoices.egress(limit=10)
 
@@ -449,7 +498,9 @@ async def test_token_after_a_page(service, client):
 
 async def test_token_holds_no_credential(service, client):
     """A token is text for an address or a file, and shows nothing of the key."""
-    token = client.invoices.egress(limit=1).token_after(await client.invoices.egress(limit=1))
+    token = client.invoices.egress(limit=1).token_after(
+        await client.invoices.egress(limit=1)
+    )
 
     assert token.replace("-", "").replace("_", "").isalnum()
     assert service.api_key not in token
@@ -486,7 +537,12 @@ async def test_token_of_another_list(service, client):
 )
 async def test_token_with_values_that_no_list_has(lists, query):
     """A forged token is refused in words, even if the service would answer to it."""
-    lists.pages = [{"data": items(1, created_at=1_777_636_800_000, metadata={"a": "b"}), "next": "a"}]
+    lists.pages = [
+        {
+            "data": items(1, created_at=1_777_636_800_000, metadata={"a": "b"}),
+            "next": "a",
+        }
+    ]
     pages = lists.client.invoices.egress()
     place = read_token(pages.token_after(await pages))
     lists.asked.clear()
@@ -507,7 +563,9 @@ async def test_token_of_a_time_before_1970(lists):
 async def test_token_of_another_service(service, client, lists):
     """It would go on in another list: the token of a deployment is refused by another."""
     lists.pages = [{"data": items(1), "next": "a"}]
-    token = lists.client.invoices.egress().token_after(await lists.client.invoices.egress())
+    token = lists.client.invoices.egress().token_after(
+        await lists.client.invoices.egress()
+    )
 
     assert lists.client.invoices.egress().resume(token)
     with pytest.raises(InvalidRequestError, match="base URL"):
@@ -534,7 +592,9 @@ async def test_list_in_a_team(lists):
     assert repr(pages) == "<Pages of invoices.egress>"
 
 
-@pytest.mark.parametrize(("options", "asked"), [({}, [None, "2", "3"]), ({"page": 4}, ["4", "5", "6"])])
+@pytest.mark.parametrize(
+    ("options", "asked"), [({}, [None, "2", "3"]), ({"page": 4}, ["4", "5", "6"])]
+)
 async def test_pages_that_name_no_number(lists, options, asked):
     """A list filtered by metadata is walked by page numbers, even if no answer has one; the first page is 1."""
     lists.pages = [
@@ -543,14 +603,17 @@ async def test_pages_that_name_no_number(lists, options, asked):
         {"data": items(3, metadata={"a": "b"})},
     ]
 
-    assert await folios(lists.client.invoices.egress(metadata={"a": "b"}, **options)) == [1, 2, 3]
+    assert await folios(
+        lists.client.invoices.egress(metadata={"a": "b"}, **options)
+    ) == [1, 2, 3]
     assert lists.seen("page") == asked
 
 
 async def test_token_after_pages_that_name_no_number(lists):
     """The token leads to the page after the one that was read, even if no answer has a number."""
     lists.pages = [
-        {"data": items(number, metadata={"a": "b"}), "has_more": number < 5} for number in range(1, 6)
+        {"data": items(number, metadata={"a": "b"}), "has_more": number < 5}
+        for number in range(1, 6)
     ]
     pages = lists.client.invoices.egress(metadata={"a": "b"})
     tokens = [pages.token_after(page) async for page in pages.by_page()]

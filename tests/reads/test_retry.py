@@ -78,7 +78,13 @@ class Rig:
     ) -> Client:
         """Make a client whose jitter is always the most."""
         credential = credential or ApiKey(self.service.api_key)
-        client = Client(self.service.base_url, credential, reads=reads, timeout=timeout, clock=self.clock)
+        client = Client(
+            self.service.base_url,
+            credential,
+            reads=reads,
+            timeout=timeout,
+            clock=self.clock,
+        )
         client._view.core.random = lambda: 1.0
         self.made.append(client)
         return client
@@ -104,7 +110,19 @@ async def test_read_that_succeeds_at_once(rig):
 
 @pytest.mark.parametrize(
     "fault",
-    ["500", "502", "503", "504", "408", "425", "reset", "close", "truncate", "half-head", "429 after 1"],
+    [
+        "500",
+        "502",
+        "503",
+        "504",
+        "408",
+        "425",
+        "reset",
+        "close",
+        "truncate",
+        "half-head",
+        "429 after 1",
+    ],
 )
 async def test_read_after_a_fault_that_passes(rig, fault):
     """A fault that may pass costs one more request, after one pause."""
@@ -117,7 +135,19 @@ async def test_read_after_a_fault_that_passes(rig, fault):
 
 
 @pytest.mark.parametrize(
-    "fault", ["400", "401", "401 raw", "403", "404", "409", "410", "429 credits", "501", "gateway 404"]
+    "fault",
+    [
+        "400",
+        "401",
+        "401 raw",
+        "403",
+        "404",
+        "409",
+        "410",
+        "429 credits",
+        "501",
+        "gateway 404",
+    ],
 )
 async def test_read_that_is_refused(rig, fault):
     """A definite no is raised at once, under its status."""
@@ -149,7 +179,9 @@ async def test_read_whose_attempts_are_used_up(rig):
     rig.service.script("webhooks.get", *["500"] * 9)
 
     with pytest.raises(ServerError):
-        await rig.client(reads=ReadRetries(attempts=5, initial=0.5, maximum=1.5)).webhooks.get("wh_1")
+        await rig.client(
+            reads=ReadRetries(attempts=5, initial=0.5, maximum=1.5)
+        ).webhooks.get("wh_1")
 
     assert rig.service.arrivals("webhooks.get") == 5
     assert rig.clock.slept == [0.5, 1.0, 1.5, 1.5]
@@ -158,10 +190,22 @@ async def test_read_whose_attempts_are_used_up(rig):
 @pytest.mark.parametrize(
     ("faults", "reads", "raised"),
     [
-        pytest.param(["500"], ReadRetries(attempts=1), ServerError, id="one attempt is one request"),
+        pytest.param(
+            ["500"],
+            ReadRetries(attempts=1),
+            ServerError,
+            id="one attempt is one request",
+        ),
         pytest.param(["500"], ReadRetries(quota=0), ServerError, id="no quota"),
-        pytest.param(["500", "404"], ReadRetries(), NotFoundError, id="then a definite no"),
-        pytest.param(["500", "garbage"], ReadRetries(), UnreadableResponseError, id="then cannot be read"),
+        pytest.param(
+            ["500", "404"], ReadRetries(), NotFoundError, id="then a definite no"
+        ),
+        pytest.param(
+            ["500", "garbage"],
+            ReadRetries(),
+            UnreadableResponseError,
+            id="then cannot be read",
+        ),
     ],
 )
 async def test_read_that_is_not_repeated_any_more(rig, faults, reads, raised):
@@ -211,7 +255,9 @@ async def test_pause_beyond_the_deadline(rig):
     rig.service.script("webhooks.get", "500")
 
     with pytest.raises(DeadlineExceededError) as caught:
-        await rig.client(reads=ReadRetries(initial=100, maximum=100)).webhooks.get("wh_1")
+        await rig.client(reads=ReadRetries(initial=100, maximum=100)).webhooks.get(
+            "wh_1"
+        )
 
     assert isinstance(caught.value.__cause__, ServerError)
     assert rig.service.arrivals("webhooks.get") == 1
@@ -221,9 +267,27 @@ async def test_pause_beyond_the_deadline(rig):
 @pytest.mark.parametrize(
     ("faults", "reads", "timeout", "sent"),
     [
-        pytest.param(["hang"], ReadRetries(attempts=1), Timeouts(attempt=30, call=0.2), {1}, id="at once"),
-        pytest.param(["hang"], ReadRetries(), Timeouts(attempt=30, call=0.2), {1}, id="with retries left"),
-        pytest.param(["500", "hang"], ReadRetries(), Timeouts(attempt=30, call=0.2), {2}, id="in a retry"),
+        pytest.param(
+            ["hang"],
+            ReadRetries(attempts=1),
+            Timeouts(attempt=30, call=0.2),
+            {1},
+            id="at once",
+        ),
+        pytest.param(
+            ["hang"],
+            ReadRetries(),
+            Timeouts(attempt=30, call=0.2),
+            {1},
+            id="with retries left",
+        ),
+        pytest.param(
+            ["500", "hang"],
+            ReadRetries(),
+            Timeouts(attempt=30, call=0.2),
+            {2},
+            id="in a retry",
+        ),
         pytest.param(
             ["hang"] * 9,
             ReadRetries(attempts=1000, initial=0.001, maximum=0.001),
@@ -233,7 +297,9 @@ async def test_pause_beyond_the_deadline(rig):
         ),
     ],
 )
-async def test_service_that_hangs_beyond_the_deadline(rig, faults, reads, timeout, sent):
+async def test_service_that_hangs_beyond_the_deadline(
+    rig, faults, reads, timeout, sent
+):
     """One deadline is over all attempts; one shrinks to what is left of the call. The lost answer is the cause."""
     rig.service.script("webhooks.get", *faults)
     loop = asyncio.get_running_loop()
@@ -261,11 +327,17 @@ async def test_quota_that_is_used_up(rig):
 
 @pytest.mark.parametrize(
     ("faults", "sends"),
-    [(["hang", "hang", "hang"], 2), (["hang", "500", "500"], 3), (["500", "hang", "500"], 3)],
+    [
+        (["hang", "hang", "hang"], 2),
+        (["hang", "500", "500"], 3),
+        (["500", "hang", "500"], 3),
+    ],
 )
 async def test_quota_after_timeouts(rig, faults, sends):
     """A retry after a timeout costs more, and only that one."""
-    client = rig.client(reads=ReadRetries(quota=3, timeout_cost=2), timeout=Timeouts(attempt=0.1))
+    client = rig.client(
+        reads=ReadRetries(quota=3, timeout_cost=2), timeout=Timeouts(attempt=0.1)
+    )
     rig.service.script("webhooks.get", *faults)
 
     with pytest.raises((ResponseLostError, ServerError)):
@@ -324,8 +396,15 @@ async def test_stale_token_is_renewed_once(rig):
 @pytest.mark.parametrize(
     ("faults", "fetched", "sent"),
     [
-        pytest.param(["401 raw", "500", "401 raw", "401 raw"], 2, 3, id="a fresh token is refused too"),
-        pytest.param(["401"], 1, 1, id="in the standard envelope: a missing feature of the plan"),
+        pytest.param(
+            ["401 raw", "500", "401 raw", "401 raw"],
+            2,
+            3,
+            id="a fresh token is refused too",
+        ),
+        pytest.param(
+            ["401"], 1, 1, id="in the standard envelope: a missing feature of the plan"
+        ),
     ],
 )
 async def test_refusal_that_no_further_token_helps(rig, faults, fetched, sent):
@@ -347,7 +426,9 @@ async def test_fresh_token_that_does_not_come(rig):
         return tokens.pop() if tokens else await loop.create_future()
 
     rig.service.script("webhooks.get", "401 raw")
-    client = rig.client(credential=TokenProvider(source, kind="api_key"), timeout=Timeouts(call=2.0))
+    client = rig.client(
+        credential=TokenProvider(source, kind="api_key"), timeout=Timeouts(call=2.0)
+    )
     begun = loop.time()
     with pytest.raises(AuthenticationError):
         await client.webhooks.get("wh_1")
@@ -389,7 +470,9 @@ async def test_wait_for_a_download(rig):
             rig.service.seed_download(request_id=request["request_id"])
         return download.status == "completed"
 
-    download = await client.invoices.wait_for_download(request["request_id"], poll=5, timeout=60, until=until)
+    download = await client.invoices.wait_for_download(
+        request["request_id"], poll=5, timeout=60, until=until
+    )
 
     assert download.packages
     assert reads == 3
@@ -402,7 +485,9 @@ async def test_wait_that_runs_out(rig):
     request = rig.service.seed_download(status="processing", packages=[])
 
     with pytest.raises(DeadlineExceededError, match=r"invoices\.wait_for_download"):
-        await rig.client().invoices.wait_for_download(request["request_id"], poll=5, timeout=14)
+        await rig.client().invoices.wait_for_download(
+            request["request_id"], poll=5, timeout=14
+        )
 
     assert rig.service.arrivals("invoices.download_status") == 3
     assert rig.clock.slept == [5, 5]
@@ -426,7 +511,9 @@ async def test_wait_through_a_read_that_hangs(rig):
     rig.service.script("invoices.download_status", "hang")
     client = rig.client(timeout=Timeouts(call=0.1))
 
-    download = await client.invoices.wait_for_download(request["request_id"], timeout=60, poll=5)
+    download = await client.invoices.wait_for_download(
+        request["request_id"], timeout=60, poll=5
+    )
 
     assert download.status == "completed"
     assert rig.service.arrivals("invoices.download_status") == 2
@@ -467,10 +554,16 @@ async def never(_found):
 async def test_wait_with_a_condition_that_cannot_be_asked(rig, until):
     """An async function would always be true, because nobody awaits it; both waits refuse it."""
     client = rig.client()
-    with pytest.raises(InvalidRequestError, match="until: must be a function that is not async"):
+    with pytest.raises(
+        InvalidRequestError, match="until: must be a function that is not async"
+    ):
         await client.invoices.wait_for_download("x", until=until)
-    with pytest.raises(InvalidRequestError, match="until: must be a function that is not async"):
-        await client.payments.settle_reminder("p", "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11", until=until)
+    with pytest.raises(
+        InvalidRequestError, match="until: must be a function that is not async"
+    ):
+        await client.payments.settle_reminder(
+            "p", "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11", until=until
+        )
     assert rig.service.arrivals() == 0
 
 
@@ -478,7 +571,9 @@ async def test_wait_with_a_condition_that_cannot_be_asked(rig, until):
 async def test_wait_with_a_condition_that_returns_a_coroutine(rig):
     """It is no answer, and does not end the wait as if it were true."""
     request = rig.service.seed_download(status="processing", packages=[])
-    with pytest.raises(InvalidRequestError, match="until: must be a function that is not async"):
+    with pytest.raises(
+        InvalidRequestError, match="until: must be a function that is not async"
+    ):
         await rig.client().invoices.wait_for_download(
             request["request_id"], until=lambda download: never([download])
         )
@@ -498,4 +593,8 @@ async def test_settle_a_reminder(rig):
 
     assert found is seen[-1]
     assert found.content
-    assert rig.service.arrivals("payments.reminder_operation") == rig.service.arrivals() == 3
+    assert (
+        rig.service.arrivals("payments.reminder_operation")
+        == rig.service.arrivals()
+        == 3
+    )

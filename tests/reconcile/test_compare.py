@@ -94,7 +94,10 @@ def changed(graph, part, **changes):
 
 def test_graph_with_its_nulls_left_out():
     """viewport, sourceHandle and config may be null or absent."""
-    bare = {"nodes": [{**NODE, "data": {}}], "edges": [{"id": "e", "source": "a", "target": "b"}]}
+    bare = {
+        "nodes": [{**NODE, "data": {}}],
+        "edges": [{"id": "e", "source": "a", "target": "b"}],
+    }
     assert same_journey_field("graph", GRAPH, bare)
     assert same_journey_field("graph", {"viewport": None, **bare}, bare)
     assert same_journey_field("graph", bare, GRAPH)
@@ -124,8 +127,12 @@ def test_graphs_that_differ(other):
 def test_free_form_config_is_compared_as_it_is():
     """Inside a node's config, null is a value."""
     with_null = changed(GRAPH, "nodes", data={"config": {"a": None}})
-    assert same_journey_field("graph", with_null, changed(GRAPH, "nodes", data={"config": {"a": None}}))
-    assert not same_journey_field("graph", with_null, changed(GRAPH, "nodes", data={"config": {}}))
+    assert same_journey_field(
+        "graph", with_null, changed(GRAPH, "nodes", data={"config": {"a": None}})
+    )
+    assert not same_journey_field(
+        "graph", with_null, changed(GRAPH, "nodes", data={"config": {}})
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,8 +156,14 @@ def test_free_form_config_is_compared_as_it_is():
         ("https://Bücher.example/in", "https://xn--bcher-kva.example/in"),
         ("https://straße.example/in", "https://xn--strae-oqa.example/in"),
         ("https://ü..example/in", "https://ü..example/in"),
-        ("https://me.example/%7Ea b/%c3%bc/ü", "https://me.example/~a%20b/%C3%BC/%C3%BC"),
-        ('https://me.example/{a}|"b"?q={c}', "https://me.example/%7Ba%7D%7C%22b%22?q=%7Bc%7D"),
+        (
+            "https://me.example/%7Ea b/%c3%bc/ü",
+            "https://me.example/~a%20b/%C3%BC/%C3%BC",
+        ),
+        (
+            'https://me.example/{a}|"b"?q={c}',
+            "https://me.example/%7Ba%7D%7C%22b%22?q=%7Bc%7D",
+        ),
         ("https://me.example/?q=%27x%27&r=(%28)", "https://me.example/?q='x'&r=(()"),
         ("https://me.example/a[1]/%5B2%5D", "https://me.example/a%5B1%5D/%5B2%5D"),
         ("https://me.example/a\\b?c\\d", "https://me.example/a/b?c%5Cd"),
@@ -167,7 +180,12 @@ def test_normal_url(spelt, normal):
     assert normal_url(normal) == normal
 
 
-HOOK = {"url": "https://me.example", "events": ["a", "b"], "description": None, "status": "active"}
+HOOK = {
+    "url": "https://me.example",
+    "events": ["a", "b"],
+    "description": None,
+    "status": "active",
+}
 
 
 @pytest.mark.parametrize(
@@ -214,7 +232,10 @@ def test_hook_fields_of_other_types_are_compared_plainly():
         ("https://me.example/in?", "https://me.example/%69n"),
         ("https://[bad]/in#part", "https://[bad]/in"),
         ("http://[#", "http://["),
-        ("https://me.example\uff03@b.example/#x", "https://me.example\uff03@b.example/"),
+        (
+            "https://me.example\uff03@b.example/#x",
+            "https://me.example\uff03@b.example/",
+        ),
         ("https://xn--.example/", "https://XN--.example"),
     ],
 )
@@ -242,7 +263,11 @@ def test_url_key_of_another_url(one, other):
     [
         ("jrn_1", "jrn_1", False),
         ("jrn_2", "jrn_1", True),
-        ("d48fe6e4-e7c8-476e-97c3-d5a1c30ca075", "D48FE6E4E7C8476E97C3D5A1C30CA075", False),
+        (
+            "d48fe6e4-e7c8-476e-97c3-d5a1c30ca075",
+            "D48FE6E4E7C8476E97C3D5A1C30CA075",
+            False,
+        ),
         (None, "jrn_1", False),
         (7, "jrn_1", False),
     ],

@@ -51,7 +51,13 @@ OTHER_HOOK = {
     "status": "active",
     "description": "other",
 }
-HOOK = {"id": "wh_1", "url": URL, "events": ["invoice.created"], "status": "active", "description": "before"}
+HOOK = {
+    "id": "wh_1",
+    "url": URL,
+    "events": ["invoice.created"],
+    "status": "active",
+    "description": "before",
+}
 JOURNEY = {"id": "jrn_1", "name": "before", "status": "draft", "last_updated": 1}
 
 
@@ -69,14 +75,23 @@ def intent(operation, **changes):
     }[operation]
     path = {} if operation in ("webhooks.create", "teams.create") else {"id": "wh_1"}
     base = Intent(
-        key="k", operation=operation, path=path, body=body, scope=Scope(base_url="b"), bounds=BOUNDS
+        key="k",
+        operation=operation,
+        path=path,
+        body=body,
+        scope=Scope(base_url="b"),
+        bounds=BOUNDS,
     )
     return attrs.evolve(base, **changes)
 
 
 CREATE = intent("webhooks.create")
-TAGGED = intent("webhooks.create", tag=TAG, body={**CREATE.body, "description": f"mine {TAG}"})
-OWN_TEXT = intent("webhooks.create", tag="mine-17", body={**CREATE.body, "description": "x mine-17"})
+TAGGED = intent(
+    "webhooks.create", tag=TAG, body={**CREATE.body, "description": f"mine {TAG}"}
+)
+OWN_TEXT = intent(
+    "webhooks.create", tag="mine-17", body={**CREATE.body, "description": "x mine-17"}
+)
 LONG_AGO = {"baseline_at": AHEAD - 60}
 UPDATE = intent("webhooks.update", baseline=HOOK, **LONG_AGO)
 DELETE = intent("webhooks.delete", baseline=HOOK, **LONG_AGO)
@@ -95,7 +110,9 @@ def attempt(at=0.0, **changes):
 
 def answered(status, at=0.0, code=None, **changes):
     error = ErrorFacts(kind="x", message="x", status=status, code=code)
-    return attempt(at, status=status, own_envelope=True, error=error, stamp=stamp(at), **changes)
+    return attempt(
+        at, status=status, own_envelope=True, error=error, stamp=stamp(at), **changes
+    )
 
 
 def refused_by_gateway(status, at=0.0, **changes):
@@ -104,7 +121,14 @@ def refused_by_gateway(status, at=0.0, **changes):
 
 
 def ok(at=0.0):
-    return attempt(at, status=200, readable=True, own_envelope=True, value={"id": "wh_9"}, stamp=stamp(at))
+    return attempt(
+        at,
+        status=200,
+        readable=True,
+        own_envelope=True,
+        value={"id": "wh_9"},
+        stamp=stamp(at),
+    )
 
 
 def lost(at=0.0, **changes):
@@ -130,7 +154,9 @@ def read(at, seen=None, status=200, **changes):
 
 
 def failed(at, status=None):
-    return Reading(started=at, ended=at + 0.01, status=status, own_envelope=status is not None)
+    return Reading(
+        started=at, ended=at + 0.01, status=status, own_envelope=status is not None
+    )
 
 
 def found(at, finding):
@@ -157,12 +183,18 @@ def graph_of(number):
     return {**GRAPH, "nodes": [{"data": {"config": {"account": number}}}]}
 
 
-PLACED_BY_NOTHING = intent("journeys.update", bounds=None, baseline=journey(last_updated=5000))
+PLACED_BY_NOTHING = intent(
+    "journeys.update", bounds=None, baseline=journey(last_updated=5000)
+)
 FIRST_READ = attrs.evolve(UPDATE, baseline=None, bounds=None)
 ONCE = attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never"))
-PATIENT = attrs.evolve(CREATE, policy=ReconcilePolicy(wait_when_limited=True, deadline=5.0))
+PATIENT = attrs.evolve(
+    CREATE, policy=ReconcilePolicy(wait_when_limited=True, deadline=5.0)
+)
 OWN = attrs.evolve(TEAM, reader="r")
-PUT_BY_OWN = attrs.evolve(OWN, operation="client.write", path={"method": "PUT", "path": "/x"})
+PUT_BY_OWN = attrs.evolve(
+    OWN, operation="client.write", path={"method": "PUT", "path": "/x"}
+)
 
 
 def limited(at=0.0, **changes):
@@ -358,7 +390,9 @@ VERDICTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("of", "history", "verdict", "basis"), VERDICTS.values(), ids=VERDICTS)
+@pytest.mark.parametrize(
+    ("of", "history", "verdict", "basis"), VERDICTS.values(), ids=VERDICTS
+)
 def test_verdict(of, history, verdict, basis):
     """The history ends with this verdict, on this basis."""
     decision = next_of(of, *history)
@@ -472,11 +506,15 @@ def test_next_step(of, history, expected):
 
 
 def sent(start=0.0, end=None, timeout=30.0):
-    return Sent(earliest=start + AHEAD, latest=start + AHEAD, attempt_timeout=timeout, end=end)
+    return Sent(
+        earliest=start + AHEAD, latest=start + AHEAD, attempt_timeout=timeout, end=end
+    )
 
 
 ABANDONED = attrs.evolve(CREATE, sent=(sent(),))
-ENDED = attrs.evolve(CREATE, sent=(sent(end=SentEnd(kind="short", latest=AHEAD + 0.01)),))
+ENDED = attrs.evolve(
+    CREATE, sent=(sent(end=SentEnd(kind="short", latest=AHEAD + 0.01)),)
+)
 ENDED_UPDATE = attrs.evolve(UPDATE, sent=ENDED.sent)
 UNDATED = attrs.evolve(CREATE, sent=(Sent(attempt_timeout=30.0),))
 RESTORED = attrs.evolve(ENDED, sent=(*ENDED.sent, Sent(attempt_timeout=30.0)))
@@ -486,7 +524,10 @@ LEFT_DRAFT = attrs.evolve(DRAFT, sent=(sent(end=LONG_END),))
 YES = sent(end=SentEnd(kind="applied"))
 ANSWERED_BEFORE = attrs.evolve(CREATE, sent=(YES,))
 LEFT_PUT = attrs.evolve(
-    LEFT_UPDATE, operation="client.write", path={"method": "PUT", "path": "/x"}, reader="r"
+    LEFT_UPDATE,
+    operation="client.write",
+    path={"method": "PUT", "path": "/x"},
+    reader="r",
 )
 LEFT_POST = attrs.evolve(LEFT_PUT, path={"method": "POST", "path": "/x"})
 NO = sent(end=SentEnd(kind="not applied"))
@@ -563,7 +604,9 @@ TAKEN_UP = {
 def test_basis_of_what_is_overtaken_before_this_run_sends_it(sends, basis):
     """An earlier process may have sent it without an effect: then it is not told as never sent."""
     of = attrs.evolve(DRAFT, sent=sends)
-    decision = next_of(of, Resumed(at=100.0, journaled=True, newest=False), read(100.1, JOURNEY))
+    decision = next_of(
+        of, Resumed(at=100.0, journaled=True, newest=False), read(100.1, JOURNEY)
+    )
     assert (decision.verdict, decision.evidence.basis) == (Verdict.NOT_APPLIED, basis)
 
 
@@ -616,7 +659,12 @@ def test_duplicates_by_tag_are_told():
     ("latest", "milliseconds", "answered_at", "placed"),
     [
         (1000.5, 999_748, 2_000_000, "before"),
-        (1000.5, 999_749, 2_000_000, "band"),  # of a millisecond, only the beginning is before
+        (
+            1000.5,
+            999_749,
+            2_000_000,
+            "band",
+        ),  # of a millisecond, only the beginning is before
         (1000.5, 1_000_750, 2_000_000, "band"),
         (1000.5, 1_000_751, 2_000_000, "after"),
         (1000.75, 1_000_000, 2_000_000, "unsure"),
@@ -640,7 +688,11 @@ def test_time_placed_against_the_first_send(latest, milliseconds, answered_at, p
     """
     first = Sent(earliest=1000.0, latest=latest, attempt_timeout=30.0)
     reading = read(5.0, [], stamp=answered_at)
-    known = Known(BY_NAME["webhooks.create"], attrs.evolve(CREATE, sent=(first,)), (Resumed(at=0.0),))
+    known = Known(
+        BY_NAME["webhooks.create"],
+        attrs.evolve(CREATE, sent=(first,)),
+        (Resumed(at=0.0),),
+    )
     assert known.when(milliseconds, reading) == placed
 
 
@@ -667,7 +719,9 @@ def test_time_placed_without_a_stamp(at, placed):
 )  # fmt: skip
 def test_next_write_of_the_line(of, history, free_at):
     """It is free after the windows, two slacks, and the widest bounds that a judge may use."""
-    assert Known(BY_NAME[of.operation], of, tuple(history)).free_at == pytest.approx(free_at)
+    assert Known(BY_NAME[of.operation], of, tuple(history)).free_at == pytest.approx(
+        free_at
+    )
 
 
 def test_absence_after_a_restart_at_the_last_moment_that_it_counts():
@@ -682,7 +736,12 @@ def test_absence_after_a_restart_at_the_last_moment_that_it_counts():
 
 def test_duplicates_of_an_audited_create_are_told():
     """Two exact webhooks for two sends: applied, with the second as a duplicate."""
-    history = [lost(), read(AFTER, []), ok(16), read(16.1, [hook(16.0, id="wh_2"), hook(15.5, id="wh_1")])]
+    history = [
+        lost(),
+        read(AFTER, []),
+        ok(16),
+        read(16.1, [hook(16.0, id="wh_2"), hook(15.5, id="wh_1")]),
+    ]
     decision = next_of(CREATE, *history)
     assert decision.value["id"] == "wh_1"
     assert [each["id"] for each in decision.evidence.duplicates] == ["wh_2"]
@@ -696,7 +755,13 @@ def test_failed_audit_leaves_duplicates_unknown():
 
 def test_failed_audit_of_a_create_that_was_shown():
     """The earlier read gives the value, but its duplicates may not be all."""
-    history = [lost(), read(AFTER, []), lost(16), read(16.1, [hook(16.0)]), failed(31.1)]
+    history = [
+        lost(),
+        read(AFTER, []),
+        lost(16),
+        read(16.1, [hook(16.0)]),
+        failed(31.1),
+    ]
     decision = next_of(CREATE, *history)
     assert (decision.verdict, decision.value) == (Verdict.APPLIED, hook(16.0))
     assert decision.evidence.duplicates is None
@@ -728,15 +793,21 @@ def test_reason_why_an_absent_write_is_not_sent_again(why):
     of, history = NOT_RESENT[why]
     decision = next_of(of, *history)
 
-    assert (decision.verdict, decision.evidence.cause) == (Verdict.NOT_APPLIED, "absent")
+    assert (decision.verdict, decision.evidence.cause) == (
+        Verdict.NOT_APPLIED,
+        "absent",
+    )
     assert why in decision.reason.partition("not sent again, because ")[2]
 
 
 @pytest.mark.parametrize("after", [Tick(AFTER + 1), Closed(AFTER + 1)])
 @pytest.mark.parametrize(
-    ("answer", "verdict"), [(ok(AFTER + 0.1), Verdict.APPLIED), (answered(400, AFTER + 0.1), Verdict.REFUSED)]
+    ("answer", "verdict"),
+    [(ok(AFTER + 0.1), Verdict.APPLIED), (answered(400, AFTER + 0.1), Verdict.REFUSED)],
 )
-@pytest.mark.parametrize(("of", "seen"), [(UPDATE, HOOK), (DRAFT, JOURNEY), (DELETE, HOOK)])
+@pytest.mark.parametrize(
+    ("of", "seen"), [(UPDATE, HOOK), (DRAFT, JOURNEY), (DELETE, HOOK)]
+)
 def test_answer_to_a_resend_stays_conclusive(of, seen, answer, verdict, after):
     """A definite answer decides, even if the awaiter was cancelled before it was told, and awaits again."""
     decision = next_of(of, lost(), read(AFTER, seen), answer, after)
@@ -761,7 +832,10 @@ def test_clocks_that_exclude_each_other_are_unknown():
     ("history", "cause"),
     [
         ([not_sent(at) for at in (0.3, 0.5, 1.1, 3.2)], "never left"),
-        ([limited(retry_after=0.1), *map(not_sent, (0.3, 0.5, 1.1, 3.2))], "not sent again"),
+        (
+            [limited(retry_after=0.1), *map(not_sent, (0.3, 0.5, 1.1, 3.2))],
+            "not sent again",
+        ),
         ([limited(retry_after=0.1), not_sent(0.3), not_sent(61)], "not sent again"),
     ],
 )
@@ -794,6 +868,9 @@ def words(decision):
         case Read(reader=reader, why=why):
             return [reader, why]
         case Send(not_after=not_after, attempt_timeout=timeout):
-            return ["send", f"not after {not_after and round(not_after, 3)}, within {timeout:.3f} s"]
+            return [
+                "send",
+                f"not after {not_after and round(not_after, 3)}, within {timeout:.3f} s",
+            ]
         case Wait(seconds):
             return ["wait", f"{seconds:.3f} s"]

@@ -11,7 +11,16 @@ from invsvc_async.api.operations import TABLE, OperationKind
 from invsvc_async.reconcile.attempts import answered_at_once, sent_at_once
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.facts import Known
-from invsvc_async.reconcile.history import Attempt, Bounds, Done, End, Reading, Send, Tick, Verdict
+from invsvc_async.reconcile.history import (
+    Attempt,
+    Bounds,
+    Done,
+    End,
+    Reading,
+    Send,
+    Tick,
+    Verdict,
+)
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.settings import ReconcilePolicy, Timeouts
@@ -22,19 +31,28 @@ BODY = {"url": "https://receiver.example/in", "events": ["invoice.created"]}
 
 def intent_of(operation, **details):
     return Intent(
-        key="k", operation=operation.name, body=BODY, scope=Scope(base_url="http://127.0.0.1/v2"), **details
+        key="k",
+        operation=operation.name,
+        body=BODY,
+        scope=Scope(base_url="http://127.0.0.1/v2"),
+        **details,
     )
 
 
 @pytest.mark.parametrize("operation", WRITES, ids=lambda operation: operation.name)
 @pytest.mark.parametrize(
-    "baseline", [None, {"id": "x", "status": "draft"}, {"id": "x", "status": "published"}]
+    "baseline",
+    [None, {"id": "x", "status": "draft"}, {"id": "x", "status": "published"}],
 )
 @pytest.mark.parametrize("bounds", [None, Bounds(low=1.0, high=1.5)])
-@pytest.mark.parametrize("policy", [ReconcilePolicy(), ReconcilePolicy(journey_reader=None)])
+@pytest.mark.parametrize(
+    "policy", [ReconcilePolicy(), ReconcilePolicy(journey_reader=None)]
+)
 @pytest.mark.parametrize("timeouts", [Timeouts(), Timeouts(attempt=20.0, call=3.0)])
 @pytest.mark.parametrize("forgotten_until", [None, 5, NEVER_LISTED])
-def test_first_send_of_any_write(operation, baseline, bounds, policy, timeouts, forgotten_until):
+def test_first_send_of_any_write(
+    operation, baseline, bounds, policy, timeouts, forgotten_until
+):
     """If the short cut returns a send, decide returns the same one."""
     said = sent_at_once(
         kind_of_write(operation),
@@ -59,29 +77,54 @@ def test_first_send_of_any_write(operation, baseline, bounds, policy, timeouts, 
 def test_first_send_with_all_that_is_needed(operation):
     """With a baseline and the service's clock known, the short cut returns a send."""
     first = sent_at_once(
-        kind_of_write(operation), Timeouts(), has_baseline=True, knows_clock=True, never_listed=False
+        kind_of_write(operation),
+        Timeouts(),
+        has_baseline=True,
+        knows_clock=True,
+        never_listed=False,
     )
     assert first == Send(attempt_timeout=30.0)
 
 
-ATTEMPT = Attempt(started=1.0, ended=2.0, end=End.ANSWERED, status=200, readable=True, own_envelope=True)
+ATTEMPT = Attempt(
+    started=1.0,
+    ended=2.0,
+    end=End.ANSWERED,
+    status=200,
+    readable=True,
+    own_envelope=True,
+)
 ATTEMPTS = [
     attrs.evolve(ATTEMPT, end=end, status=status, readable=readable, own_envelope=own)
     for end, status, readable, own in itertools.product(
-        End, (None, 100, 200, 204, 302, 400, 404, 408, 409, 429, 500, 503), (True, False), (True, False)
+        End,
+        (None, 100, 200, 204, 302, 400, 404, 408, 409, 429, 500, 503),
+        (True, False),
+        (True, False),
     )
 ]
-BEFORE = Reading(started=0.0, ended=0.5, status=200, own_envelope=True, seen={"id": "x"})
+BEFORE = Reading(
+    started=0.0, ended=0.5, status=200, own_envelope=True, seen={"id": "x"}
+)
 
 
 @pytest.mark.parametrize("operation", WRITES, ids=lambda operation: operation.name)
 def test_answer_to_a_first_send(operation):
     """If the short cut returns a verdict, decide returns the same, for any attempt and history."""
-    intent = intent_of(operation, baseline={"id": "x"}, bounds=Bounds(low=1.0, high=1.5))
+    intent = intent_of(
+        operation, baseline={"id": "x"}, bounds=Bounds(low=1.0, high=1.5)
+    )
     for attempt in ATTEMPTS:
-        for history in ((attempt,), (BEFORE, attempt), (attempt, attempt), (attempt, Tick(3.0))):
+        for history in (
+            (attempt,),
+            (BEFORE, attempt),
+            (attempt, attempt),
+            (attempt, Tick(3.0)),
+        ):
             said = answered_at_once(history)
-            assert said is None or said == decide(Known(operation, intent, history)), history
+            assert said is None or said == decide(Known(operation, intent, history)), (
+                history
+            )
 
 
 def test_yes_to_a_first_send():

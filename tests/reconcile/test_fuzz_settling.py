@@ -45,7 +45,11 @@ def test_decision_on_anything_that_is_read(seen):
     shown = SHOWN.get(intent.operation, HOOK)
     state = seen.draw(changed(shown) | plain)
     lost = Attempt(
-        started=1.0, ended=1.1, end=End.LOST, timeout=30.0, stamp=seen.draw(st.none() | st.integers())
+        started=1.0,
+        ended=1.1,
+        end=End.LOST,
+        timeout=30.0,
+        stamp=seen.draw(st.none() | st.integers()),
     )
     read = Reading(
         started=500.0,
@@ -89,9 +93,18 @@ def test_story_of_any_bytes(seen):
 def test_list_of_webhooks_whose_id_is_no_text(name):
     """Such a webhook may be anybody's: with another match, two effects cannot be distinguished from one."""
     seen = [{**HOOK, "id": name}, {**HOOK, "id": name}]
-    intent = Intent(key="k", operation="webhooks.create", **WRITES["webhooks.create"], scope=SCOPE)
+    intent = Intent(
+        key="k", operation="webhooks.create", **WRITES["webhooks.create"], scope=SCOPE
+    )
     lost = Attempt(started=1.0, ended=1.1, end=End.LOST, timeout=30.0)
-    read = Reading(started=500.0, ended=500.1, status=200, own_envelope=True, seen=seen, raw_count=2)
+    read = Reading(
+        started=500.0,
+        ended=500.1,
+        status=200,
+        own_envelope=True,
+        seen=seen,
+        raw_count=2,
+    )
 
     decision = decide(Known(BY_NAME[intent.operation], intent, (lost, read)))
 

@@ -39,7 +39,12 @@ INTENT = Intent(
         "events": ["invoice.created"],
         "description": "mine [iv-aaaaaaaaaaaaaaaa]",
     },
-    scope=Scope(base_url="https://host.example/v2", team="team_1", livemode=True, credential="00ff"),
+    scope=Scope(
+        base_url="https://host.example/v2",
+        team="team_1",
+        livemode=True,
+        credential="00ff",
+    ),
     tag="[iv-aaaaaaaaaaaaaaaa]",
     baseline={"id": "wh_1"},
     bounds=Bounds(low=1.25, high=1.5),
@@ -91,7 +96,9 @@ def test_intent_with_floats_in_its_body_survives_json():
 
 def test_own_journey_reader_survives_by_name():
     """A callable becomes the name under which a client finds its own."""
-    own = attrs.evolve(INTENT, policy=ReconcilePolicy(journey_reader=lambda _client, _intent: None))
+    own = attrs.evolve(
+        INTENT, policy=ReconcilePolicy(journey_reader=lambda _client, _intent: None)
+    )
     assert Intent.from_json(own.to_json()).policy.journey_reader == "journey_reader"
 
 
@@ -117,7 +124,14 @@ def test_every_event_survives_json():
 def test_replay_stops_at_the_verdict():
     """Events after a verdict are not replayed."""
     answered = (
-        Attempt(started=0.0, ended=0.1, end=End.ANSWERED, status=200, readable=True, own_envelope=True),
+        Attempt(
+            started=0.0,
+            ended=0.1,
+            end=End.ANSWERED,
+            status=200,
+            readable=True,
+            own_envelope=True,
+        ),
     )
     steps = explain.replay(INTENT, (*answered, Tick(9.0)))
     assert isinstance(steps[-1][1], Done)
@@ -127,7 +141,16 @@ def test_replay_stops_at_the_verdict():
 def test_secret_in_a_reading_is_left_out_of_the_story():
     """If the service shows a secret again, it is not stored."""
     seen = [{"id": "wh_1", "secret": "whsec_hush"}]
-    history = (Reading(started=0.0, ended=0.1, status=200, own_envelope=True, seen=seen, raw_count=1),)
+    history = (
+        Reading(
+            started=0.0,
+            ended=0.1,
+            status=200,
+            own_envelope=True,
+            seen=seen,
+            raw_count=1,
+        ),
+    )
     assert "whsec_hush" not in story_of(INTENT, history)
 
 
@@ -189,7 +212,9 @@ def test_damaged_intent_is_refused_in_words(text, words):
 def test_damaged_story_is_refused_in_words(plain):
     """A text that is not a story raises InvalidRequestError."""
     with pytest.raises(InvalidRequestError, match="not a story"):
-        explain.from_json(json.dumps({"schema": 1, "intent": json.loads(INTENT.to_json()), **plain}))
+        explain.from_json(
+            json.dumps({"schema": 1, "intent": json.loads(INTENT.to_json()), **plain})
+        )
 
 
 def test_intent_that_is_pickled_with_a_reader_of_ones_own():

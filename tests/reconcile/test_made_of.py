@@ -11,7 +11,17 @@ import pytest
 from invsvc_async.reconcile import made_of
 from invsvc_async.reconcile.history import Resumed, Verdict
 from invsvc_async.simulator.own_words import WAYS
-from tests.reconcile.test_decide import AFTER, DRAFT, HOOK, LEFT_UPDATE, UPDATE, journey, lost, next_of, read
+from tests.reconcile.test_decide import (
+    AFTER,
+    DRAFT,
+    HOOK,
+    LEFT_UPDATE,
+    UPDATE,
+    journey,
+    lost,
+    next_of,
+    read,
+)
 from tests.support import awkward
 
 if TYPE_CHECKING:
@@ -130,7 +140,12 @@ SHOWS = {  # what is sent, what is shown, how many characters are kept: whether 
     "an emoji": ("Spring \U0001f600", "Spring", 20, False),
     "markup": ("Spring <b>", "Spring", 20, False),
     "after letters of two bytes": ("Ma\u00f1ana s", "Ma\u00f1ana", 8, False),
-    "after letters of two bytes, in a longer text": ("Ma\u00f1ana s", "Ma\u00f1ana", 9, True),
+    "after letters of two bytes, in a longer text": (
+        "Ma\u00f1ana s",
+        "Ma\u00f1ana",
+        9,
+        True,
+    ),
     "another text": ("Spring sale", "Autumn", 20, False),
     "a shorter text": ("Spring", "Spring sale", 20, False),
     "nothing before": ("Spring", "", 20, False),
@@ -147,7 +162,9 @@ KEPT = {  # what a read shows, and how many characters are certainly kept
 }
 
 
-@pytest.mark.parametrize(("sent", "shown", "kept", "expected"), SHOWS.values(), ids=SHOWS)
+@pytest.mark.parametrize(
+    ("sent", "shown", "kept", "expected"), SHOWS.values(), ids=SHOWS
+)
 def test_text_that_only_grows(sent, shown, kept, expected):
     """Words at the end are left out by a cut alone, and not in a shorter text than one that is kept whole."""
     assert made_of.would_show(sent, shown, kept) is expected
@@ -159,7 +176,9 @@ def test_characters_that_are_kept(shown, expected):
     assert made_of.kept_of(shown) == expected
 
 
-def _update(sent: dict[str, object], before: dict[str, object]) -> tuple[Intent, dict[str, object]]:
+def _update(
+    sent: dict[str, object], before: dict[str, object]
+) -> tuple[Intent, dict[str, object]]:
     state = {**HOOK, **before}
     return attrs.evolve(UPDATE, body=sent, baseline=state), state
 
@@ -173,7 +192,10 @@ def test_lost_update_of_what_is_so_already_in_other_words(before):
         next_of(of, lost(), read(AFTER, state)),
         next_of(left, Resumed(at=1.0, newest=True), read(100.0, state)),
     ):
-        assert (verdict.verdict, verdict.evidence.cause) == (Verdict.UNKNOWN, "not visible")
+        assert (verdict.verdict, verdict.evidence.cause) == (
+            Verdict.UNKNOWN,
+            "not visible",
+        )
         assert "leaves no trace" in verdict.reason
         assert "description" in verdict.reason
 
@@ -181,10 +203,13 @@ def test_lost_update_of_what_is_so_already_in_other_words(before):
 def test_lost_update_of_which_one_field_would_show():
     """One field that the write would have changed for certain is the proof for all."""
     of, state = _update(
-        {"description": "  Mine ", "status": "inactive"}, {"description": "mine", "status": "active"}
+        {"description": "  Mine ", "status": "inactive"},
+        {"description": "mine", "status": "active"},
     )
     decision = next_of(
-        attrs.evolve(of, policy=attrs.evolve(of.policy, resend="never")), lost(), read(AFTER, state)
+        attrs.evolve(of, policy=attrs.evolve(of.policy, resend="never")),
+        lost(),
+        read(AFTER, state),
     )
     assert decision.verdict is Verdict.NOT_APPLIED
 
@@ -192,8 +217,14 @@ def test_lost_update_of_which_one_field_would_show():
 def test_field_that_may_be_either_is_no_part():
     """A field that was so before, in the service's words for what is sent, is not told as left out."""
     before = journey(name="Dunning, May", description="mine")
-    of = attrs.evolve(DRAFT, body={"name": "Reminder", "description": " Mine "}, baseline=before)
-    seen = {**before, "name": "reminder", "last_updated": before["last_updated"] + 10_000_000}
+    of = attrs.evolve(
+        DRAFT, body={"name": "Reminder", "description": " Mine "}, baseline=before
+    )
+    seen = {
+        **before,
+        "name": "reminder",
+        "last_updated": before["last_updated"] + 10_000_000,
+    }
     verdict = next_of(of, lost(), read(AFTER, seen))
     assert (verdict.verdict, verdict.evidence.cause) == (Verdict.UNKNOWN, "other words")
 
@@ -213,13 +244,20 @@ def test_stranger_s_text_where_there_was_none(before):
     of, state = _update({"description": "mine"}, {"description": before})
     seen = {**state, "description": "theirs"}
     verdict = next_of(of, lost(), read(5.1, state), read(AFTER, seen))
-    assert (verdict.verdict, verdict.evidence.cause) == (Verdict.SUPERSEDED, "changed since")
+    assert (verdict.verdict, verdict.evidence.cause) == (
+        Verdict.SUPERSEDED,
+        "changed since",
+    )
 
 
-@pytest.mark.parametrize("shown", ["Reminder", "reminder", "Dunning", "Copy of Reminder"])
+@pytest.mark.parametrize(
+    "shown", ["Reminder", "reminder", "Dunning", "Copy of Reminder"]
+)
 def test_part_that_is_not_dated(shown):
     """A journey that differs from its state before, with the time of that, is not as if nothing was written."""
     before = journey(name="Dunning, May", description="mine")
-    of = attrs.evolve(DRAFT, body={"name": "Reminder", "description": "other"}, baseline=before)
+    of = attrs.evolve(
+        DRAFT, body={"name": "Reminder", "description": "other"}, baseline=before
+    )
     verdict = next_of(of, lost(), read(AFTER, {**before, "name": shown}))
     assert verdict.verdict is Verdict.UNKNOWN

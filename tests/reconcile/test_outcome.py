@@ -66,10 +66,14 @@ def test_end_of_explanation(name):
 @pytest.mark.parametrize("event", [ok(), answered(400)], ids=["applied", "refused"])
 def test_explanation_of_a_definite_answer(event):
     """It ends with the verdict."""
-    assert outcome_of(CREATE, [event]).explain().splitlines()[-1].startswith("  verdict: ")
+    assert (
+        outcome_of(CREATE, [event]).explain().splitlines()[-1].startswith("  verdict: ")
+    )
 
 
-@pytest.mark.parametrize("name", ["AmbiguousWriteError", "SecretLostError", "WriteNotAppliedError"])
+@pytest.mark.parametrize(
+    "name", ["AmbiguousWriteError", "SecretLostError", "WriteNotAppliedError"]
+)
 def test_errors_about_writes_are_among_the_errors(name):
     """They have their place there, in a traceback, too; other names are refused."""
     error = getattr(errors, name)

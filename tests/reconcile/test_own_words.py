@@ -23,10 +23,19 @@ from tests.reconcile.test_decide import (
 
 def graph(*names, at=1.234567, viewport=None, kind="email"):
     nodes = [
-        {"id": name, "type": kind, "position": {"x": at, "y": at}, "data": {"config": {"to": "all"}}}
+        {
+            "id": name,
+            "type": kind,
+            "position": {"x": at, "y": at},
+            "data": {"config": {"to": "all"}},
+        }
         for name in names
     ]
-    return {"nodes": nodes, "edges": [], **({} if viewport is None else {"viewport": viewport})}
+    return {
+        "nodes": nodes,
+        "edges": [],
+        **({} if viewport is None else {"viewport": viewport}),
+    }
 
 
 SENT_GRAPH = graph("a", "b")
@@ -65,15 +74,35 @@ JOURNEYS = {  # the field, what was sent, and what the service made of it
     "replacesDefaults as null": ("replacesDefaults", True, None),
 }  # fmt: skip
 HOOKS = {
-    "a masked token": ("url", "https://me.example/in?token=abcdef", "https://me.example/in?token=***"),
-    "a masked password": ("url", "https://me:secret@me.example/in", "https://me.example/in"),
+    "a masked token": (
+        "url",
+        "https://me.example/in?token=abcdef",
+        "https://me.example/in?token=***",
+    ),
+    "a masked password": (
+        "url",
+        "https://me:secret@me.example/in",
+        "https://me.example/in",
+    ),
     "a masked host": ("url", "https://me.example/in", "https://***/in"),
-    "a sorted query": ("url", "https://me.example/in?b=1&a=2", "https://me.example/in?a=2&b=1"),
+    "a sorted query": (
+        "url",
+        "https://me.example/in?b=1&a=2",
+        "https://me.example/in?a=2&b=1",
+    ),
     "another scheme": ("url", "http://me.example/in", "https://me.example/in"),
     "another port": ("url", "https://me.example:8443/in", "https://me.example/in"),
-    "a Unicode host": ("url", "https://stra\u00dfe.example/x", "https://xn--strae-oqa.example/y"),
+    "a Unicode host": (
+        "url",
+        "https://stra\u00dfe.example/x",
+        "https://xn--strae-oqa.example/y",
+    ),
     "no URL": ("url", "https://me.example/in", "masked"),
-    "some events": ("events", ["invoice.created", "payment.created"], ["payment.created"]),
+    "some events": (
+        "events",
+        ["invoice.created", "payment.created"],
+        ["payment.created"],
+    ),
     "no events": ("events", ["payment.created"], []),
     "events in another spelling": ("events", ["payment.created"], ["PAYMENT_CREATED"]),
     "events as null": ("events", ["payment.created"], None),
@@ -85,7 +114,12 @@ SOON = stamp(5)
 
 
 def _journey(field, sent, shown, **others):
-    before = journey(graph=graph("old"), triggerType="other", replacesDefaults=False, description="for May")
+    before = journey(
+        graph=graph("old"),
+        triggerType="other",
+        replacesDefaults=False,
+        description="for May",
+    )
     of = attrs.evolve(DRAFT, body={field: sent, **others}, baseline=before)
     return of, before, {**before, field: shown, "last_updated": SOON}
 
@@ -106,7 +140,10 @@ def test_journey_in_the_service_s_own_words(field, sent, shown):
         next_of(left, Resumed(at=1.0, newest=True), read(100.0, seen)),
     ):
         assert isinstance(verdict, Done)
-        assert (verdict.verdict, verdict.evidence.cause) == (Verdict.UNKNOWN, "other words")
+        assert (verdict.verdict, verdict.evidence.cause) == (
+            Verdict.UNKNOWN,
+            "other words",
+        )
         assert "somebody" not in verdict.reason
         assert field in verdict.reason
 
@@ -118,10 +155,15 @@ def test_webhook_in_the_service_s_own_words(field, sent, shown):
     left = attrs.evolve(of, sent=LEFT_UPDATE.sent)
     for verdict in (
         next_of(of, lost(), read(5.1, before), read(AFTER, seen)),
-        next_of(left, Resumed(at=1.0, newest=True), read(8.0, before), read(100.0, seen)),
+        next_of(
+            left, Resumed(at=1.0, newest=True), read(8.0, before), read(100.0, seen)
+        ),
     ):
         assert isinstance(verdict, Done)
-        assert (verdict.verdict, verdict.evidence.cause) == (Verdict.UNKNOWN, "other words")
+        assert (verdict.verdict, verdict.evidence.cause) == (
+            Verdict.UNKNOWN,
+            "other words",
+        )
         assert "somebody" not in verdict.reason
         assert field in verdict.reason
 
@@ -142,17 +184,27 @@ FOREIGN_IN_HOOKS = {
 }
 
 
-@pytest.mark.parametrize(("field", "sent", "shown"), FOREIGN_IN_JOURNEYS.values(), ids=FOREIGN_IN_JOURNEYS)
+@pytest.mark.parametrize(
+    ("field", "sent", "shown"), FOREIGN_IN_JOURNEYS.values(), ids=FOREIGN_IN_JOURNEYS
+)
 def test_journey_with_a_foreign_value(field, sent, shown):
     """What the service cannot have made of the write is somebody else's."""
     of, _, seen = _journey(field, sent, shown)
     verdict = next_of(of, lost(), read(AFTER, seen))
-    assert (verdict.verdict, verdict.evidence.cause) == (Verdict.SUPERSEDED, "changed since")
+    assert (verdict.verdict, verdict.evidence.cause) == (
+        Verdict.SUPERSEDED,
+        "changed since",
+    )
 
 
-@pytest.mark.parametrize(("field", "sent", "shown"), FOREIGN_IN_HOOKS.values(), ids=FOREIGN_IN_HOOKS)
+@pytest.mark.parametrize(
+    ("field", "sent", "shown"), FOREIGN_IN_HOOKS.values(), ids=FOREIGN_IN_HOOKS
+)
 def test_webhook_with_a_foreign_value(field, sent, shown):
     """What the service cannot have made of the write is somebody else's."""
     of, before, seen = _hook(field, sent, shown)
     verdict = next_of(of, lost(), read(5.1, before), read(AFTER, seen))
-    assert (verdict.verdict, verdict.evidence.cause) == (Verdict.SUPERSEDED, "changed since")
+    assert (verdict.verdict, verdict.evidence.cause) == (
+        Verdict.SUPERSEDED,
+        "changed since",
+    )

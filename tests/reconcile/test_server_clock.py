@@ -39,7 +39,9 @@ def learnt(*answers):
 def test_clock_keeps_the_tightest():
     """A slow answer after a quick one does not widen the bounds; a quicker one narrows them."""
     clock = learnt((1_000_000, 0.0, 0.5), (1_001_000, 0.9, 1.2), (1_002_000, 1.0, 3.0))
-    assert clock.bounds(3.0, 0.25) == Bounds(low=pytest.approx(999.8), high=pytest.approx(1000.001))
+    assert clock.bounds(3.0, 0.25) == Bounds(
+        low=pytest.approx(999.8), high=pytest.approx(1000.001)
+    )
 
 
 def test_clock_knows_nothing_at_first():
@@ -53,27 +55,41 @@ def test_clock_forgets_after_ten_minutes():
     assert clock.bounds(600.0, 0.25) is not None
     assert clock.bounds(600.1, 0.25) is None
     clock.learn(1_700_500, 700.0, 701.0)
-    assert clock.bounds(701.0, 0.25) == Bounds(low=pytest.approx(999.5), high=pytest.approx(1000.501))
+    assert clock.bounds(701.0, 0.25) == Bounds(
+        low=pytest.approx(999.5), high=pytest.approx(1000.501)
+    )
 
 
 def test_clock_forgets_an_old_minute_and_keeps_the_newer():
     """Each minute expires separately."""
-    clock = learnt((1_000_000, 0.0, 0.0), (1_090_000, 89.0, 91.0), (1_660_000, 659.0, 661.0))
-    assert clock.bounds(661.0, 0.25) == Bounds(low=pytest.approx(999.0), high=pytest.approx(1001.001))
-    assert clock.bounds(60.0, 0.25) == Bounds(low=pytest.approx(999.0), high=pytest.approx(1001.001))
+    clock = learnt(
+        (1_000_000, 0.0, 0.0), (1_090_000, 89.0, 91.0), (1_660_000, 659.0, 661.0)
+    )
+    assert clock.bounds(661.0, 0.25) == Bounds(
+        low=pytest.approx(999.0), high=pytest.approx(1001.001)
+    )
+    assert clock.bounds(60.0, 0.25) == Bounds(
+        low=pytest.approx(999.0), high=pytest.approx(1001.001)
+    )
 
 
 def test_clock_that_stepped_is_unknown_until_the_old_is_forgotten():
     """Old and new bounds exclude each other: none are known."""
     clock = learnt((1_000_000, 0.0, 0.0), (4_661_000, 61.0, 61.0))
     assert clock.bounds(61.0, 0.25) is None
-    assert clock.bounds(601.0, 0.25) == Bounds(low=pytest.approx(4600.0), high=pytest.approx(4600.001))
+    assert clock.bounds(601.0, 0.25) == Bounds(
+        low=pytest.approx(4600.0), high=pytest.approx(4600.001)
+    )
 
 
 def test_clock_within_one_minute_takes_both_sides():
     """One answer may narrow only the lower bound, another only the upper."""
-    clock = learnt((1_000_000, 0.0, 2.0), (1_010_000, 8.0, 10.5), (1_020_000, 19.5, 22.0))
-    assert clock.bounds(22.0, 0.25) == Bounds(low=pytest.approx(999.5), high=pytest.approx(1000.001))
+    clock = learnt(
+        (1_000_000, 0.0, 2.0), (1_010_000, 8.0, 10.5), (1_020_000, 19.5, 22.0)
+    )
+    assert clock.bounds(22.0, 0.25) == Bounds(
+        low=pytest.approx(999.5), high=pytest.approx(1000.001)
+    )
 
 
 def test_clock_forgets_a_minute_at_once():

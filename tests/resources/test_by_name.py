@@ -10,12 +10,22 @@ from datetime import date
 
 import pytest
 
-from invsvc_async import ApiKey, Client, ConfigurationError, InvalidRequestError, PersonToken
+from invsvc_async import (
+    ApiKey,
+    Client,
+    ConfigurationError,
+    InvalidRequestError,
+    PersonToken,
+)
 from invsvc_async.resources.by_name import as_write, called, names_of
 
 pytestmark = pytest.mark.one_python
 
-LINE = {"operation": "journeys.update", "arguments": {"journey": "jrn_1", "name": "May"}, "key": "row-17"}
+LINE = {
+    "operation": "journeys.update",
+    "arguments": {"journey": "jrn_1", "name": "May"},
+    "key": "row-17",
+}
 
 
 @pytest.fixture
@@ -23,7 +33,9 @@ def client():
     return Client("http://127.0.0.1:1/v2", ApiKey("k"))
 
 
-@pytest.mark.parametrize("form", [dict, json.dumps, lambda line: json.dumps(line).encode()])
+@pytest.mark.parametrize(
+    "form", [dict, json.dumps, lambda line: json.dumps(line).encode()]
+)
 def test_write_from_a_line(client, form):
     """A mapping, text and bytes give the write that the method makes, under the line's key."""
     write = client.write_from(form(LINE))
@@ -119,10 +131,13 @@ def test_operation_closed_to_the_credential(client):
 async def test_read_by_name(client):
     """Reads are called with the same words for what is wrong; what is no data comes from the caller."""
     with pytest.raises(
-        InvalidRequestError, match=r"invoices\.egress: stat: not an argument; .*Did you mean status"
+        InvalidRequestError,
+        match=r"invoices\.egress: stat: not an argument; .*Did you mean status",
     ):
         called(client, "invoices.egress", {"stat": "valid"})
-    pages = called(client, "invoices.egress", {"created_after": date(2026, 5, 1)}, prefetch=True)
+    pages = called(
+        client, "invoices.egress", {"created_after": date(2026, 5, 1)}, prefetch=True
+    )
     assert pages._prefetch is True
     assert {"options", "prefetch"}.isdisjoint(names_of(client, "invoices.egress"))
 

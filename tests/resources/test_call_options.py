@@ -36,7 +36,11 @@ async def test_every_method_takes_options(client, row):
     assert inspect.signature(method).parameters["options"].default is None
     words = {"method": "GET" if row.name == "client.request" else "PUT"}
     parameters = inspect.signature(method).parameters.items()
-    given = {name: words.get(name, "x") for name, each in parameters if each.default is each.empty}
+    given = {
+        name: words.get(name, "x")
+        for name, each in parameters
+        if each.default is each.empty
+    }
 
     with pytest.raises(InvalidRequestError, match="options"):
         found = method(**given, options={"timeout": 1})
@@ -62,7 +66,10 @@ async def test_headers_of_reads_and_writes():
             for arrival in server.arrivals
             if arrival.head[:10] != b"GET /v2/we"
         ]
-        assert {arrival.header("X-Trace") for arrival in server.arrivals[-2:]} == {None, "t-1"}
+        assert {arrival.header("X-Trace") for arrival in server.arrivals[-2:]} == {
+            None,
+            "t-1",
+        }
 
 
 def client_of(server, **settings):
@@ -86,7 +93,9 @@ def test_header_that_a_call_cannot_have(name):
         CallOptions(headers={name: "text"})
 
 
-@pytest.mark.parametrize("headers", [{"X-A": "a\r\nAuthorization: b"}, {"X-A": 7}, {7: "a"}, ["X-A"], "X-A"])
+@pytest.mark.parametrize(
+    "headers", [{"X-A": "a\r\nAuthorization: b"}, {"X-A": 7}, {7: "a"}, ["X-A"], "X-A"]
+)
 def test_headers_of_the_wrong_form(headers):
     """Values are printable texts."""
     with pytest.raises(ConfigurationError, match="headers"):
@@ -94,7 +103,17 @@ def test_headers_of_the_wrong_form(headers):
 
 
 @pytest.mark.parametrize(
-    "timeout", [0, -1, "5", True, float("inf"), float("nan"), pytest.param(10**400, id="huge"), Timeouts]
+    "timeout",
+    [
+        0,
+        -1,
+        "5",
+        True,
+        float("inf"),
+        float("nan"),
+        pytest.param(10**400, id="huge"),
+        Timeouts,
+    ],
 )
 def test_timeout_of_the_wrong_form(timeout):
     """It is a positive number of seconds, or Timeouts."""
@@ -116,7 +135,9 @@ async def test_timeout_of_a_read(service, timeout):
 async def test_timeout_of_a_write(client, service):
     """The attempt ends by the call's timeout; the write is settled as any other, and applied once."""
     service.script("journeys.update", "apply, then hang")
-    outcome = await client.journeys.update("jrn_1", name="May", options=CallOptions(timeout=0.2)).outcome()
+    outcome = await client.journeys.update(
+        "jrn_1", name="May", options=CallOptions(timeout=0.2)
+    ).outcome()
 
     assert (outcome.verdict, outcome.intent.timeouts.attempt) == (Verdict.APPLIED, 0.2)
     assert len(service.ledger.effects("journeys.update")) == 1
@@ -126,7 +147,9 @@ async def test_headers_of_a_lost_write(service, client):
     """Reads that settle a write carry its headers, here and after a hand-over of its intent."""
     service.script("webhooks.update", "apply, then reset")
     hook = await client.webhooks.get(service.seed_webhook()["id"])
-    outcome = await client.webhooks.update(hook, status="inactive", options=TRACED).outcome()
+    outcome = await client.webhooks.update(
+        hook, status="inactive", options=TRACED
+    ).outcome()
     intent = Intent.from_json(outcome.intent.to_json())
 
     assert outcome.verdict is Verdict.APPLIED
@@ -138,7 +161,9 @@ async def test_headers_of_a_lost_write(service, client):
 async def test_resume_sends_the_headers_of_the_intent():
     """Another client sends them with its reads."""
     async with RawServer(obliging) as server, client_of(server) as client:
-        write = client.webhooks.delete("wh_1", options=TRACED).with_policy(deadline=0.05, settle_after_loss=0)
+        write = client.webhooks.delete("wh_1", options=TRACED).with_policy(
+            deadline=0.05, settle_after_loss=0
+        )
         text = write.intent.to_json()
         write.close()
         async with client_of(server) as other:
@@ -147,7 +172,9 @@ async def test_resume_sends_the_headers_of_the_intent():
         assert {arrival.header("X-Trace") for arrival in server.arrivals} == {"t-1"}
 
 
-@pytest.mark.parametrize("headers", [{"Authorization": "Bearer other"}, {"X-A": 7}, {"X-A": "a\nb"}])
+@pytest.mark.parametrize(
+    "headers", [{"Authorization": "Bearer other"}, {"X-A": 7}, {"X-A": "a\nb"}]
+)
 async def test_intent_with_forged_headers(client, headers):
     """An intent from elsewhere cannot replace the credential."""
     write = client.webhooks.delete("wh_1", options=TRACED)
@@ -161,17 +188,31 @@ async def test_intent_with_forged_headers(client, headers):
 async def test_options_of_a_batch_line(client):
     """A line of JSON cannot have options, and is told so."""
     with pytest.raises(InvalidRequestError, match="options"):
-        as_write(client, "webhooks.delete", {"webhook": "wh_1", "options": {"headers": {}}})
+        as_write(
+            client, "webhooks.delete", {"webhook": "wh_1", "options": {"headers": {}}}
+        )
 
 
 async def test_status_and_headers_of_a_success(client, service):
     """They are in the meta of models and pages, in any case of letters, and survive a pickle."""
-    hook = await client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+    hook = await client.webhooks.create(
+        url="https://me.example/in", events=["invoice.created"]
+    )
     page, hooks = await client.invoices.egress(limit=1), await client.webhooks.list()
     envelope = await client.request("GET", "/webhooks")
 
-    assert (hook.meta.status, page.meta.status, hooks.meta.status, envelope.status) == (201, 200, 200, 200)
-    for headers in (hook.meta.headers, page.meta.headers, hooks.meta.headers, envelope.headers):
+    assert (hook.meta.status, page.meta.status, hooks.meta.status, envelope.status) == (
+        201,
+        200,
+        200,
+        200,
+    )
+    for headers in (
+        hook.meta.headers,
+        page.meta.headers,
+        hooks.meta.headers,
+        envelope.headers,
+    ):
         assert headers["CONTENT-type"].startswith("application/json")
     back = pickle.loads(pickle.dumps(hook.meta))  # noqa: S301 - our own
     assert (back, back.status, back.headers["content-TYPE"]) == (
@@ -185,11 +226,20 @@ async def test_status_and_headers_of_a_success(client, service):
 
 async def test_cached_headers_of_the_client_stay():
     """The headers of one call do not leak into the next one, even if they override the client's."""
-    async with RawServer(obliging) as server, client_of(server, headers={"X-Trace": "all"}) as client:
+    async with (
+        RawServer(obliging) as server,
+        client_of(server, headers={"X-Trace": "all"}) as client,
+    ):
         for options in (None, TRACED, None):
-            await asyncio.gather(client.webhooks.get("wh_1", options=options), return_exceptions=True)
+            await asyncio.gather(
+                client.webhooks.get("wh_1", options=options), return_exceptions=True
+            )
 
-        assert [arrival.header("x-trace") for arrival in server.arrivals] == ["all", "t-1", "all"]
+        assert [arrival.header("x-trace") for arrival in server.arrivals] == [
+            "all",
+            "t-1",
+            "all",
+        ]
 
 
 async def test_refused_options_send_nothing(client, service):

@@ -53,7 +53,11 @@ CALLS = [
         '"graph":{"nodes":[],"edges":[],"viewport":{"x":0,"y":0,"zoom":1.5}},"triggerType":"manual","replacesDefaults":false}',
         {"id": "jrn 1"},
     ),
-    Call("journeys.get", lambda client: client.journeys.get("jrn_1"), "/v2/journeys/jrn_1"),
+    Call(
+        "journeys.get",
+        lambda client: client.journeys.get("jrn_1"),
+        "/v2/journeys/jrn_1",
+    ),
     Call(
         "invoices.egress",
         lambda client: client.invoices.egress(
@@ -129,23 +133,37 @@ CALLS = [
         lambda client: client.teams.dbtable_tables("team_1", "app_1"),
         "/v2/teams/team_1/integrations/dbtable/bases/app_1/tables",
     ),
-    Call("users.get", lambda client: client.users.get("usr?1#%"), "/v2/users/usr%3F1%23%25"),
+    Call(
+        "users.get",
+        lambda client: client.users.get("usr?1#%"),
+        "/v2/users/usr%3F1%23%25",
+    ),
     Call(
         "users.update_preferences",
-        lambda client: client.users.update_preferences("team_1", testmode=True, extra_body={"later": None}),
+        lambda client: client.users.update_preferences(
+            "team_1", testmode=True, extra_body={"later": None}
+        ),
         "/v2/users/me/preferences/team_1",
         '{"testmode":true,"later":null}',
         {"team_id": "team_1", "testmode": True},
     ),
-    Call("payments.link", lambda client: client.payments.link("plink_1"), "/v2/payments/links/plink_1"),
+    Call(
+        "payments.link",
+        lambda client: client.payments.link("plink_1"),
+        "/v2/payments/links/plink_1",
+    ),
     Call(
         "payments.reminder_operation",
-        lambda client: client.payments.reminder_operation("pay_1", UUID4, extra_query={"x": "y"}),
+        lambda client: client.payments.reminder_operation(
+            "pay_1", UUID4, extra_query={"x": "y"}
+        ),
         f"/v2/payments/pay_1/reminder-operations/{UUID4}?x=y",
     ),
     Call(
         "sheets.save_mapping",
-        lambda client: client.sheets.save_mapping({"total": "B"}, extra_body={"target": "payment"}),
+        lambda client: client.sheets.save_mapping(
+            {"total": "B"}, extra_body={"target": "payment"}
+        ),
         "/v2/sheets/mapping",
         '{"fields":{"total":"B"},"target":"payment"}',
         {"connection": {"enabled": False}},
@@ -156,11 +174,16 @@ CALLS = [
         "/v2/webhooks?limit=100&status=active",
         payload=[],
     ),
-    Call("webhooks.get", lambda client: client.webhooks.get("wh_1"), "/v2/webhooks/wh_1"),
+    Call(
+        "webhooks.get", lambda client: client.webhooks.get("wh_1"), "/v2/webhooks/wh_1"
+    ),
     Call(
         "webhooks.create",
         lambda client: client.webhooks.create(
-            url="https://me.example/in", events=["invoice.created"], description="é", status="inactive"
+            url="https://me.example/in",
+            events=["invoice.created"],
+            description="é",
+            status="inactive",
         ),
         "/v2/webhooks",
         '{"url":"https://me.example/in","events":["invoice.created"],"description":"é","status":"inactive"}',
@@ -173,11 +196,21 @@ CALLS = [
         '{"status":"active"}',
         {"id": "wh_1", "url": "https://me.example/in"},
     ),
-    Call("webhooks.delete", lambda client: client.webhooks.delete("wh_1"), "/v2/webhooks/wh_1"),
-    Call("webhooks.health", lambda client: client.webhooks.health(), "/v2/webhooks/health"),
+    Call(
+        "webhooks.delete",
+        lambda client: client.webhooks.delete("wh_1"),
+        "/v2/webhooks/wh_1",
+    ),
+    Call(
+        "webhooks.health",
+        lambda client: client.webhooks.health(),
+        "/v2/webhooks/health",
+    ),
     Call(
         "client.request",
-        lambda client: client.request("GET", "payments", params={"limit": 5, "open": True, "x": "a b"}),
+        lambda client: client.request(
+            "GET", "payments", params={"limit": 5, "open": True, "x": "a b"}
+        ),
         "/v2/payments?limit=5&open=true&x=a+b",
     ),
     Call(
@@ -207,8 +240,15 @@ class Recorder:
     async def answer(self, request: web.Request) -> web.Response:
         """Keep the request as it came."""
         body = (await request.read()).decode()
-        self.arrived.append((request.method, request.raw_path, dict(request.headers), body))
-        answer = {"success": True, "data": self.payload, "timestamp": 1_777_593_600_000, "message": "done"}
+        self.arrived.append(
+            (request.method, request.raw_path, dict(request.headers), body)
+        )
+        answer = {
+            "success": True,
+            "data": self.payload,
+            "timestamp": 1_777_593_600_000,
+            "message": "done",
+        }
         return web.Response(text=json.dumps(answer), content_type="application/json")
 
     def of(self, method: str) -> tuple[str, dict[str, str], str]:
@@ -230,7 +270,11 @@ async def recorder() -> AsyncIterator[Recorder]:
 
 def credential_for(operation: str) -> ApiKey | PersonToken:
     """Return a credential of a kind that the operation accepts."""
-    return ApiKey("eyJ.key") if "api_key" in BY_NAME[operation].credentials else PersonToken("eyJ.key")
+    return (
+        ApiKey("eyJ.key")
+        if "api_key" in BY_NAME[operation].credentials
+        else PersonToken("eyJ.key")
+    )
 
 
 every_call = pytest.mark.parametrize("call", CALLS, ids=lambda call: call.operation)
@@ -253,7 +297,9 @@ async def test_operation_on_the_wire(recorder, call):
     target, headers, body = recorder.of(method)
     assert target == call.target
     assert body == (call.body or "")
-    assert headers.get("Authorization") == ("Bearer eyJ.key" if row.credentials else None)
+    assert headers.get("Authorization") == (
+        "Bearer eyJ.key" if row.credentials else None
+    )
     assert headers.get("Content-Type") == ("application/json" if call.body else None)
     assert ("Content-Length" in headers) == (method != "GET")
     assert "Transfer-Encoding" not in headers
@@ -288,7 +334,9 @@ async def test_team_of_a_call_goes_before_the_views(recorder):
         lambda client: client.teams.dbtable_tables("team_1", "app_1"),
     ],
 )
-@pytest.mark.parametrize("credential", [ApiKey("eyJ.key"), OAuthToken("eyJ.key")], ids=repr)
+@pytest.mark.parametrize(
+    "credential", [ApiKey("eyJ.key"), OAuthToken("eyJ.key")], ids=repr
+)
 async def test_operation_closed_to_a_credential(recorder, make, credential):
     """What the specification closes to a kind of credential is refused before anything is sent."""
     async with Client(recorder.base_url, credential) as client:
@@ -308,7 +356,9 @@ async def test_answers_become_models(recorder):
         assert hooks.meta.message == "done"
         assert not (await client.webhooks.list()).is_full
 
-        recorder.payload = [{"content": "aGk=", "filename": "a.xml", "type": "text/xml"}]
+        recorder.payload = [
+            {"content": "aGk=", "filename": "a.xml", "type": "text/xml"}
+        ]
         (file,) = await client.retentions.files("ret_1")
         assert isinstance(file, RetentionFile)
         assert file.content == b"hi"
@@ -327,7 +377,10 @@ async def test_answers_become_models(recorder):
 
 async def test_graph_model_goes_out_as_it_came(recorder):
     """A graph that was read can be sent back."""
-    recorder.payload = {"id": "jrn_1", "graph": {"nodes": [], "edges": [], "viewport": None}}
+    recorder.payload = {
+        "id": "jrn_1",
+        "graph": {"nodes": [], "edges": [], "viewport": None},
+    }
     async with Client(recorder.base_url, ApiKey("eyJ.key")) as client:
         journey = await client.journeys.get("jrn_1")
         assert isinstance(journey.graph, JourneyGraph)
@@ -371,12 +424,16 @@ async def test_unlisted_read_that_leaves_its_bounds(recorder, method, path):
     assert recorder.arrived == []
 
 
-@pytest.mark.parametrize("given", [{"tag": 5}, {"tag": ""}, {"tag": "a\n"}, {"on_lost_secret": "ignore"}])
+@pytest.mark.parametrize(
+    "given", [{"tag": 5}, {"tag": ""}, {"tag": "a\n"}, {"on_lost_secret": "ignore"}]
+)
 async def test_create_with_a_tag_that_is_none(recorder, given):
     """A tag is a flag or a printable text, and a lost secret is raised or kept."""
     async with Client(recorder.base_url, ApiKey("eyJ.key")) as client:
         with pytest.raises(InvalidRequestError, match=next(iter(given))):
-            client.webhooks.create(url="https://me.example", events=["invoice.created"], **given)
+            client.webhooks.create(
+                url="https://me.example", events=["invoice.created"], **given
+            )
 
     assert recorder.arrived == []
 
@@ -386,7 +443,10 @@ async def test_create_with_a_tag(recorder):
     recorder.payload = {"id": "wh_1"}
     async with Client(recorder.base_url, ApiKey("eyJ.key")) as client:
         hook = client.webhooks.create(
-            url="https://me.example", events=["invoice.created"], description="Dunning", tag="row-17"
+            url="https://me.example",
+            events=["invoice.created"],
+            description="Dunning",
+            tag="row-17",
         )
         await hook
 
@@ -399,7 +459,11 @@ async def test_unlisted_write_that_reads(recorder):
         with pytest.raises(InvalidRequestError) as caught:
             client.write("GET", "/payments", json={"a": object()}, params={"team": "t"})
 
-    assert [problem.split(":")[0] for problem in caught.value.problems] == ["method", "params.team", "json.a"]
+    assert [problem.split(":")[0] for problem in caught.value.problems] == [
+        "method",
+        "params.team",
+        "json.a",
+    ]
 
 
 async def test_download_streams_and_fails_in_words(recorder):

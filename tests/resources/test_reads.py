@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from invsvc_async.client import Client
-from invsvc_async.errors import AuthenticationError, FieldError, NotFoundError, PermissionDeniedError
+from invsvc_async.errors import (
+    AuthenticationError,
+    FieldError,
+    NotFoundError,
+    PermissionDeniedError,
+)
 from invsvc_async.transport.credentials import ApiKey, PersonToken
 
 if TYPE_CHECKING:
@@ -65,7 +70,10 @@ async def test_invoices_between_two_dates(service, client):
         service.seed_invoice(created_at=int(moment.timestamp() * 1000), series="RANGE")
 
     found = await client.invoices.egress(
-        series="RANGE", created_after=moments[1], created_before=moments[2].date(), limit=100
+        series="RANGE",
+        created_after=moments[1],
+        created_before=moments[2].date(),
+        limit=100,
     )
 
     assert sorted(invoice.created_at for invoice in found) == moments[1:3]
@@ -135,7 +143,9 @@ async def test_reminder(service, client):
     """A reminder's answer is kept whole."""
     service.seed_reminder("pay_1", UUID4, note="x")
 
-    assert (await client.payments.reminder_operation("pay_1", UUID4)).content["note"] == "x"
+    assert (await client.payments.reminder_operation("pay_1", UUID4)).content[
+        "note"
+    ] == "x"
 
 
 async def test_dbtable_listings(service, person):

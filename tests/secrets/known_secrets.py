@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 KEPT = 3_000  # of the newest things of each test that are looked at
 SHORTEST = 10  # characters: a shorter text is a test's stand-in, and found in anything
-ASKED_FOR = ("secrets", "invsvc-secrets.jsonl")  # how the files of ``--secrets-to`` are called in tests
+ASKED_FOR = (
+    "secrets",
+    "invsvc-secrets.jsonl",
+)  # how the files of ``--secrets-to`` are called in tests
 PICKLED = (Intent, Outcome, InvsvcError, AttemptReport, DecisionReport)
 
 
@@ -45,7 +48,9 @@ class Marks(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a log record as text, arguments and exception included."""
         told = _said(record.exc_info[1]) if record.exc_info else ""
-        self.said.append(f"log: {record.getMessage()} {record.args!r} {vars(record)!r} {told}")
+        self.said.append(
+            f"log: {record.getMessage()} {record.args!r} {vars(record)!r} {told}"
+        )
 
     def say(self, place: str, *texts: object) -> None:
         """Keep *texts* that were shown or stored at *place*."""
@@ -72,13 +77,21 @@ class Marks(logging.Handler):
 
     def files(self, folder: Path) -> list[str]:
         """Name the journals, stores and reports below *folder* that hold a secret; programs are their readers'."""
-        named = (path for path in folder.rglob("*") if not path.name.startswith(ASKED_FOR))
-        found = (path for path in named if path.is_file() and path.suffix not in {".py", ".pyc"})
+        named = (
+            path for path in folder.rglob("*") if not path.name.startswith(ASKED_FOR)
+        )
+        found = (
+            path
+            for path in named
+            if path.is_file() and path.suffix not in {".py", ".pyc"}
+        )
         return [f"file: {path}" for path in found if self.finds(_content(path))]
 
     def _named(self, text: str) -> str:
         for secret in self.secrets:
-            text = text.replace(secret, "<<SECRET>>").replace(_tail(secret), "<<SECRET>>")
+            text = text.replace(secret, "<<SECRET>>").replace(
+                _tail(secret), "<<SECRET>>"
+            )
         at = max(0, text.find("<<SECRET>>") - 200)
         return f"{text.partition(':')[0]}: {text[at : at + 400]}"
 
@@ -111,11 +124,19 @@ def _said(error: BaseException | None) -> str:
 def shown(thing: Any) -> list[str]:
     """Return every text that can be made of *thing*: repr, str, pickle, JSON, explanation, traceback."""
     if isinstance(thing, Outcome) and not isinstance(thing.value, Model):
-        thing = attrs.evolve(thing, value=None)  # plain data is the caller's, who asked for it by path
+        thing = attrs.evolve(
+            thing, value=None
+        )  # plain data is the caller's, who asked for it by path
     texts = [f"repr: {thing!r}", f"str: {thing}"]
     if isinstance(thing, Outcome):
-        texts += [f"story: {thing.explain()}", f"story as JSON: {thing.to_json()}"] if thing.history else []
-        thing = attrs.evolve(thing, value=None)  # a webhook's secret is the caller's too: it pickles
+        texts += (
+            [f"story: {thing.explain()}", f"story as JSON: {thing.to_json()}"]
+            if thing.history
+            else []
+        )
+        thing = attrs.evolve(
+            thing, value=None
+        )  # a webhook's secret is the caller's too: it pickles
     if isinstance(thing, Intent):
         with suppress(InvsvcError):
             texts.append(f"intent: {thing.to_json()}")
@@ -123,7 +144,9 @@ def shown(thing: Any) -> list[str]:
         texts.append(f"traceback: {_said(thing)}")
     if isinstance(thing, PICKLED):
         with suppress(TypeError, AttributeError, RecursionError, pickle.PicklingError):
-            texts.append(f"pickle of {type(thing).__name__}: {pickle.dumps(thing).decode('latin-1')}")
+            texts.append(
+                f"pickle of {type(thing).__name__}: {pickle.dumps(thing).decode('latin-1')}"
+            )
     if hasattr(thing, "to_json") and hasattr(thing, "end_time"):
         texts.append(f"span: {thing.to_json()}")
     return texts

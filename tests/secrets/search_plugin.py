@@ -27,7 +27,11 @@ from invsvc_async.models import Webhook
 from invsvc_async.resources.base import Resource
 from invsvc_async.simulator.auth import Keyring
 from invsvc_async.simulator.state import ServiceState
-from invsvc_async.transport.client_core import AttemptReport, ClientOptions, DecisionReport
+from invsvc_async.transport.client_core import (
+    AttemptReport,
+    ClientOptions,
+    DecisionReport,
+)
 from invsvc_async.transport.credentials import Credential, TokenProvider
 from tests.secrets.known_secrets import Marks
 
@@ -35,7 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
-    _See: TypeAlias = Callable[[tuple[Any, ...], Any], object]  # the arguments of a call, and its result
+    _See: TypeAlias = Callable[
+        [tuple[Any, ...], Any], object
+    ]  # the arguments of a call, and its result
     _Seen: TypeAlias = tuple[Any, str, _See]
 
 SHOWN = (
@@ -48,15 +54,26 @@ MAKERS = (  # of what has no __init__ that could be watched
     ("invsvc_async.codec.envelope", "read_success"),  # an Envelope
     ("invsvc_async.reconcile.facts", "revised"),  # an Intent
 )
-PAGES = ("docs", "examples")  # what their programs print and store is their readers' own
+PAGES = (
+    "docs",
+    "examples",
+)  # what their programs print and store is their readers' own
 
 
 def _secrets(marks: Marks) -> Iterator[_Seen]:
     """Name where secrets are given out or taken, and which part of the call is one."""
     yield Keyring, "issue", lambda _given, made: marks.issue(made)
-    yield ServiceState, "new_id", lambda _given, made: made.startswith("whsec_") and marks.issue(made)
+    yield (
+        ServiceState,
+        "new_id",
+        lambda _given, made: made.startswith("whsec_") and marks.issue(made),
+    )
     yield Credential, "__init__", lambda given, _made: marks.issue(given[1])
-    yield TokenProvider, "_fetched", lambda given, _made: marks.issue(given[0].ready.removeprefix("Bearer "))
+    yield (
+        TokenProvider,
+        "_fetched",
+        lambda given, _made: marks.issue(given[0].ready.removeprefix("Bearer ")),
+    )
     yield SharedHeader, "__init__", lambda given, _made: marks.issue(given[0].value)
     yield Secret, "__init__", lambda given, _made: marks.issue(given[0].raw)
 
@@ -71,9 +88,21 @@ def _shown(marks: Marks) -> Iterator[_Seen]:
             name,
             lambda _, made: marks.things.append(made),
         )
-    yield pytest.CaptureFixture, "readouterr", lambda _given, made: marks.say("output", *made)
-    yield subprocess.Popen, "communicate", lambda _given, made: marks.say("output", *made)
-    yield asyncio.subprocess.Process, "communicate", lambda _given, made: marks.say("output", *made)
+    yield (
+        pytest.CaptureFixture,
+        "readouterr",
+        lambda _given, made: marks.say("output", *made),
+    )
+    yield (
+        subprocess.Popen,
+        "communicate",
+        lambda _given, made: marks.say("output", *made),
+    )
+    yield (
+        asyncio.subprocess.Process,
+        "communicate",
+        lambda _given, made: marks.say("output", *made),
+    )
     with suppress(ImportError):
         yield (
             import_module("opentelemetry.sdk.trace").Span,
@@ -82,8 +111,16 @@ def _shown(marks: Marks) -> Iterator[_Seen]:
         )
     with suppress(ImportError):
         connection = import_module("asyncpg").Connection
-        yield connection, "_execute", lambda given, _made: marks.say("database", *map(repr, given[1:]))
-        yield connection, "_executemany", lambda given, _made: marks.say("database", *map(repr, given[1:]))
+        yield (
+            connection,
+            "_execute",
+            lambda given, _made: marks.say("database", *map(repr, given[1:])),
+        )
+        yield (
+            connection,
+            "_executemany",
+            lambda given, _made: marks.say("database", *map(repr, given[1:])),
+        )
 
 
 @contextmanager
@@ -118,7 +155,9 @@ def _wrapped(owner: Any, name: str, see: _See) -> Callable[[], None]:
         see(given, made)
         return made
 
-    setattr(owner, name, seeing_later if inspect.iscoroutinefunction(original) else seeing)
+    setattr(
+        owner, name, seeing_later if inspect.iscoroutinefunction(original) else seeing
+    )
     return lambda: setattr(owner, name, original)
 
 
@@ -140,7 +179,9 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     for each in given.values():
         if isinstance(each, pytest.CaptureFixture):
             each.readouterr()  # which is seen
-    found = marks.hits() + (marks.files(given["tmp_path"]) if "tmp_path" in given else [])
+    found = marks.hits() + (
+        marks.files(given["tmp_path"]) if "tmp_path" in given else []
+    )
     if item.path.parent.name in PAGES:
         found = [each for each in found if not each.startswith(("output", "database"))]
     assert not found, "\n".join(found[:10])

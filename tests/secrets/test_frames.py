@@ -129,7 +129,9 @@ async def test_proxy_of_the_environment(monkeypatch):
     """The password of a proxy that cannot work is in no frame of the call that needs it."""
     monkeypatch.setenv("http_proxy", f"socks5://u:{SECRET}@127.0.0.1:1")
     monkeypatch.setenv("no_proxy", "")
-    async with client("http://127.0.0.2:9/v2", ApiKey("a-token"), trust_env=True) as calling:
+    async with client(
+        "http://127.0.0.2:9/v2", ApiKey("a-token"), trust_env=True
+    ) as calling:
         with pytest.raises(InvsvcError, match="proxy") as raised:
             await calling.users.get("usr_1")
 
@@ -142,7 +144,9 @@ async def test_call_that_fails(step):
     async with Simulator() as service:
         service.script("users.get", step)
         settings = {"headers": {"X-Mine": SECRET}, "reads": ReadRetries(attempts=1)}
-        async with Client(service.base_url, ApiKey(service.api_key), **settings) as calling:
+        async with Client(
+            service.base_url, ApiKey(service.api_key), **settings
+        ) as calling:
             with pytest.raises(InvsvcError) as raised:
                 await calling.users.get("usr_1", options=CallOptions(timeout=0.3))
 
@@ -212,7 +216,8 @@ async def test_delivery_that_is_refused():
         shared = events.SharedHeader("X-Shared", SECRET)
         receiver = events.Receiver(secrets=secrets, shared_header=shared)
         receipt = await receiver.receive(
-            body, {**HEADERS, "X-Service-Signature": "s"} if secrets == "other" else HEADERS
+            body,
+            {**HEADERS, "X-Service-Signature": "s"} if secrets == "other" else HEADERS,
         )
 
         assert receipt.error is not None
@@ -242,7 +247,9 @@ def test_search_is_not_blind():
 
 
 def _receiver_whose_vault(vault, **settings):
-    return events.Receiver(secrets=vault, shared_header=events.SharedHeader("X-Shared", SECRET), **settings)
+    return events.Receiver(
+        secrets=vault, shared_header=events.SharedHeader("X-Shared", SECRET), **settings
+    )
 
 
 async def test_log_of_a_vault_that_fails(caplog):
@@ -252,7 +259,9 @@ async def test_log_of_a_vault_that_fails(caplog):
         raise OSError
 
     receiver = _receiver_whose_vault(vault)
-    receipt = await receiver.receive(BODY, {**HEADERS, "Content-Type": "application/json"})
+    receipt = await receiver.receive(
+        BODY, {**HEADERS, "Content-Type": "application/json"}
+    )
 
     assert receipt.status == 503
     [record] = [each for each in caplog.records if each.exc_info]
@@ -274,7 +283,9 @@ def test_delivery_that_is_cut_short(call, end):
         raise SystemExit  # as a signal's handler may do at any place
 
     receiver = (
-        _receiver_whose_vault(SECRET, clock=clock) if end is SystemExit else _receiver_whose_vault(vault)
+        _receiver_whose_vault(SECRET, clock=clock)
+        if end is SystemExit
+        else _receiver_whose_vault(vault)
     )
     given = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
     given.append((b"content-type", b"application/json"))
@@ -308,7 +319,9 @@ def _opened(kind, address):
     """Return a context manager that opens a store of a kind at *address*."""
     match kind:
         case "event store":
-            return events.Receiver(secrets="s", mode="inbox", store=PostgresStore(address, table="frames"))
+            return events.Receiver(
+                secrets="s", mode="inbox", store=PostgresStore(address, table="frames")
+            )
         case "journal":
             return client(journal=address)
         case "batch":
@@ -379,7 +392,9 @@ async def test_opening_that_is_cancelled_at_each_await(kind):
         for number in range(1000):
             opening = _opened(kind, address)
             entering = (
-                opening.__aenter__() if kind != "journal" else options_of(opening).core.writes.journal._open()
+                opening.__aenter__()
+                if kind != "journal"
+                else options_of(opening).core.writes.journal._open()
             )
             cancelled = _Cancelled(entering, number)
 

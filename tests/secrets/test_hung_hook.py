@@ -45,7 +45,9 @@ async def test_close_of_the_client(service, tmp_path, bound, caplog, key):
     hook = Hook()
     client = client_of(service, journal=tmp_path / "calls.db", on_secret=hook)
     write = client.webhooks.create(**HOOK)
-    writing = asyncio.create_task((write if key is None else write.keyed(key)).outcome())
+    writing = asyncio.create_task(
+        (write if key is None else write.keyed(key)).outcome()
+    )
     await hook.begun.wait()
     async with asyncio.timeout(60):
         await client.aclose()
@@ -85,7 +87,9 @@ class Stubborn(Hook):
 
 
 @pytest.mark.parametrize("many", [1, 2])
-async def test_close_beside_hooks_that_go_on(service, tmp_path, bound, caplog, monkeypatch, many):
+async def test_close_beside_hooks_that_go_on(
+    service, tmp_path, bound, caplog, monkeypatch, many
+):
     """The close ends without them, and says so. The next process settles the writes, which were applied."""
     monkeypatch.setattr(client_core, "TO_BE_CANCELLED", 0.05)
     hook = Stubborn()
@@ -100,7 +104,9 @@ async def test_close_beside_hooks_that_go_on(service, tmp_path, bound, caplog, m
     assert f"closed without {many} writes" in caplog.text
     assert not any(each.done() for each in writing)
     hook.go_on.set()
-    assert {outcome.verdict for outcome in await asyncio.gather(*writing)} == {Verdict.APPLIED}
+    assert {outcome.verdict for outcome in await asyncio.gather(*writing)} == {
+        Verdict.APPLIED
+    }
     async with client_of(service, journal=tmp_path / "calls.db") as other:
         assert {each.verdict for each in await other.recover()} == {Verdict.APPLIED}
     assert service.arrivals("webhooks.create") == many
@@ -148,7 +154,12 @@ async def test_close_of_the_client_of_a_batch(service, tmp_path, bound):
     async def run():
         async with Batch.open(tmp_path / "run.db", client, on_secret=hook) as batch:
             results.extend(
-                [result async for result in batch.run([client.webhooks.create(**HOOK).keyed("a")])]
+                [
+                    result
+                    async for result in batch.run(
+                        [client.webhooks.create(**HOOK).keyed("a")]
+                    )
+                ]
             )
 
     running = asyncio.create_task(run())
@@ -158,7 +169,10 @@ async def test_close_of_the_client_of_a_batch(service, tmp_path, bound):
         await asyncio.wait([running])
     assert (hook.calls, hook.cancelled) == (1, True)
     if not results:  # the run ended with its client
-        async with client_of(service) as other, Batch.open(tmp_path / "run.db", other) as batch:
+        async with (
+            client_of(service) as other,
+            Batch.open(tmp_path / "run.db", other) as batch,
+        ):
             results.extend([result async for result in batch.run()])
     [result] = results
     assert (result.verdict, result.secret) == (Verdict.APPLIED, "lost")
@@ -189,8 +203,13 @@ async def test_close_of_the_client_of_an_outbox(service, tmp_path, bound):
     """The stored verdict says that the secret is lost."""
     hook = Hook()
     client = client_of(service)
-    async with Outbox.open(tmp_path / "app.db", client, on_secret=hook) as outbox, outbox.dispatching():
-        sending = asyncio.create_task(outbox.send(client.webhooks.create(**HOOK).keyed("a")))
+    async with (
+        Outbox.open(tmp_path / "app.db", client, on_secret=hook) as outbox,
+        outbox.dispatching(),
+    ):
+        sending = asyncio.create_task(
+            outbox.send(client.webhooks.create(**HOOK).keyed("a"))
+        )
         await hook.begun.wait()
         async with asyncio.timeout(60):
             await client.aclose()

@@ -31,18 +31,25 @@ SCOPE = Scope(base_url="https://host.example/v2")
 
 
 def intent_of(name):
-    return Intent(key="k", operation="webhooks.delete", path={"id": name}, body=None, scope=SCOPE)
+    return Intent(
+        key="k", operation="webhooks.delete", path={"id": name}, body=None, scope=SCOPE
+    )
 
 
 def outcome_of(**facts):
     facts = {"value": None, "message": "m", **facts}
     return Outcome(
-        verdict=Verdict.APPLIED, evidence=Evidence(basis="b"), started_as=intent_of("wh_1"), **facts
+        verdict=Verdict.APPLIED,
+        evidence=Evidence(basis="b"),
+        started_as=intent_of("wh_1"),
+        **facts,
     )
 
 
 def logged(_marks, _folder):
-    logging.getLogger("invsvc_async").debug("a request with %s", {"Authorization": TOKEN})
+    logging.getLogger("invsvc_async").debug(
+        "a request with %s", {"Authorization": TOKEN}
+    )
 
 
 def logged_with_its_error(_marks, _folder):
@@ -72,7 +79,9 @@ def in_an_intent_that_is_revised(_marks, _folder):
 
 def in_an_answer(_marks, _folder):
     body = json.dumps({"success": True, "data": {}, "message": TOKEN}).encode()
-    envelope.read_success(body, status=200, headers={}, shape=Shape.STANDARD, operation="webhooks.get")
+    envelope.read_success(
+        body, status=200, headers={}, shape=Shape.STANDARD, operation="webhooks.get"
+    )
 
 
 def in_an_outcome(_marks, _folder):
@@ -106,7 +115,9 @@ def in_a_report(_marks, folder):
 def in_a_table_of_columns(_marks, folder):
     parquet = pytest.importorskip("pyarrow.parquet")
     table = pytest.importorskip("pyarrow").table({"secret": [TOKEN] * 3})
-    parquet.write_table(table, folder / "export.parquet", compression="zstd", use_dictionary=True)
+    parquet.write_table(
+        table, folder / "export.parquet", compression="zstd", use_dictionary=True
+    )
 
 
 def in_a_pickle(_marks, folder):
@@ -114,12 +125,19 @@ def in_a_pickle(_marks, folder):
 
 
 def on_the_output_of_a_program(_marks, _folder):
-    subprocess.run([sys.executable, "-c", f"print('{TOKEN}')"], capture_output=True, text=True, check=True)  # noqa: S603
+    subprocess.run(  # noqa: S603
+        [sys.executable, "-c", f"print('{TOKEN}')"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
 
 
 def in_a_span(_marks, _folder):
     sdk = pytest.importorskip("opentelemetry.sdk.trace")
-    sdk.TracerProvider(shutdown_on_exit=False).get_tracer("t").start_span("s", attributes={"a": TOKEN}).end()
+    sdk.TracerProvider(shutdown_on_exit=False).get_tracer("t").start_span(
+        "s", attributes={"a": TOKEN}
+    ).end()
 
 
 PLACES = [
@@ -146,15 +164,24 @@ def test_secret_that_is_taken():
         SharedHeader("X-Mine", "value-of-a-header")
         Receiver(secrets=b"secret-of-a-webhook")
 
-        assert marks.secrets == {"token-of-a-client", "value-of-a-header", "secret-of-a-webhook"}
+        assert marks.secrets == {
+            "token-of-a-client",
+            "value-of-a-header",
+            "secret-of-a-webhook",
+        }
 
 
 async def test_secret_of_a_service_that_is_whole(tmp_path):
     """Of a whole batch nothing shows a secret; a row that is changed to hold one does."""
     path = tmp_path / "run.db"
     with marking() as marks:
-        async with Simulator() as service, Client(service.base_url, ApiKey(service.api_key)) as client:
-            hook = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+        async with (
+            Simulator() as service,
+            Client(service.base_url, ApiKey(service.api_key)) as client,
+        ):
+            hook = client.webhooks.create(
+                url="https://me.example/in", events=["invoice.created"]
+            )
             async with Batch.open(path, client, on_secret=lambda *_: None) as batch:
                 results = [each async for each in batch.run([hook])]
             assert (len(results), len(marks.secrets) >= 2) == (1, True)

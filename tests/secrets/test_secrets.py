@@ -50,7 +50,12 @@ def marks():
 
 
 def client_of(service, **settings):
-    settings = {"timeout": TIMES, "reconcile": POLICY, "reads": ReadRetries(initial=0.01), **settings}
+    settings = {
+        "timeout": TIMES,
+        "reconcile": POLICY,
+        "reads": ReadRetries(initial=0.01),
+        **settings,
+    }
     return Client(service.base_url, ApiKey(service.api_key), **settings)
 
 
@@ -58,7 +63,9 @@ async def each_write(service, client, step):
     """Make each write under *step*, tagged or not, and take it up again where it is open."""
     writes = {
         "webhooks.create": client.webhooks.create(**HOOK, tag=True),
-        "webhooks.update": client.webhooks.update(service.seed_webhook().id, description=step),
+        "webhooks.update": client.webhooks.update(
+            service.seed_webhook().id, description=step
+        ),
         "webhooks.delete": client.webhooks.delete(service.seed_webhook().id),
         "journeys.update": client.journeys.update(service.seed_journey().id, name=step),
         "sheets.save_mapping": client.sheets.save_mapping({"amount": step}),
@@ -82,7 +89,9 @@ async def test_writes_under_every_fault(marks, tmp_path, phase):
         path = tmp_path / f"{kind}.db"
         async with Simulator() as service:
             hooks = {"on_attempt": reports.append, "on_decision": reports.append}
-            async with client_of(service, journal=path, **hooks, on_unsettled=reports.append) as client:
+            async with client_of(
+                service, journal=path, **hooks, on_unsettled=reports.append
+            ) as client:
                 await each_write(service, client, step)
                 assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -96,11 +105,25 @@ async def test_writes_under_every_fault(marks, tmp_path, phase):
 
 @pytest.mark.parametrize(
     "step",
-    ["401 raw", "400", "403", "429 credits", "own 500", "gateway 502", "reset", "hang", "garbage", "html"],
+    [
+        "401 raw",
+        "400",
+        "403",
+        "429 credits",
+        "own 500",
+        "gateway 502",
+        "reset",
+        "hang",
+        "garbage",
+        "html",
+    ],
 )
 async def test_reads_that_fail(marks, step):
     """An error, its traceback and its pickle do not hold the token."""
-    async with Simulator() as service, client_of(service, reads=ReadRetries(attempts=1)) as client:
+    async with (
+        Simulator() as service,
+        client_of(service, reads=ReadRetries(attempts=1)) as client,
+    ):
         service.script("users.get", step)
         with pytest.raises(InvsvcError) as raised:
             await client.users.get("usr_1")
@@ -122,7 +145,11 @@ async def test_cancelled_write(marks):
         [intent] = client.unsettled
         await client.settle(intent)
 
-        assert not [text for text in (repr(task), repr(raised.value), *shown(intent)) if marks.finds(text)]
+        assert not [
+            text
+            for text in (repr(task), repr(raised.value), *shown(intent))
+            if marks.finds(text)
+        ]
     assert marks.hits() == []
 
 
@@ -131,8 +158,13 @@ async def test_batch_with_its_report(marks, tmp_path, capfd):
     path, taken = tmp_path / "run.db", []
     async with Simulator() as service, client_of(service) as client:
         service.script("webhooks.create", "pass", "apply, then reset", "500")
-        async with Batch.open(path, client, on_secret=lambda _key, hook: taken.append(hook.secret)) as batch:
-            writes = [client.webhooks.create(**{**HOOK, "url": f"https://me.example/{n}"}) for n in range(8)]
+        async with Batch.open(
+            path, client, on_secret=lambda _key, hook: taken.append(hook.secret)
+        ) as batch:
+            writes = [
+                client.webhooks.create(**{**HOOK, "url": f"https://me.example/{n}"})
+                for n in range(8)
+            ]
             results = [result async for result in batch.run(writes)]
             summary = await batch.summary()
         code = await asyncio.to_thread(
@@ -143,9 +175,15 @@ async def test_batch_with_its_report(marks, tmp_path, capfd):
     assert (len(results), code) == (8, 0)
     assert any(taken)
     assert all(secret in marks.secrets for secret in taken if secret)
-    assert not [text for text in (out, err, repr(results), repr(summary), repr(batch)) if marks.finds(text)]
+    assert not [
+        text
+        for text in (out, err, repr(results), repr(summary), repr(batch))
+        if marks.finds(text)
+    ]
     assert (marks.hits(), marks.files(tmp_path)) == ([], [])
-    assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.glob("run.db*")} == {0o600}
+    assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.glob("run.db*")} == {
+        0o600
+    }
 
 
 @pytest.mark.parametrize(
@@ -177,7 +215,11 @@ async def test_command_line(marks, words, debug, tmp_path, monkeypatch, capfd):
     assert out or err or told
     assert not [text for text in (out, err, told) if marks.finds(text)]
     assert marks.hits() == []
-    assert not [each for each in tmp_path.rglob("*") if each.is_file() and marks.finds(each.read_bytes())]
+    assert not [
+        each
+        for each in tmp_path.rglob("*")
+        if each.is_file() and marks.finds(each.read_bytes())
+    ]
 
 
 async def test_source_that_is_slow_in_debug_mode(marks, caplog):
@@ -211,7 +253,11 @@ async def test_refused_token_is_not_named(marks):
 
 
 @pytest.mark.parametrize(
-    "details", [{"hook": {"secret": "whsec_x", "id": "wh_1"}}, [{"secret": "whsec_x", "id": "wh_1"}]]
+    "details",
+    [
+        {"hook": {"secret": "whsec_x", "id": "wh_1"}},
+        [{"secret": "whsec_x", "id": "wh_1"}],
+    ],
 )
 def test_error_whose_details_have_a_secret(details):
     """Its words have the other members alone, also in its plain form."""
@@ -221,16 +267,28 @@ def test_error_whose_details_have_a_secret(details):
 
 
 ECHOES = {
-    "its own envelope": ("401 No", b'{"success":false,"error":{"code":"bad_token","message":"refused: %s"}}'),
-    "the layer before it": ("403 No", b'{"message":"%s is not known","details":["%s"]}'),
+    "its own envelope": (
+        "401 No",
+        b'{"success":false,"error":{"code":"bad_token","message":"refused: %s"}}',
+    ),
+    "the layer before it": (
+        "403 No",
+        b'{"message":"%s is not known","details":["%s"]}',
+    ),
     "escaped": ("401 No", b'{"message":"a %s"}'),
-    "a failure": ("500 Oops", b'{"success":false,"error":{"code":"c","message":"with %s"}}'),
+    "a failure": (
+        "500 Oops",
+        b'{"success":false,"error":{"code":"c","message":"with %s"}}',
+    ),
     "a page": ("502 Bad", b"<html>Authorization: Bearer %s</html>"),
     "no envelope": ("200 OK", b"you said %s"),
 }
 
 
-BACK = whole(b'{"success":false,"error":{"code":"resource_not_found","message":"no"}}', status="404 No")
+BACK = whole(
+    b'{"success":false,"error":{"code":"resource_not_found","message":"no"}}',
+    status="404 No",
+)
 REFUSALS = ("the layer before it", "escaped")  # of the credential, not of one write
 
 
@@ -254,11 +312,19 @@ async def test_service_that_repeats_the_token(marks, tmp_path, how):
     token = "head-of-it/body-of-it.signature-of-it"
     status, body = ECHOES[how]
     said = (token.replace("/", r"\/") if how == "escaped" else token).encode()
-    answer = whole(body.replace(b"%s", said), f"WWW-Authenticate: Bearer {token}", status=status)
-    async with RawServer(once(answer) if how in REFUSALS else repeating(answer)) as server:
+    answer = whole(
+        body.replace(b"%s", said), f"WWW-Authenticate: Bearer {token}", status=status
+    )
+    async with RawServer(
+        once(answer) if how in REFUSALS else repeating(answer)
+    ) as server:
         base = str(server.url).removesuffix("/things/1")
-        policy = ReconcilePolicy(settle_after_error=0.01, settle_after_loss=0.01, deadline=0.2)
-        async with Client(base, ApiKey(token), reads=ReadRetries(attempts=1), reconcile=policy) as client:
+        policy = ReconcilePolicy(
+            settle_after_error=0.01, settle_after_loss=0.01, deadline=0.2
+        )
+        async with Client(
+            base, ApiKey(token), reads=ReadRetries(attempts=1), reconcile=policy
+        ) as client:
             with pytest.raises(InvsvcError) as raised:
                 await client.users.get("usr_1")
             with suppress(InvsvcError):
@@ -266,12 +332,19 @@ async def test_service_that_repeats_the_token(marks, tmp_path, how):
             results, stopped = [], None
             async with Batch.open(tmp_path / "run.db", client) as batch:
                 try:
-                    results = [each async for each in batch.run([client.webhooks.delete("wh_1").keyed("k")])]
+                    results = [
+                        each
+                        async for each in batch.run(
+                            [client.webhooks.delete("wh_1").keyed("k")]
+                        )
+                    ]
                 except BatchStoppedError as error:  # the credential is refused
                     stopped = error
 
     assert "***" in repr(raised.value.raw)
-    assert (len(results), stopped is None) == ((0, False) if how in REFUSALS else (1, True))
+    assert (len(results), stopped is None) == (
+        (0, False) if how in REFUSALS else (1, True)
+    )
     assert stopped is None or not [text for text in shown(stopped) if marks.finds(text)]
     assert (marks.hits(), marks.files(tmp_path)) == ([], [])
 
@@ -282,13 +355,19 @@ async def test_unreadable_answer_with_a_secret(marks):
     answer = whole(b'{"success":true,"data":{"secret":"%s"}' % secret.encode())
     async with RawServer(once(answer)) as server:
         base = str(server.url).removesuffix("/things/1")
-        async with Client(base, ApiKey("key-of-nobody"), reads=ReadRetries(attempts=1)) as client:
+        async with Client(
+            base, ApiKey("key-of-nobody"), reads=ReadRetries(attempts=1)
+        ) as client:
             with pytest.raises(UnreadableResponseError) as raised:
                 await client.users.get("usr_1")
 
     assert raised.value.__cause__ is not None
     assert raised.value.__cause__.__traceback__ is None
-    own = [frame for frame, _ in traceback.walk_tb(raised.tb) if "invsvc_async" in frame.f_code.co_filename]
+    own = [
+        frame
+        for frame, _ in traceback.walk_tb(raised.tb)
+        if "invsvc_async" in frame.f_code.co_filename
+    ]
     assert own
     assert not [frame for frame in own if marks.finds(repr(frame.f_locals))]
     assert marks.hits() == []
@@ -325,7 +404,9 @@ async def test_proxy_of_the_environment(monkeypatch, trust_env):
         monkeypatch.setenv("http_proxy", str(proxy.url.origin()))
         for name in ("no_proxy", "NO_PROXY"):
             monkeypatch.delenv(name, raising=False)
-        async with client_of(service, trust_env=trust_env, reads=ReadRetries(attempts=1)) as client:
+        async with client_of(
+            service, trust_env=trust_env, reads=ReadRetries(attempts=1)
+        ) as client:
             with suppress(InvsvcError):
                 await client.users.get("usr_1")
 

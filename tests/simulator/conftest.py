@@ -38,11 +38,20 @@ class Caller:
         token = self.token if token == "" else token
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         async with self.session.request(
-            method, self.service.base_url + path, json=json, data=body, headers=headers, params=params
+            method,
+            self.service.base_url + path,
+            json=json,
+            data=body,
+            headers=headers,
+            params=params,
         ) as response:
             raw = await response.read()
             is_json = response.content_type == "application/json"
-            return Answered(response.status, read_json(raw) if is_json else raw, dict(response.headers))
+            return Answered(
+                response.status,
+                read_json(raw) if is_json else raw,
+                dict(response.headers),
+            )
 
 
 def pytest_asyncio_loop_factories(config, item):

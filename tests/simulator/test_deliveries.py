@@ -63,30 +63,56 @@ async def receiver():
 async def test_each_type_in_its_family(service, receiver, event):
     """Signed families have their own body; all others that of the requested version."""
     for version in ("v1", "v1.1", "v2"):
-        delivery = await service.deliver(event, url=receiver.url, version=version, secret="s")
+        delivery = await service.deliver(
+            event, url=receiver.url, version=version, secret="s"
+        )
         assert (delivery.delivered, delivery.statuses) == (True, [200])
     headers = receiver.headers[0]
     assert headers["Content-Type"] == "application/json"
     v1, v11, v2 = receiver.bodies
     if event in SIGNED:
-        assert v1.keys() == v11.keys() == v2.keys() == {"id", "event", "created_at", "data"}
+        assert (
+            v1.keys()
+            == v11.keys()
+            == v2.keys()
+            == {"id", "event", "created_at", "data"}
+        )
         assert re.fullmatch(r"evt_[0-9a-f]{16}", v2["id"])
         assert 10**9 < v2["created_at"] < 10**10, "seconds"
         assert headers["X-Service-Event"] == event
         assert headers["X-Service-Signature"] == signature(receiver.raw[0], "s")
     else:
-        assert (v1["event"], v1["team"], v1["webhook"], v1["livemode"]) == (event, "team_1", "wh_1", True)
+        assert (v1["event"], v1["team"], v1["webhook"], v1["livemode"]) == (
+            event,
+            "team_1",
+            "wh_1",
+            True,
+        )
         assert v11.keys() == {"payload"}
-        assert v11["payload"].keys() == v1.keys() == {"event", "team", "webhook", "livemode", "data"}
-        assert (v2["type"], v2["livemode"], v2["data"].keys()) == (event, True, {"object"})
+        assert (
+            v11["payload"].keys()
+            == v1.keys()
+            == {"event", "team", "webhook", "livemode", "data"}
+        )
+        assert (v2["type"], v2["livemode"], v2["data"].keys()) == (
+            event,
+            True,
+            {"object"},
+        )
         assert v2["created"] > 10**12, "milliseconds"
-        assert not {"X-Service-Event", "X-Service-Signature", "X-Service-Test"} & headers.keys()
+        assert (
+            not {"X-Service-Event", "X-Service-Signature", "X-Service-Test"}
+            & headers.keys()
+        )
 
 
 def test_signature_of_a_public_example():
     """The signature is HMAC-SHA256 over the raw bytes, as in the published example of another provider."""
     expected = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
-    assert signature(b"Hello, World!", "It's a Secret to Everybody") == f"sha256={expected}"
+    assert (
+        signature(b"Hello, World!", "It's a Secret to Everybody")
+        == f"sha256={expected}"
+    )
     assert hmac.new(b"k", b"b", hashlib.sha256).hexdigest() in signature(b"b", "k")
 
 
@@ -104,7 +130,9 @@ async def test_forms_of_one_invoice(service, receiver):
     }
     invoice = service.seed_invoice(metadata=told, total=Decimal("0.10"))
     for version in ("v2", "v1", "v1.1"):
-        await service.deliver("invoice.created", url=receiver.url, version=version, resource=invoice)
+        await service.deliver(
+            "invoice.created", url=receiver.url, version=version, resource=invoice
+        )
     v2, v1, v11 = receiver.bodies
     assert v2["data"]["object"] == invoice
     assert b'"total":0.10' in receiver.raw[0]
@@ -122,8 +150,13 @@ async def test_connect_fields(service, receiver):
     """A delivery to a master team names the connected team, with its metadata as strings if it has any."""
     plain, rich = service.seed_team(), service.seed_team(metadata={"branch": 4})
     for team in (plain, rich):
-        await service.deliver("invoice.created", url=receiver.url, version="v1", connected_team=team.id)
-    assert (receiver.bodies[0]["connectedTeam"], "connectedTeamMetadata" in receiver.bodies[0]) == (
+        await service.deliver(
+            "invoice.created", url=receiver.url, version="v1", connected_team=team.id
+        )
+    assert (
+        receiver.bodies[0]["connectedTeam"],
+        "connectedTeamMetadata" in receiver.bodies[0],
+    ) == (
         plain.id,
         False,
     )
@@ -133,8 +166,12 @@ async def test_connect_fields(service, receiver):
 async def test_dashboard_test_event(service, receiver):
     """A test event is marked in body and header, and has no custom headers."""
     headers = {"X-Shared": "secret"}
-    await service.deliver("payment.created", url=receiver.url, version="v1", headers=headers, test=True)
-    await service.deliver("payment.created", url=receiver.url, version="v1", headers=headers)
+    await service.deliver(
+        "payment.created", url=receiver.url, version="v1", headers=headers, test=True
+    )
+    await service.deliver(
+        "payment.created", url=receiver.url, version="v1", headers=headers
+    )
     sample, real = receiver.bodies
     assert sample.keys() == {"event", "data", "test"}
     assert receiver.headers[0]["X-Service-Test"] == "true"
@@ -145,7 +182,9 @@ async def test_dashboard_test_event(service, receiver):
 
 async def test_webhook_from_before_signing(service, receiver):
     """Without a secret, a signed family is sent without a signature."""
-    await service.deliver("sat.invoice.synced", url=receiver.url, headers={"X-Shared": "x"})
+    await service.deliver(
+        "sat.invoice.synced", url=receiver.url, headers={"X-Shared": "x"}
+    )
     assert receiver.headers[0]["X-Service-Event"] == "sat.invoice.synced"
     assert not {"X-Service-Signature", "X-Shared"} & receiver.headers[0].keys()
 
@@ -163,15 +202,25 @@ async def test_retries_that_are_used_up(receiver):
     async with Simulator(delivery_backoff=0.0005) as service:
         receiver.statuses = [500] * 99
         delivery = await service.deliver("invoice.created", url=receiver.url)
-        assert (len(delivery.attempts), delivery.delivered) == (ATTEMPTS, False) == (16, False)
+        assert (
+            (len(delivery.attempts), delivery.delivered)
+            == (ATTEMPTS, False)
+            == (16, False)
+        )
 
 
 async def test_answers_that_are_final(service, receiver):
     """Any other 4xx, and a redirect, end a delivery; a signed event has only one attempt."""
     receiver.statuses = [400, 302, 500]
-    assert (await service.deliver("invoice.created", url=receiver.url)).statuses == [400]
-    assert (await service.deliver("invoice.created", url=receiver.url)).statuses == [302]
-    assert (await service.deliver("sat.invoice.synced", url=receiver.url, secret="s")).statuses == [500]
+    assert (await service.deliver("invoice.created", url=receiver.url)).statuses == [
+        400
+    ]
+    assert (await service.deliver("invoice.created", url=receiver.url)).statuses == [
+        302
+    ]
+    assert (
+        await service.deliver("sat.invoice.synced", url=receiver.url, secret="s")
+    ).statuses == [500]
 
 
 async def test_receiver_that_is_slow_or_away(receiver):
@@ -179,7 +228,10 @@ async def test_receiver_that_is_slow_or_away(receiver):
     async with Simulator(delivery_timeout=0.1, delivery_backoff=0.0001) as service:
         receiver.statuses = [None]
         slow = (await service.deliver("invoice.created", url=receiver.url)).statuses
-        assert (slow[0], slow[-1]) == (None, 200)  # a busy machine may be slow more than once
+        assert (slow[0], slow[-1]) == (
+            None,
+            200,
+        )  # a busy machine may be slow more than once
         away = await service.deliver("invoice.created", url="http://127.0.0.1:1/in")
         assert (away.statuses, away.delivered) == ([None] * 16, False)
         assert "Cannot connect" in away.attempts[0].error
@@ -217,7 +269,9 @@ async def test_duplicates_on_demand(service, receiver):
 
 async def test_body_of_ones_own(service, receiver):
     """A mapping is sent unchanged, by the rules of the family that it names."""
-    await service.deliver({"event": "sat.invoice.synced", "id": "evt_x"}, url=receiver.url, secret="s")
+    await service.deliver(
+        {"event": "sat.invoice.synced", "id": "evt_x"}, url=receiver.url, secret="s"
+    )
     assert receiver.bodies == [{"event": "sat.invoice.synced", "id": "evt_x"}]
     assert receiver.headers[0]["X-Service-Signature"] == signature(receiver.raw[0], "s")
 
@@ -225,15 +279,21 @@ async def test_body_of_ones_own(service, receiver):
 async def test_unknown_event(service, receiver):
     """A type that the specification does not have is rejected."""
     with pytest.raises(
-        ValueError, match=r"unknown event 'invoice\.exploded'; expected one of payment\.created"
+        ValueError,
+        match=r"unknown event 'invoice\.exploded'; expected one of payment\.created",
     ):
         await service.deliver("invoice.exploded", url=receiver.url)
 
 
 async def test_event_to_its_subscribers(service, receiver):
     """Every active subscriber of the team and mode gets its own version, id, secret and headers."""
-    hooks = [service.seed_webhook(url=receiver.url, events=["receipt.created"]) for _ in range(2)]
-    service.seed_webhook(url=receiver.url, events=["receipt.created"], status="inactive")
+    hooks = [
+        service.seed_webhook(url=receiver.url, events=["receipt.created"])
+        for _ in range(2)
+    ]
+    service.seed_webhook(
+        url=receiver.url, events=["receipt.created"], status="inactive"
+    )
     service.seed_webhook(url=receiver.url, events=["receipt.deleted"])
     service.seed_webhook(url=receiver.url, events=["receipt.created"], livemode=False)
     service.set_delivery_headers(hooks[0].id, {"X-Shared": "one"})
@@ -241,7 +301,8 @@ async def test_event_to_its_subscribers(service, receiver):
     deliveries = await service.emit("receipt.created")
     assert [delivery.delivered for delivery in deliveries] == [True, True]
     by_form = {
-        "type" in body: headers for body, headers in zip(receiver.bodies, receiver.headers, strict=True)
+        "type" in body: headers
+        for body, headers in zip(receiver.bodies, receiver.headers, strict=True)
     }
     assert by_form[False]["X-Shared"] == "one"
     assert "X-Shared" not in by_form[True]
@@ -253,16 +314,28 @@ async def test_automatic_deliveries(receiver):
     """An income batch causes an event for each invoice and a signed one for the batch."""
     async with Simulator(deliver=True) as service, plain_session() as session:
         call = Caller(session, service)
-        hook = service.seed_webhook(url=receiver.url, events=["invoice.created", "invoice_batch.completed"])
+        hook = service.seed_webhook(
+            url=receiver.url, events=["invoice.created", "invoice_batch.completed"]
+        )
         service.set_delivery_version(hook.id, "v2")
-        answered = await call("POST", "/invoices/income/batch", json={"invoices": [{}, {}]})
+        answered = await call(
+            "POST", "/invoices/income/batch", json={"invoices": [{}, {}]}
+        )
         await service.delivered()
-        batch = next(body for body in receiver.bodies if body.get("event") == "invoice_batch.completed")
-        told = {body["data"]["object"]["uuid"] for body in receiver.bodies if "type" in body}
+        batch = next(
+            body
+            for body in receiver.bodies
+            if body.get("event") == "invoice_batch.completed"
+        )
+        told = {
+            body["data"]["object"]["uuid"] for body in receiver.bodies if "type" in body
+        }
         assert told == set(answered.body["data"]["accepted"])
         assert (batch["data"]["accepted"], batch["data"]["result"]) == (2, "completed")
         assert len(service.deliveries) == 3
-        signed = next(headers for headers in receiver.headers if "X-Service-Signature" in headers)
+        signed = next(
+            headers for headers in receiver.headers if "X-Service-Signature" in headers
+        )
         assert signed["X-Service-Signature"] == signature(
             receiver.raw[receiver.headers.index(signed)], service.secret_of(hook.id)
         )
@@ -294,7 +367,9 @@ async def test_delivery_faults(receiver):
 
 async def test_deliveries_to_a_receiver_that_is_gone():
     """Only so many are kept and under way; for each new one, the oldest is given up."""
-    async with Simulator(deliver=True, delivery_backoff=60.0, deliveries_kept=5) as service:
+    async with Simulator(
+        deliver=True, delivery_backoff=60.0, deliveries_kept=5
+    ) as service:
         service.seed_webhook(url="http://127.0.0.1:1/none", events=EVENTS)
         first = asyncio.create_task(service.emit("invoice.created"))
         await asyncio.sleep(0)
@@ -340,9 +415,15 @@ async def test_deliveries_that_ended_are_forgotten(receiver):
     """The latest are kept, however many were made."""
     async with Simulator(deliveries_kept=3) as service:
         for number in range(5):
-            await service.deliver("invoice.created", url=receiver.url, changes={"id": f"dlv_{number}"})
+            await service.deliver(
+                "invoice.created", url=receiver.url, changes={"id": f"dlv_{number}"}
+            )
 
-        assert [json.loads(each.body)["id"] for each in service.deliveries] == ["dlv_2", "dlv_3", "dlv_4"]
+        assert [json.loads(each.body)["id"] for each in service.deliveries] == [
+            "dlv_2",
+            "dlv_3",
+            "dlv_4",
+        ]
 
 
 def test_number_of_deliveries_that_cannot_be():

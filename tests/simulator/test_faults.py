@@ -55,7 +55,9 @@ async def seen(call, method, path, **more):
     url = call.service.base_url + path
     headers = {"Authorization": f"Bearer {call.service.api_key}"}
     try:
-        async with call.session.request(method, url, headers=headers, **more) as response:
+        async with call.session.request(
+            method, url, headers=headers, **more
+        ) as response:
             await response.read()
             return response.status, response.content_type
     except aiohttp.ClientError as error:
@@ -80,12 +82,16 @@ async def test_write_before_and_after_the_effect(service, call, end):
         assert entry.fault == (f"apply, then {end}" if applied else end)
         whole = isinstance(SEEN[end], tuple)
         assert entry.answered == (SEEN[end][0] if whole else None)
-        assert entry.refused is (not applied and end in {"404", "gone 404", "409", "401 raw"})
+        assert entry.refused is (
+            not applied and end in {"404", "gone 404", "409", "401 raw"}
+        )
         assert len(service.book().webhooks.items) == applied
     assert service.arrivals("webhooks.create") == 2
 
 
-@pytest.mark.parametrize("end", ["500", "reset", "close", "truncate", "hang 0.05", "empty", "504"])
+@pytest.mark.parametrize(
+    "end", ["500", "reset", "close", "truncate", "hang 0.05", "empty", "504"]
+)
 async def test_write_whose_effect_comes_late(service, call, end):
     """A late effect happens after the answer, at its time."""
     hook = service.seed_webhook()
@@ -108,7 +114,9 @@ async def test_late_effect_that_the_service_refuses(service, call):
     await seen(call, "DELETE", f"/webhooks/{hook.id}")
     service.remove_webhook(hook.id)
     await service.settled()
-    theirs, ours = sorted(service.ledger.entries, key=lambda entry: entry.by == "client")
+    theirs, ours = sorted(
+        service.ledger.entries, key=lambda entry: entry.by == "client"
+    )
     assert (theirs.by, theirs.applied) == ("other", True)
     assert (ours.applied, ours.late) == (False, False)
 
@@ -137,7 +145,10 @@ async def test_rate_limits(service, call):
     """A 429 has `Retry-After` and the shared code, except for credits, which have neither."""
     service.script("webhooks.list", "429", "429 after 0.2", "429 credits")
     plain, soon, spent = [await call("GET", "/webhooks") for _ in range(3)]
-    assert (plain.headers["Retry-After"], plain.body["error"]["code"]) == ("1", "rate_limit_exceeded")
+    assert (plain.headers["Retry-After"], plain.body["error"]["code"]) == (
+        "1",
+        "rate_limit_exceeded",
+    )
     assert soon.headers["Retry-After"] == "0.2"
     assert "Retry-After" not in spent.headers
     assert spent.body["error"]["code"] == "document_credits_exhausted"
@@ -157,7 +168,9 @@ async def test_client_that_leaves_a_dripping_answer(service, call, caplog):
     """It had enough, which is no error of the service."""
     service.script("webhooks.list", "drip")
     headers = {"Authorization": f"Bearer {service.api_key}"}
-    async with call.session.get(f"{service.base_url}/webhooks", headers=headers) as response:
+    async with call.session.get(
+        f"{service.base_url}/webhooks", headers=headers
+    ) as response:
         response.close()
     async with asyncio.timeout(300):
         while service.ledger.reads[-1].ended_at is None:  # noqa: ASYNC110 - nothing tells
@@ -168,7 +181,9 @@ async def test_client_that_leaves_a_dripping_answer(service, call, caplog):
 
 async def test_slow_and_drip_are_true_answers(service, call):
     """Slow answers are true; a bare one is true without its payload."""
-    service.script("webhooks.create", "slow 0.1", "apply, then slow 0.1", "drip", "bare")
+    service.script(
+        "webhooks.create", "slow 0.1", "apply, then slow 0.1", "drip", "bare"
+    )
     answers = []
     for _ in range(3):
         started = service.clock.steady()
@@ -201,7 +216,9 @@ async def test_hang_until_shutdown(monkeypatch):
     async with plain_session() as session, asyncio.timeout(300):
         async with Simulator() as service:
             service.script("webhooks.list", "hang")
-            waiting = asyncio.create_task(seen(Caller(session, service), "GET", "/webhooks"))
+            waiting = asyncio.create_task(
+                seen(Caller(session, service), "GET", "/webhooks")
+            )
             await service.arrived("webhooks.list")
         assert matches(await waiting, aiohttp.ServerDisconnectedError)
 
@@ -264,7 +281,10 @@ async def test_stale_read(service, call):
     await call("POST", "/webhooks", json=HOOK)
     service.script("webhooks.list", "stale 0.1", "pass")
     past, now = [(await call("GET", "/webhooks")).body["data"] for _ in range(2)]
-    assert {hook["id"]: hook.get("description") for hook in past} == {kept.id: "old", gone.id: None}
+    assert {hook["id"]: hook.get("description") for hook in past} == {
+        kept.id: "old",
+        gone.id: None,
+    }
     assert [hook.get("description") for hook in now] == [None, "new"]
 
 
@@ -292,7 +312,11 @@ async def test_bad_item(service, call):
         ("invoices.download_status", "bad item", "for the invoice lists"),
         ("webhooks.create", 500, "a step is text, such as .*, not 500"),
         ("webhooks.create", ["reset"], "a step is text"),
-        ("webhooks.destroy", "pass", "unknown operation 'webhooks.destroy'; expected one of"),
+        (
+            "webhooks.destroy",
+            "pass",
+            "unknown operation 'webhooks.destroy'; expected one of",
+        ),
     ],
 )
 def test_script_that_makes_no_sense(operation, step, reason):
@@ -313,7 +337,9 @@ async def test_plan_meets_its_rate_and_kinds():
         assert set(faults) == {"500", "apply, then 500", "reset", "apply, then reset"}
         assert 70 <= len(faults) <= 130
         for entry in service.ledger.entries:
-            assert entry.applied == (entry.fault is None or entry.fault.startswith("apply"))
+            assert entry.applied == (
+                entry.fault is None or entry.fault.startswith("apply")
+            )
 
 
 async def test_plan_repeats_with_the_seed():
@@ -321,7 +347,9 @@ async def test_plan_repeats_with_the_seed():
 
     async def run(seed):
         plan = Faults(rate=0.5, hang=0.01)
-        each_its_own = aiohttp.TCPConnector(force_close=True)  # one may be closed just as it is used again
+        each_its_own = aiohttp.TCPConnector(
+            force_close=True
+        )  # one may be closed just as it is used again
         async with (
             Simulator(seed=seed, faults=plan) as service,
             plain_session(connector=each_its_own) as session,
@@ -395,7 +423,10 @@ def test_plan_text_that_makes_no_sense(text, reason):
         ({"rate": None}, "rate must be a probability"),
         ({"late_up_to": "1"}, "late_up_to must be seconds, 0 or more, not '1'"),
         ({"late_up_to": None}, "late_up_to must be seconds"),
-        ({"duplicate_deliveries": float("nan")}, "duplicate_deliveries must be a probability"),
+        (
+            {"duplicate_deliveries": float("nan")},
+            "duplicate_deliveries must be a probability",
+        ),
         ({"kinds": "500"}, "kinds takes several, such as .*, not one text"),
         ({"operations": "webhooks.create"}, "operations takes several"),
         ({"operations": ()}, "operations: nothing is not among"),
@@ -416,7 +447,8 @@ def test_plan_whose_hang_is_any_number_of_seconds(seconds):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "header"), [("2", "2"), ("0.05", "0.05"), ("1234567", "1234567"), ("20000000", "20000000")]
+    ("seconds", "header"),
+    [("2", "2"), ("0.05", "0.05"), ("1234567", "1234567"), ("20000000", "20000000")],
 )
 async def test_retry_after_of_any_length(service, call, seconds, header):
     """`Retry-After` has the step's digits."""

@@ -21,7 +21,9 @@ class Inspected(Caller):
     """A plain client that also reads the inspector's data."""
 
     async def data(self, first=1):
-        async with self.session.get(f"{self.service.inspect_url}data?from={first}") as response:
+        async with self.session.get(
+            f"{self.service.inspect_url}data?from={first}"
+        ) as response:
             assert response.status == 200
             return await response.json()
 
@@ -42,17 +44,27 @@ async def test_arrivals(inspected, service):
     told = await inspected.data()
     writes, (read,) = told["arrivals"][:3], told["arrivals"][3:]
 
-    assert [each["number"] for each in told["arrivals"]] == [1, 2, 3, 4] == [*range(1, told["newest"] + 1)]
+    assert (
+        [each["number"] for each in told["arrivals"]]
+        == [1, 2, 3, 4]
+        == [*range(1, told["newest"] + 1)]
+    )
     assert [each["fault"] for each in writes] == ["apply, then 500", "403", None]
     assert [each["answered"] for each in writes] == [500, 403, 201]
     assert [each["applied"] is not None for each in writes] == [
         entry.applied for entry in service.ledger.entries
     ]
     assert [each["refused"] for each in writes] == [False, True, False]
-    assert len({each["write"] for each in writes}) == 1  # equal requests are attempts of one write
+    assert (
+        len({each["write"] for each in writes}) == 1
+    )  # equal requests are attempts of one write
     assert writes[0]["thing"] == service.ledger.entries[0].target
     assert json.loads(writes[0]["body"]) == HOOK
-    assert (read["operation"], read["write"], read["answered"]) == ("webhooks.list", None, 200)
+    assert (read["operation"], read["write"], read["answered"]) == (
+        "webhooks.list",
+        None,
+        200,
+    )
     assert all(each["at"] <= each["ended"] for each in told["arrivals"])
     assert told["totals"] == {"writes": 3, "reads": 1, "effects": 2, "deliveries": 0}
     assert [each["number"] for each in (await inspected.data(3))["arrivals"]] == [3, 4]
@@ -66,11 +78,16 @@ async def test_writes_that_name_their_sender(inspected):
         async with inspected.session.post(url, json=HOOK, headers=headers) as response:
             assert response.status == 201
 
-    assert [each["write"] for each in (await inspected.data())["arrivals"]] == ["a", "b", "a"]
+    assert [each["write"] for each in (await inspected.data())["arrivals"]] == [
+        "a",
+        "b",
+        "a",
+    ]
 
 
 @pytest.mark.parametrize(
-    "step", ["reset", "close", "apply, then truncate", "hang 0.01", "apply, then drip", "500"]
+    "step",
+    ["reset", "close", "apply, then truncate", "hang 0.01", "apply, then drip", "500"],
 )
 async def test_end_of_an_exchange(inspected, service, step):
     """An exchange ends with its answer or its connection, not before; `ended_at` is in the ledger."""
@@ -127,7 +144,13 @@ async def test_no_credentials(inspected, service):
         page = await response.text()
     text = page + json.dumps(await inspected.data())
 
-    for each in (secret, service.api_key, service.test_key, service.oauth_token, service.person_token):
+    for each in (
+        secret,
+        service.api_key,
+        service.test_key,
+        service.oauth_token,
+        service.person_token,
+    ):
         assert each not in text
 
 
@@ -159,7 +182,9 @@ async def test_closed_until_it_is_used(service, call):
 async def test_inspector_and_other_sites(inspected, service, headers, status):
     """Neither the page nor its data can be read through a page of another site."""
     for path in ("", "data"):
-        async with inspected.session.get(service.inspect_url + path, headers=headers) as response:
+        async with inspected.session.get(
+            service.inspect_url + path, headers=headers
+        ) as response:
             assert response.status == status
 
 
@@ -180,7 +205,9 @@ async def test_headers_of_the_page(inspected, service):
         text = (await response.text()).replace("http://www.w3.org/2000/svg", "")
         assert response.headers["X-Frame-Options"] == "DENY"
     async with inspected.session.get(service.inspect_url) as response:
-        assert response.headers["Content-Security-Policy"] != policy  # the nonce is new each time
+        assert (
+            response.headers["Content-Security-Policy"] != policy
+        )  # the nonce is new each time
 
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
@@ -192,7 +219,9 @@ async def test_headers_of_the_page(inspected, service):
 @pytest.mark.parametrize("wrong", ["x", "-1", "1.5", "²"])
 async def test_number_that_is_none(inspected, service, wrong):
     """A wrong number is a 400."""
-    async with inspected.session.get(f"{service.inspect_url}data", params={"from": wrong}) as response:
+    async with inspected.session.get(
+        f"{service.inspect_url}data", params={"from": wrong}
+    ) as response:
         assert response.status == 400
 
 
@@ -247,7 +276,11 @@ ROW = "[...document.querySelectorAll('#arrivals tr')]"
 async def test_page_in_a_browser(tmp_path):
     """It shows arrivals live, filters them, draws a write's timeline, and scripts a fault by a click."""
     name = "<img src=x onerror=document.title='hacked'>"
-    async with Simulator(admin=True) as service, plain_session() as session, browser(tmp_path) as page:
+    async with (
+        Simulator(admin=True) as service,
+        plain_session() as session,
+        browser(tmp_path) as page,
+    ):
         call = Caller(session, service)
         await page.open(service.inspect_url)
         await page.until("document.getElementById('live').textContent === 'live'")
@@ -263,20 +296,37 @@ async def test_page_in_a_browser(tmp_path):
         assert (await call("PUT", "/journeys/jrn_1", json={"name": name})).status == 200
         await page.until(f"{ROW}.length === 3")
         (made, _) = service.ledger.entries
-        await page.run(f"{ROW}.find(each => each.textContent.includes('webhooks.create')).click()")
-        detail = await page.until("document.querySelector('#detail .verdict')?.textContent")
+        await page.run(
+            f"{ROW}.find(each => each.textContent.includes('webhooks.create')).click()"
+        )
+        detail = await page.until(
+            "document.querySelector('#detail .verdict')?.textContent"
+        )
         steps = await page.run("document.getElementById('detail').textContent")
 
-        assert detail == "Applied once. No clear answer; the client has read the state since."
+        assert (
+            detail
+            == "Applied once. No clear answer; the client has read the state since."
+        )
         assert made.target in steps
         assert "attempt 1 arrives; fault: apply, then 500" in steps
         assert "read webhooks.list: 200" in steps
-        assert await page.run("document.querySelectorAll('#detail svg path').length") == 1
-        assert await page.run("document.querySelectorAll('#detail svg circle').length") == 1
-
-        await page.run(f"{ROW}.find(each => each.textContent.includes('journeys.update')).click()")
         assert (
-            name in json.loads(await page.until("document.querySelector('#detail pre')?.textContent"))["name"]
+            await page.run("document.querySelectorAll('#detail svg path').length") == 1
+        )
+        assert (
+            await page.run("document.querySelectorAll('#detail svg circle').length")
+            == 1
+        )
+
+        await page.run(
+            f"{ROW}.find(each => each.textContent.includes('journeys.update')).click()"
+        )
+        assert (
+            name
+            in json.loads(
+                await page.until("document.querySelector('#detail pre')?.textContent")
+            )["name"]
         )
         for field, value, left in (
             ("operation", "journeys.update", 1),
@@ -300,8 +350,16 @@ async def test_page_without_the_admin_api(tmp_path):
         await page.open(service.inspect_url, 390, 800)
         await page.until("document.getElementById('plan').textContent === 'rate=0.5'")
 
-        assert await page.run("document.getElementById('script').checkVisibility()") is False
-        assert await page.run("document.getElementById('closed').checkVisibility()") is True
-        assert "--admin" in await page.run("document.getElementById('closed').innerText")
+        assert (
+            await page.run("document.getElementById('script').checkVisibility()")
+            is False
+        )
+        assert (
+            await page.run("document.getElementById('closed').checkVisibility()")
+            is True
+        )
+        assert "--admin" in await page.run(
+            "document.getElementById('closed').innerText"
+        )
         assert await page.run("document.documentElement.scrollWidth <= innerWidth")
         assert page.messages == []

@@ -27,7 +27,10 @@ async def test_route_table_and_its_answers(service, call):
     assert service.arrivals() == 20
 
 
-RETENTION, REMINDER = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+RETENTION, REMINDER = (
+    "11111111-1111-4111-8111-111111111111",
+    "22222222-2222-4222-8222-222222222222",
+)
 DBTABLE = "/teams/team_1/integrations/dbtable"
 # What a user of a fresh service can ask for: every id is one that the how-to page names, or that a list shows.
 FINDABLE = {
@@ -43,7 +46,10 @@ FINDABLE = {
     "users.get": ("/users/usr_1", None),
     "users.update_preferences": ("/users/me/preferences/team_1", {"testmode": False}),
     "payments.link": ("/payments/links/plink_1", None),
-    "payments.reminder_operation": (f"/payments/pay_1/reminder-operations/{REMINDER}", None),
+    "payments.reminder_operation": (
+        f"/payments/pay_1/reminder-operations/{REMINDER}",
+        None,
+    ),
     "sheets.save_mapping": ("/sheets/mapping", {"fields": {"amount": "B"}}),
     "webhooks.health": ("/webhooks/health", None),
     "webhooks.create": ("/webhooks", HOOK),
@@ -52,7 +58,11 @@ FINDABLE = {
     "webhooks.update": ("/webhooks/{listed}", {"status": "inactive"}),
     "webhooks.delete": ("/webhooks/{listed}", None),
 }
-FOR_PERSONS = {"teams.dbtable_webhooks", "teams.dbtable_tables", "users.update_preferences"}
+FOR_PERSONS = {
+    "teams.dbtable_webhooks",
+    "teams.dbtable_tables",
+    "users.update_preferences",
+}
 
 
 @pytest.mark.parametrize("token", ["api_key", "test_key"])
@@ -73,8 +83,20 @@ async def test_every_operation_of_a_fresh_service(service, call, token):
 
 def test_ids_that_the_how_to_page_names():
     """A new service shows all its records to its users, by id."""
-    page = (Path(__file__).parents[2] / "docs/how-to/test-your-code.md").read_text(encoding="utf-8")
-    named = ("jrn_1", "request_1", "base_1", "usr_1", "plink_1", "pay_1", "team_1", RETENTION, REMINDER)
+    page = (Path(__file__).parents[2] / "docs/how-to/test-your-code.md").read_text(
+        encoding="utf-8"
+    )
+    named = (
+        "jrn_1",
+        "request_1",
+        "base_1",
+        "usr_1",
+        "plink_1",
+        "pay_1",
+        "team_1",
+        RETENTION,
+        REMINDER,
+    )
     assert [each for each in named if f"`{each}`" not in page] == []
 
 
@@ -87,13 +109,20 @@ async def test_reminder_operation_of_a_fresh_service(call):
 async def test_unknown_route(call):
     """A path that the service does not have is a 404 in the standard envelope."""
     answered = await call("GET", "/nothing/here")
-    assert (answered.status, answered.body["error"]["code"]) == (404, "resource_not_found")
+    assert (answered.status, answered.body["error"]["code"]) == (
+        404,
+        "resource_not_found",
+    )
 
 
 async def test_journey_update_and_get(service, call):
     """An update changes the fields sent and `last_updated`, and the read shows it."""
     before = (await call("GET", "/journeys/jrn_1")).body["data"]
-    graph = {"nodes": [], "edges": [], "viewport": {"x": 0, "y": Decimal("1.50"), "zoom": 1}}
+    graph = {
+        "nodes": [],
+        "edges": [],
+        "viewport": {"x": 0, "y": Decimal("1.50"), "zoom": 1},
+    }
     sent = {
         "name": "Dunning, May",
         "description": None,
@@ -115,12 +144,16 @@ async def test_journey_update_of_an_archived_one(service, call):
     """An archived journey is in a conflicting state: 409, nothing changed."""
     journey = service.seed_journey(status="archived", name="Old")
     answered = await call("PUT", f"/journeys/{journey.id}", json={"name": "New"})
-    assert (answered.status, answered.body["error"]["code"]) == (409, "resource_conflict")
+    assert (answered.status, answered.body["error"]["code"]) == (
+        409,
+        "resource_conflict",
+    )
     assert service.book().journeys.items[journey.id].name == "Old"
 
 
 @pytest.mark.parametrize(
-    ("reads", "status", "name"), [("draft", 200, "B"), ("published", 200, "A"), ("off", 404, None)]
+    ("reads", "status", "name"),
+    [("draft", 200, "B"), ("published", 200, "A"), ("off", 404, None)],
 )
 async def test_journey_read_by_setting(reads, status, name):
     """The unlisted read shows the draft fields or the published snapshot, or is absent."""
@@ -135,7 +168,10 @@ async def test_journey_read_by_setting(reads, status, name):
 
 async def test_journey_published_by_somebody_else():
     """Publishing takes a snapshot, which later updates of the draft fields do not change."""
-    async with Simulator(journey_reads="published") as service, plain_session() as session:
+    async with (
+        Simulator(journey_reads="published") as service,
+        plain_session() as session,
+    ):
         call = Caller(session, service)
         service.change_journey("jrn_1", status="published", name="A")
         await call("PUT", "/journeys/jrn_1", json={"name": "B"})
@@ -155,7 +191,9 @@ async def test_webhook_lifecycle(service, call):
     assert (await call("GET", f"/webhooks/{hook['id']}")).body["data"] == hook
     updated = await call("PUT", f"/webhooks/{hook['id']}", json={"status": "inactive"})
     assert updated.body["data"] == {**hook, "status": "inactive"}
-    assert (await call("GET", "/webhooks")).body["data"] == [{**hook, "status": "inactive"}]
+    assert (await call("GET", "/webhooks")).body["data"] == [
+        {**hook, "status": "inactive"}
+    ]
     assert (await call("DELETE", f"/webhooks/{hook['id']}")).body == {
         "success": True,
         "message": "Webhook deleted",
@@ -169,7 +207,9 @@ async def test_webhook_lifecycle(service, call):
 async def test_webhook_list_order_and_filter(service, call):
     """Webhooks come newest first, at most `limit` (10 by default), filtered by status."""
     made = [
-        service.seed_webhook(created_at=1000 + n, status="inactive" if n == 3 else "active")
+        service.seed_webhook(
+            created_at=1000 + n, status="inactive" if n == 3 else "active"
+        )
         for n in range(12)
     ]
     newest_first = [hook.id for hook in reversed(made)]
@@ -178,13 +218,18 @@ async def test_webhook_list_order_and_filter(service, call):
     assert "next" not in listed
     whole = (await call("GET", "/webhooks", params={"limit": "100"})).body["data"]
     assert [hook["id"] for hook in whole] == newest_first
-    inactive = (await call("GET", "/webhooks", params={"status": "inactive"})).body["data"]
+    inactive = (await call("GET", "/webhooks", params={"status": "inactive"})).body[
+        "data"
+    ]
     assert [hook["id"] for hook in inactive] == [made[3].id]
 
 
 async def test_health_without_credential(call):
     """The probe answers its fixed strings to everybody."""
-    assert (await call("GET", "/webhooks/health", token=None)).body == {"status": "ok", "module": "webhooks"}
+    assert (await call("GET", "/webhooks/health", token=None)).body == {
+        "status": "ok",
+        "module": "webhooks",
+    }
 
 
 async def test_team_create(service, call):
@@ -200,7 +245,11 @@ async def test_team_create(service, call):
     answered = await call("POST", "/teams", json=sent)
     team = answered.body["data"]
     assert answered.status == 201
-    assert (team["legal_name"], team["credit_limit"], team["address"]["city"]) == ("Sucursal Uno", 5, "León")
+    assert (team["legal_name"], team["credit_limit"], team["address"]["city"]) == (
+        "Sucursal Uno",
+        5,
+        "León",
+    )
     assert team["address"]["country"] == "MEX"
     assert [member["id"] for member in team["members"]] == ["usr_1", "usr_9"]
     assert team["onboarding_url"].endswith(team["id"])
@@ -232,14 +281,21 @@ async def test_team_create_with_the_members_of_the_master_team(service, call):
             *(each["id"] for each in copied),
             "usr_9",
         ]
-        assert [member for member in team["members"] if member["id"] == "usr_2"] == copied
+        assert [
+            member for member in team["members"] if member["id"] == "usr_2"
+        ] == copied
 
 
 @pytest.mark.parametrize(
     ("features", "status", "code"),
-    [(("suppliers",), 403, "insufficient_permissions"), (("multipleIssuerAccounts",), 401, "unauthorized")],
+    [
+        (("suppliers",), 403, "insufficient_permissions"),
+        (("multipleIssuerAccounts",), 401, "unauthorized"),
+    ],
 )
-async def test_team_create_without_the_plan_feature(service, call, features, status, code):
+async def test_team_create_without_the_plan_feature(
+    service, call, features, status, code
+):
     """Each missing feature has its own refusal, in the standard envelope."""
     service.set_features(service.team, *features)
     answered = await call("POST", "/teams", json={})
@@ -249,7 +305,10 @@ async def test_team_create_without_the_plan_feature(service, call, features, sta
 
 async def test_user(service, call):
     """A user of the team is shown; a user of another team is not."""
-    assert (await call("GET", "/users/usr_1")).body["data"]["teams"] == ["team_1", "team_2"]
+    assert (await call("GET", "/users/usr_1")).body["data"]["teams"] == [
+        "team_1",
+        "team_2",
+    ]
     stranger = service.seed_user(teams=["team_3"])
     assert (await call("GET", f"/users/{stranger.id}")).status == 404
 
@@ -259,7 +318,9 @@ async def test_preferences_flip_the_mode_of_a_person(service, call):
     hook = service.seed_webhook(livemode=False)
     token = service.person_token
     assert (await call("GET", "/webhooks", token=token)).body["data"] == []
-    answered = await call("PATCH", "/users/me/preferences/team_1", json={"testmode": True}, token=token)
+    answered = await call(
+        "PATCH", "/users/me/preferences/team_1", json={"testmode": True}, token=token
+    )
     assert answered.body["data"]["testmode"] is True
     assert (await call("GET", "/webhooks", token=token)).body["data"] == [hook]
 
@@ -283,8 +344,12 @@ async def test_reminder_operation(service, call):
     assert (await call("GET", path)).body["data"]["status"] == "sending"
     service.seed_reminder("pay_1", uuid4, status="sent")
     assert (await call("GET", path)).body["data"]["status"] == "sent"
-    assert (await call("GET", path.upper().replace("/PAYMENTS", "/payments"))).status == 404
-    assert (await call("GET", f"/payments/pay_1/reminder-operations/{uuid4.upper()}")).status == 400
+    assert (
+        await call("GET", path.upper().replace("/PAYMENTS", "/payments"))
+    ).status == 404
+    assert (
+        await call("GET", f"/payments/pay_1/reminder-operations/{uuid4.upper()}")
+    ).status == 400
 
 
 async def test_sheet_mapping(service, call):
@@ -294,7 +359,9 @@ async def test_sheet_mapping(service, call):
     assert connection["mapping"] == {"target": "payment", "fields": {"amount": "B"}}
     assert connection["enabled"] is False
     viewer = service.issue_key(role="viewer")
-    assert (await call("PUT", "/sheets/mapping", json={"fields": {}}, token=viewer)).status == 403
+    assert (
+        await call("PUT", "/sheets/mapping", json={"fields": {}}, token=viewer)
+    ).status == 403
     assert len(service.ledger.effects()) == 1
 
 
@@ -304,9 +371,15 @@ async def test_retention_files(service, call):
     files = (await call("GET", f"/retentions/{retention.id}/files")).body["data"]
     assert [file["type"] for file in files] == ["application/pdf", "application/xml"]
     assert base64.b64decode(files[0]["content"]).startswith(b"%PDF")
-    only = await call("GET", f"/retentions/{retention.id}/files", params={"file_type": "xml"})
+    only = await call(
+        "GET", f"/retentions/{retention.id}/files", params={"file_type": "xml"}
+    )
     assert [file["type"] for file in only.body["data"]] == ["application/xml"]
-    assert (await call("GET", f"/retentions/{retention.id}/files", params={"file_type": "doc"})).status == 400
+    assert (
+        await call(
+            "GET", f"/retentions/{retention.id}/files", params={"file_type": "doc"}
+        )
+    ).status == 400
 
 
 async def test_download_and_its_package(service, call):
@@ -317,7 +390,9 @@ async def test_download_and_its_package(service, call):
     service.seed_download(request_id=waiting.request_id)
     done = (await call("GET", path)).body["data"]
     assert done["status"] == "completed"
-    package = await call("GET", f"/invoices/download/package/{done['packages'][0]['id']}")
+    package = await call(
+        "GET", f"/invoices/download/package/{done['packages'][0]['id']}"
+    )
     assert package.headers["Content-Type"] == "application/zip"
     with zipfile.ZipFile(io.BytesIO(package.body)) as opened:
         assert [name.endswith(".xml") for name in opened.namelist()] == [True]
@@ -327,13 +402,25 @@ async def test_download_and_its_package(service, call):
 async def test_dbtable_listings(service, call):
     """A member sees mappings and tables with a person's token; keys and other teams' members do not."""
     token, path = service.person_token, "/teams/team_1/integrations/dbtable"
-    listing = (await call("GET", f"{path}/webhooks", token=token, params={"scope": "shared"})).body["data"]
-    assert (listing["scope"], listing["has_more"], listing["data"][0]["id"]) == ("shared", False, "map_1")
-    tables = (await call("GET", f"{path}/bases/base_1/tables", token=token)).body["data"]
+    listing = (
+        await call("GET", f"{path}/webhooks", token=token, params={"scope": "shared"})
+    ).body["data"]
+    assert (listing["scope"], listing["has_more"], listing["data"][0]["id"]) == (
+        "shared",
+        False,
+        "map_1",
+    )
+    tables = (await call("GET", f"{path}/bases/base_1/tables", token=token)).body[
+        "data"
+    ]
     assert tables["data"][0]["fields"] == [{"id": "fld_1", "name": "Monto"}]
     assert (await call("GET", f"{path}/webhooks")).status == 403
-    assert (await call("GET", "/teams/team_3/integrations/dbtable/webhooks", token=token)).status == 403
-    assert (await call("GET", f"{path}/webhooks", token=token, params={"scope": "x"})).status == 400
+    assert (
+        await call("GET", "/teams/team_3/integrations/dbtable/webhooks", token=token)
+    ).status == 403
+    assert (
+        await call("GET", f"{path}/webhooks", token=token, params={"scope": "x"})
+    ).status == 400
     assert (await call("GET", f"{path}/bases/base_2/tables", token=token)).status == 404
 
 
@@ -341,21 +428,34 @@ async def test_dbtable_pages(service, call):
     """`next_cursor` leads to the next mappings, filtered by state."""
     book = service.book()
     book.mappings[:] = [
-        type(book.mappings[0])(id=f"map_{n}", state="active" if n else "expired") for n in range(4)
+        type(book.mappings[0])(id=f"map_{n}", state="active" if n else "expired")
+        for n in range(4)
     ]
     path, token = "/teams/team_1/integrations/dbtable/webhooks", service.person_token
-    first = (await call("GET", path, token=token, params={"limit": "2", "state": "active"})).body["data"]
-    assert ([row["id"] for row in first["data"]], first["has_more"]) == (["map_1", "map_2"], True)
+    first = (
+        await call("GET", path, token=token, params={"limit": "2", "state": "active"})
+    ).body["data"]
+    assert ([row["id"] for row in first["data"]], first["has_more"]) == (
+        ["map_1", "map_2"],
+        True,
+    )
     params = {"limit": "2", "state": "active", "next": first["next_cursor"]}
     rest = (await call("GET", path, token=token, params=params)).body["data"]
-    assert ([row["id"] for row in rest["data"]], rest["next_cursor"]) == (["map_3"], None)
-    assert (await call("GET", path, token=token, params={"next": "map_9"})).status == 400
+    assert ([row["id"] for row in rest["data"]], rest["next_cursor"]) == (
+        ["map_3"],
+        None,
+    )
+    assert (
+        await call("GET", path, token=token, params={"next": "map_9"})
+    ).status == 400
 
 
 async def test_income_batch_and_its_invoice(service, call):
     """An invoice issued with an idempotency key is found by it in the egress list."""
     sent = {"invoices": [{"idempotency_key": "row-17"}, {"idempotency_key": "row-18"}]}
     assert (await call("POST", "/invoices/income/batch", json=sent)).status == 201
-    found = (await call("GET", "/invoices/egress", params={"idempotency_key": "row-17"})).body["data"]
+    found = (
+        await call("GET", "/invoices/egress", params={"idempotency_key": "row-17"})
+    ).body["data"]
     assert [invoice["idempotency_key"] for invoice in found] == ["row-17"]
     assert len(service.ledger.effects("invoices.income_batch")) == 1

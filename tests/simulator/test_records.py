@@ -72,14 +72,20 @@ async def test_clock_shift(service, call, offset):
     answered = (await call("POST", "/webhooks", json=HOOK)).body
     updated = (await call("PUT", "/journeys/jrn_1", json={"name": "x"})).body
     expected = (time.time() + offset) * 1000
-    for shown in (answered["timestamp"], answered["data"]["created_at"], updated["data"]["last_updated"]):
+    for shown in (
+        answered["timestamp"],
+        answered["data"]["created_at"],
+        updated["data"]["last_updated"],
+    ):
         assert abs(shown - expected) < 5000
 
 
 async def test_injected_clock():
     """Envelopes, records, the ledger and the past of shelves all use the given clock."""
     ticks = itertools.count(1)
-    clock = state.ServiceClock(offset=2.0, wall=lambda: 1000.0, steady=lambda: float(next(ticks)))
+    clock = state.ServiceClock(
+        offset=2.0, wall=lambda: 1000.0, steady=lambda: float(next(ticks))
+    )
     async with Simulator(clock=clock) as service, plain_session() as session:
         call = Caller(session, service)
         answered = (await call("POST", "/webhooks", json=HOOK)).body
@@ -88,16 +94,25 @@ async def test_injected_clock():
         made, removed = service.ledger.entries
 
     assert service.clock is clock
-    assert (answered["timestamp"], answered["data"]["created_at"]) == (1_002_000, 1_002_000)
+    assert (answered["timestamp"], answered["data"]["created_at"]) == (
+        1_002_000,
+        1_002_000,
+    )
     assert 0 < made.received_at < made.applied_at < removed.applied_at < 100
     webhooks = service.book().webhooks
-    assert (hook_id in webhooks.as_of(made.applied_at), hook_id in webhooks.as_of(None)) == (True, False)
+    assert (
+        hook_id in webhooks.as_of(made.applied_at),
+        hook_id in webhooks.as_of(None),
+    ) == (True, False)
 
 
 async def test_sender_in_the_ledger(service, call):
     """The ledger attributes a request to the write in its header; without one, to nobody."""
     await call("POST", "/webhooks", json=HOOK)
-    address, token = f"{service.base_url}/webhooks", {"Authorization": f"Bearer {service.api_key}"}
+    address, token = (
+        f"{service.base_url}/webhooks",
+        {"Authorization": f"Bearer {service.api_key}"},
+    )
     async with plain_session() as session:
         await session.post(address, json=HOOK, headers={**token, SENDER: "w7"})
         await session.get(address, headers={**token, SENDER: "w8"})
@@ -124,11 +139,18 @@ async def test_somebody_else(service, call):
         ("webhooks.delete", "other", True),
     ]
     assert (
-        service.ledger.find("webhooks.update", lambda body: body["status"] == "inactive")[0].target == hook.id
+        service.ledger.find(
+            "webhooks.update", lambda body: body["status"] == "inactive"
+        )[0].target
+        == hook.id
     )
 
 
 async def test_records_repeat_with_the_seed(service):
     """The same seed gives the same folios."""
-    assert list(Simulator(seed=7).book().invoices.items) == list(service.book().invoices.items)
-    assert list(Simulator(seed=8).book().invoices.items) != list(service.book().invoices.items)
+    assert list(Simulator(seed=7).book().invoices.items) == list(
+        service.book().invoices.items
+    )
+    assert list(Simulator(seed=8).book().invoices.items) != list(
+        service.book().invoices.items
+    )

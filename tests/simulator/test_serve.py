@@ -24,12 +24,19 @@ async def test_command_line_until_a_signal(number):
     plans = ("--faults", "rate=1,kinds=503", "--stores", "words=no-emoji,partly=0.5")
     options = ("--json", "--seed", "3", *plans, "--admin")
     program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "invsvc_async.cli", "serve", *options, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "invsvc_async.cli",
+        "serve",
+        *options,
+        stdout=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(300), plain_session() as session:
         about = json.loads(await program.stdout.readline())
         headers = {"Authorization": f"Bearer {about['api_key']}"}
-        async with session.get(f"{about['base_url']}/webhooks", headers=headers) as response:
+        async with session.get(
+            f"{about['base_url']}/webhooks", headers=headers
+        ) as response:
             assert response.status == 503
         assert about["stores"] == "words=no-emoji,partly=0.5"
         assert about["teams"] == ["team_1", "team_2", "team_3"]
@@ -49,7 +56,10 @@ async def test_command_line_until_a_signal(number):
         ({"delivery_timeout": "10"}, "delivery_timeout must be seconds"),
         ({"at_once": 0}, "at_once must be 1 or more, or None, not 0"),
         ({"at_once": 1.5}, "at_once must be 1 or more"),
-        ({"journey_reads": "live"}, "journey_reads must be one of draft, published, off, not 'live'"),
+        (
+            {"journey_reads": "live"},
+            "journey_reads must be one of draft, published, off, not 'live'",
+        ),
     ],
 )
 def test_service_that_cannot_be(settings, reason):
@@ -65,12 +75,18 @@ async def test_admin_door():
         step = {"operation": "webhooks.create", "steps": ["late 0.05, then 500"]}
         async with session.post(f"{door}script", json=step) as response:
             assert await response.json() == {"scripted": 1}
-        assert (await Caller(session, service)("POST", "/webhooks", json=HOOK)).status == 500
+        assert (
+            await Caller(session, service)("POST", "/webhooks", json=HOOK)
+        ).status == 500
         async with session.get(f"{door}settled") as response:
             assert response.status == 200
         async with session.get(f"{door}ledger") as response:
             (entry,) = await response.json()
-        assert (entry["operation"], entry["body"], entry["late"]) == ("webhooks.create", HOOK, True)
+        assert (entry["operation"], entry["body"], entry["late"]) == (
+            "webhooks.create",
+            HOOK,
+            True,
+        )
         assert entry["applied_at"] > entry["received_at"]
         async with session.get(f"{door}arrivals?operation=webhooks.create") as response:
             assert await response.json() == {"arrivals": 1}
@@ -105,7 +121,9 @@ async def test_admin_door_sets_faults():
 
 async def test_admin_door_is_closed_by_default(service, call):
     """By default, the admin API does not exist."""
-    async with call.session.get(service.base_url.removesuffix("/v2") + "/_simulator/ledger") as response:
+    async with call.session.get(
+        service.base_url.removesuffix("/v2") + "/_simulator/ledger"
+    ) as response:
         assert response.status == 404
 
 
@@ -134,7 +152,9 @@ async def test_admin_api_and_other_sites(headers, status):
     script = json.dumps({"operation": "webhooks.create", "steps": ["500"]})
     async with Simulator(admin=True) as service, plain_session() as session:
         door = service.pages["admin_url"]
-        async with session.post(f"{door}script", data=script, headers=headers) as response:
+        async with session.post(
+            f"{door}script", data=script, headers=headers
+        ) as response:
             assert response.status == status
         async with session.get(f"{door}ledger", headers=headers) as response:
             assert response.status == status
@@ -142,8 +162,13 @@ async def test_admin_api_and_other_sites(headers, status):
 
 async def test_admin_api_and_other_machines(monkeypatch):
     """On all interfaces, the admin API answers this machine only; the operations answer everybody."""
-    monkeypatch.setattr(web.BaseRequest, "remote", "192.0.2.7")  # the address of whoever sends
-    async with Simulator(admin=True, host="0.0.0.0") as service, plain_session() as session:  # noqa: S104
+    monkeypatch.setattr(
+        web.BaseRequest, "remote", "192.0.2.7"
+    )  # the address of whoever sends
+    async with (
+        Simulator(admin=True, host="0.0.0.0") as service,  # noqa: S104
+        plain_session() as session,
+    ):
         door = service.pages["admin_url"]
         for path in ("ledger", "arrivals", "settled"):
             async with session.get(f"{door}{path}") as response:

@@ -32,7 +32,12 @@ OF_JOURNEYS = [
     ("entities", "name", "R&D <1>", "R&amp;D &lt;1&gt;"),
     ("viewport", "graph", GRAPH, {**GRAPH, "viewport": {"x": 0, "y": 0, "zoom": 1}}),
     ("reordered", "graph", GRAPH, {**GRAPH, "nodes": GRAPH["nodes"][::-1]}),
-    ("rounded", "graph", GRAPH, {**GRAPH, "nodes": [PLAIN_NODE, {**PLAIN_NODE, "id": "n2"}]}),
+    (
+        "rounded",
+        "graph",
+        GRAPH,
+        {**GRAPH, "nodes": [PLAIN_NODE, {**PLAIN_NODE, "id": "n2"}]},
+    ),
     ("alias", "triggerType", "manual", "on_demand"),
     ("alias", "triggerType", "invoice.overdue", "INVOICE_OVERDUE"),
 ]
@@ -47,11 +52,26 @@ OF_WEBHOOKS = [
         "https://a:b@me.example/in?token=secret&q=1",
         "https://a:****@me.example/in?token=****&q=1",
     ),
-    ("masked", "url", "https://me.example/hooks/T0B1abcd2efgh3", "https://me.example/hooks/T0B1****"),
+    (
+        "masked",
+        "url",
+        "https://me.example/hooks/T0B1abcd2efgh3",
+        "https://me.example/hooks/T0B1****",
+    ),
     ("masked", "description", "mine [iv-abcdefghij234567]", "mine [iv-a****]"),
     ("sorted", "url", "https://me.example/in?b=1&a=2", "https://me.example/in?a=2&b=1"),
-    ("sorted", "events", ["invoice.failed", "invoice.created"], ["invoice.created", "invoice.failed"]),
-    ("entities", "url", "https://me.example/in?b=1&a=2", "https://me.example/in?b=1&amp;a=2"),
+    (
+        "sorted",
+        "events",
+        ["invoice.failed", "invoice.created"],
+        ["invoice.created", "invoice.failed"],
+    ),
+    (
+        "entities",
+        "url",
+        "https://me.example/in?b=1&a=2",
+        "https://me.example/in?b=1&amp;a=2",
+    ),
     ("cut", "description", "x" * 40, "x" * 24),
     ("inactive", "status", "active", "inactive"),
 ]
@@ -113,7 +133,10 @@ async def test_letter_by_letter(service, call):
     """By default, everything is stored as it was sent, and the ledger says so."""
     for name, sent in (("name", f"  {NFD} <b>&\u200b"), ("graph", GRAPH)):
         await call("PUT", "/journeys/jrn_1", json={name: sent})
-        assert service.book().journeys.items["jrn_1"][name] == service.ledger.entries[-1].body[name]
+        assert (
+            service.book().journeys.items["jrn_1"][name]
+            == service.ledger.entries[-1].body[name]
+        )
     await call("POST", "/webhooks", json=HOOK)
     assert [entry.stored for entry in service.ledger.entries] == ["as sent"] * 3
 
@@ -131,7 +154,9 @@ async def test_texts_of_a_field_are_cut_alike(seed):
     stores = Stores(words=("cut",), longest=4, rate=0.5)
     for field in ("name", "description"):
         kept = {
-            stores.in_own_words(field, f"text {number}", lambda what: Random(f"{seed}/{what}"))
+            stores.in_own_words(
+                field, f"text {number}", lambda what: Random(f"{seed}/{what}")
+            )
             for number in range(20)
         }
         assert len(kept) in (1, 20)
@@ -145,7 +170,11 @@ async def test_same_text_in_the_same_words(service, call):
         await call("PUT", "/journeys/jrn_1", json={"name": name})
     stored = [entry.fields["name"] for entry in service.ledger.entries]
     assert stored[:40] == stored[40:]
-    assert 8 < sum(each == name.strip() for each, name in zip(stored, names, strict=False)) < 32
+    assert (
+        8
+        < sum(each == name.strip() for each, name in zip(stored, names, strict=False))
+        < 32
+    )
 
 
 async def test_update_in_part(service, call):
@@ -157,11 +186,21 @@ async def test_update_in_part(service, call):
     for _ in range(20):
         service.book().journeys.put("jrn_1", before)
         answered = await call("PUT", "/journeys/jrn_1", json=sent)
-        entry, journey = service.ledger.entries[-1], service.book().journeys.items["jrn_1"]
+        entry, journey = (
+            service.ledger.entries[-1],
+            service.book().journeys.items["jrn_1"],
+        )
         assert (answered.status, answered.body["success"]) == (500, False)
-        assert (entry.applied, entry.stored, entry.answered, entry.refused) == (True, "in part", 500, False)
+        assert (entry.applied, entry.stored, entry.answered, entry.refused) == (
+            True,
+            "in part",
+            500,
+            False,
+        )
         assert 0 < len(entry.fields) < len(sent)
-        assert {name for name in sent if journey[name] == sent[name]} == set(entry.fields)
+        assert {name for name in sent if journey[name] == sent[name]} == set(
+            entry.fields
+        )
         timed.add(journey["last_updated"] == before["last_updated"])
     assert timed == {True, False}, "the time of the change may be stored, or not"
 
@@ -170,7 +209,9 @@ async def test_part_of_what_changes_one_field(service, call):
     """An update that would change one field only has no parts."""
     service.stores = Stores(partly=1.0)
     hook = service.seed_webhook(description="old")
-    answered = await call("PUT", f"/webhooks/{hook.id}", json={"description": "new", "status": "active"})
+    answered = await call(
+        "PUT", f"/webhooks/{hook.id}", json={"description": "new", "status": "active"}
+    )
     assert answered.status == 200
     assert service.ledger.entries[0].stored == "as sent"
 
@@ -180,12 +221,16 @@ async def test_update_in_part_and_lost(service, call):
     service.stores = Stores(partly=1.0)
     hook = service.seed_webhook()
     service.script("webhooks.update", "apply, then 502")
-    answered = await call("PUT", f"/webhooks/{hook.id}", json={"description": "new", "status": "inactive"})
+    answered = await call(
+        "PUT", f"/webhooks/{hook.id}", json={"description": "new", "status": "inactive"}
+    )
     assert answered.status == 502
     assert service.ledger.entries[0].stored == "in part"
 
 
-@pytest.mark.parametrize(("method", "body"), [("PUT", {"description": "new"}), ("POST", HOOK)])
+@pytest.mark.parametrize(
+    ("method", "body"), [("PUT", {"description": "new"}), ("POST", HOOK)]
+)
 async def test_not_in_part(service, call, method, body):
     """An update of one field, and a create, are stored whole."""
     service.stores = Stores(partly=1.0)
@@ -208,12 +253,16 @@ async def test_list_that_shows_an_id_twice(service, call):
     """Some webhooks are shown twice, always the same ones; the limit holds."""
     made = [service.seed_webhook().id for _ in range(30)]
     service.stores = Stores(twice=0.5)
-    first, again = [await call("GET", "/webhooks", params={"limit": "100"}) for _ in range(2)]
+    first, again = [
+        await call("GET", "/webhooks", params={"limit": "100"}) for _ in range(2)
+    ]
     shown = [hook["id"] for hook in first.body["data"]]
     assert shown == [hook["id"] for hook in again.body["data"]]
     assert set(shown) == set(made)
     assert 30 < len(shown) < 60
-    assert len((await call("GET", "/webhooks", params={"limit": "3"})).body["data"]) == 3
+    assert (
+        len((await call("GET", "/webhooks", params={"limit": "3"})).body["data"]) == 3
+    )
 
 
 async def test_list_that_hides_inactive_ones(service, call):
@@ -221,7 +270,11 @@ async def test_list_that_hides_inactive_ones(service, call):
     active = service.seed_webhook().id
     inactive = service.seed_webhook(status="inactive").id
     service.stores = Stores(hides_inactive=True)
-    for status, wanted in ((None, [active]), ("active", [active]), ("inactive", [inactive])):
+    for status, wanted in (
+        (None, [active]),
+        ("active", [active]),
+        ("inactive", [inactive]),
+    ):
         params = {"status": status} if status else {}
         listed = (await call("GET", "/webhooks", params=params)).body["data"]
         assert [hook["id"] for hook in listed] == wanted
@@ -258,7 +311,9 @@ async def test_another_seed():
             plain_session() as session,
         ):
             for name in names:
-                await Caller(session, service)("PUT", "/journeys/jrn_1", json={"name": name})
+                await Caller(session, service)(
+                    "PUT", "/journeys/jrn_1", json={"name": name}
+                )
             stored.append([entry.fields["name"] for entry in service.ledger.entries])
     assert stored[0] == stored[1] != stored[2]
 
@@ -277,7 +332,10 @@ async def test_another_seed():
         ({"longest": True}, "longest must be 1 or more"),
         ({"echoes": 1}, "echoes must be True or False, not 1"),
         ({"hides_inactive": "yes"}, "hides_inactive must be True or False"),
-        ({"created_at": "hour"}, "created_at: hour is not among exact, zero, seconds, minute, day"),
+        (
+            {"created_at": "hour"},
+            "created_at: hour is not among exact, zero, seconds, minute, day",
+        ),
         ({"last_updated": "hour"}, "last_updated: hour is not among"),
     ],
 )

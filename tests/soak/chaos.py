@@ -23,7 +23,15 @@ from zlib import crc32
 
 import attrs
 
-from invsvc_async import ApiKey, Client, Intent, Outcome, ReconcilePolicy, Timeouts, Verdict
+from invsvc_async import (
+    ApiKey,
+    Client,
+    Intent,
+    Outcome,
+    ReconcilePolicy,
+    Timeouts,
+    Verdict,
+)
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.conformance.client_runs import ClientRun, send_all
 from invsvc_async.conformance.reasons import Told
@@ -50,7 +58,9 @@ OWN_WAYS = f"words={'+'.join(each.replace(' ', '-') for each in WORDS)},rate=0.1
 CANCELLED = 0.05  # of the writes, at a random moment
 RESUMED = 0.3  # of the cancelled that may have left; the rest are settled, by this client or by another
 WITHOUT_READER = 0.01  # of the writes: nothing but the answer tells
-MOST_WITHOUT = 100  # all write to one resource, and each in doubt holds up the next for 20 s
+MOST_WITHOUT = (
+    100  # all write to one resource, and each in doubt holds up the next for 20 s
+)
 UNKNOWN_ALLOWED = 0.01  # of the writes that have a reader
 POLICY = ReconcilePolicy(deadline=120.0)  # the windows of the rules
 QUICK = ReconcilePolicy(settle_after_error=1.5, settle_after_loss=2.5, deadline=60.0)
@@ -82,7 +92,9 @@ class Soaked:
         }
         found = [f"{count} {name}" for name, count in counts.items() if count]
         if self.unknown_with_reader > self.most_unknown * self.with_reader:
-            found.append(f"{self.unknown_with_reader} of {self.with_reader} writes with a reader are unknown")
+            found.append(
+                f"{self.unknown_with_reader} of {self.with_reader} writes with a reader are unknown"
+            )
         return found + self.leaks
 
 
@@ -99,9 +111,15 @@ class Soak:
 
     async def send(self, step: WorkloadStep) -> WriteReport:
         """Do one write, cancelled or not, to a verdict."""
-        options = CallOptions(headers={SENDER: sender_of(step.key)})  # its intent keeps them
-        write: Write[Any] = called(self.client, step.operation, step.arguments, options=options)
-        if self.chance.random() < 0.5:  # the other half of the creates is known by its time alone
+        options = CallOptions(
+            headers={SENDER: sender_of(step.key)}
+        )  # its intent keeps them
+        write: Write[Any] = called(
+            self.client, step.operation, step.arguments, options=options
+        )
+        if (
+            self.chance.random() < 0.5
+        ):  # the other half of the creates is known by its time alone
             write = write.tagged()
         asked = RequestedWrite.of(write.intent, home=self.home)
         cancels = self.chance.random() < CANCELLED
@@ -109,19 +127,33 @@ class Soak:
         outcome = await (self._cancel(write) if cancels else write.outcome())
         ended = time.monotonic()
         known = {"key": step.key, "asked": asked, "began": began, "ended": ended}
-        if outcome is None:  # the client does not keep it: it means that no byte was sent
+        if (
+            outcome is None
+        ):  # the client does not keep it: it means that no byte was sent
             never = Told(verdict=Verdict.NOT_APPLIED, basis="never sent", at=ended)
             return WriteReport(
-                verdict=Verdict.NOT_APPLIED, reason="cancelled before a byte left", told=never, **known
+                verdict=Verdict.NOT_APPLIED,
+                reason="cancelled before a byte left",
+                told=never,
+                **known,
             )
         story = outcome.explain() if outcome.history else ""
         told = Told.of(outcome, at=ended)
-        return WriteReport(verdict=outcome.verdict, reason=outcome.message, story=story, told=told, **known)
+        return WriteReport(
+            verdict=outcome.verdict,
+            reason=outcome.message,
+            story=story,
+            told=told,
+            **known,
+        )
 
     async def _cancel(self, write) -> Outcome | None:
         self.cancelled += 1
         task = asyncio.create_task(write.outcome())
-        await asyncio.wait([task], timeout=self.chance.expovariate(1 / self.chance.choice((0.003, 0.1, 3.0))))
+        await asyncio.wait(
+            [task],
+            timeout=self.chance.expovariate(1 / self.chance.choice((0.003, 0.1, 3.0))),
+        )
         if not task.cancel():
             return task.result()
         try:
@@ -214,17 +246,23 @@ async def soak(
     return attrs.evolve(soaked, most_unknown=1.0) if in_own_ways else soaked
 
 
-def _soaked(done: Soak, run: ClientRun, reports: Sequence[WriteReport], leaks: list[str]) -> Soaked:
+def _soaked(
+    done: Soak, run: ClientRun, reports: Sequence[WriteReport], leaks: list[str]
+) -> Soaked:
     unknown: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in reports:
         if each.verdict is Verdict.UNKNOWN:
             unknown[each.asked.operation][without_numbers(each.reason)] += 1
-    readable = [each for each in reports if BY_NAME[each.asked.operation].reader is not None]
+    readable = [
+        each for each in reports if BY_NAME[each.asked.operation].reader is not None
+    ]
     return Soaked(
         judged=run.judgement,
         unknown_with_reader=sum(each.verdict is Verdict.UNKNOWN for each in readable),
         with_reader=len(readable),
-        unknown_reasons={operation: dict(reasons) for operation, reasons in unknown.items()},
+        unknown_reasons={
+            operation: dict(reasons) for operation, reasons in unknown.items()
+        },
         cancelled=done.cancelled,
         cancelled_in_doubt=done.in_doubt,
         leaks=leaks,
@@ -253,8 +291,13 @@ def tell(soaked: Soaked) -> None:
         "seconds": round(soaked.seconds, 1),
     }
     lines = [json.dumps(figures, indent=1)]
-    lines += [f"\n{each.report.key}: {each.why}\n{each.report.story}" for each in judged.wrong[:STORIES]]
-    lines.append("FAIL: " + "; ".join(soaked.failures()) if soaked.failures() else "PASS")
+    lines += [
+        f"\n{each.report.key}: {each.why}\n{each.report.story}"
+        for each in judged.wrong[:STORIES]
+    ]
+    lines.append(
+        "FAIL: " + "; ".join(soaked.failures()) if soaked.failures() else "PASS"
+    )
     sys.stdout.write("\n".join(lines) + "\n")
 
 
@@ -264,7 +307,9 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", default=FAULTS)
-    parser.add_argument("--stores", default="none", help=f"how the service stores, such as {OWN_WAYS}")
+    parser.add_argument(
+        "--stores", default="none", help=f"how the service stores, such as {OWN_WAYS}"
+    )
     parser.add_argument("--quick", action="store_true", help="shorter settle windows")
     parser.add_argument("--tls", action="store_true", help="serve over TLS")
     options = vars(parser.parse_args())

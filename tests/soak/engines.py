@@ -68,9 +68,13 @@ class Engine:
     async def submit(self, tasks: int) -> None:
         await (await self.run_app(str(tasks))).wait()
 
-    async def run_app(self, *arguments: str, **settings: str) -> asyncio.subprocess.Process:
+    async def run_app(
+        self, *arguments: str, **settings: str
+    ) -> asyncio.subprocess.Process:
         """Start the module of the engine."""
-        return await self.run(sys.executable, "-m", f"tests.engines.{self.app}", *arguments, **settings)
+        return await self.run(
+            sys.executable, "-m", f"tests.engines.{self.app}", *arguments, **settings
+        )
 
     def victims(self, worker: asyncio.subprocess.Process) -> list[int]:
         """Return the processes of which one is killed."""
@@ -85,7 +89,9 @@ class Celery(Engine):
     async def begin(self) -> None:
         port = random.randrange(20_000, 30_000)
         os.environ["BROKER"] = f"redis://127.0.0.1:{port}/0"
-        await self.run("redis-server", "--port", str(port), "--save", "", "--dir", str(self.folder))
+        await self.run(
+            "redis-server", "--port", str(port), "--save", "", "--dir", str(self.folder)
+        )
         await asyncio.sleep(0.5)
 
     async def worker(self) -> asyncio.subprocess.Process:
@@ -96,7 +102,11 @@ class Celery(Engine):
 
     def victims(self, worker: asyncio.subprocess.Process) -> list[int]:
         children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")
-        return [int(pid) for pid in children.read_text().split()] if children.exists() else []
+        return (
+            [int(pid) for pid in children.read_text().split()]
+            if children.exists()
+            else []
+        )
 
 
 class Procrastinate(Engine):
@@ -120,7 +130,15 @@ class Dask(Engine):
         port = random.randrange(20_000, 30_000)
         self.address = f"tcp://127.0.0.1:{port}"
         os.environ["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"] = "1000"
-        command = "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard", "--no-show"
+        command = (
+            "scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--no-dashboard",
+            "--no-show",
+        )
         await self.run(sys.executable, "-m", "dask", *command)
 
     async def worker(self) -> asyncio.subprocess.Process:
@@ -136,14 +154,20 @@ class Dask(Engine):
 class Whole(Engine):
     """An engine that is one program with all its processes, which also submits the tasks."""
 
-    runs_tasks: ClassVar[str]  # what the command lines of the processes have in common that run tasks
+    runs_tasks: ClassVar[
+        str
+    ]  # what the command lines of the processes have in common that run tasks
     program: asyncio.subprocess.Process
 
     async def worker(self) -> asyncio.subprocess.Process:
         return self.program
 
     def victims(self, worker: asyncio.subprocess.Process) -> list[int]:
-        return [pid for pid in _session(worker.pid) if re.search(self.runs_tasks, _command(pid))]
+        return [
+            pid
+            for pid in _session(worker.pid)
+            if re.search(self.runs_tasks, _command(pid))
+        ]
 
 
 class Ray(Whole):
@@ -163,7 +187,10 @@ class Spark(Whole):
     runs_tasks = r"pyspark\.daemon"
 
     async def submit(self, tasks: int) -> None:
-        here = {"SPARK_LOCAL_DIRS": str(self.folder), "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={self.folder}"}
+        here = {
+            "SPARK_LOCAL_DIRS": str(self.folder),
+            "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={self.folder}",
+        }
         self.program = await self.run_app(str(tasks), **here)
 
 
@@ -194,7 +221,9 @@ class Airflow(Whole):
             "TASKS": tasks,
         }
         texts = {name: str(value) for name, value in settings.items()}
-        self.program = await self.run(sys.executable, "-m", "airflow", "standalone", **texts)
+        self.program = await self.run(
+            sys.executable, "-m", "airflow", "standalone", **texts
+        )
 
 
 def _session(leader: int) -> list[int]:
@@ -210,7 +239,9 @@ def _session(leader: int) -> list[int]:
 def _command(pid: int) -> str:
     """Return the command line of a process, nothing if it has ended."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
+        return Path(f"/proc/{pid}/cmdline").read_text(
+            encoding="utf-8", errors="replace"
+        )
     return ""
 
 
@@ -235,20 +266,42 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         """Return the cells of its row in the table."""
         waits = self.waits or [0.0]
-        numbers = self.tasks, self.kills, self.lost, self.applied, self.twice, self.changed
+        numbers = (
+            self.tasks,
+            self.kills,
+            self.lost,
+            self.applied,
+            self.twice,
+            self.changed,
+        )
         middle, longest = f"{statistics.median(waits):.1f} s", f"{max(waits):.1f} s"
-        return (self.engine, *map(str, numbers), middle, longest, str(self.naive_twice), str(self.naive_none))
+        return (
+            self.engine,
+            *map(str, numbers),
+            middle,
+            longest,
+            str(self.naive_twice),
+            str(self.naive_none),
+        )
 
 
-async def run(engine_type: type[Engine], tasks: int, seed: int, *, patience: float = 1800.0) -> Row:
+async def run(
+    engine_type: type[Engine], tasks: int, seed: int, *, patience: float = 1800.0
+) -> Row:
     """Run the tasks of one engine, kill its workers, and judge."""
     chance = random.Random(seed)
     name = f"engines_{engine_type.package}"
     async with AsyncExitStack() as stack:
         place = await stack.enter_async_context(database().fresh(name))
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
-        ours = await stack.enter_async_context(Simulator(seed=seed, faults=FAULTS, latency=0.03))
-        theirs = await stack.enter_async_context(Simulator(seed=seed, faults=FAULTS, latency=0.03))
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        )
+        ours = await stack.enter_async_context(
+            Simulator(seed=seed, faults=FAULTS, latency=0.03)
+        )
+        theirs = await stack.enter_async_context(
+            Simulator(seed=seed, faults=FAULTS, latency=0.03)
+        )
         (folder / "done").mkdir()
         mark = "&" if "?" in place else "?"
         os.environ.update(
@@ -261,7 +314,9 @@ async def run(engine_type: type[Engine], tasks: int, seed: int, *, patience: flo
         try:
             await engine.begin()
             await engine.submit(tasks)
-            killed, changed = await _killed(engine, watch, tasks, folder, chance, patience)
+            killed, changed = await _killed(
+                engine, watch, tasks, folder, chance, patience
+            )
             await ours.settled()
             await theirs.settled()
             waits = await _waits(watch, killed)
@@ -275,8 +330,12 @@ async def run(engine_type: type[Engine], tasks: int, seed: int, *, patience: flo
             await watch.close()
             if os.environ.get("KEEP_LOG"):
                 shutil.copy(folder / "log", os.environ["KEEP_LOG"])
-    effects = Counter(entry.body["url"] for entry in ours.ledger.effects("webhooks.create"))
-    naive = Counter(entry.body["url"] for entry in theirs.ledger.effects("webhooks.create"))
+    effects = Counter(
+        entry.body["url"] for entry in ours.ledger.effects("webhooks.create")
+    )
+    naive = Counter(
+        entry.body["url"] for entry in theirs.ledger.effects("webhooks.create")
+    )
     return Row(
         engine=engine.name, tasks=tasks, kills=len(killed),
         lost=sum(entry.answered is None for entry in ours.ledger.entries), applied=verdicts["applied"],
@@ -322,29 +381,51 @@ async def _killed(
     return killed, changed
 
 
-async def _entries(watch: asyncpg.Connection) -> list[tuple[str, str | None, int | None]]:
-    schema = await watch.fetchval("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'invoicing_journal_%'")
-    if schema is None or not await watch.fetchval("SELECT to_regclass($1)", f"{schema}.entries"):
+async def _entries(
+    watch: asyncpg.Connection,
+) -> list[tuple[str, str | None, int | None]]:
+    schema = await watch.fetchval(
+        "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'invoicing_journal_%'"
+    )
+    if schema is None or not await watch.fetchval(
+        "SELECT to_regclass($1)", f"{schema}.entries"
+    ):
         return []
-    return [tuple(row) for row in await watch.fetch(f"SELECT key, verdict, done_at FROM {schema}.entries")]
+    return [
+        tuple(row)
+        for row in await watch.fetch(
+            f"SELECT key, verdict, done_at FROM {schema}.entries"
+        )
+    ]
 
 
-async def _waits(watch: asyncpg.Connection, killed: list[tuple[float, set[str]]]) -> list[float]:
+async def _waits(
+    watch: asyncpg.Connection, killed: list[tuple[float, set[str]]]
+) -> list[float]:
     """Return how long after a kill each task that was open then was done."""
     done = {key: at for key, _, at in await _entries(watch) if at is not None}
-    return [done[key] / 1000 - at for at, keys in killed for key in keys if done.get(key, 0) / 1000 > at]
+    return [
+        done[key] / 1000 - at
+        for at, keys in killed
+        for key in keys
+        if done.get(key, 0) / 1000 > at
+    ]
 
 
 def _elsewhere(package: str) -> str | None:
     """Return the Python of the environment in ``$ENGINES`` that has *package*."""
-    found = Path(os.environ.get("ENGINES", ".nox")).glob(f"*/lib/python*/site-packages/{package}/__init__.py")
+    found = Path(os.environ.get("ENGINES", ".nox")).glob(
+        f"*/lib/python*/site-packages/{package}/__init__.py"
+    )
     return next((str(path.parents[4] / "bin" / "python") for path in found), None)
 
 
 async def _row_from(python: str, package: str, *more: int) -> tuple[str, ...] | None:
     """Run an engine in another environment; return the cells of its row, if there are any."""
     command = python, "-m", "tests.soak.engines", package, *map(str, more)
-    child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    child = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE
+    )
     out, _ = await child.communicate()
     cells = [tuple(re.split(r"\s{2,}", line)) for line in out.decode().splitlines()]
     return next((row for row in cells if len(row) == len(HEAD) and row != HEAD), None)
@@ -353,7 +434,10 @@ async def _row_from(python: str, package: str, *more: int) -> tuple[str, ...] | 
 def _is_good(row: tuple[str, ...]) -> bool:
     """Return whether all tasks of *row* were applied, none twice, and no verdict changed."""
     cells = dict(zip(HEAD, row, strict=True))
-    return cells["applied"] == cells["tasks"] and cells["twice"] == cells["verdicts that changed"] == "0"
+    return (
+        cells["applied"] == cells["tasks"]
+        and cells["twice"] == cells["verdicts that changed"] == "0"
+    )
 
 
 async def main(only: str = "", tasks: int = 40, seed: int = 1) -> bool:
@@ -369,7 +453,9 @@ async def main(only: str = "", tasks: int = 40, seed: int = 1) -> bool:
             row = await _row_from(python, package, tasks, seed)
             rows.append(row or (engine_type.name, *["no end"] * (len(HEAD) - 1)))
         else:
-            absent.append(f"{engine_type.name}: not run, because {package} is not installed here.")
+            absent.append(
+                f"{engine_type.name}: not run, because {package} is not installed here."
+            )
     print("\n".join(["  ".join(row) for row in rows] + absent))  # noqa: T201 - a session's output
     return all(map(_is_good, rows[1:])) and len(rows) > 1
 

@@ -52,7 +52,9 @@ async def receive(store: str, nice: int) -> None:
     from aiohttp import web
 
     os.nice(nice)
-    logging.getLogger("invsvc_async").setLevel(logging.CRITICAL)  # each refusal is a line
+    logging.getLogger("invsvc_async").setLevel(
+        logging.CRITICAL
+    )  # each refusal is a line
     receiver = events.Receiver(secrets=[SECRET], mode="inbox", store=store)
 
     @receiver.on("*")
@@ -102,8 +104,16 @@ _NAMES: Final = [*KINDS, "whole, forged", "whole, forged", "slow, forged"]
 async def _pieces(kind: str, pace: _Pace) -> AsyncIterator[bytes]:
     """Yield a request of *kind* in pieces."""
     credential, length, at_once = KINDS[kind]
-    said = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
-    lines = ["POST /in HTTP/1.1", "Host: me.example", "Content-Type: application/json", said, credential]
+    said = (
+        "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    )
+    lines = [
+        "POST /in HTTP/1.1",
+        "Host: me.example",
+        "Content-Type: application/json",
+        said,
+        credential,
+    ]
     yield "\r\n".join([*lines, "", ""]).encode()
     left = _MIB if length is None else length
     while left > 0:
@@ -112,13 +122,17 @@ async def _pieces(kind: str, pace: _Pace) -> AsyncIterator[bytes]:
             await asyncio.sleep(0.5)
         await pace.take(size)
         piece = b"x" * size
-        yield piece if length is not None else f"{size:x}\r\n".encode() + piece + b"\r\n"
+        yield (
+            piece if length is not None else f"{size:x}\r\n".encode() + piece + b"\r\n"
+        )
         left -= size
     if length is None:
         yield b"0\r\n\r\n"
 
 
-async def _stranger(port: int, pace: _Pace, until: float, told: Counter[str], chance: random.Random) -> None:
+async def _stranger(
+    port: int, pace: _Pace, until: float, told: Counter[str], chance: random.Random
+) -> None:
     """Send one request after the other, each on a connection of its own."""
     while time.monotonic() < until:
         kind = chance.choice(_NAMES)
@@ -142,13 +156,18 @@ async def _stranger(port: int, pace: _Pace, until: float, told: Counter[str], ch
                 await writer.wait_closed()
 
 
-async def strangers(port: int, seconds: float, connections: int, rate: float, seed: int) -> None:
+async def strangers(
+    port: int, seconds: float, connections: int, rate: float, seed: int
+) -> None:
     """Send as *connections* strangers, and print what was sent and answered."""
     chance = random.Random(seed)
     told: Counter[str] = Counter()
     pace = _Pace(rate)
     until = time.monotonic() + seconds
-    sending = [asyncio.create_task(_stranger(port, pace, until, told, chance)) for _ in range(connections)]
+    sending = [
+        asyncio.create_task(_stranger(port, pace, until, told, chance))
+        for _ in range(connections)
+    ]
     await asyncio.wait(sending, timeout=seconds + 15)
     for task in sending:
         task.cancel()
@@ -159,8 +178,12 @@ async def strangers(port: int, seconds: float, connections: int, rate: float, se
 
 
 def _event(number: int) -> bytes:
-    body = encoded(signed_body("sat.invoice.synced", number=number, padding="x" * (_EVENT - 520)))
-    head = "".join(f"{name}: {value}\r\n" for name, value in headers_of(body, signed=True).items())
+    body = encoded(
+        signed_body("sat.invoice.synced", number=number, padding="x" * (_EVENT - 520))
+    )
+    head = "".join(
+        f"{name}: {value}\r\n" for name, value in headers_of(body, signed=True).items()
+    )
     return f"POST /in HTTP/1.1\r\n{head}Connection: close\r\n\r\n".encode() + body
 
 
@@ -206,13 +229,19 @@ def memory_of(pid: int, name: str) -> int:
     raise LookupError(name)
 
 
-async def flood(seconds: float, connections: int, megabytes: float, nice: int) -> dict[str, object]:
+async def flood(
+    seconds: float, connections: int, megabytes: float, nice: int
+) -> dict[str, object]:
     """Run it, and return what was found."""
     async with AsyncExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        folder = stack.enter_context(
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        )
 
         async def run(*arguments: object) -> asyncio.subprocess.Process:
-            return await stack.enter_async_context(gone_after(await started("tests.soak.flood", *arguments)))
+            return await stack.enter_async_context(
+                gone_after(await started("tests.soak.flood", *arguments))
+            )
 
         receiver = await run("receive", Path(folder) / "events.db", nice)
         port = (await first_lines(receiver, 1))[0]
@@ -222,7 +251,10 @@ async def flood(seconds: float, connections: int, megabytes: float, nice: int) -
         had = cpu_of(receiver.pid)
         each = connections // _PROCESSES
         rate = megabytes * 1e6 / _PROCESSES
-        floods = [await run("strangers", port, seconds, each, rate, seed) for seed in range(_PROCESSES)]
+        floods = [
+            await run("strangers", port, seconds, each, rate, seed)
+            for seed in range(_PROCESSES)
+        ]
         await asyncio.sleep(2.0)
         events_sent = await run("deliver", port, seconds - 4.0, nice)
         [answers] = await first_lines(events_sent, 1)
@@ -247,7 +279,9 @@ def _summary(
 ) -> dict[str, object]:
     before, peak = memory
     took = sorted(each for _, each in answers)
-    wrong = Counter(str(status or "none") for status, _ in answers if not 200 <= status < 300)
+    wrong = Counter(
+        str(status or "none") for status, _ in answers if not 200 <= status < 300
+    )
     bound = _BODIES + connections * _OF_A_CONNECTION
     return {
         "seconds": seconds,
@@ -271,14 +305,24 @@ def _summary(
 
 def _last_late(answers: Sequence[tuple[int, float]]) -> int:
     """Return the number of the last event that was answered too late; 0 if none was."""
-    return max((number for number, (_, took) in enumerate(answers, 1) if took > _WITHIN), default=0)
+    return max(
+        (number for number, (_, took) in enumerate(answers, 1) if took > _WITHIN),
+        default=0,
+    )
 
 
-def main(seconds: float = 60.0, connections: float = 1000, megabytes: float = 100.0, nice: float = 0) -> int:
+def main(
+    seconds: float = 60.0,
+    connections: float = 1000,
+    megabytes: float = 100.0,
+    nice: float = 0,
+) -> int:
     """Run it, print what was found, and return 1 if an event was refused or late, or memory grew too much."""
     found = asyncio.run(flood(seconds, int(connections), megabytes, int(nice)))
     print(json.dumps(found))  # noqa: T201 - a command
-    grown = float(str(found["memory at most, MB"])) - float(str(found["memory before, MB"]))
+    grown = float(str(found["memory at most, MB"])) - float(
+        str(found["memory before, MB"])
+    )
     is_broken = (
         found["answered 2xx"] != found["signed events of 8 kB"]
         or found["answered after more than 2 s"] != 0
@@ -293,7 +337,9 @@ if __name__ == "__main__":
             asyncio.run(receive(store, int(nice)))
         case ["strangers", port, *numbers]:
             seconds, connections, rate, seed = map(float, numbers)
-            asyncio.run(strangers(int(port), seconds, int(connections), rate, int(seed)))
+            asyncio.run(
+                strangers(int(port), seconds, int(connections), rate, int(seed))
+            )
         case ["deliver", port, seconds, nice]:
             asyncio.run(deliver(int(port), float(seconds), int(nice)))
         case numbers:

@@ -28,7 +28,9 @@ POLICY = ReconcilePolicy(settle_after_error=0.5, settle_after_loss=0.6, deadline
 AT_ONCE = 24
 
 
-async def main(url: str, key: str, journal: str, told: str, first: str, count: str) -> None:
+async def main(
+    url: str, key: str, journal: str, told: str, first: str, count: str
+) -> None:
     file = os.open(told, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def tell(outcome: Outcome[object], how: str) -> None:
@@ -37,7 +39,11 @@ async def main(url: str, key: str, journal: str, told: str, first: str, count: s
 
     numbers = iter(range(int(first), int(first) + int(count)))
     async with Client(
-        url, ApiKey(key), journal=journal, timeout=Timeouts(attempt=1.0), reconcile=POLICY
+        url,
+        ApiKey(key),
+        journal=journal,
+        timeout=Timeouts(attempt=1.0),
+        reconcile=POLICY,
     ) as client:
 
         async def recover() -> None:
@@ -47,11 +53,15 @@ async def main(url: str, key: str, journal: str, told: str, first: str, count: s
         async def work() -> None:
             for number in numbers:
                 name = f"row-{number}"
-                write = named(client.webhooks.update(f"wh_{number}", description=name), name)
+                write = named(
+                    client.webhooks.update(f"wh_{number}", description=name), name
+                )
                 tell(await write.outcome(), "live")
 
         async with asyncio.TaskGroup() as group:
-            group.create_task(recover())  # meanwhile: it may need longer than there is until the kill
+            group.create_task(
+                recover()
+            )  # meanwhile: it may need longer than there is until the kill
             for _ in range(AT_ONCE):
                 group.create_task(work())
 

@@ -82,7 +82,9 @@ class Truth(States):
         self.echoes = echoes
         entries = self.entries = list(ledger)
         super().__init__(entries, initial)
-        self.requests = {sent.name: sent for sibling in siblings for sent in sibling.sent}
+        self.requests = {
+            sent.name: sent for sibling in siblings for sent in sibling.sent
+        }
         self.siblings = {sibling.key: sibling for sibling in siblings}
         self.effects: defaultdict[str, list[Entry]] = defaultdict(list)
         self.sends: defaultdict[str, list[Entry]] = defaultdict(list)
@@ -101,11 +103,15 @@ class Truth(States):
         for arrivals in self._arrivals_on.values():
             arrivals.sort(key=_received_at)
 
-    def effects_on(self, thing: str, since: float = -inf, until: float = inf) -> list[Entry]:
+    def effects_on(
+        self, thing: str, since: float = -inf, until: float = inf
+    ) -> list[Entry]:
         """Return the effects of all writers on *thing* from *since* to *until*, in their order."""
         effects = self._effects_on.get(thing, [])
         return effects[
-            bisect_left(effects, since, key=effect_at) : bisect_right(effects, until, key=effect_at)
+            bisect_left(effects, since, key=effect_at) : bisect_right(
+                effects, until, key=effect_at
+            )
         ]
 
     def arrivals_on(self, thing: str, since: float, until: float) -> list[Entry]:
@@ -127,8 +133,13 @@ def key_of(entry: Entry) -> str:
 def judge(siblings: Sequence[Sibling], truth: Truth) -> list[Fault]:
     """Return every fault, each write judged by its own effects; all late effects must have landed."""
     keys = {sibling.key for sibling in siblings}
-    strangers = {key: effects for key, effects in truth.effects.items() if key not in keys}
-    found = [Fault("unasked", None, "an effect that no write sent", 0.0) for _ in strangers.pop("", ())]
+    strangers = {
+        key: effects for key, effects in truth.effects.items() if key not in keys
+    }
+    found = [
+        Fault("unasked", None, "an effect that no write sent", 0.0)
+        for _ in strangers.pop("", ())
+    ]
     found += [Fault("unasked", None, f"an effect of {key}", 0.0) for key in strangers]
     for sibling in siblings:
         found += _faults_of(sibling, truth)
@@ -142,21 +153,41 @@ def _faults_of(sibling: Sibling, truth: Truth) -> list[Fault]:
     ]  # an update that was stored in part may be repeated
     if len(whole) > 1:
         why = f"{len(whole)} effects"
-        found += [Fault("duplicate", sibling, why, effect_at(each)) for each in whole[1:]]
+        found += [
+            Fault("duplicate", sibling, why, effect_at(each)) for each in whole[1:]
+        ]
     at = sibling.runs[-1].began if sibling.runs else 0.0
-    found += [Fault("raised", sibling, text.strip().splitlines()[-1], at) for text in sibling.raised]
+    found += [
+        Fault("raised", sibling, text.strip().splitlines()[-1], at)
+        for text in sibling.raised
+    ]
     if not sibling.heard and not sibling.raised and sibling.key in truth.sends:
-        found.append(Fault("lost", sibling, "it arrived, and nobody heard a verdict of it", at))
+        found.append(
+            Fault("lost", sibling, "it arrived, and nobody heard a verdict of it", at)
+        )
     told: set[str] = set()  # one false verdict may be heard again and again
     for heard in sibling.heard:
-        kind, why = _false(sibling, heard, own, truth) or _misled(sibling, heard, truth) or ("", "")
+        kind, why = (
+            _false(sibling, heard, own, truth)
+            or _misled(sibling, heard, truth)
+            or ("", "")
+        )
         if kind and kind not in told:
             told.add(kind)
-            found.append(Fault(kind, sibling, f"{heard.run.kind} by {heard.run.client}: {why}", heard.at))
+            found.append(
+                Fault(
+                    kind,
+                    sibling,
+                    f"{heard.run.kind} by {heard.run.client}: {why}",
+                    heard.at,
+                )
+            )
     return found + _contradiction(sibling)
 
 
-def _false(sibling: Sibling, heard: Heard, own: list[Entry], truth: Truth) -> tuple[str, str] | None:
+def _false(
+    sibling: Sibling, heard: Heard, own: list[Entry], truth: Truth
+) -> tuple[str, str] | None:
     match heard.verdict:
         case Verdict.APPLIED:
             return _false_applied(sibling, heard, own, truth)
@@ -179,26 +210,46 @@ def _began_after(sent: Sent, heard: Heard) -> bool:
     return sent.run.began >= heard.at and sent.run is not heard.run
 
 
-def _false_applied(sibling: Sibling, heard: Heard, own: list[Entry], truth: Truth) -> tuple[str, str] | None:
+def _false_applied(
+    sibling: Sibling, heard: Heard, own: list[Entry], truth: Truth
+) -> tuple[str, str] | None:
     if sibling.operation == "webhooks.create":
         targets = {each.target for each in own if effect_at(each) <= heard.at + TICK}
         if heard.value_id is not None and heard.value_id not in targets:
             takers = [
-                each for each in truth.effects_on(heard.value_id) if each.operation == "webhooks.create"
+                each
+                for each in truth.effects_on(heard.value_id)
+                if each.operation == "webhooks.create"
             ]
             whose = key_of(takers[0]) if takers else "nobody"
-            return "applied, by another's effect", f"it took {heard.value_id}, which {whose} created"
-        return None if targets else ("applied, without an effect", "no create of it had an effect")
+            return (
+                "applied, by another's effect",
+                f"it took {heard.value_id}, which {whose} created",
+            )
+        return (
+            None
+            if targets
+            else ("applied, without an effect", "no create of it had an effect")
+        )
     effects = [each for each in own if effect_at(each) <= heard.at + TICK]
     if any(each.stored != "in part" for each in effects):
         return None
     if _held(sibling, heard, truth):
         return None
     if effects:
-        return "applied, in part", f"only {', '.join(effects[0].fields or ())} of it was stored"
+        return (
+            "applied, in part",
+            f"only {', '.join(effects[0].fields or ())} of it was stored",
+        )
     if own:
-        return "applied, by a later effect", f"its effect landed {_apart(effect_at(own[0]), heard.at)}"
-    return "applied, without an effect", "it had no effect, and no read showed the thing as it was wanted"
+        return (
+            "applied, by a later effect",
+            f"its effect landed {_apart(effect_at(own[0]), heard.at)}",
+        )
+    return (
+        "applied, without an effect",
+        "it had no effect, and no read showed the thing as it was wanted",
+    )
 
 
 def _held(sibling: Sibling, heard: Heard, truth: Truth) -> bool:
@@ -209,11 +260,15 @@ def _held(sibling: Sibling, heard: Heard, truth: Truth) -> bool:
     """
     if sibling.thing.startswith("/"):
         return False
-    opened = sibling.runs[0].began if sibling.first_opened is None else sibling.first_opened
+    opened = (
+        sibling.runs[0].began if sibling.first_opened is None else sibling.first_opened
+    )
     return any(
         _is_as_wanted(sibling, state)
         for since, until in _looks(sibling, heard)
-        for state in truth.between(sibling.thing, max(since - truth.lag, opened) - TICK, until + TICK)
+        for state in truth.between(
+            sibling.thing, max(since - truth.lag, opened) - TICK, until + TICK
+        )
     )
 
 
@@ -242,7 +297,11 @@ def _misled(sibling: Sibling, heard: Heard, truth: Truth) -> tuple[str, str] | N
         return None
     told = Told.of(heard.outcome, at=heard.at, ahead=heard.ahead)
     why = contradiction(told, _happened(sibling, heard, truth))
-    return None if why is None else ("false reason", f"{heard.verdict}, {told.basis}, {told.cause}: {why}")
+    return (
+        None
+        if why is None
+        else ("false reason", f"{heard.verdict}, {told.basis}, {told.cause}: {why}")
+    )
 
 
 def _happened(sibling: Sibling, heard: Heard, truth: Truth) -> Happened:
@@ -256,11 +315,17 @@ def _happened(sibling: Sibling, heard: Heard, truth: Truth) -> Happened:
     before = truth.effects_on(thing, until=heard.at + TICK)
     return Happened(
         sends=[
-            each for each in truth.sends.get(sibling.key, ()) if not _is_of_a_later_run(each, heard, truth)
+            each
+            for each in truth.sends.get(sibling.key, ())
+            if not _is_of_a_later_run(each, heard, truth)
         ],
-        newer=[each.received_at for each in arrivals if _is_newer(each, sibling, truth)],
+        newer=[
+            each.received_at for each in arrivals if _is_newer(each, sibling, truth)
+        ],
         others=[
-            effect_at(each) for each in before if key_of(each) != sibling.key and _is_foreign(each, truth)
+            effect_at(each)
+            for each in before
+            if key_of(each) != sibling.key and _is_foreign(each, truth)
         ],
         siblings=[effect_at(each) for each in beside if not _is_foreign(each, truth)],
         states=truth.between(thing, since - truth.lag - TICK, heard.at + TICK),
@@ -279,7 +344,11 @@ def _is_of_a_later_run(entry: Entry, heard: Heard, truth: Truth) -> bool:
 def _is_newer(entry: Entry, sibling: Sibling, truth: Truth) -> bool:
     """Return whether *entry* is a request of a write that was begun after *sibling*."""
     other = truth.siblings.get(key_of(entry))
-    return other is not None and other is not sibling and other.runs[0].began >= sibling.runs[0].began
+    return (
+        other is not None
+        and other is not sibling
+        and other.runs[0].began >= sibling.runs[0].began
+    )
 
 
 def _is_foreign(change: Entry, truth: Truth) -> bool:
@@ -288,9 +357,13 @@ def _is_foreign(change: Entry, truth: Truth) -> bool:
     return change.by == "other" or (sent is not None and sent.run.beside)
 
 
-def _false_superseded(sibling: Sibling, heard: Heard, truth: Truth) -> tuple[str, str] | None:
+def _false_superseded(
+    sibling: Sibling, heard: Heard, truth: Truth
+) -> tuple[str, str] | None:
     since = sibling.first_opened
-    changes = truth.effects_on(sibling.thing, 0.0 if since is None else since - TICK, heard.at + TICK)
+    changes = truth.effects_on(
+        sibling.thing, 0.0 if since is None else since - TICK, heard.at + TICK
+    )
     if any(_is_foreign(each, truth) for each in changes):
         return None
     return (
@@ -306,10 +379,18 @@ def _contradiction(sibling: Sibling) -> list[Fault]:
     Those of two settlings may differ: what siblings did between their reads can make the state as wanted.
     """
     found = []
-    for earlier, later in pairwise(each for each in sibling.heard if each.verdict in _FINAL):
-        opposite = (earlier.verdict is Verdict.APPLIED) != (later.verdict is Verdict.APPLIED)
+    for earlier, later in pairwise(
+        each for each in sibling.heard if each.verdict in _FINAL
+    ):
+        opposite = (earlier.verdict is Verdict.APPLIED) != (
+            later.verdict is Verdict.APPLIED
+        )
         is_live = earlier.run.kind == "live"
-        if opposite and is_live and not any(sent.run is later.run for sent in sibling.sent):
+        if (
+            opposite
+            and is_live
+            and not any(sent.run is later.run for sent in sibling.sent)
+        ):
             why = f"{earlier.verdict} by {earlier.run.kind}, then {later.verdict} by {later.run.kind}"
             found.append(Fault("contradiction", sibling, why, later.at))
     return found
@@ -350,4 +431,6 @@ def _apart(at: float, verdict: float) -> str:
 
 def verdicts_of(siblings: Iterable[Sibling]) -> Counter[str]:
     """Count the last verdicts; a write of which none was heard is counted as such."""
-    return Counter(str(each.heard[-1].verdict) if each.heard else "none" for each in siblings)
+    return Counter(
+        str(each.heard[-1].verdict) if each.heard else "none" for each in siblings
+    )

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Entry
 
 FAULTS = Faults(rate=0.08, reads=0.02, late_up_to=0.15, hang=0.3)
-POLICY = ReconcilePolicy(settle_after_error=0.3, settle_after_loss=0.4, deadline=30.0, reads_lag=0.0)
+POLICY = ReconcilePolicy(
+    settle_after_error=0.3, settle_after_loss=0.4, deadline=30.0, reads_lag=0.0
+)
 JOURNEYS, HOOKS = 120, 8
 CREATES = 12  # every so many keys: a list shows 100 webhooks at most
 FINAL = ("applied", "superseded")
@@ -52,13 +54,17 @@ def write_of(client: Client, number: int, journeys: list[str], hooks: list[str])
     """Make the write of the key *number*: a create, or an update of a thing that several keys change."""
     key = f"key-{number}"
     if number % CREATES == 0:
-        return client.webhooks.create(url=f"https://k.example/{key}", events=["invoice.created"]).keyed(key)
+        return client.webhooks.create(
+            url=f"https://k.example/{key}", events=["invoice.created"]
+        ).keyed(key)
     if number % CREATES == 1:
         return client.webhooks.update(hooks[number % HOOKS], description=key).keyed(key)
     return client.journeys.update(journeys[number % JOURNEYS], name=key).keyed(key)
 
 
-async def race(url: str, token: str, journal: str, things: str, keys: int, seed: int) -> None:
+async def race(
+    url: str, token: str, journal: str, things: str, keys: int, seed: int
+) -> None:
     """Run every key's write until its verdict is final; print each verdict."""
     chance = random.Random(seed)
     journeys, hooks = (each.split(",") for each in things.split(" "))
@@ -74,7 +80,9 @@ async def race(url: str, token: str, journal: str, things: str, keys: int, seed:
             number = open_ones.get_nowait()
             asked = time.monotonic()
             print(json.dumps([number, asked]), flush=True)  # noqa: T201 - read by the parent
-            running = asyncio.ensure_future(write_of(client, number, journeys, hooks).outcome())
+            running = asyncio.ensure_future(
+                write_of(client, number, journeys, hooks).outcome()
+            )
             if chance.random() < 0.05:  # a soft time limit
                 await asyncio.wait([running], timeout=chance.uniform(0.0, 0.3))
                 running.cancel()
@@ -89,7 +97,10 @@ async def race(url: str, token: str, journal: str, things: str, keys: int, seed:
             )
             # Of a webhook that a later write has changed, no read can tell any more.
             untellable[number] += outcome.evidence.cause == "changed since"
-            over = outcome.evidence.cause in ("overtaken", "perhaps overtaken") or untellable[number] > TRIES
+            over = (
+                outcome.evidence.cause in ("overtaken", "perhaps overtaken")
+                or untellable[number] > TRIES
+            )
             if outcome.verdict not in FINAL and not over:
                 open_ones.put_nowait(number)
 
@@ -124,7 +135,9 @@ class Raced:
         return [*(f"{count:,}" for count in counts), f"{self.seconds:.0f} s"]
 
 
-async def run(keys: int, processes: int, seed: int, *, every: float = 0.7, patience: float = 300.0) -> Raced:
+async def run(
+    keys: int, processes: int, seed: int, *, every: float = 0.7, patience: float = 300.0
+) -> Raced:
     """Run it until each process has a final verdict for each key; *every* so many seconds, hit one."""
     chance, begun = random.Random(seed), time.monotonic()
     said: dict[int, list[Told]] = defaultdict(list)
@@ -134,16 +147,33 @@ async def run(keys: int, processes: int, seed: int, *, every: float = 0.7, patie
         with suppress(ValueError):  # cut by a kill
             number, what = json.loads(line)
             if isinstance(what, float):  # a run of it begins
-                begun_at[f"key-{number}"] = min(what, begun_at.get(f"key-{number}", what))
+                begun_at[f"key-{number}"] = min(
+                    what, begun_at.get(f"key-{number}", what)
+                )
             else:
                 said[number].append(told_in(what))
 
     journal = database().at(journal=f"race{seed}_{time.time_ns() % 10**9}", silence=1)
     async with Simulator(seed=seed, faults=FAULTS, latency=0.005) as service:
         journeys = ",".join(service.seed_journey().id for _ in range(JOURNEYS))
-        things = f"{journeys} {','.join(service.seed_webhook().id for _ in range(HOOKS))}"
-        child = "tests.soak.keys", "child", service.base_url, service.api_key, journal, things, keys
-        crew = Crew(processes, chance, lambda number, turn: (*child, seed * 1000 + number * 100 + turn), take)
+        things = (
+            f"{journeys} {','.join(service.seed_webhook().id for _ in range(HOOKS))}"
+        )
+        child = (
+            "tests.soak.keys",
+            "child",
+            service.base_url,
+            service.api_key,
+            journal,
+            things,
+            keys,
+        )
+        crew = Crew(
+            processes,
+            chance,
+            lambda number, turn: (*child, seed * 1000 + number * 100 + turn),
+            take,
+        )
         hits: list[asyncio.Task[None]] = []
         async with crew:
             while not crew.is_done and time.monotonic() < begun + patience:
@@ -153,8 +183,15 @@ async def run(keys: int, processes: int, seed: int, *, every: float = 0.7, patie
             await asyncio.gather(*hits)
         await service.settled()
         shelves = journeys.split(","), things.partition(" ")[2].split(",")
-        wrong = _judged(service, said, keys, begun_at, lambda number: _thing_of(number, *shelves))
-        sends = sum(map(service.arrivals, ("webhooks.create", "webhooks.update", "journeys.update")))
+        wrong = _judged(
+            service, said, keys, begun_at, lambda number: _thing_of(number, *shelves)
+        )
+        sends = sum(
+            map(
+                service.arrivals,
+                ("webhooks.create", "webhooks.update", "journeys.update"),
+            )
+        )
     counts = Counter(str(told.verdict) for each in said.values() for told in each)
     twice = sum("effects: " in each for each in wrong)
     return Raced(
@@ -167,12 +204,18 @@ def _thing_of(number: int, journeys: list[str], hooks: list[str]) -> str | None:
     """Return the id of what the write of the key *number* changes; ``None`` for a create."""
     if number % CREATES == 0:
         return None
-    return hooks[number % HOOKS] if number % CREATES == 1 else journeys[number % JOURNEYS]
+    return (
+        hooks[number % HOOKS] if number % CREATES == 1 else journeys[number % JOURNEYS]
+    )
 
 
 def _key_of(entry: Entry) -> str:
     body = entry.body
-    return str(body["url"].rpartition("/")[2] if "url" in body else body.get("name", body.get("description")))
+    return str(
+        body["url"].rpartition("/")[2]
+        if "url" in body
+        else body.get("name", body.get("description"))
+    )
 
 
 def _judged(
@@ -183,28 +226,37 @@ def _judged(
     thing_of: Callable[[int], str | None],
 ) -> list[str]:
     effects = Counter(map(_key_of, service.ledger.effects()))
-    things = Things(service.ledger.entries, _key_of, begun=begun, window=POLICY.settle_after_error)
+    things = Things(
+        service.ledger.entries, _key_of, begun=begun, window=POLICY.settle_after_error
+    )
     wrong = []
     for key in range(keys):
         heard, many = said.get(key, []), effects[f"key-{key}"]
         told = Counter((str(each.verdict), each.cause) for each in heard)
         verdicts = {verdict for verdict, _ in told}
         final = verdicts & {*FINAL}
-        reasons = {things.contradiction(f"key-{key}", thing_of(key), each) for each in heard}
+        reasons = {
+            things.contradiction(f"key-{key}", thing_of(key), each) for each in heard
+        }
         wrong += [f"key-{key}: {why}" for why in reasons if why is not None]
         found = [
             (many > 1, f"{many} effects"),
             (len(final) > 1, "two final verdicts"),
             ("applied" in verdicts and not many, "told as applied, and is not"),
             ("superseded" in verdicts, "nobody else has changed anything"),
-            (bool(many) and verdicts == {"not applied"}, f"{many} effects, and told as not applied"),
+            (
+                bool(many) and verdicts == {"not applied"},
+                f"{many} effects, and told as not applied",
+            ),
             (not verdicts, "nobody was told a verdict"),
         ]
         wrong += [f"key-{key}: {why}: {dict(told)}" for is_so, why in found if is_so]
     return wrong
 
 
-async def main(keys: int = 1000, processes: int = 3, seed: int = 1, seeds: int = 1) -> bool:
+async def main(
+    keys: int = 1000, processes: int = 3, seed: int = 1, seeds: int = 1
+) -> bool:
     """Run it, print what came of it, and return whether all is well."""
     print("  ".join(HEAD), flush=True)  # noqa: T201 - a session's output
     wrong = []
@@ -212,7 +264,14 @@ async def main(keys: int = 1000, processes: int = 3, seed: int = 1, seeds: int =
         raced = await run(keys, processes, each, patience=1800.0)
         wrong += [f"seed {each}, {what}" for what in raced.wrong]
         print("  ".join([str(each), f"{keys:,}", *raced.cells()]), flush=True)  # noqa: T201 - the same
-    print("\n".join(wrong or [f"{processes} processes: one effect for each key, and one final verdict"]))  # noqa: T201
+    print(  # noqa: T201
+        "\n".join(
+            wrong
+            or [
+                f"{processes} processes: one effect for each key, and one final verdict"
+            ]
+        )
+    )
     return not wrong
 
 

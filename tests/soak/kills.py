@@ -55,14 +55,22 @@ async def journals(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
     async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:
         for number in range((kills + 1) * EACH):
             service.seed_webhook(id=f"wh_{number}")
-        child = "tests.soak.journal_child", service.base_url, service.api_key, journal, told
+        child = (
+            "tests.soak.journal_child",
+            service.base_url,
+            service.api_key,
+            journal,
+            told,
+        )
         for turn in range(kills):
             before = service.arrivals()
             async with gone_after(await started(*child, turn * EACH, EACH)) as victim:
                 while service.arrivals() == before and victim.returncode is None:  # noqa: ASYNC110 - nothing tells
                     await asyncio.sleep(0.005)
                 await asyncio.sleep(chance.uniform(0.0, 0.5))
-        assert await (await started(*child, kills * EACH, 10)).wait() == 0, "the last process failed"
+        assert await (await started(*child, kills * EACH, 10)).wait() == 0, (
+            "the last process failed"
+        )
         await service.settled()
         return _judged(service, told, kills)
 
@@ -71,7 +79,11 @@ def _judged(service: Simulator, told: Path, kills: int) -> Survived:
     verdicts: defaultdict[str, list[str]] = defaultdict(list)
     saved, wrong = 0, list[str]()
     # One write to each thing: none is overtaken, and what is unknown was not changed by another.
-    things = Things(service.ledger.entries, lambda entry: str(entry.body["description"]), window=WINDOW)
+    things = Things(
+        service.ledger.entries,
+        lambda entry: str(entry.body["description"]),
+        window=WINDOW,
+    )
     for line in told.read_text().splitlines():
         with suppress(ValueError):  # the last one of a killed process may be cut
             key, plain, how = json.loads(line)
@@ -80,7 +92,11 @@ def _judged(service: Simulator, told: Path, kills: int) -> Survived:
             verdicts[key].append(str(reason.verdict))
             if (why := things.contradiction(key, None, reason)) is not None:
                 wrong.append(f"{key}: {why}")
-    sent, effects, fates = Counter[str](), Counter[str](), defaultdict[str, list[str]](list)
+    sent, effects, fates = (
+        Counter[str](),
+        Counter[str](),
+        defaultdict[str, list[str]](list),
+    )
     for entry in service.ledger.entries:
         fates[entry.body["description"]].append(entry.fault or "none")
         sent[entry.body["description"]] += 1
@@ -90,7 +106,11 @@ def _judged(service: Simulator, told: Path, kills: int) -> Survived:
         for key, times in effects.items()
         if times > 1
     ]
-    wrong += [f"{key}: arrived, and nothing was ever said of it" for key in sent if key not in verdicts]
+    wrong += [
+        f"{key}: arrived, and nothing was ever said of it"
+        for key in sent
+        if key not in verdicts
+    ]
     wrong += [
         f"{key}: said to be {verdict}, with {effects[key]} effects"
         for key, said in verdicts.items()
@@ -101,19 +121,32 @@ def _judged(service: Simulator, told: Path, kills: int) -> Survived:
     ]  # fmt: skip
     last = Counter(said[-1] for said in verdicts.values())
     return Survived(
-        kills=kills, writes=len({*sent, *verdicts}), verdicts=dict(last), wrong=wrong, saved=saved
+        kills=kills,
+        writes=len({*sent, *verdicts}),
+        verdicts=dict(last),
+        wrong=wrong,
+        saved=saved,
     )
 
 
-async def batches(kills: int, folder: Path, *, seed_of: int = 7, items: int = BATCHED) -> Survived:
+async def batches(
+    kills: int, folder: Path, *, seed_of: int = 7, items: int = BATCHED
+) -> Survived:
     """Kill a batch *kills* times on its way through its input."""
     journal, file = folder / "run.db", folder / "writes.jsonl"
     async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:
         asked = seed(service, items, file)
-        done = await kill_often(service, Runs(service, journal, file), kills, random.Random(seed_of))
+        done = await kill_often(
+            service, Runs(service, journal, file), kills, random.Random(seed_of)
+        )
         verdicts = await verdicts_of(journal)
         wrong = violations(service, asked, verdicts)
-    return Survived(kills=done, writes=len(asked), verdicts=dict(Counter(verdicts.values())), wrong=wrong)
+    return Survived(
+        kills=done,
+        writes=len(asked),
+        verdicts=dict(Counter(verdicts.values())),
+        wrong=wrong,
+    )
 
 
 async def stores(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
@@ -122,23 +155,38 @@ async def stores(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
         str(folder / "events.db"), folder, deliveries=kills * DELIVERED, processes=1, seed=seed_of, ends=kills,
         how=(SIGKILL,),
     )  # fmt: skip
-    wrong = [f"{found[name]} {name}" for name in ("lost", "forged", "at once") if found[name]]
+    wrong = [
+        f"{found[name]} {name}" for name in ("lost", "forged", "at once") if found[name]
+    ]
     again, felt = found["handled again"], found["killed"]
     if again > felt * receivers.AT_ONCE:
-        wrong.append(f"{again} were handled again: more than were in hand at {felt} kills")
+        wrong.append(
+            f"{again} were handled again: more than were in hand at {felt} kills"
+        )
     verdicts = {"handled": found["handlings"] - again, "again": again}
     return Survived(kills=felt, writes=found["events"], verdicts=verdicts, wrong=wrong)
 
 
-async def main(of_journals: int = 100, of_batches: int = 110, of_stores: int = 100) -> None:
+async def main(
+    of_journals: int = 100, of_batches: int = 110, of_stores: int = 100
+) -> None:
     failed = False
-    for kind, kills in ((journals, of_journals), (batches, of_batches), (stores, of_stores)):
+    for kind, kills in (
+        (journals, of_journals),
+        (batches, of_batches),
+        (stores, of_stores),
+    ):
         with tempfile.TemporaryDirectory() as folder:
             survived = await kind(kills, Path(folder))
-        saved = f"; {survived.saved} verdicts heard from the next process" if kind is journals else ""
+        saved = (
+            f"; {survived.saved} verdicts heard from the next process"
+            if kind is journals
+            else ""
+        )
         sys.stdout.write(
             f"{kind.__name__}: {survived.kills} kills, {survived.writes:,} {'events' if kind is stores else 'writes'}, {survived.verdicts}{saved}; "
-            f"{len(survived.wrong)} wrong\n" + "".join(f"  {each}\n" for each in survived.wrong[:20])
+            f"{len(survived.wrong)} wrong\n"
+            + "".join(f"  {each}\n" for each in survived.wrong[:20])
         )
         failed |= bool(survived.wrong) or survived.kills < kills
     sys.exit(failed)

@@ -37,12 +37,20 @@ class TakingUp:
     main: Program
     other: Program  # on another machine
     by_key: dict[str, Sibling]
-    active: dict[str, int] = attrs.field(factory=dict)  # runs of the main client, by thing
-    handed: dict[str, asyncio.Event] = attrs.field(factory=dict)  # things that are another client's for now
+    active: dict[str, int] = attrs.field(
+        factory=dict
+    )  # runs of the main client, by thing
+    handed: dict[str, asyncio.Event] = attrs.field(
+        factory=dict
+    )  # things that are another client's for now
     raised: list[str] = attrs.field(factory=list)  # by recoveries, with tracebacks
 
     async def heard_of(
-        self, sibling: Sibling, run: Run, program: Program, begin: Callable[[], Awaitable[Outcome[Any]]]
+        self,
+        sibling: Sibling,
+        run: Run,
+        program: Program,
+        begin: Callable[[], Awaitable[Outcome[Any]]],
     ) -> None:
         """Await the outcome that *begin* leads to; what it raises is a fault, unless its process is dead."""
         try:
@@ -57,10 +65,19 @@ class TakingUp:
     def finish(self, sibling: Sibling) -> None:
         """Note that nobody takes the write up any more."""
         last = sibling.heard[-1] if sibling.heard else None
-        is_open = last is not None and last.verdict is Verdict.UNKNOWN and bool(self.world.kills_every)
+        is_open = (
+            last is not None
+            and last.verdict is Verdict.UNKNOWN
+            and bool(self.world.kills_every)
+        )
         sibling.over = not is_open  # what is open in the journal is recovered again
         creates = sibling.operation == "webhooks.create"
-        if creates and last is not None and last.verdict is Verdict.APPLIED and last.value_id:
+        if (
+            creates
+            and last is not None
+            and last.verdict is Verdict.APPLIED
+            and last.value_id
+        ):
             self.around.made.append(last.value_id)
         self.around.tidy()
 
@@ -78,7 +95,9 @@ class TakingUp:
             return
         self.finish(sibling)
 
-    async def _in_some_way(self, sibling: Sibling, intent: Intent, bare: Intent) -> None:
+    async def _in_some_way(
+        self, sibling: Sibling, intent: Intent, bare: Intent
+    ) -> None:
         way = self.chance.random()
         if way < 0.25:
             await self._settle(sibling, intent, self.main)
@@ -92,10 +111,15 @@ class TakingUp:
                 self._settle(sibling, bare, self.other),
             )
             await asyncio.gather(here, elsewhere)
-        elif way < 0.80 or self.world.kills_every:  # the owner of its journal alone sends it
+        elif (
+            way < 0.80 or self.world.kills_every
+        ):  # the owner of its journal alone sends it
             await self._resume(sibling, intent, self.main)
         elif way < 0.85:
-            twice = self._resume(sibling, intent, self.main), self._resume(sibling, bare, self.main)
+            twice = (
+                self._resume(sibling, intent, self.main),
+                self._resume(sibling, bare, self.main),
+            )
             await asyncio.gather(*twice)
         else:
             await self._hand_over(sibling, bare)
@@ -122,23 +146,35 @@ class TakingUp:
         await self._alive(sibling, program)
         run = sibling.begin("settle", program.name, self.loop.time())
         client = program.client
-        await program.call(lambda: self.heard_of(sibling, run, program, lambda: client.settle(intent)))
+        await program.call(
+            lambda: self.heard_of(sibling, run, program, lambda: client.settle(intent))
+        )
 
     async def _resume(
-        self, sibling: Sibling, intent: Intent, program: Program, *, beside: bool = False
+        self,
+        sibling: Sibling,
+        intent: Intent,
+        program: Program,
+        *,
+        beside: bool = False,
     ) -> None:
         await self._alive(sibling, program)
         run = sibling.begin("resume", program.name, self.loop.time(), beside=beside)
         client = program.client
         await program.call(
-            lambda: self.heard_of(sibling, run, program, lambda: client.resume(intent).outcome())
+            lambda: self.heard_of(
+                sibling, run, program, lambda: client.resume(intent).outcome()
+            )
         )
 
     async def _hand_over(self, sibling: Sibling, bare: Intent) -> None:
         """Resume elsewhere; this client leaves the thing alone meanwhile, unless the world has it otherwise."""
         thing = sibling.thing
         # An update of a webhook has no time: nobody can tell a state that was left from one that came back.
-        if sibling.operation != "webhooks.update" and self.chance.random() < self.world.beside:
+        if (
+            sibling.operation != "webhooks.update"
+            and self.chance.random() < self.world.beside
+        ):
             await self._resume(sibling, bare, self.other, beside=True)
             return
         while (event := self.handed.get(thing)) is not None:

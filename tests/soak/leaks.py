@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING
 import attrs
 
 from benchmarks.harness import resident
-from invsvc_async import ApiKey, Client, InvsvcError, ReadRetries, ReconcilePolicy, Timeouts
+from invsvc_async import (
+    ApiKey,
+    Client,
+    InvsvcError,
+    ReadRetries,
+    ReconcilePolicy,
+    Timeouts,
+)
 from tests.support.served import Served, served
 from tests.support.watching import Watch
 
@@ -36,8 +43,12 @@ READS = ReadRetries(attempts=3, initial=0.01, maximum=0.05)
 AT_ONCE = 200
 SHOWN = 8
 SETTLED = 0.2  # of the writes whose fate was open
-TRACED = 512 * 1024  # bytes that Python objects may grow by, from the second third to the end
-RESIDENT = 16 * 2**20  # bytes that the process may grow by, likewise: allocators keep some
+TRACED = (
+    512 * 1024
+)  # bytes that Python objects may grow by, from the second third to the end
+RESIDENT = (
+    16 * 2**20
+)  # bytes that the process may grow by, likewise: allocators keep some
 
 
 @attrs.frozen(kw_only=True)
@@ -58,9 +69,13 @@ class Left:
         """Name every bound that was broken."""
         found = list(self.leaks)
         if self.traced > TRACED:
-            found.append(f"Python objects grew by {self.traced} bytes: more than {TRACED}")
+            found.append(
+                f"Python objects grew by {self.traced} bytes: more than {TRACED}"
+            )
         if self.resident > RESIDENT:
-            found.append(f"the process grew by {self.resident} bytes: more than {RESIDENT}")
+            found.append(
+                f"the process grew by {self.resident} bytes: more than {RESIDENT}"
+            )
         return found
 
 
@@ -89,14 +104,23 @@ class Traffic:
 
     async def one(self) -> None:
         """Make one call, which may fail, time out or be cancelled."""
-        kinds = (self._read, self._walk, self._refused, self._in_time, self._dropped, self._written)
+        kinds = (
+            self._read,
+            self._walk,
+            self._refused,
+            self._in_time,
+            self._dropped,
+            self._written,
+        )
         kind = self.chance.choices(kinds, weights=(50, 5, 5, 15, 15, 10))[0]
         try:
             await kind()
         except InvsvcError:
             self.failed += 1
         writes = self.client._view.core.writes
-        if writes.open_writes.unsettled:  # kept by design, which would look like a leak here
+        if (
+            writes.open_writes.unsettled
+        ):  # kept by design, which would look like a leak here
             key, left = next(reversed(writes.open_writes.unsettled.items()))
             writes.take(key)
             if self.chance.random() < SETTLED:
@@ -144,7 +168,11 @@ async def left_after(calls: int, service: Served, seed: int = 1) -> Left:
     began = time.monotonic()
     with Watch() as watch:
         client = Client(
-            service.base_url, ApiKey(service.api_key), timeout=TIMES, reads=READS, reconcile=POLICY
+            service.base_url,
+            ApiKey(service.api_key),
+            timeout=TIMES,
+            reads=READS,
+            reconcile=POLICY,
         )
         async with client:
             traffic = Traffic(client, random.Random(seed))
@@ -152,7 +180,12 @@ async def left_after(calls: int, service: Served, seed: int = 1) -> Left:
             before, shot = await _memory(), tracemalloc.take_snapshot()
             await traffic.run(calls - calls // 3)
             after = await _memory()
-            grown = [str(each) for each in tracemalloc.take_snapshot().compare_to(shot, "lineno")[:SHOWN]]
+            grown = [
+                str(each)
+                for each in tracemalloc.take_snapshot().compare_to(shot, "lineno")[
+                    :SHOWN
+                ]
+            ]
         leaks = await watch.leaks()
     tracemalloc.stop()
     return Left(
@@ -178,7 +211,9 @@ async def main(calls: int = 100_000) -> None:
     async with served("--faults", FAULTS) as service:
         left = await left_after(calls, service)
     sys.stdout.write(json.dumps(attrs.asdict(left), indent=1) + "\n")
-    sys.stdout.write("FAIL: " + "; ".join(left.failures()) + "\n" if left.failures() else "PASS\n")
+    sys.stdout.write(
+        "FAIL: " + "; ".join(left.failures()) + "\n" if left.failures() else "PASS\n"
+    )
     sys.exit(bool(left.failures()))
 
 

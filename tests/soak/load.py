@@ -93,14 +93,21 @@ async def many_calls(*, quick: bool) -> list[str]:
     number = 5_000 if quick else 50_000
     async with (
         served() as own,
-        Client(own.base_url, ApiKey(own.api_key), timeout=PATIENT, max_concurrency=2 * IN_FLIGHT) as client,
+        Client(
+            own.base_url,
+            ApiKey(own.api_key),
+            timeout=PATIENT,
+            max_concurrency=2 * IN_FLIGHT,
+        ) as client,
     ):
         await client.webhooks.list()
         gc.collect()
         before = resident()
         began = time.monotonic()
         calls = await keep_going(
-            lambda: client.users.get("usr_1"), at_once=IN_FLIGHT, until=lambda begun: begun >= number
+            lambda: client.users.get("usr_1"),
+            at_once=IN_FLIGHT,
+            until=lambda begun: begun >= number,
         )
         seconds, grown = time.monotonic() - began, resident() - before
         traced = await _traced(client)
@@ -119,7 +126,11 @@ async def _traced(client: Client) -> float:
     """Measure the bytes of Python objects that each call in flight holds at most."""
     tracemalloc.start()
     try:
-        await keep_going(lambda: client.users.get("usr_1"), at_once=IN_FLIGHT, until=lambda n: n >= IN_FLIGHT)
+        await keep_going(
+            lambda: client.users.get("usr_1"),
+            at_once=IN_FLIGHT,
+            until=lambda n: n >= IN_FLIGHT,
+        )
         return tracemalloc.get_traced_memory()[1] / IN_FLIGHT
     finally:
         tracemalloc.stop()
@@ -143,7 +154,11 @@ async def outage(*, quick: bool) -> list[str]:
         ) as client,
     ):
         running = asyncio.create_task(
-            keep_going(lambda: client.users.get("usr_1"), at_once=IN_FLIGHT, until=lambda _: ended.is_set())
+            keep_going(
+                lambda: client.users.get("usr_1"),
+                at_once=IN_FLIGHT,
+                until=lambda _: ended.is_set(),
+            )
         )
         await asyncio.sleep(before)
         failing = time.monotonic()
@@ -178,7 +193,9 @@ async def outage(*, quick: bool) -> list[str]:
 
 
 def _rate(calls: Sequence[Call], since: float, until: float) -> float:
-    return sum(since <= each.ended < until and not each.failed for each in calls) / (until - since)
+    return sum(since <= each.ended < until and not each.failed for each in calls) / (
+        until - since
+    )
 
 
 # --- services that queue
@@ -210,7 +227,9 @@ class Work:
 
 
 @asynccontextmanager
-async def queueing(places: int, at_once: int | Literal["adaptive"]) -> AsyncIterator[Client]:
+async def queueing(
+    places: int, at_once: int | Literal["adaptive"]
+) -> AsyncIterator[Client]:
     """Run a service that works on *places* requests at a time, and a client of it."""
     key = ApiKey("eyJhbGciOiJIUzI1NiJ9.eyJ0IjoxfQ.x")
     with service(WORK, places=places) as url:
@@ -221,7 +240,9 @@ async def queueing(places: int, at_once: int | Literal["adaptive"]) -> AsyncIter
 @asynccontextmanager
 async def reads(places: int, fixed: int | None) -> AsyncIterator[Work]:
     """Read from a service of *places*, *fixed* at a time or as many as the client finds."""
-    at_once: int | Literal["adaptive"] = "adaptive" if fixed is None else fixed + max(1, fixed // 9)
+    at_once: int | Literal["adaptive"] = (
+        "adaptive" if fixed is None else fixed + max(1, fixed // 9)
+    )
     async with queueing(places, at_once) as client:
         work = Work(client)
 
@@ -260,7 +281,12 @@ async def writes(places: int, fixed: int | None) -> AsyncIterator[Work]:
                     work.ended += 1
 
             async with (
-                Batch.open(Path(folder) / "load.db", client, concurrency=most, on_secret=_forget) as batch,
+                Batch.open(
+                    Path(folder) / "load.db",
+                    client,
+                    concurrency=most,
+                    on_secret=_forget,
+                ) as batch,
                 asyncio.TaskGroup() as group,
             ):
                 group.create_task(write())
@@ -275,12 +301,20 @@ def _forget(key: str, hook: Webhook) -> None:
 
 async def adaptive(*, quick: bool) -> list[str]:
     """Find how much a service takes at once: near its places, and near the best fixed setting's throughput."""
-    return [failure for places in PLACES for failure in await _compare("client", reads, places, quick=quick)]
+    return [
+        failure
+        for places in PLACES
+        for failure in await _compare("client", reads, places, quick=quick)
+    ]
 
 
 async def batches(*, quick: bool) -> list[str]:
     """Find the same in a batch, whose writes are journaled; its fixed settings are the most it is allowed."""
-    return [failure for places in PLACES for failure in await _compare("batch", writes, places, quick=quick)]
+    return [
+        failure
+        for places in PLACES
+        for failure in await _compare("batch", writes, places, quick=quick)
+    ]
 
 
 async def _compare(name: str, kind: Kind, places: int, *, quick: bool) -> list[str]:
@@ -290,9 +324,14 @@ async def _compare(name: str, kind: Kind, places: int, *, quick: bool) -> list[s
     settle, turns = (8.0, 2) if quick else (20.0, 5)
     async with AsyncExitStack() as stack:
         settings = [None, *(round(part * places) for part in FIXED)]
-        works = {each: await stack.enter_async_context(kind(places, each)) for each in settings}
+        works = {
+            each: await stack.enter_async_context(kind(places, each))
+            for each in settings
+        }
         await works[None].stretch(settle, lead=0.0)
-        seen: dict[int | None, list[tuple[float, float]]] = {each: [] for each in settings}
+        seen: dict[int | None, list[tuple[float, float]]] = {
+            each: [] for each in settings
+        }
         for _ in range(turns):
             for each in settings:
                 seen[each].append(await works[each].stretch(2.0, lead=0.5))
@@ -306,7 +345,9 @@ async def _compare(name: str, kind: Kind, places: int, *, quick: bool) -> list[s
     )
     found = []
     if abs(in_flight - places) > NEAR * places:
-        found.append(f"{name}: {in_flight:.1f} in flight where there are {places} places")
+        found.append(
+            f"{name}: {in_flight:.1f} in flight where there are {places} places"
+        )
     if share < OF_BEST:
         found.append(f"{name}: {share:.0%} of the best throughput at {places} places")
     return found
@@ -317,16 +358,25 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-PARTS = {"calls": many_calls, "outage": outage, "adaptive": adaptive, "batches": batches}
+PARTS = {
+    "calls": many_calls,
+    "outage": outage,
+    "adaptive": adaptive,
+    "batches": batches,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
-    parser.add_argument("--quick", action="store_true", help="a tenth of it, for a look")
+    parser.add_argument(
+        "--quick", action="store_true", help="a tenth of it, for a look"
+    )
     asked = parser.parse_args()
     failures = [
-        failure for name in asked.parts or PARTS for failure in asyncio.run(PARTS[name](quick=asked.quick))
+        failure
+        for name in asked.parts or PARTS
+        for failure in asyncio.run(PARTS[name](quick=asked.quick))
     ]
     _say("FAIL: " + "; ".join(failures) if failures else "PASS")
     sys.exit(bool(failures))

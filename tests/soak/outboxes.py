@@ -52,7 +52,12 @@ class Survived:
 
 
 async def run(
-    orders: int, processes: int, seed: int, *, every: float = 1.0, patience: float = 120.0
+    orders: int,
+    processes: int,
+    seed: int,
+    *,
+    every: float = 1.0,
+    patience: float = 120.0,
 ) -> Survived:
     """Run the application until each committed order has a verdict; *every* so many seconds, hit a process."""
     chance, name, begun = random.Random(seed), f"soak{seed}", time.monotonic()
@@ -63,7 +68,9 @@ async def run(
     ):
         await tables.execute(TABLES)
         things = [service.seed_webhook().id for _ in range(THINGS)]
-        await tables.executemany("INSERT INTO things VALUES ($1)", [(thing,) for thing in things])
+        await tables.executemany(
+            "INSERT INTO things VALUES ($1)", [(thing,) for thing in things]
+        )
         address = outbox_at("soak", silence=1).replace("/postgres?", f"/{name}?")
         child = (
             "tests.outbox.child",
@@ -77,9 +84,13 @@ async def run(
         crew = Crew(processes, chance, lambda _number, _turn: child)
 
         async def is_done() -> bool:
-            return await _all_given(tables, orders) or time.monotonic() > begun + patience
+            return (
+                await _all_given(tables, orders) or time.monotonic() > begun + patience
+            )
 
-        while not await is_done():  # again: a process may commit an order at last, after it was stopped
+        while (
+            not await is_done()
+        ):  # again: a process may commit an order at last, after it was stopped
             async with crew:
                 while not await is_done():
                     await asyncio.sleep(every)
@@ -101,11 +112,15 @@ async def _tried(tables: asyncpg.Pool) -> int:
 async def _all_given(tables: asyncpg.Pool, orders: int) -> bool:
     if await _tried(tables) <= orders:
         return False
-    open_ones = "SELECT count(*) FROM orders WHERE key NOT IN (SELECT key FROM verdicts)"
+    open_ones = (
+        "SELECT count(*) FROM orders WHERE key NOT IN (SELECT key FROM verdicts)"
+    )
     return not await tables.fetchval(open_ones)
 
 
-async def _judged(tables: asyncpg.Pool, service: Simulator) -> tuple[list[str], dict[str, int], int]:
+async def _judged(
+    tables: asyncpg.Pool, service: Simulator
+) -> tuple[list[str], dict[str, int], int]:
     """Compare the application's own tables with the ledger."""
     orders = {row["key"]: row for row in await tables.fetch("SELECT * FROM orders")}
     said: dict[str, dict[str, str]] = {}
@@ -115,14 +130,21 @@ async def _judged(tables: asyncpg.Pool, service: Simulator) -> tuple[list[str], 
         reasons.append((row["key"], told_in(json.loads(row["reason"]))))
     effects: Counter[str] = Counter()
     came: dict[str, list[str]] = {}
-    arrived = {entry.body["description"] for entry in service.ledger.find("webhooks.update")}
-    for entry in sorted(service.ledger.effects("webhooks.update"), key=lambda entry: entry.applied_at or 0.0):
+    arrived = {
+        entry.body["description"] for entry in service.ledger.find("webhooks.update")
+    }
+    for entry in sorted(
+        service.ledger.effects("webhooks.update"),
+        key=lambda entry: entry.applied_at or 0.0,
+    ):
         effects[entry.body["description"]] += 1
         came.setdefault(entry.path_id, []).append(entry.body["description"])
     wrong = [f"{key}: sent, and never committed" for key in arrived - set(orders)]
     wrong += _misled(service, orders, reasons)
     for key in orders:
-        wrong += [f"{key}: {each}" for each in _against(said.get(key, {}), effects[key])]
+        wrong += [
+            f"{key}: {each}" for each in _against(said.get(key, {}), effects[key])
+        ]
     for thing, keys in came.items():
         numbers = [orders[key]["number"] for key in keys if key in orders]
         if numbers != sorted(numbers):
@@ -132,11 +154,15 @@ async def _judged(tables: asyncpg.Pool, service: Simulator) -> tuple[list[str], 
 
 
 def _misled(
-    service: Simulator, orders: Mapping[str, Mapping[str, Any]], reasons: Iterable[tuple[str, Told]]
+    service: Simulator,
+    orders: Mapping[str, Mapping[str, Any]],
+    reasons: Iterable[tuple[str, Told]],
 ) -> Iterator[str]:  # Any: columns
     """Yield the reasons that the ledger contradicts."""
     things = Things(
-        service.ledger.entries, lambda entry: str(entry.body["description"]), window=POLICY.settle_after_error
+        service.ledger.entries,
+        lambda entry: str(entry.body["description"]),
+        window=POLICY.settle_after_error,
     )
     for key, told in reasons:
         thing = orders[key]["thing"] if key in orders else None
@@ -150,7 +176,10 @@ def _against(said: dict[str, str], effects: int) -> list[str]:
         (len(said) != 1, f"its verdicts are {sorted(said)}"),
         (effects > 1, f"{effects} effects"),
         (Verdict.APPLIED in said and not effects, "said to be applied, and is not"),
-        (bool(said.keys() - {Verdict.APPLIED, Verdict.UNKNOWN}), f"{effects} effects, and said to be {said}"),
+        (
+            bool(said.keys() - {Verdict.APPLIED, Verdict.UNKNOWN}),
+            f"{effects} effects, and said to be {said}",
+        ),
     ]
     return [why for is_so, why in found if is_so]
 
@@ -158,7 +187,10 @@ def _against(said: dict[str, str], effects: int) -> list[str]:
 async def main(orders: int = 10_000, processes: int = 4, seed: int = 7) -> bool:
     """Run it, print what came of it, and return whether all is well."""
     survived = await run(orders, processes, seed, patience=3600.0)
-    judged = "\n".join(survived.wrong) or "each committed write once, no other, in order, every verdict given"
+    judged = (
+        "\n".join(survived.wrong)
+        or "each committed write once, no other, in order, every verdict given"
+    )
     print(  # noqa: T201 - a session's output
         f"{survived.tried:,} tried, {survived.committed:,} committed, {processes} processes, {survived.kills} kills, "
         f"{survived.stops} stops, {survived.seconds:.0f} s: {survived.verdicts}; {judged}"

@@ -61,7 +61,9 @@ class RandomWriter(InlineWriter):
     So a seed repeats, and what a kill finds under way is lost as on a disk.
     """
 
-    def __init__(self, *arguments: Any, chance: random.Random, **more: Any) -> None:  # Any: those of Writer
+    def __init__(
+        self, *arguments: Any, chance: random.Random, **more: Any
+    ) -> None:  # Any: those of Writer
         super().__init__(*arguments, **more)
         self._chance = chance
 
@@ -76,7 +78,10 @@ def in_virtual_time(loop: VirtualLoop, chance: random.Random) -> Generator[None]
     """
     with ExitStack() as stack:
         stack.enter_context(
-            patch("invsvc_async.durable.sqlite_store.Writer", partial(RandomWriter, chance=chance))
+            patch(
+                "invsvc_async.durable.sqlite_store.Writer",
+                partial(RandomWriter, chance=chance),
+            )
         )
         stack.enter_context(patch("aiohttp.connector.monotonic", loop.time))
         # That a client has left a hanging exchange need not be noticed at once: each look costs a turn.
@@ -102,7 +107,12 @@ class Program:
         self.unsettled: dict[str, Intent] = {}  # as the client tells of them
         self.alive = asyncio.Event()
         self._name, self._folder = name, folder
-        self._service, self._world, self._loop, self._flights = service, world, loop, flights
+        self._service, self._world, self._loop, self._flights = (
+            service,
+            world,
+            loop,
+            flights,
+        )
         self._chance = chance
         # In the order of their beginning, or a seed would not repeat. Any: of any kind of call.
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -132,7 +142,9 @@ class Program:
             on_unsettled=self._keep,
             on_decision=None if journal is None else self._decided,
             clock=LoopClock(ahead=self.ahead),
-            ssl=client_context() if self._service.base_url.startswith("https") else None,
+            ssl=client_context()
+            if self._service.base_url.startswith("https")
+            else None,
         )
         client._view.core.random = self._chance.random
         client._view.core.transport._in_flight = InOrder()

@@ -37,7 +37,18 @@ if TYPE_CHECKING:
 
 FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.15, hang=0.3)
 NONE = Faults()
-CLOCKS = (1.0, -1.0, 60.0, 660.0, -660.0, 3_700.0, -3_700.0, 86_400.0, 8_640_000.0, -8_640_000.0)  # s
+CLOCKS = (
+    1.0,
+    -1.0,
+    60.0,
+    660.0,
+    -660.0,
+    3_700.0,
+    -3_700.0,
+    86_400.0,
+    8_640_000.0,
+    -8_640_000.0,
+)  # s
 PATIENCE = 600.0  # s: a process that has not ended by then hangs
 AT_ONCE = 3  # trials
 SENDING = 1  # of an entry's states
@@ -65,23 +76,25 @@ class Trial:
     may_have_sent: dict[str, float] = attrs.field(
         factory=dict
     )  # what was being sent when its process ended: when
-    first: list[str] = attrs.field(factory=list)  # keys in the journal when the first process had ended
+    first: list[str] = attrs.field(
+        factory=list
+    )  # keys in the journal when the first process had ended
     order: list[str] = attrs.field(factory=list)  # of the first process
     ends: list[str] = attrs.field(factory=list)
     wrong: list[str] = attrs.field(factory=list)
 
     def __str__(self) -> str:
         journal = "PostgreSQL" if self.is_shared else "file"
-        return (
-            f"seed {self.seed}: {self.use} in a {journal}, {len(self.writes)} writes, {', '.join(self.ends)}"
-        )
+        return f"seed {self.seed}: {self.use} in a {journal}, {len(self.writes)} writes, {', '.join(self.ends)}"
 
 
 async def trial(seed: int, uses: tuple[str, ...] = USES) -> Trial:
     """Run one program to its end, over and over."""
     chance = random.Random(seed)
     faults = chance.choice((NONE, FAULTS))
-    async with Simulator(seed=seed, faults=faults, latency=chance.choice((0.01, 0.1, 0.3))) as service:
+    async with Simulator(
+        seed=seed, faults=faults, latency=chance.choice((0.01, 0.1, 0.3))
+    ) as service:
         made = _made(chance, service, seed, uses)
         async with _place(made) as (address, rows):
             for turn in range(chance.choice((1, 1, 2, 3))):
@@ -96,7 +109,9 @@ async def trial(seed: int, uses: tuple[str, ...] = USES) -> Trial:
     return made
 
 
-def _made(chance: random.Random, service: Simulator, seed: int, uses: tuple[str, ...]) -> Trial:
+def _made(
+    chance: random.Random, service: Simulator, seed: int, uses: tuple[str, ...]
+) -> Trial:
     kinds = chance.choices(("journey", "webhook"), k=chance.choice((1, 1, 2, 3)))
     things = [(kind, getattr(service, f"seed_{kind}")().id) for kind in kinds]
     many = chance.choice((2, 3, 4, 5, 8, 12, 20, 50))
@@ -108,7 +123,14 @@ def _made(chance: random.Random, service: Simulator, seed: int, uses: tuple[str,
 # --- its processes
 
 
-def _task(chance: random.Random, service: Simulator, made: Trial, address: str, *, is_last: bool) -> Task:
+def _task(
+    chance: random.Random,
+    service: Simulator,
+    made: Trial,
+    address: str,
+    *,
+    is_last: bool,
+) -> Task:
     writes, share = [*made.writes], chance.random()
     if made.order and share < 0.3:
         writes.reverse()
@@ -117,7 +139,8 @@ def _task(chance: random.Random, service: Simulator, made: Trial, address: str, 
     clock = []
     if chance.random() < 0.4:
         clock = sorted(
-            (chance.choice((0.0, 0.0, chance.uniform(0.0, 3.0))), chance.choice(CLOCKS)) for _ in range(2)
+            (chance.choice((0.0, 0.0, chance.uniform(0.0, 3.0))), chance.choice(CLOCKS))
+            for _ in range(2)
         )
     return Task(
         use=made.use,
@@ -133,9 +156,16 @@ def _task(chance: random.Random, service: Simulator, made: Trial, address: str, 
 
 
 async def _started(task: Task) -> asyncio.subprocess.Process:
-    command = [sys.executable, "-m", "tests.soak.queued_child", msgspec.json.encode(task).decode()]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.soak.queued_child",
+        msgspec.json.encode(task).decode(),
+    ]
     quiet = asyncio.subprocess.DEVNULL
-    return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=quiet)
+    return await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=quiet
+    )
 
 
 async def _ended_early(
@@ -150,7 +180,9 @@ async def _ended_early(
         reading = asyncio.create_task(_read(made, child))
         while service.arrivals() == before and child.returncode is None:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.005)
-        await asyncio.sleep(chance.choice((0.0, chance.uniform(0.0, 0.5), chance.uniform(0.0, 2.0))))
+        await asyncio.sleep(
+            chance.choice((0.0, chance.uniform(0.0, 0.5), chance.uniform(0.0, 2.0)))
+        )
         how = chance.choice(("kill", "kill", task.on_term))
         made.ends.append(how)
         with suppress(ProcessLookupError):
@@ -159,7 +191,9 @@ async def _ended_early(
         await reading
 
 
-async def _run_to_its_end(chance: random.Random, service: Simulator, made: Trial, address: str) -> None:
+async def _run_to_its_end(
+    chance: random.Random, service: Simulator, made: Trial, address: str
+) -> None:
     task = _task(chance, service, made, address, is_last=True)
     async with gone_after(await _started(task)) as child:
         reading = asyncio.create_task(_read(made, child))
@@ -169,7 +203,9 @@ async def _run_to_its_end(chance: random.Random, service: Simulator, made: Trial
             made.wrong.append(f"the last process failed: {child.returncode}")
 
 
-async def _until_gone(made: Trial, child: asyncio.subprocess.Process, what: str) -> None:
+async def _until_gone(
+    made: Trial, child: asyncio.subprocess.Process, what: str
+) -> None:
     try:
         async with asyncio.timeout(PATIENCE):
             await child.wait()
@@ -197,9 +233,14 @@ class FileRows:
 
     async def entries(self) -> list[tuple[str, int, int]]:
         """Return keys, states and places."""
-        path = next(iter(sorted(self.path.parent.glob(f"{self.path.name}-outbox-????????"))), self.path)
+        path = next(
+            iter(sorted(self.path.parent.glob(f"{self.path.name}-outbox-????????"))),
+            self.path,
+        )
         with closing(sqlite3.connect(path)) as file:
-            if not file.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone():
+            if not file.execute(
+                "SELECT 1 FROM sqlite_master WHERE name = 'entries'"
+            ).fetchone():
                 return []
             rows = file.execute("SELECT key, state, place FROM entries").fetchall()
         return [(key.rpartition(" ")[2], state, place) for key, state, place in rows]
@@ -220,7 +261,9 @@ class SharedRows:
         async with connected() as connection:
             if (schema := await self._schema(connection)) is None:
                 return []
-            rows = await connection.fetch(f"SELECT key, state, place FROM {schema}.entries")
+            rows = await connection.fetch(
+                f"SELECT key, state, place FROM {schema}.entries"
+            )
         return [(key.rpartition(" ")[2], state, place) for key, state, place in rows]
 
     async def shift(self, by: float) -> None:
@@ -264,9 +307,14 @@ async def _note(made: Trial, rows: FileRows | SharedRows, turn: int) -> None:
 
 
 def _judged(made: Trial, service: Simulator) -> Iterator[str]:
-    effects = sorted(service.ledger.effects(), key=lambda entry: entry.applied_at or 0.0)
+    effects = sorted(
+        service.ledger.effects(), key=lambda entry: entry.applied_at or 0.0
+    )
     came = [(_key(entry.body), entry.path_id) for entry in effects]
-    counts, things = Counter(key for key, _ in came), {key: thing for key, _, thing in made.writes}
+    counts, things = (
+        Counter(key for key, _ in came),
+        {key: thing for key, _, thing in made.writes},
+    )
     for key in things:
         if key not in made.told:
             yield f"{key}: has no verdict"
@@ -274,26 +322,42 @@ def _judged(made: Trial, service: Simulator) -> Iterator[str]:
         verdict, cause, _ = made.told[key][-1]
         found = [
             (counts[key] > 1, f"{counts[key]} effects"),
-            (verdict == "applied" and not counts[key], "said to be applied, and is not"),
+            (
+                verdict == "applied" and not counts[key],
+                "said to be applied, and is not",
+            ),
             (verdict == "superseded", "superseded, and nobody else was there"),
             (
                 verdict in ("not applied", "refused") and counts[key] > 0,
                 f"said to be {verdict}, and took effect",
             ),
-            (verdict == "not applied" and cause not in OVERTAKEN, f"not applied at last: {cause}"),
+            (
+                verdict == "not applied" and cause not in OVERTAKEN,
+                f"not applied at last: {cause}",
+            ),
         ]
         yield from (f"{key}: {why}" for is_so, why in found if is_so)
     yield from _overtaken(made, service, things)
     for thing in set(things.values()):
-        places = [made.places[key] for key, where in came if where == thing and key in made.places]
+        places = [
+            made.places[key]
+            for key, where in came
+            if where == thing and key in made.places
+        ]
         if places != sorted(places):
             yield f"{thing}: its effects came as {places}"
-        begun = [made.places[key] for key in made.order if things[key] == thing and key in made.first]
+        begun = [
+            made.places[key]
+            for key in made.order
+            if things[key] == thing and key in made.first
+        ]
         if begun != sorted(begun):
             yield f"{thing}: its writes were begun in an order, and claimed as {begun}"
 
 
-def _overtaken(made: Trial, service: Simulator, things: dict[str, str]) -> Iterator[str]:
+def _overtaken(
+    made: Trial, service: Simulator, things: dict[str, str]
+) -> Iterator[str]:
     """Yield what is told as overtaken before a newer write to its thing had arrived, or may have."""
     arrived = dict(made.may_have_sent)
     for entry in service.ledger.entries:
@@ -301,7 +365,11 @@ def _overtaken(made: Trial, service: Simulator, things: dict[str, str]) -> Itera
         arrived[key] = min(arrived.get(key, entry.received_at), entry.received_at)
     for key, said in made.told.items():
         place = made.places.get(key, 0)
-        newer = [each for each in things if things[each] == things[key] and made.places.get(each, 0) > place]
+        newer = [
+            each
+            for each in things
+            if things[each] == things[key] and made.places.get(each, 0) > place
+        ]
         for told in said:
             if told.cause in OVERTAKEN and not any(
                 arrived.get(each, told.at + 1.0) <= told.at for each in newer
@@ -328,7 +396,10 @@ async def main(trials: int = 30, seed: int = 1, *uses: str) -> bool:
     all_made = await asyncio.gather(*(one(each) for each in range(seed, seed + trials)))
     for made in all_made:
         verdicts.update(said[-1].verdict for said in made.told.values())
-    wrong, ends = sum(bool(made.wrong) for made in all_made), sum(len(made.ends) for made in all_made)
+    wrong, ends = (
+        sum(bool(made.wrong) for made in all_made),
+        sum(len(made.ends) for made in all_made),
+    )
     print(  # noqa: T201 - a session's output
         f"{trials} programs, {ends} ends with writes waiting, {time.monotonic() - begun:.0f} s: {dict(verdicts)}; "
         f"{wrong} programs with something wrong"

@@ -19,14 +19,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from invsvc_async import ApiKey, Batch, Client, InvsvcError, Outbox, ReconcilePolicy, Timeouts
+from invsvc_async import (
+    ApiKey,
+    Batch,
+    Client,
+    InvsvcError,
+    Outbox,
+    ReconcilePolicy,
+    Timeouts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from types import FrameType
 
 # Late effects of the service land within 0.15 s: well inside the windows, on a busy machine too.
-POLICY = ReconcilePolicy(settle_after_error=0.5, settle_after_loss=0.6, deadline=60.0, reads_lag=0.0)
+POLICY = ReconcilePolicy(
+    settle_after_error=0.5, settle_after_loss=0.6, deadline=60.0, reads_lag=0.0
+)
 APART = 0.05  # s between the beginnings of runs
 ROUNDS = 12  # how often the last process runs what has no final verdict
 GRACE = 0.3  # s that a batch or outbox that is stopped gives to what is under way
@@ -44,7 +54,9 @@ class Task(msgspec.Struct):
     writes: list[tuple[str, str, str]]
     how: Literal["one by one", "at once", "apart"]
     on_term: Literal["cancel", "aclose", "raise"]
-    clock: list[tuple[float, float]]  # from when on (s), by how much its wall clock is ahead (s)
+    clock: list[
+        tuple[float, float]
+    ]  # from when on (s), by how much its wall clock is ahead (s)
     is_last: bool
 
 
@@ -57,13 +69,18 @@ def set_clock(steps: list[tuple[float, float]]) -> None:
     real, real_ns, begun = time.time, time.time_ns, time.monotonic()
 
     def ahead() -> float:
-        return next((by for since, by in reversed(steps) if time.monotonic() - begun >= since), 0.0)
+        return next(
+            (by for since, by in reversed(steps) if time.monotonic() - begun >= since),
+            0.0,
+        )
 
     time.time = lambda: real() + ahead()
     time.time_ns = lambda: real_ns() + int(ahead() * 1e9)
 
 
-def write_of(client: Client, key: str, kind: str, thing: str) -> Any:  # Any: of any operation
+def write_of(
+    client: Client, key: str, kind: str, thing: str
+) -> Any:  # Any: of any operation
     """Make the write of *key*: its effect shows whose it is."""
     if kind == "journey":
         return client.journeys.update(thing, name=key).keyed(key)
@@ -82,7 +99,9 @@ class Settled:
     def __init__(self, task: Task) -> None:
         self.task, self.keys = task, set[str]()
 
-    def note(self, key: str, verdict: object, cause: str | None, basis: str | None) -> None:
+    def note(
+        self, key: str, verdict: object, cause: str | None, basis: str | None
+    ) -> None:
         """Tell it, and note whether it is final."""
         tell(key, verdict, cause, basis)
         if str(verdict) in FINAL or cause in OVERTAKEN:
@@ -94,10 +113,16 @@ class Settled:
         return [write for write in self.task.writes if write[0] not in self.keys]
 
 
-async def keys(task: Task, settled: Settled, closing: list[Callable[[], Awaitable[object]]]) -> None:
+async def keys(
+    task: Task, settled: Settled, closing: list[Callable[[], Awaitable[object]]]
+) -> None:
     """Run the writes under keys of a journal."""
     client = Client(
-        task.url, ApiKey(task.token), journal=task.address, reconcile=POLICY, timeout=Timeouts(attempt=2.0)
+        task.url,
+        ApiKey(task.token),
+        journal=task.address,
+        reconcile=POLICY,
+        timeout=Timeouts(attempt=2.0),
     )
     closing.append(client.aclose)
 
@@ -107,7 +132,12 @@ async def keys(task: Task, settled: Settled, closing: list[Callable[[], Awaitabl
         except InvsvcError as error:
             print(f"# {write[0]}: {error}", file=sys.stderr, flush=True)  # noqa: T201 - for who looks into it
         else:
-            settled.note(write[0], outcome.verdict, outcome.evidence.cause, outcome.evidence.basis)
+            settled.note(
+                write[0],
+                outcome.verdict,
+                outcome.evidence.cause,
+                outcome.evidence.basis,
+            )
 
     async with client:
         for _ in range(ROUNDS if task.is_last else 1):
@@ -122,9 +152,13 @@ async def keys(task: Task, settled: Settled, closing: list[Callable[[], Awaitabl
                         await asyncio.sleep(APART)
 
 
-async def batch(task: Task, settled: Settled, closing: list[Callable[[], Awaitable[object]]]) -> None:
+async def batch(
+    task: Task, settled: Settled, closing: list[Callable[[], Awaitable[object]]]
+) -> None:
     """Run the writes as a batch."""
-    client = Client(task.url, ApiKey(task.token), reconcile=POLICY, timeout=Timeouts(attempt=2.0))
+    client = Client(
+        task.url, ApiKey(task.token), reconcile=POLICY, timeout=Timeouts(attempt=2.0)
+    )
     concurrency = 1 if task.how == "one by one" else 50
     async with client, Batch.open(task.address, client, concurrency=concurrency) as run:
         closing.append(lambda: run.stop(GRACE))
@@ -147,16 +181,24 @@ async def batch(task: Task, settled: Settled, closing: list[Callable[[], Awaitab
                 settled.note(result.key, result.verdict, result.cause, result.basis)
 
 
-async def outbox(task: Task, settled: Settled, closing: list[Callable[[], Awaitable[object]]]) -> None:
+async def outbox(
+    task: Task, settled: Settled, closing: list[Callable[[], Awaitable[object]]]
+) -> None:
     """Enqueue the writes in transactions of the application, and send what is enqueued."""
-    client = Client(task.url, ApiKey(task.token), reconcile=POLICY, timeout=Timeouts(attempt=2.0))
+    client = Client(
+        task.url, ApiKey(task.token), reconcile=POLICY, timeout=Timeouts(attempt=2.0)
+    )
     stopped = asyncio.Event()
 
     async def stop() -> None:
         stopped.set()
 
     closing.append(stop)
-    async with client, Outbox.open(task.address, client) as box, box.dispatching(grace=GRACE):
+    async with (
+        client,
+        Outbox.open(task.address, client) as box,
+        box.dispatching(grace=GRACE),
+    ):
         working = asyncio.ensure_future(_send(task, settled, client, box))
         ending = asyncio.ensure_future(stopped.wait())
         try:
@@ -169,7 +211,9 @@ async def outbox(task: Task, settled: Settled, closing: list[Callable[[], Awaita
 async def _send(task: Task, settled: Settled, client: Client, box: Outbox) -> None:
     async def wait(key: str) -> None:
         outcome = await box.wait(key)
-        settled.note(key, outcome.verdict, outcome.evidence.cause, outcome.evidence.basis)
+        settled.note(
+            key, outcome.verdict, outcome.evidence.cause, outcome.evidence.basis
+        )
 
     async with connected(task.address) as begun:
         for key, kind, thing in task.writes:
@@ -185,12 +229,16 @@ async def _send(task: Task, settled: Settled, client: Client, box: Outbox) -> No
 
 
 @asynccontextmanager
-async def connected(address: str) -> AsyncIterator[Callable[[], AbstractAsyncContextManager[Any]]]:
+async def connected(
+    address: str,
+) -> AsyncIterator[Callable[[], AbstractAsyncContextManager[Any]]]:
     """Yield what begins a transaction of the application's own, and ends it."""
     if address.startswith("postgresql"):
         import asyncpg
 
-        connection = await asyncpg.connect(address.partition("?outbox")[0].partition("&outbox")[0])
+        connection = await asyncpg.connect(
+            address.partition("?outbox")[0].partition("&outbox")[0]
+        )
 
         @asynccontextmanager
         async def begun() -> AsyncIterator[Any]:
@@ -247,6 +295,11 @@ if __name__ == "__main__":
         signal.signal(signal.SIGTERM, _raise)
     try:
         asyncio.run(main(asked))
-    except (asyncio.CancelledError, SoftLimitError, InvsvcError, ExceptionGroup) as error:
+    except (
+        asyncio.CancelledError,
+        SoftLimitError,
+        InvsvcError,
+        ExceptionGroup,
+    ) as error:
         print(f"# {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - for who looks into it
         sys.exit(3)

@@ -25,9 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["Things", "plain_of", "told_in"]
 
 
-def plain_of(outcome: Outcome[Any], *, asked: float = inf) -> dict[str, Any]:  # Any: JSON
+def plain_of(
+    outcome: Outcome[Any], *, asked: float = inf
+) -> dict[str, Any]:  # Any: JSON
     """Return what *outcome* tells now, as JSON; *asked* is when the run began that was told it."""
-    return attrs.asdict(attrs.evolve(Told.of(outcome, at=time.monotonic()), asked=asked))
+    return attrs.asdict(
+        attrs.evolve(Told.of(outcome, at=time.monotonic()), asked=asked)
+    )
 
 
 def told_in(plain: Mapping[str, Any]) -> Told:  # Any: JSON
@@ -67,13 +71,21 @@ class Things:
     def contradiction(self, key: str, thing: str | None, told: Told) -> str | None:
         """Return why the ledger contradicts the reason that was *told* of the write *key*, or ``None``."""
         begun = self._begun.get(key, float("-inf"))
-        beside = [entry for entry in self._on.get(thing, ()) if self._key_of(entry) != key]
+        beside = [
+            entry for entry in self._on.get(thing, ()) if self._key_of(entry) != key
+        ]
         happened = Happened(
             sends=self._sends.get(key, ()),
             newer=[entry.received_at for entry in beside if entry.received_at >= begun],
-            siblings=[entry.applied_at for entry in beside if entry.applied_at is not None],
+            siblings=[
+                entry.applied_at for entry in beside if entry.applied_at is not None
+            ],
             since=begun,
             window=self._window,
         )
         why = contradiction(told, happened)
-        return None if why is None else f"{told.verdict}, {told.basis}, {told.cause}: {why}: {told.words}"
+        return (
+            None
+            if why is None
+            else f"{told.verdict}, {told.basis}, {told.cause}: {why}: {told.words}"
+        )

@@ -38,9 +38,7 @@ _FORGED = 0.1
 _SENDERS = 16
 AT_ONCE = 8  # events that one process handles
 _PAUSE = (0.3, 2.0)  # s between two ends of processes
-_LEASE = (
-    8.0  # s for a handler, which takes milliseconds: a process that the machine stops for so long is rare
-)
+_LEASE = 8.0  # s for a handler, which takes milliseconds: a process that the machine stops for so long is rare
 
 
 class Receiver:
@@ -65,12 +63,18 @@ class Receiver:
 
 async def receive(store: str, log: str) -> None:
     """Receive until the signal to close, and write the beginning and end of each handling to *log*."""
-    logging.getLogger("invsvc_async").setLevel(logging.ERROR)  # not of each forged delivery
+    logging.getLogger("invsvc_async").setLevel(
+        logging.ERROR
+    )  # not of each forged delivery
     worker._MARGIN = 2.0  # s
     written = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    policy = events.InboxPolicy(timeout=_LEASE - 2.0, poll=0.05, concurrency=AT_ONCE, initial=0.01)
+    policy = events.InboxPolicy(
+        timeout=_LEASE - 2.0, poll=0.05, concurrency=AT_ONCE, initial=0.01
+    )
     header = events.SharedHeader(*SHARED)
-    receiver = events.Receiver(secrets=(), shared_header=header, mode="inbox", store=store, inbox=policy)
+    receiver = events.Receiver(
+        secrets=(), shared_header=header, mode="inbox", store=store, inbox=policy
+    )
 
     def tell(what: str, key: str | None) -> None:
         os.write(written, f"{what} {key} {os.getpid()} {time.monotonic()}\n".encode())
@@ -96,13 +100,19 @@ async def receive(store: str, log: str) -> None:
         await runner.cleanup()
 
 
-def requests_of(chance: random.Random, deliveries: int) -> tuple[list[tuple[bytes, int]], set[str]]:
+def requests_of(
+    chance: random.Random, deliveries: int
+) -> tuple[list[tuple[bytes, int]], set[str]]:
     """Return deliveries with the wanted answers, in random order, and the keys of the authentic events."""
     authentic = deliveries * 2 // 3
     numbers = list(range(authentic))
     forged = int(deliveries * _FORGED)
-    numbers += [chance.randrange(authentic) for _ in range(deliveries - authentic - forged)]
-    made = [(number, True) for number in numbers] + [(authentic + number, False) for number in range(forged)]
+    numbers += [
+        chance.randrange(authentic) for _ in range(deliveries - authentic - forged)
+    ]
+    made = [(number, True) for number in numbers] + [
+        (authentic + number, False) for number in range(forged)
+    ]
     chance.shuffle(made)
     return [_request(number, is_authentic=each) for number, each in made], {
         f"dlv_{number}" for number in range(authentic)
@@ -115,7 +125,10 @@ def _request(number: int, *, is_authentic: bool) -> tuple[bytes, int]:
     if not is_authentic:
         headers[SHARED[0]] = "guessed"
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return b"POST /in HTTP/1.1\r\n" + head.encode() + b"\r\n" + body, 200 if is_authentic else 401
+    return (
+        b"POST /in HTTP/1.1\r\n" + head.encode() + b"\r\n" + body,
+        200 if is_authentic else 401,
+    )
 
 
 async def send(
@@ -130,10 +143,14 @@ async def send(
         while True:
             try:
                 if writer is None:
-                    reader, writer = await asyncio.open_connection("127.0.0.1", chance.choice(receivers).port)
+                    reader, writer = await asyncio.open_connection(
+                        "127.0.0.1", chance.choice(receivers).port
+                    )
                 writer.write(request)
                 head = await reader.readuntil(b"\r\n\r\n")
-                await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+                await reader.readexactly(
+                    int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+                )
                 status = int(head.split(b" ", 2)[1])
             except (OSError, asyncio.IncompleteReadError):
                 if writer is not None:
@@ -148,7 +165,9 @@ async def send(
         writer.close()
 
 
-def judge(lines: Iterable[str], keys: set[str], ended: dict[int, float]) -> Counter[str]:
+def judge(
+    lines: Iterable[str], keys: set[str], ended: dict[int, float]
+) -> Counter[str]:
     """Count what was handled, lost, forged, and handled by two at one time; *ended*: when processes ended."""
     handlings: dict[str, list[list[float]]] = {}
     last: dict[tuple[str, str], list[float]] = {}
@@ -159,12 +178,20 @@ def judge(lines: Iterable[str], keys: set[str], ended: dict[int, float]) -> Coun
             handlings.setdefault(key, []).append(last[key, process])
         else:
             last[key, process][1] = float(at)
-    found = Counter({"lost": len(keys - set(handlings)), "forged": len(set(handlings) - keys), "at once": 0})
+    found = Counter(
+        {
+            "lost": len(keys - set(handlings)),
+            "forged": len(set(handlings) - keys),
+            "at once": 0,
+        }
+    )
     for spans in handlings.values():
         spans.sort()
         found["handlings"] += len(spans)
         found["handled again"] += len(spans) - 1
-        found["at once"] += sum(later[0] < former[1] for former, later in itertools.pairwise(spans))
+        found["at once"] += sum(
+            later[0] < former[1] for former, later in itertools.pairwise(spans)
+        )
     return found
 
 
@@ -191,7 +218,9 @@ async def soak(
     log, answers, left = folder / "log", Counter[str](), iter(requests)
     receivers = [Receiver(address, log) for _ in range(processes)]
     await asyncio.gather(*(receiver.start() for receiver in receivers))
-    sending = asyncio.gather(*(send(left, receivers, chance, answers) for _ in range(_SENDERS)))
+    sending = asyncio.gather(
+        *(send(left, receivers, chance, answers) for _ in range(_SENDERS))
+    )
     kinds: Counter[str] = Counter()
     while not sending.done() or kinds.total() < ends:
         await asyncio.sleep(chance.uniform(*_PAUSE))
@@ -207,7 +236,9 @@ async def soak(
     for receiver in receivers:
         await receiver.end(signal.SIGTERM)
     found = judge(
-        log.read_text().splitlines(), keys, {at: when for one in receivers for at, when in one.ended.items()}
+        log.read_text().splitlines(),
+        keys,
+        {at: when for one in receivers for at, when in one.ended.items()},
     )
     found["lost"] += len(keys - stored)
     found["forged"] += len(stored - keys)
@@ -217,7 +248,9 @@ async def soak(
     }  # fmt: skip
 
 
-def main(deliveries: int = 10_000, processes: int = 2, kind: str = "sqlite", seed: int = 1) -> int:
+def main(
+    deliveries: int = 10_000, processes: int = 2, kind: str = "sqlite", seed: int = 1
+) -> int:
     """Run it, print what was found, and return 1 if a promise was broken."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         address = str(Path(name) / "events.db")
@@ -226,7 +259,14 @@ def main(deliveries: int = 10_000, processes: int = 2, kind: str = "sqlite", see
 
             address = database().address
         found = asyncio.run(
-            soak(address, Path(name), deliveries=deliveries, processes=processes, seed=seed, ends=3)
+            soak(
+                address,
+                Path(name),
+                deliveries=deliveries,
+                processes=processes,
+                seed=seed,
+                ends=3,
+            )
         )
     print(json.dumps({"store": kind} | found))  # noqa: T201 - a command
     return 1 if found["lost"] or found["forged"] or found["at once"] else 0

@@ -39,7 +39,9 @@ class Run:
     client: str
     began: float
     ended: float | None = None
-    beside: bool = False  # by another client, while this program went on writing the same thing
+    beside: bool = (
+        False  # by another client, while this program went on writing the same thing
+    )
 
 
 @attrs.define(eq=False)
@@ -76,7 +78,9 @@ class Sibling:
     runs: list[Run] = attrs.field(factory=list)
     sent: list[Sent] = attrs.field(factory=list)
     heard: list[Heard] = attrs.field(factory=list)
-    raised: list[str] = attrs.field(factory=list)  # errors that no verdict is to raise, with their tracebacks
+    raised: list[str] = attrs.field(
+        factory=list
+    )  # errors that no verdict is to raise, with their tracebacks
     on_send: Callable[[], None] | None = None
     holder: str = ""  # the process that has its intent, once it was cancelled
     over: bool = False  # nobody takes it up any more
@@ -92,7 +96,9 @@ class Sibling:
         """Note a verdict at the moment at which the application has it."""
         run.ended = at
         value = outcome.value
-        known_as = value.get("id") if isinstance(value, dict) else getattr(value, "id", None)
+        known_as = (
+            value.get("id") if isinstance(value, dict) else getattr(value, "id", None)
+        )
         plain = outcome.verdict is Verdict.APPLIED and len(outcome.history) == 1
         kept = None if plain else outcome
         self.heard.append(Heard(outcome.verdict, at, run, known_as, kept, ahead))
@@ -100,7 +106,9 @@ class Sibling:
     @property
     def first_opened(self) -> float | None:
         """When its first byte may have left, loop s."""
-        return min((each.opened for each in self.sent if each.opened is not None), default=None)
+        return min(
+            (each.opened for each in self.sent if each.opened is not None), default=None
+        )
 
 
 @attrs.define(eq=False)
@@ -147,7 +155,9 @@ class AttributedView(ClientOptions, kw_only=True, eq=False):
     async def _attributed(self, request: Request, exchange: Exchange) -> Exchange:
         current = CURRENT.get()
         if current is None:
-            raise RuntimeError(f"{request.operation.name}: it belongs to no write of the soak")
+            raise RuntimeError(
+                f"{request.operation.name}: it belongs to no write of the soak"
+            )
         sibling, run = current
         sent = Sent(run, self.loop.time())
         sibling.sent.append(sent)
@@ -164,12 +174,20 @@ class AttributedView(ClientOptions, kw_only=True, eq=False):
             else:
                 sent.opened = exchange.started - self.ahead
 
-    def send(self, request: Request, exchange: Exchange) -> Any:  # Any: an awaitable of the exchange
+    def send(
+        self, request: Request, exchange: Exchange
+    ) -> Any:  # Any: an awaitable of the exchange
         """Send *exchange*, with the key of its write if it writes."""
-        return self._attributed(request, exchange) if exchange.write else super().send(request, exchange)
+        return (
+            self._attributed(request, exchange)
+            if exchange.write
+            else super().send(request, exchange)
+        )
 
 
-def attributed(client: Client, flights: Flights, loop: VirtualLoop, *, ahead: float = 0.0) -> Client:
+def attributed(
+    client: Client, flights: Flights, loop: VirtualLoop, *, ahead: float = 0.0
+) -> Client:
     """Return *client* with attributed requests; its clock is *ahead* of the loop's by some seconds."""
     plain = client._view
     client._view = AttributedView(

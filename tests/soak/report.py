@@ -43,7 +43,9 @@ class Report:
     unknown: int
     with_reader: int
     reasons: dict[str, int]  # of the unknown ones
-    reads: dict[str, float]  # until an applied write in doubt was known: the median, by operation
+    reads: dict[
+        str, float
+    ]  # until an applied write in doubt was known: the median, by operation
     most_hooks: int
     kills: int
     virtual: float
@@ -58,9 +60,16 @@ class Report:
 
     def text(self) -> str:
         """Return the figures, then the stories of what was false."""
-        verdicts = ", ".join(f"{count} {name}" for name, count in sorted(self.verdicts.items()))
-        faults = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items())) or "none"
-        reads = ", ".join(f"{name} {value:g}" for name, value in sorted(self.reads.items()))
+        verdicts = ", ".join(
+            f"{count} {name}" for name, count in sorted(self.verdicts.items())
+        )
+        faults = (
+            ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
+            or "none"
+        )
+        reads = ", ".join(
+            f"{name} {value:g}" for name, value in sorted(self.reads.items())
+        )
         lines = [
             f"seed {self.seed} ({self.world}): {self.writes} writes: {verdicts}",
             f"  faults: {faults}",
@@ -77,11 +86,20 @@ class Report:
 
 def report_of(seed: int, world: World, soaked: Soaked, *, stories: int) -> Report:
     """Judge *soaked*, and return its figures, with so many *stories* of each kind of fault."""
-    siblings, truth = [each for each in soaked.siblings if each.sent or each.heard], soaked.truth
+    siblings, truth = (
+        [each for each in soaked.siblings if each.sent or each.heard],
+        soaked.truth,
+    )
     faults = judge(siblings, truth)
-    faults += [Fault("raised", None, f"recover: {text[-400:]}", 0.0) for text in soaked.raised]
+    faults += [
+        Fault("raised", None, f"recover: {text[-400:]}", 0.0) for text in soaked.raised
+    ]
     readable = [each for each in siblings if BY_NAME[each.operation].reader is not None]
-    unknown = [each for each in readable if each.heard and each.heard[-1].verdict is Verdict.UNKNOWN]
+    unknown = [
+        each
+        for each in readable
+        if each.heard and each.heard[-1].verdict is Verdict.UNKNOWN
+    ]
     return Report(
         seed=seed,
         world=world.name,
@@ -104,12 +122,16 @@ def _reason(sibling: Sibling) -> str:
     """Return why it is unknown."""
     outcome, run = sibling.heard[-1].outcome, sibling.heard[-1].run
     words = "?" if outcome is None else outcome.message
-    return f"{sibling.operation}, {run.kind} by {run.client[0]}: {without_numbers(words)}"
+    return (
+        f"{sibling.operation}, {run.kind} by {run.client[0]}: {without_numbers(words)}"
+    )
 
 
 def without_numbers(words: str) -> str:
     """Return *words* with a sign for each number, so that like reasons are counted together."""
-    return " ".join("…" if any(sign.isdigit() for sign in word) else word for word in words.split())
+    return " ".join(
+        "…" if any(sign.isdigit() for sign in word) else word for word in words.split()
+    )
 
 
 def _reads(siblings: Iterable[Sibling], truth: Truth) -> dict[str, float]:
@@ -125,14 +147,21 @@ def _reads(siblings: Iterable[Sibling], truth: Truth) -> dict[str, float]:
         if heard is None or heard.outcome is None or heard.run.kind != "live":
             continue
         effects, outcome = truth.effects.get(sibling.key), heard.outcome
-        if heard.verdict is Verdict.APPLIED and outcome.evidence.basis != "answered" and effects:
+        if (
+            heard.verdict is Verdict.APPLIED
+            and outcome.evidence.basis != "answered"
+            and effects
+        ):
             since = (effects[0].applied_at or 0.0) + heard.ahead
             readings = [each for each in outcome.history if isinstance(each, Reading)]
             name = sibling.operation + (
                 " (already so)" if "may have matched before" in outcome.message else ""
             )
             counts.setdefault(name, []).append(
-                sum(each.started >= since and each.status in (200, 404) for each in readings)
+                sum(
+                    each.started >= since and each.status in (200, 404)
+                    for each in readings
+                )
             )
     return {name: median(found) for name, found in counts.items()}
 
@@ -157,13 +186,26 @@ def _story(seed: int, fault: Fault, truth: Truth) -> list[str]:
         f"    write {sibling.key} (sequence {sequence}, place {place}): {sibling.operation} of {sibling.thing}, "
         f"wanted {sibling.wanted}"
     )
-    lines += [f"    run: {run.kind} by {run.client} from {run.began:.4f}" for run in sibling.runs]
-    lines += [f"    raised: {line}" for text in sibling.raised for line in text.splitlines()[-8:]]
+    lines += [
+        f"    run: {run.kind} by {run.client} from {run.began:.4f}"
+        for run in sibling.runs
+    ]
+    lines += [
+        f"    raised: {line}"
+        for text in sibling.raised
+        for line in text.splitlines()[-8:]
+    ]
     for heard in sibling.heard:
-        lines.append(f"    heard {heard.at:.4f}: {heard.verdict} ({heard.run.kind} by {heard.run.client})")
+        lines.append(
+            f"    heard {heard.at:.4f}: {heard.verdict} ({heard.run.kind} by {heard.run.client})"
+        )
         if heard.outcome is not None:
-            lines += [f"      | {line}" for line in heard.outcome.explain().splitlines()]
-            lines.append(f"      | {heard.outcome.evidence.basis}: {heard.outcome.message}")
+            lines += [
+                f"      | {line}" for line in heard.outcome.explain().splitlines()
+            ]
+            lines.append(
+                f"      | {heard.outcome.evidence.basis}: {heard.outcome.message}"
+            )
     return lines + _ledger(fault, truth)
 
 
@@ -191,21 +233,35 @@ def _ledger(fault: Fault, truth: Truth) -> list[str]:
             )
     if len(lines) > 2 * LINES:
         own = [line for line in lines[LINES:-LINES] if line.startswith("    =>")]
-        lines = [*lines[:LINES], *own, f"       … {len(lines) - 2 * LINES - len(own)} more", *lines[-LINES:]]
+        lines = [
+            *lines[:LINES],
+            *own,
+            f"       … {len(lines) - 2 * LINES - len(own)} more",
+            *lines[-LINES:],
+        ]
     return lines
 
 
 def _stored(entry: Entry) -> str:
     """Return what the service stored, where that is not what was sent."""
-    return "" if entry.stored in (None, "as sent") else f" stored {entry.stored}: {entry.fields}"
+    return (
+        ""
+        if entry.stored in (None, "as sent")
+        else f" stored {entry.stored}: {entry.fields}"
+    )
 
 
 def _is_about(entry: object, sibling: Sibling) -> bool:
     if sibling.operation == "webhooks.create":
         host = sibling.thing.partition(" ")[2]
         body = getattr(entry, "body", None)
-        return isinstance(body, dict) and f"//{host}." in str(body.get("url", "")).lower()
-    return getattr(entry, "path_id", None) == sibling.thing or getattr(entry, "target", None) == sibling.thing
+        return (
+            isinstance(body, dict) and f"//{host}." in str(body.get("url", "")).lower()
+        )
+    return (
+        getattr(entry, "path_id", None) == sibling.thing
+        or getattr(entry, "target", None) == sibling.thing
+    )
 
 
 def table(reports: Sequence[Report]) -> str:
@@ -216,7 +272,10 @@ def table(reports: Sequence[Report]) -> str:
         faults.update(report.faults)
         verdicts.update(report.verdicts)
     writes = sum(report.writes for report in reports)
-    unknown, readable = sum(each.unknown for each in reports), sum(each.with_reader for each in reports)
+    unknown, readable = (
+        sum(each.unknown for each in reports),
+        sum(each.with_reader for each in reports),
+    )
     lines = [
         f"{writes} writes over {len(reports)} seeds ({', '.join(str(each.seed) for each in reports)})",
         f"verdicts: {', '.join(f'{count} {name}' for name, count in sorted(verdicts.items()))}",

@@ -24,7 +24,9 @@ __all__ = ["Surroundings"]
 
 MOST_HOOKS = 45  # webhooks from which on those of writes that are over are removed: a full list tells nothing
 KEPT_HOOKS = 25
-FORGOTTEN = 900.0  # s after its last run: the absence of a webhook proves nothing any more
+FORGOTTEN = (
+    900.0  # s after its last run: the absence of a webhook proves nothing any more
+)
 STEPS = (0.3, 1.0, 4.0, 3600.0)  # s
 
 
@@ -36,10 +38,14 @@ class Surroundings:
     loop: VirtualLoop
     chance: random.Random
     by_key: Mapping[str, Sibling]
-    made: list[str] = attrs.field(factory=list)  # ids of webhooks that the program has created, and heard of
+    made: list[str] = attrs.field(
+        factory=list
+    )  # ids of webhooks that the program has created, and heard of
     in_use: Counter[str] = attrs.field(factory=Counter)
     most_hooks: int = 0
-    _creators: dict[str, str] = attrs.field(factory=dict)  # keys, by the id of the webhook
+    _creators: dict[str, str] = attrs.field(
+        factory=dict
+    )  # keys, by the id of the webhook
     _seen: int = 0
 
     def rival(self) -> None:
@@ -51,7 +57,9 @@ class Surroundings:
             self.service.change_webhook(self.chance.choice(HOOKS), description=text)
 
     def step(self) -> None:
-        self.service.clock.offset += self.chance.choice((-1, 1)) * self.chance.choice(STEPS)
+        self.service.clock.offset += self.chance.choice((-1, 1)) * self.chance.choice(
+            STEPS
+        )
 
     def take(self, known_as: str) -> None:
         """Keep a webhook that is about to be deleted from other sequences."""
@@ -77,7 +85,9 @@ class Surroundings:
             if entry.operation == "webhooks.create" and entry.applied:
                 assert entry.target is not None
                 self._creators[entry.target] = (entry.sender or "").partition("@")[0]
-        self._seen = max(0, len(entries) - 1000)  # a late effect sets its target when it lands
+        self._seen = max(
+            0, len(entries) - 1000
+        )  # a late effect sets its target when it lands
 
     def _is_idle(self, known_as: str) -> bool:
         creator = self.by_key.get(self._creators.get(known_as, ""))

@@ -25,7 +25,9 @@ from tests.soak.world import WORLDS, world_of
 STORIES = 3  # of each kind of fault that are told in full
 
 
-def one_seed(seed: int, *, writes: int, world: str | None = None, tls: bool = False) -> Report:
+def one_seed(
+    seed: int, *, writes: int, world: str | None = None, tls: bool = False
+) -> Report:
     """Run one seed, and judge it."""
     usual = gc.get_threshold()
     gc.set_threshold(100_000, 20, 50)
@@ -36,9 +38,15 @@ def one_seed(seed: int, *, writes: int, world: str | None = None, tls: bool = Fa
 
 
 def _one_seed(seed: int, writes: int, world: str | None, *, tls: bool) -> Report:
-    chosen = world_of(seed) if world is None else next(each for each in WORLDS if each.name == world)
+    chosen = (
+        world_of(seed)
+        if world is None
+        else next(each for each in WORLDS if each.name == world)
+    )
     cpu, begun = time.process_time(), time.monotonic()
-    soaked = run_virtually(lambda loop: soak(loop, chosen, seed=seed, writes=writes, tls=tls))
+    soaked = run_virtually(
+        lambda loop: soak(loop, chosen, seed=seed, writes=writes, tls=tls)
+    )
     cpu = time.process_time() - cpu
     report = report_of(seed, chosen, soaked, stories=STORIES)
     return attrs.evolve(report, cpu=cpu, real=time.monotonic() - begun)
@@ -47,7 +55,9 @@ def _one_seed(seed: int, writes: int, world: str | None, *, tls: bool) -> Report
 def main() -> None:
     """Run the seeds that were asked for; the exit code is 1 if there was any fault."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0].strip())
-    parser.add_argument("--writes", type=int, default=None, help="of all seeds together")
+    parser.add_argument(
+        "--writes", type=int, default=None, help="of all seeds together"
+    )
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seed", type=int, help="this one alone")
@@ -56,14 +66,25 @@ def main() -> None:
     parser.add_argument("--tls", action="store_true", help="serve over TLS")
     asked = parser.parse_args()
     if asked.seed is not None:
-        reports = [one_seed(asked.seed, writes=asked.writes or 50_000, world=asked.world, tls=asked.tls)]
+        reports = [
+            one_seed(
+                asked.seed,
+                writes=asked.writes or 50_000,
+                world=asked.world,
+                tls=asked.tls,
+            )
+        ]
         _tell(reports[0])
     else:
         each = -(-(asked.writes or 1_000_000) // asked.seeds)
         seeds = range(asked.first, asked.first + asked.seeds)
         reports = []
-        with ProcessPoolExecutor(asked.processes, mp_context=get_context("spawn")) as pool:
-            for report in pool.map(partial(one_seed, writes=each, world=asked.world, tls=asked.tls), seeds):
+        with ProcessPoolExecutor(
+            asked.processes, mp_context=get_context("spawn")
+        ) as pool:
+            for report in pool.map(
+                partial(one_seed, writes=each, world=asked.world, tls=asked.tls), seeds
+            ):
                 _tell(report)
                 reports.append(report)
     sys.stdout.write(table(reports) + "\n")

@@ -59,7 +59,9 @@ class Soak(TakingUp):
 
     left: int = attrs.field(kw_only=True)
     siblings: list[Sibling] = attrs.field(factory=list)
-    cancellable: dict[asyncio.Task[None], None] = attrs.field(factory=dict)  # in order: a seed must repeat
+    cancellable: dict[asyncio.Task[None], None] = attrs.field(
+        factory=dict
+    )  # in order: a seed must repeat
     background: set[asyncio.Task[None]] = attrs.field(factory=set)
     sequences: int = 0
     kills: int = 0
@@ -76,13 +78,17 @@ class Soak(TakingUp):
             task.cancel()
         for ended in await asyncio.gather(*acts, return_exceptions=True):
             if not isinstance(ended, asyncio.CancelledError):
-                raise RuntimeError("what goes on around the writes has ended") from ended  # noqa: TRY004 - no argument
+                raise RuntimeError(  # noqa: TRY004 - no argument
+                    "what goes on around the writes has ended"
+                ) from ended
         if self.world.kills_every:
             await self._kill()  # what the last process left is recovered
         await self.around.service.settled()
 
     def _acts(self) -> list[Coroutine[Any, Any, None]]:
-        async def now_and_then(act: Callable[[], Any], mean: float) -> None:  # Any: a coroutine, or nothing
+        async def now_and_then(
+            act: Callable[[], Any], mean: float
+        ) -> None:  # Any: a coroutine, or nothing
             while True:
                 await asyncio.sleep(self.chance.expovariate(1 / mean))
                 if (awaitable := act()) is not None:
@@ -100,7 +106,12 @@ class Soak(TakingUp):
 
     async def _work(self) -> None:
         while self.left > 0:
-            drawn = draw(self.chance, len(self.siblings), self.around.made, awkwardly=self.world.awkward)
+            drawn = draw(
+                self.chance,
+                len(self.siblings),
+                self.around.made,
+                awkwardly=self.world.awkward,
+            )
             self.left -= len(drawn)
             await self._sequence(drawn)
 
@@ -114,7 +125,13 @@ class Soak(TakingUp):
         for place, each in enumerate(drawn):
             if self.chance.random() < LOOKS:
                 await self._look(each)
-            sibling = Sibling(f"w{len(self.siblings)}", each.operation, thing, each.wanted, (number, place))
+            sibling = Sibling(
+                f"w{len(self.siblings)}",
+                each.operation,
+                thing,
+                each.wanted,
+                (number, place),
+            )
             self.siblings.append(sibling)
             self.by_key[sibling.key] = sibling
             if not await self._one(sibling, each, more=place + 1 < len(drawn)):
@@ -172,14 +189,20 @@ class Soak(TakingUp):
             if not cancels:
                 await main.call(heard)
                 return False
-            return await self._cancelled(sibling, run, self.loop.create_task(main.call(heard)))
+            return await self._cancelled(
+                sibling, run, self.loop.create_task(main.call(heard))
+            )
         finally:
             write.close()
 
-    async def _cancelled(self, sibling: Sibling, run: Run, task: asyncio.Task[None]) -> bool:
+    async def _cancelled(
+        self, sibling: Sibling, run: Run, task: asyncio.Task[None]
+    ) -> bool:
         """Cancel *task* at a random moment; returns whether the write may have been sent, and nobody heard of it."""
         self.cancellable[task] = None
-        delay = self.chance.expovariate(1 / self.chance.choice((0.001, 0.02, 1.0, 10.0)))
+        delay = self.chance.expovariate(
+            1 / self.chance.choice((0.001, 0.02, 1.0, 10.0))
+        )
         if self.chance.random() < 0.2:
             self.loop.call_later(delay, self._cancel, task)
         else:
@@ -232,19 +255,33 @@ class Soak(TakingUp):
             await self.recover()
 
 
-async def soak(loop: VirtualLoop, world: World, *, seed: int, writes: int, tls: bool = False) -> Soaked:
+async def soak(
+    loop: VirtualLoop, world: World, *, seed: int, writes: int, tls: bool = False
+) -> Soaked:
     """Do *writes* writes in *world*, perhaps over TLS; everything random is drawn from *seed*."""
     chance = random.Random(seed)
     begun = loop.time()
-    clock = ServiceClock(offset=chance.uniform(-5, 5), wall=loop.wall, steady=loop.stamp)
-    with tempfile.TemporaryDirectory(prefix="siblings-") as folder, in_virtual_time(loop, chance):
+    clock = ServiceClock(
+        offset=chance.uniform(-5, 5), wall=loop.wall, steady=loop.stamp
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="siblings-") as folder,
+        in_virtual_time(loop, chance),
+    ):
         context = server_context(made_certificate(Path(folder))) if tls else None
         async with Simulator(
-            seed=seed, faults=Weather(world), stores=world.stores, clock=clock, ssl=context
+            seed=seed,
+            faults=Weather(world),
+            stores=world.stores,
+            clock=clock,
+            ssl=context,
         ) as service:
             initial = _seeded(service)
             flights = Flights(service.ledger.entries)
-            loop.clockwork.in_flight, loop.clockwork.give_up = flights.any, flights.give_up
+            loop.clockwork.in_flight, loop.clockwork.give_up = (
+                flights.any,
+                flights.give_up,
+            )
             own = Path(folder) if world.kills_every else None
             main = Program("a", service, world, loop, flights, chance, folder=own)
             other = Program("b", service, world, loop, flights, chance)
@@ -259,7 +296,9 @@ async def soak(loop: VirtualLoop, world: World, *, seed: int, writes: int, tls: 
             requests, ledger = service.arrivals(), service.ledger.entries
     return Soaked(
         siblings=run.siblings,
-        truth=Truth(ledger, initial, run.siblings, lag=world.lag, echoes=world.stores.echoes),
+        truth=Truth(
+            ledger, initial, run.siblings, lag=world.lag, echoes=world.stores.echoes
+        ),
         requests=requests,
         most_hooks=around.most_hooks,
         kills=run.kills,
@@ -273,7 +312,9 @@ def _seeded(service: Simulator) -> dict[str, dict[str, Any]]:  # Any: JSON
     for known_as in JOURNEYS:
         service.seed_journey(id=known_as, status="draft")
     for known_as in HOOKS:
-        service.seed_webhook(id=known_as, url=f"https://stable.example/{known_as}", description="start")
+        service.seed_webhook(
+            id=known_as, url=f"https://stable.example/{known_as}", description="start"
+        )
     book = service.book()
     return {
         each: dict(shelf.items[each])

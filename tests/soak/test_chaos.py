@@ -13,7 +13,9 @@ SHORT = ReconcilePolicy(settle_after_error=0.6, settle_after_loss=0.9, deadline=
 WRITES = 600
 
 
-@pytest.mark.parametrize("stores", ["none", OWN_WAYS], ids=["letter by letter", "in its own way"])
+@pytest.mark.parametrize(
+    "stores", ["none", OWN_WAYS], ids=["letter by letter", "in its own way"]
+)
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 async def test_soak_under_every_fault(tls, stores):
     """No duplicate, no wrong verdict or reason, nothing left behind, and unknown is only what nothing can tell."""
@@ -29,7 +31,9 @@ async def test_soak_under_every_fault(tls, stores):
     )
 
     told = [f"{each.why}\n{each.report.story}" for each in soaked.judged.wrong]
-    assert [each for each in soaked.failures() if not each.endswith("are unknown")] == [], told
+    assert [
+        each for each in soaked.failures() if not each.endswith("are unknown")
+    ] == [], told
     # Look-alikes without a tag are told apart by time, as exactly as answers are quick: a busy machine tells fewer.
     most = WRITES / (10 if stores == "none" else 3)
     assert soaked.unknown_with_reader < most, soaked.unknown_reasons

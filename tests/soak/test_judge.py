@@ -23,7 +23,9 @@ class Story:
     def __init__(self):
         self.siblings, self.entries = [], []
 
-    def write(self, key="w1", operation="journeys.update", thing="jrn", place=0, **wanted):
+    def write(
+        self, key="w1", operation="journeys.update", thing="jrn", place=0, **wanted
+    ):
         """Add a write, with one run that began at 0."""
         wanted = None if operation.endswith("delete") else wanted or {"name": "a"}
         sibling = Sibling(key, operation, thing, wanted, (1, place))
@@ -51,10 +53,27 @@ class Story:
 
     def rival(self, at, operation="journeys.update", thing="jrn", **body):
         """Change the thing as somebody else."""
-        fields = {"operation": operation, "path_id": thing, "target": thing, "body": body}
-        self.entries.append(Entry(number=0, received_at=at, applied_at=at, by="other", **fields))
+        fields = {
+            "operation": operation,
+            "path_id": thing,
+            "target": thing,
+            "body": body,
+        }
+        self.entries.append(
+            Entry(number=0, received_at=at, applied_at=at, by="other", **fields)
+        )
 
-    def hear(self, sibling, verdict, at, value_id=None, read=None, run=None, before=(), **reason):
+    def hear(
+        self,
+        sibling,
+        verdict,
+        at,
+        value_id=None,
+        read=None,
+        run=None,
+        before=(),
+        **reason,
+    ):
         """Add a verdict, resting on a read at *read* if there is one; there were others *before*."""
         outcome = None
         if read is not None or reason:
@@ -62,14 +81,19 @@ class Story:
             looks = (*before, read) if read is not None else before
             outcome = SimpleNamespace(
                 verdict=verdict,
-                history=tuple(Reading(started=each, ended=each + 0.1, status=200) for each in looks),
+                history=tuple(
+                    Reading(started=each, ended=each + 0.1, status=200)
+                    for each in looks
+                ),
                 evidence=Evidence(read_at=read, **{"basis": "equal", **reason}),
                 value=None if value_id is None else {"id": value_id},
                 message=words,
                 error=None,
                 started_as=SimpleNamespace(operation=sibling.operation),
             )
-        sibling.heard.append(Heard(verdict, at, run or sibling.runs[-1], value_id, outcome))
+        sibling.heard.append(
+            Heard(verdict, at, run or sibling.runs[-1], value_id, outcome)
+        )
 
     def faults(self, lag=0.0):
         """Return the kinds of faults that the judge finds, where reads may lag by *lag* s."""
@@ -122,7 +146,9 @@ def test_applied_by_a_read_that_lags(story, lag, held_until):
     assert story.faults(lag) == ([] if true else ["applied, without an effect"])
 
 
-@pytest.mark.parametrize(("read", "kinds"), [(19.0, []), (25.0, ["applied, without an effect"])])
+@pytest.mark.parametrize(
+    ("read", "kinds"), [(19.0, []), (25.0, ["applied, without an effect"])]
+)
 def test_applied_as_the_state_holds(story, read, kinds):
     """Without an effect, the state must have been as wanted during the very read that the verdict rests on."""
     story.send(write := story.write(), 1.0)
@@ -150,7 +176,9 @@ def test_applied_by_a_later_effect(story):
 
 def test_applied_without_a_history(story):
     """A verdict that comes out of a journal has no reads: any time since the write began counts."""
-    write = story.write()  # killed before its first byte left, so that it was never sent
+    write = (
+        story.write()
+    )  # killed before its first byte left, so that it was never sent
     story.rival(10.0, name="a")
     story.rival(12.0, name="rival")
     write.runs.append(Run("recover", "a1", 20.0))
@@ -195,7 +223,9 @@ def test_no_before_a_resume(story):
     assert story.faults() == []
 
 
-@pytest.mark.parametrize(("rival", "kinds"), [(5.0, []), (0.5, ["superseded, by nobody else"])])
+@pytest.mark.parametrize(
+    ("rival", "kinds"), [(5.0, []), (0.5, ["superseded, by nobody else"])]
+)
 def test_superseded(story, rival, kinds):
     """SUPERSEDED needs a rival's change after the first send; a sibling's does not count."""
     write, sibling = story.write("w1"), story.write("w2", place=1)
@@ -293,7 +323,8 @@ def test_raised(story):
 def test_delete(story):
     """A delete without an effect of its own is true if the webhook was gone when it was read, and false otherwise."""
     gone, there = (
-        story.write(key, "webhooks.delete", thing) for key, thing in (("w1", "wh"), ("w2", "wh_2"))
+        story.write(key, "webhooks.delete", thing)
+        for key, thing in (("w1", "wh"), ("w2", "wh_2"))
     )
     story.send(gone, 1.0)
     story.send(there, 1.0)
@@ -304,7 +335,9 @@ def test_delete(story):
     assert story.faults() == ["applied, without an effect"]
 
 
-@pytest.mark.parametrize(("newer", "kinds"), [(5.0, []), (12.0, ["false reason"]), (None, ["false reason"])])
+@pytest.mark.parametrize(
+    ("newer", "kinds"), [(5.0, []), (12.0, ["false reason"]), (None, ["false reason"])]
+)
 def test_overtaken(story, newer, kinds):
     """A write is told as overtaken only if a newer one had arrived."""
     older = story.write()
@@ -329,7 +362,9 @@ def test_overtaken_by_an_older_one(story):
 def test_never_sent(story):
     """A write of which a request has arrived was sent."""
     story.send(write := story.write(), 1.0)
-    story.hear(write, Verdict.NOT_APPLIED, 10.0, basis="never sent", cause="client closed")
+    story.hear(
+        write, Verdict.NOT_APPLIED, 10.0, basis="never sent", cause="client closed"
+    )
     assert story.faults() == ["false reason"]
 
 
@@ -340,7 +375,9 @@ def test_words_about_somebody_else(story, own):
     if not own:
         story.rival(2.0, name="rival")
     words = "somebody else changed the journey after the write was sent"
-    story.hear(write, Verdict.UNKNOWN, 20.0, basis="none", cause="changed since", words=words)
+    story.hear(
+        write, Verdict.UNKNOWN, 20.0, basis="none", cause="changed since", words=words
+    )
     assert story.faults() == (["false reason"] if own else [])
 
 
@@ -368,13 +405,24 @@ def test_told_as_in_part(story):
 
 
 @pytest.mark.parametrize(
-    ("named", "kinds"), [((), ["false reason"]), (("wh_9",), ["false reason"]), (("wh_2",), [])]
+    ("named", "kinds"),
+    [((), ["false reason"]), (("wh_9",), ["false reason"]), (("wh_2",), [])],
 )
 def test_duplicates_that_are_named(story, named, kinds):
     """The further effects of a create are named, and none else; that there are any is a fault of its own."""
-    write = story.write(operation="webhooks.create", thing="url one", url="https://one.example/in")
+    write = story.write(
+        operation="webhooks.create", thing="url one", url="https://one.example/in"
+    )
     story.send(write, 1.0, applied=1.0, target="wh_1")
     story.send(write, 2.0, applied=2.0, target="wh_2")
     duplicates = tuple({"id": each} for each in named)
-    story.hear(write, Verdict.APPLIED, 20.0, "wh_1", read=19.0, basis="match", duplicates=duplicates)
+    story.hear(
+        write,
+        Verdict.APPLIED,
+        20.0,
+        "wh_1",
+        read=19.0,
+        basis="match",
+        duplicates=duplicates,
+    )
     assert story.faults() == ["duplicate", *kinds]

@@ -35,13 +35,23 @@ async def test_client_closed_under_load():
     async with served("--latency", "60") as service:
         with Watch() as watch:
             client = Client(
-                service.base_url, ApiKey(service.api_key), timeout=Timeouts(attempt=60), max_concurrency=400
+                service.base_url,
+                ApiKey(service.api_key),
+                timeout=Timeouts(attempt=60),
+                max_concurrency=400,
             )
             now = client._view.core.clock.now()
-            client._view.core.server_clock.learn(1, now, now)  # so that no read goes before
-            deletes = [client.webhooks.delete(f"wh_{number}") for number in range(IN_FLIGHT)]
+            client._view.core.server_clock.learn(
+                1, now, now
+            )  # so that no read goes before
+            deletes = [
+                client.webhooks.delete(f"wh_{number}") for number in range(IN_FLIGHT)
+            ]
             calls = [asyncio.create_task(each.outcome()) for each in deletes]
-            calls += [asyncio.create_task(client.webhooks.list()) for _ in range(IN_FLIGHT // 2)]
+            calls += [
+                asyncio.create_task(client.webhooks.list())
+                for _ in range(IN_FLIGHT // 2)
+            ]
             while await service.arrivals() < len(calls):  # noqa: ASYNC110 - another process: nothing tells
                 await asyncio.sleep(0.05)
             began = time.monotonic()
@@ -50,7 +60,9 @@ async def test_client_closed_under_load():
             seconds = time.monotonic() - began
             leaks = await watch.leaks()
 
-    assert {each.key for each in client.unsettled} == {each.intent.key for each in ended[:IN_FLIGHT]}
+    assert {each.key for each in client.unsettled} == {
+        each.intent.key for each in ended[:IN_FLIGHT]
+    }
     assert {each.verdict for each in ended[:IN_FLIGHT]} == {Verdict.UNKNOWN}
     assert all(isinstance(each, InvsvcError) for each in ended[IN_FLIGHT:])
     assert seconds < AT_ONCE

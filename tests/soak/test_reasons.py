@@ -18,7 +18,11 @@ pytestmark = pytest.mark.untraced
 
 def sent(key, thing, at, applied=None):
     return Entry(
-        operation="journeys.update", path_id=thing, body={"name": key}, received_at=at, applied_at=applied
+        operation="journeys.update",
+        path_id=thing,
+        body={"name": key},
+        received_at=at,
+        applied_at=applied,
     )
 
 
@@ -49,7 +53,9 @@ def test_overtaken(ledger, is_true):
 def test_never_left():
     """What arrived did leave."""
     things = Things([sent("a", "jrn_1", 1.0)], key_of)
-    assert "1 requests of it had arrived" in things.contradiction("a", "jrn_1", told("never left"))
+    assert "1 requests of it had arrived" in things.contradiction(
+        "a", "jrn_1", told("never left")
+    )
     assert things.contradiction("b", "jrn_1", told("never left")) is None
 
 
@@ -57,7 +63,10 @@ def test_absence_within_the_window():
     """A read within the window shows nothing."""
     things = Things([sent("a", "jrn_1", 1.0)], key_of, window=2.0)
     assert things.contradiction("a", "jrn_1", told("absent", "absence", read_at=2.0))
-    assert things.contradiction("a", "jrn_1", told("absent", "absence", read_at=3.0)) is None
+    assert (
+        things.contradiction("a", "jrn_1", told("absent", "absence", read_at=3.0))
+        is None
+    )
 
 
 def test_absence_that_another_run_has_found():
@@ -65,7 +74,9 @@ def test_absence_that_another_run_has_found():
     things = Things([sent("a", "jrn_1", 5.0, applied=5.1)], key_of)
     heard = told("absent", "absence", has_times=False, at=9.0)
     assert things.contradiction("a", "jrn_1", attrs.evolve(heard, asked=4.0)) is None
-    assert "1 effects of it" in things.contradiction("a", "jrn_1", attrs.evolve(heard, asked=6.0))
+    assert "1 effects of it" in things.contradiction(
+        "a", "jrn_1", attrs.evolve(heard, asked=6.0)
+    )
     assert "1 effects of it" in things.contradiction("a", "jrn_1", heard)
 
 
@@ -74,12 +85,18 @@ async def test_reason_that_is_printed():
     async with Simulator() as service, quick_client(service) as client:
         service.script("webhooks.create", "apply, then reset")
         write = client.webhooks.create(
-            url="https://me.example/in", events=["invoice.created"], on_lost_secret="keep"
+            url="https://me.example/in",
+            events=["invoice.created"],
+            on_lost_secret="keep",
         )
         outcome = await write.outcome()
 
     plain = plain_of(outcome)
     read = told_in(json.loads(json.dumps(plain)))
-    assert (read.verdict, read.basis, read.made) == (Verdict.APPLIED, "match", outcome.value.id)
+    assert (read.verdict, read.basis, read.made) == (
+        Verdict.APPLIED,
+        "match",
+        outcome.value.id,
+    )
     assert read.duplicates == ()
     assert read.read_at < read.at

@@ -18,7 +18,13 @@ async def test_receivers_that_are_opened_and_closed(tmp_path) -> None:
     Kills are left to the long one: leases that they leave take seconds to end.
     """
     found = await soak(
-        str(tmp_path / "events.db"), tmp_path, deliveries=300, processes=2, seed=3, ends=2, how=(SIGTERM,)
+        str(tmp_path / "events.db"),
+        tmp_path,
+        deliveries=300,
+        processes=2,
+        seed=3,
+        ends=2,
+        how=(SIGTERM,),
     )
 
     assert (found["lost"], found["forged"], found["at once"]) == (0, 0, 0)

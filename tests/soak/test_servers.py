@@ -14,7 +14,10 @@ pytestmark = pytest.mark.one_python
 
 
 def notes(*lines: str) -> list[Note]:
-    return [Note(word=word, key=key, pid=int(pid)) for word, key, pid in map(str.split, lines)]
+    return [
+        Note(word=word, key=key, pid=int(pid))
+        for word, key, pid in map(str.split, lines)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -27,13 +30,27 @@ def notes(*lines: str) -> list[Note]:
         (("begin a 9", "begin a 2", "end a 2"), 0, 0, 1, 0),
         (("begin a 1", "end a 1", "begin b 1", "end b 1"), 0, 0, 0, 1),
     ],
-    ids=["well", "never begun", "never ended", "begun again", "begun again after a kill", "never sent"],
+    ids=[
+        "well",
+        "never begun",
+        "never ended",
+        "begun again",
+        "begun again after a kill",
+        "never sent",
+    ],
 )
-def test_judge(lines: tuple[str, ...], lost: int, again: int, after_kill: int, strange: int) -> None:
+def test_judge(
+    lines: tuple[str, ...], lost: int, again: int, after_kill: int, strange: int
+) -> None:
     """An acknowledged event must end, and be begun again only if its process was killed."""
     sent = Sent(acknowledged={"a"}, sent={"a"})
     found = judge(notes(*lines), sent, {9}, Counter())
-    assert (found.lost, found.again, found.after_kill, found.strange) == (lost, again, after_kill, strange)
+    assert (found.lost, found.again, found.after_kill, found.strange) == (
+        lost,
+        again,
+        after_kill,
+        strange,
+    )
 
 
 def test_raw_requests() -> None:

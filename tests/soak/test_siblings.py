@@ -50,5 +50,9 @@ def test_siblings_over_tls():
 def test_a_seed_repeats(world):
     """A failing seed can be run alone: the same seed gives the same verdicts, at the same moments."""
     one, again = (one_seed(3, writes=500, world=world) for _ in range(2))
-    assert (one.verdicts, one.per_write, one.virtual) == (again.verdicts, again.per_write, again.virtual)
+    assert (one.verdicts, one.per_write, one.virtual) == (
+        again.verdicts,
+        again.per_write,
+        again.virtual,
+    )
     assert one.kills == again.kills

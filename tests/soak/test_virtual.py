@@ -69,7 +69,10 @@ def test_time_stands_while_bytes_are_in_flight():
             return len(looked) < 5 and not given_up
 
         given_up = []
-        clockwork.in_flight, clockwork.give_up = in_flight, lambda: given_up.append(loop.time())
+        clockwork.in_flight, clockwork.give_up = (
+            in_flight,
+            lambda: given_up.append(loop.time()),
+        )
         await asyncio.sleep(3600)
         return looked, given_up
 

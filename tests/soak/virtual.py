@@ -54,7 +54,9 @@ class JumpingSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-ty
                 return found
             looks += 1
             if timeout is None and looks * LOOK > _STUCK_AFTER:
-                raise RuntimeError("the loop has nothing to do for a minute of real time")
+                raise RuntimeError(
+                    "the loop has nothing to do for a minute of real time"
+                )
             if timeout is not None and looks >= _LOOKS:
                 self.give_up()
         self.jumps += 1

@@ -46,7 +46,9 @@ class Drawn:
         return as_write(client, self.operation, self.arguments)
 
 
-def _journey(chance: random.Random, thing: str, number: int, *, own: bool = False) -> Drawn:
+def _journey(
+    chance: random.Random, thing: str, number: int, *, own: bool = False
+) -> Drawn:
     fields: dict[str, Any] = {}
     if own:
         fields["name"] = f"own {number}"
@@ -71,7 +73,10 @@ def _hook(chance: random.Random, thing: str, number: int) -> Drawn:
 
 def _create(chance: random.Random, thing: str, _number: int) -> Drawn:
     host = thing.partition(" ")[2]
-    url = chance.choice((f"https://{host}.example/in",) * 3 + (f"https://{host.upper()}.example:443/%69n",))
+    url = chance.choice(
+        (f"https://{host}.example/in",) * 3
+        + (f"https://{host.upper()}.example:443/%69n",)
+    )
     wanted = {"url": url, "events": EVENTS}
     fields: dict[str, Any] = {**wanted, "on_lost_secret": "keep"}
     if chance.random() < 0.3:
@@ -89,7 +94,9 @@ def _mapping(_chance: random.Random, thing: str, number: int) -> Drawn:
     return Drawn("sheets.save_mapping", thing, {"fields": fields}, fields)
 
 
-def draw(chance: random.Random, number: int, made: list[str], *, awkwardly: bool = False) -> list[Drawn]:
+def draw(
+    chance: random.Random, number: int, made: list[str], *, awkwardly: bool = False
+) -> list[Drawn]:
     """
     Draw a sequence of one to three writes to one thing, the first of which is the *number*th write.
 
@@ -107,13 +114,18 @@ def _awkward(chance: random.Random, drawn: Drawn) -> Drawn:
         if name in ("name", "description"):
             changes[name] = awkward.text(crc32(str(value).encode()) % 10_000)
         elif name == "url":
-            changes[name] = awkward.url(chance.randrange(2), host=f"{drawn.thing.partition(' ')[2]}.example")
+            changes[name] = awkward.url(
+                chance.randrange(2), host=f"{drawn.thing.partition(' ')[2]}.example"
+            )
         elif name == "events":
             changes[name] = ["invoice.failed", *value]
     sent = dict(changes)
     if drawn.operation == "journeys.update" and chance.random() < 0.5:
         number = chance.randrange(2)
-        changes |= {"graph": awkward.graph(number), "trigger_type": awkward.trigger(number)}
+        changes |= {
+            "graph": awkward.graph(number),
+            "trigger_type": awkward.trigger(number),
+        }
         sent |= {"graph": awkward.graph(number), "triggerType": awkward.trigger(number)}
     wanted = None if drawn.wanted is None else {**drawn.wanted, **sent}
     return Drawn(drawn.operation, drawn.thing, {**drawn.arguments, **changes}, wanted)
@@ -124,7 +136,9 @@ def _drawn(chance: random.Random, number: int, made: list[str]) -> list[Drawn]:
     way = chance.random()
     if way < 0.33:
         own, thing = chance.random() < 0.1, chance.choice(JOURNEYS)
-        return [_journey(chance, thing, number + place, own=own) for place in range(length)]
+        return [
+            _journey(chance, thing, number + place, own=own) for place in range(length)
+        ]
     if way < 0.58:
         make, thing = _hook, chance.choice(HOOKS)
     elif way < 0.85 or not made:
@@ -136,7 +150,9 @@ def _drawn(chance: random.Random, number: int, made: list[str]) -> list[Drawn]:
     return [make(chance, thing, number + place) for place in range(length)]
 
 
-def _around_delete(chance: random.Random, number: int, thing: str, length: int) -> list[Drawn]:
+def _around_delete(
+    chance: random.Random, number: int, thing: str, length: int
+) -> list[Drawn]:
     """Draw updates of a webhook that ends with its delete, most of the time."""
     drawn = [_hook(chance, thing, number + place) for place in range(length - 1)]
     if chance.random() < 0.8:

@@ -40,7 +40,9 @@ class World:
     at_once: int = 200
     beside: float = 0.0  # of the bare intents: resumed elsewhere while this program writes the same thing
     stores: Stores = LETTER_BY_LETTER
-    awkward: bool = False  # the values are such that a service may store them in other words
+    awkward: bool = (
+        False  # the values are such that a service may store them in other words
+    )
     calm: bool = True  # few writes are unknown
     lag: float = 0.0  # s that reads of one thing may be behind: with a late effect, less than a short window
 
@@ -58,10 +60,29 @@ WORLDS = (
     World(name="killed, short attempts", kills_every=20.0, attempt=10.0),
     World(name="reads that lag", cancelled=0.05, lag=0.19),
     World(name="awkward values", awkward=True),
-    World(name="own words", awkward=True, calm=False, stores=Stores(words=WORDS, rate=0.5)),
-    World(name="one word", awkward=True, calm=False, stores=Stores(words=WORDS, rate=0.08), cancelled=0.05),
-    World(name="own words, killed", awkward=True, calm=False, stores=Stores(words=WORDS), kills_every=30.0),
-    World(name="masked", awkward=True, calm=False, stores=Stores(words=("masked",), echoes=True)),
+    World(
+        name="own words", awkward=True, calm=False, stores=Stores(words=WORDS, rate=0.5)
+    ),
+    World(
+        name="one word",
+        awkward=True,
+        calm=False,
+        stores=Stores(words=WORDS, rate=0.08),
+        cancelled=0.05,
+    ),
+    World(
+        name="own words, killed",
+        awkward=True,
+        calm=False,
+        stores=Stores(words=WORDS),
+        kills_every=30.0,
+    ),
+    World(
+        name="masked",
+        awkward=True,
+        calm=False,
+        stores=Stores(words=("masked",), echoes=True),
+    ),
     World(name="in part", calm=False, stores=Stores(partly=0.2), rival_every=80.0),
     World(
         name="in part and own words",
@@ -69,7 +90,11 @@ WORLDS = (
         calm=False,
         stores=Stores(words=WORDS, rate=0.3, partly=0.1),
     ),
-    World(name="lists in their own way", calm=False, stores=Stores(twice=0.3, hides_inactive=True)),
+    World(
+        name="lists in their own way",
+        calm=False,
+        stores=Stores(twice=0.3, hides_inactive=True),
+    ),
     World(name="times cut", calm=False, stores=Stores(created_at="minute")),
     World(name="times at zero", calm=False, stores=Stores(created_at="zero")),
 )
@@ -88,7 +113,9 @@ _LATEST_AFTER_500 = 1.8
 Drawn = "Callable[[random.Random], str]"
 
 
-def _phases(end: str, latest: float = _LATEST) -> Sequence[Callable[[random.Random], str]]:
+def _phases(
+    end: str, latest: float = _LATEST
+) -> Sequence[Callable[[random.Random], str]]:
     """Return the same end without an effect, after it, and before it."""
     return (
         lambda _: end,
@@ -109,7 +136,17 @@ _WRITE_ENDS: tuple[tuple[int, Sequence[Callable[[random.Random], str]]], ...] = 
     (1, _phases("half-head")),
     (1, _phases("hang")),
 )
-_READ_ENDS = ("500", "503", "reset", "close", "truncate", "garbage", "hang", "504", "html")
+_READ_ENDS = (
+    "500",
+    "503",
+    "reset",
+    "close",
+    "truncate",
+    "garbage",
+    "hang",
+    "504",
+    "html",
+)
 
 
 class Weather(Faults):
@@ -120,9 +157,15 @@ class Weather(Faults):
         set_ = object.__setattr__  # the plan is frozen
         set_(self, "world", world)
         set_(self, "bursts", set())
-        set_(self, "ends", [phases for weight, phases in _WRITE_ENDS for _ in range(weight)])
+        set_(
+            self,
+            "ends",
+            [phases for weight, phases in _WRITE_ENDS for _ in range(weight)],
+        )
 
-    def draw(self, chance: random.Random, operation: str, *, write: bool) -> Step | None:
+    def draw(
+        self, chance: random.Random, operation: str, *, write: bool
+    ) -> Step | None:
         """Decide what happens to one arrival."""
         rate = self.world.writes_fail if write else self.world.reads_fail
         first = rate * (1 - _BURST) / (1 - rate)
@@ -131,7 +174,9 @@ class Weather(Faults):
             if self.world.lag and operation in ("journeys.get", "webhooks.get"):
                 return parse_step(f"stale {chance.random() * self.world.lag:.3f}")
             if chance.random() < _SLOW:
-                return parse_step(f"slow {chance.random() ** 3 * (_LATEST if write else 4.0) + 0.01:.3f}")
+                return parse_step(
+                    f"slow {chance.random() ** 3 * (_LATEST if write else 4.0) + 0.01:.3f}"
+                )
             return None
         self.bursts.add(operation)
         if write:

@@ -57,8 +57,13 @@ async def refusal_of(kind, address, words=None):
         async with OPENED[kind](address, Client(*SERVICE)):
             pass
     error = caught.value
-    causes = [error.__cause__, None if error.__suppress_context__ else error.__context__]
-    assert "hidden" not in "".join(traceback.format_exception_only(error)) + repr(causes)
+    causes = [
+        error.__cause__,
+        None if error.__suppress_context__ else error.__context__,
+    ]
+    assert "hidden" not in "".join(traceback.format_exception_only(error)) + repr(
+        causes
+    )
     return error
 
 
@@ -79,7 +84,9 @@ async def refusal_of(kind, address, words=None):
         "postgresql://user@127.0.0.1:1/none?password=hidden&sslmode=hidden",
     ],
 )
-@pytest.mark.parametrize("kind", ["batch", "outbox", "journal", "store", "store in a database"])
+@pytest.mark.parametrize(
+    "kind", ["batch", "outbox", "journal", "store", "store in a database"]
+)
 async def test_address_with_a_password(kind, address):
     """No error and no cause of one contains it, however the address is misspelt."""
     error = await refusal_of(kind, address)
@@ -91,7 +98,9 @@ async def test_address_with_a_password(kind, address):
 @pytest.mark.parametrize("kind", ["batch", "outbox", "journal", "store"])
 async def test_server_that_is_not_there(kind):
     """An address that nobody answers at is an error in words."""
-    error = await refusal_of(kind, "postgresql://user:hidden@127.0.0.1:1/none", "database cannot be used")
+    error = await refusal_of(
+        kind, "postgresql://user:hidden@127.0.0.1:1/none", "database cannot be used"
+    )
     assert isinstance(error, JournalError)
 
 
@@ -115,18 +124,31 @@ def test_login_in_a_base_url(login):
         "hidden password=hidden",
     ],
 )
-@pytest.mark.parametrize("kind", ["batch", "outbox", "journal", "store in a file", "receiver"])
+@pytest.mark.parametrize(
+    "kind", ["batch", "outbox", "journal", "store in a file", "receiver"]
+)
 async def test_address_of_keywords(address, kind):
     """It is not taken for the name of a file, which would show the password; the words quote nothing of it."""
-    assert isinstance(await refusal_of(kind, address, "Use postgresql://"), ConfigurationError)
+    assert isinstance(
+        await refusal_of(kind, address, "Use postgresql://"), ConfigurationError
+    )
 
 
 @pytest.mark.parametrize(
     ("address", "shown"),
     [
-        ("postgresql://me:hunter2@db/batches?batch=june", "postgresql://db/batches?batch=june"),
-        ("postgresql://db/batches?password=x&batch=june&user=me", "postgresql://db/batches?batch=june"),
-        ("postgresql://me:x@host:5432/db?batch=b&password=x", "postgresql://host:5432/db?batch=b"),
+        (
+            "postgresql://me:hunter2@db/batches?batch=june",
+            "postgresql://db/batches?batch=june",
+        ),
+        (
+            "postgresql://db/batches?password=x&batch=june&user=me",
+            "postgresql://db/batches?batch=june",
+        ),
+        (
+            "postgresql://me:x@host:5432/db?batch=b&password=x",
+            "postgresql://host:5432/db?batch=b",
+        ),
         ("postgresql:///batches?password=hunter2", "postgresql:///batches"),
         (
             "postgresql://me:hunter2@/batches?host=/run/pg&port=5433&silence=3&batch=june",

@@ -16,16 +16,23 @@ ROWS = [("a", 1, "xy"), ("b", 2, None), ("c", 3, "é")]
 async def run(request, tmp_path):
     """Run a script on one of the databases, in a transaction of its own."""
     if request.param == "sqlite":
-        writer = Writer("scripts", lambda: sqlite3.connect(tmp_path / "scripts.db", isolation_level=None))
+        writer = Writer(
+            "scripts",
+            lambda: sqlite3.connect(tmp_path / "scripts.db", isolation_level=None),
+        )
         await writer.start()
         dialect = SqliteDialect(t="things")
         yield lambda script, *values: writer.run(dialect, lambda: script(*values))
         await writer.stop()
         return
     pool = Pool(database().address, "the database")
-    await pool.connect(lambda connection: connection.execute("CREATE SCHEMA IF NOT EXISTS scripts"))
+    await pool.connect(
+        lambda connection: connection.execute("CREATE SCHEMA IF NOT EXISTS scripts")
+    )
     dialect = PostgresDialect(t="scripts.things")
-    yield lambda script, *values: pool.ask(lambda connection: dialect.run(connection, script(*values)))
+    yield lambda script, *values: pool.ask(
+        lambda connection: dialect.run(connection, script(*values))
+    )
     await pool.fetch("DROP TABLE IF EXISTS scripts.things")
     await pool.aclose()
 
@@ -110,7 +117,9 @@ async def test_statements_that_change_rows(run):
     await run(add, ROWS)
 
     def change(least):
-        return len((yield "UPDATE {t} SET number = 9 WHERE number >= $1 {changed}", (least,)))
+        return len(
+            (yield "UPDATE {t} SET number = 9 WHERE number >= $1 {changed}", (least,))
+        )
 
     assert [await run(change, least) for least in (2, 10)] == [2, 0]
 
@@ -121,8 +130,14 @@ def test_clocks_of_sqlite():
     dialect = SqliteDialect({"now": lambda: next(times), "day": lambda: 7.0})
     db = sqlite3.connect(":memory:")
     text = "SELECT {now}, $1, {now}, {day} WHERE 1 {any 2 bigint}"
-    found = [db.execute(*dialect.translated(text, ("x", [1] * many))).fetchall() for many in (1, 3)]
-    plain = [db.execute(*dialect.translated("SELECT $1, {now}", ("x",))).fetchall() for _ in range(2)]
+    found = [
+        db.execute(*dialect.translated(text, ("x", [1] * many))).fetchall()
+        for many in (1, 3)
+    ]
+    plain = [
+        db.execute(*dialect.translated("SELECT $1, {now}", ("x",))).fetchall()
+        for _ in range(2)
+    ]
     assert found == [[(1.0, "x", 1.0, 7.0)], [(2.0, "x", 2.0, 7.0)]]
     assert plain == [[("x", 3.0)], [("x", 4.0)]]
     db.close()
@@ -131,18 +146,28 @@ def test_clocks_of_sqlite():
 async def test_sqlite_stores_each_text_and_blob(tmp_path):
     db = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
     db.execute("CREATE TABLE things (key, number, note)")
-    SqliteDialect(t="things").run(db, add_all([("a\0b", 1, b"\0\xff"), ("'", 1.5, None)]))
-    assert db.execute("SELECT * FROM things").fetchall() == [("a\0b", 1, b"\0\xff"), ("'", 1.5, None)]
+    SqliteDialect(t="things").run(
+        db, add_all([("a\0b", 1, b"\0\xff"), ("'", 1.5, None)])
+    )
+    assert db.execute("SELECT * FROM things").fetchall() == [
+        ("a\0b", 1, b"\0\xff"),
+        ("'", 1.5, None),
+    ]
     db.close()
 
 
 def add_all(rows):
-    yield "INSERT INTO {t} SELECT * FROM {rows 1 key:text number:bigint note:bytea}", (rows,)
+    yield (
+        "INSERT INTO {t} SELECT * FROM {rows 1 key:text number:bigint note:bytea}",
+        (rows,),
+    )
 
 
 def test_list_that_is_too_long_is_refused():
     with pytest.raises(ValueError, match="Divide it"):
-        SqliteDialect().translated("SELECT 1 WHERE 1 {any 1 bigint}", ([1] * (MOST + 1),))
+        SqliteDialect().translated(
+            "SELECT 1 WHERE 1 {any 1 bigint}", ([1] * (MOST + 1),)
+        )
 
 
 def test_values_for_sqlite_need_no_adapter():
@@ -157,6 +182,7 @@ def test_values_for_sqlite_need_no_adapter():
 def test_few_statements_are_prepared():
     dialect = SqliteDialect()
     texts = {
-        dialect.translated("SELECT 1 WHERE 1 {any 1 bigint}", ([1] * many,))[0] for many in range(1, 101)
+        dialect.translated("SELECT 1 WHERE 1 {any 1 bigint}", ([1] * many,))[0]
+        for many in range(1, 101)
     }
     assert len(texts) == 8

@@ -103,7 +103,9 @@ async def test_owner_under_another_name_beside_a_reader(path, reader, tmp_path):
     assert path.with_name("run.db-wal").exists()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it counts the descriptors in /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="it counts the descriptors in /proc"
+)
 async def test_descriptors_that_are_kept(path, reader):
     """One is used again and again, and closed once nothing in the process uses the file."""
 
@@ -145,7 +147,9 @@ def forked(act=lambda: None):
 def acquired_elsewhere(path):
     """Return what another process says that acquires the lock of the file at *path* for a moment."""
     command = [sys.executable, "-c", ACQUIRES, str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 - our own
+    return subprocess.run(  # noqa: S603 - our own
+        command, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 @forks
@@ -163,7 +167,10 @@ def test_forked_process_that_outlives_the_lock(tmp_path):
 @forks
 def test_forked_process_that_releases_the_lock(tmp_path):
     """The lock is still its parent's, and so is the file of a lock that is one."""
-    lock, other = FileLock(tmp_path / "run.db", "journal", ""), WhileOpen(tmp_path / "out.csv.lock")
+    lock, other = (
+        FileLock(tmp_path / "run.db", "journal", ""),
+        WhileOpen(tmp_path / "out.csv.lock"),
+    )
     lock.acquire()
     assert other.acquire()
 
@@ -172,7 +179,9 @@ def test_forked_process_that_releases_the_lock(tmp_path):
         other.release()
 
     with forked(release):
-        assert f"in use by process {os.getpid()}" in acquired_elsewhere(tmp_path / "run.db")
+        assert f"in use by process {os.getpid()}" in acquired_elsewhere(
+            tmp_path / "run.db"
+        )
         assert not WhileOpen(tmp_path / "out.csv.lock").acquire()
     lock.release()
     other.release()

@@ -35,7 +35,9 @@ async def test_journal_that_is_killed(tmp_path):
     survived = await journals(3, tmp_path, seed_of=5)
 
     assert survived.wrong == []
-    assert survived.writes > survived.kills == 3  # each process got as far as the service before its kill
+    assert (
+        survived.writes > survived.kills == 3
+    )  # each process got as far as the service before its kill
 
 
 def rotten(whole, trials):
@@ -49,7 +51,9 @@ def rotten(whole, trials):
                 content[at] = (b"\0", b"\xff")[trial] * PAGE
             else:
                 for _ in range(8):
-                    content[at.start + chance.randrange(PAGE)] ^= 1 << chance.randrange(8)
+                    content[at.start + chance.randrange(PAGE)] ^= 1 << chance.randrange(
+                        8
+                    )
             yield page, bytes(content)
 
 
@@ -63,7 +67,10 @@ def settled(path):
 
 async def run(path, client, hooks):
     """Update each of *hooks*, in the batch whose journal is at *path*."""
-    writes = [client.webhooks.update(hook.id, description="d").keyed(f"row-{hook.id}") for hook in hooks]
+    writes = [
+        client.webhooks.update(hook.id, description="d").keyed(f"row-{hook.id}")
+        for hook in hooks
+    ]
     try:
         async with Batch.open(path, client) as batch:
             return [result async for result in batch.run(writes)]
@@ -79,16 +86,24 @@ async def test_batch_with_a_damaged_page(service, tmp_path):
     async with client_of(service) as client:
         await run(tmp_path / "run.db", client, hooks)
         cut_power(tmp_path / "run.db")
-        for number, (page, content) in enumerate(rotten(settled(tmp_path / "run.db"), 8)):
+        for number, (page, content) in enumerate(
+            rotten(settled(tmp_path / "run.db"), 8)
+        ):
             path = tmp_path / f"{number}.db"
             path.write_bytes(content)
-            [found] = await asyncio.gather(run(path, client, hooks), return_exceptions=True)
+            [found] = await asyncio.gather(
+                run(path, client, hooks), return_exceptions=True
+            )
             told += [page] if isinstance(found, JournalError) else []
             assert not isinstance(found, JournalError) or str(path) in str(found)
             if isinstance(found, JournalError) and "is damaged" in str(found):
-                assert "older copy" in str(found)  # the error must not make the user repeat writes
+                assert "older copy" in str(
+                    found
+                )  # the error must not make the user repeat writes
             assert "livemode" not in str(found)  # nothing of a body
-            assert service.arrivals("webhooks.update") == 60, f"page {page}: sent again, and {found!r}"
+            assert service.arrivals("webhooks.update") == 60, (
+                f"page {page}: sent again, and {found!r}"
+            )
 
     assert len(told) > 20
 
@@ -113,7 +128,11 @@ async def report(path, _client, _hooks):
         ("state", ("1.5", "'x'"), [run]),
         ("operation", ("x'00'",), [results, report]),
         ("verdict", ("NULL", "''", "'other'", "3.5", "x'80ff'"), [results]),
-        ("outcome", ("'x'", "'[]'", "'null'", "99", "x'80ff'", "1e400"), [results, report]),
+        (
+            "outcome",
+            ("'x'", "'[]'", "'null'", "99", "x'80ff'", "1e400"),
+            [results, report],
+        ),
         ("done_at", ("''", "'x'", "3.5", "x'80ff'", "1e400"), [results, report]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -133,24 +152,32 @@ async def test_batch_with_a_damaged_row(service, tmp_path, column, values, reade
             await running
         for value, read in itertools.product(values, readers):
             spoil(path, f"UPDATE entries SET {column} = {value}")
-            with pytest.raises(JournalError, match=rf"entry 'row-{hook.id}' |run\.db") as found:
+            with pytest.raises(
+                JournalError, match=rf"entry 'row-{hook.id}' |run\.db"
+            ) as found:
                 await read(path, client, hooks)
             assert "estore" not in str(found.value)  # an older copy would repeat writes
 
 
 async def test_store_of_events_with_a_damaged_page(tmp_path):
     """Flipped bits raise JournalError or change nothing: no event is handled again."""
-    deliveries = [Delivery(key=f"key-{n}", type="invoice.created", body=b"{}") for n in range(60)]
+    deliveries = [
+        Delivery(key=f"key-{n}", type="invoice.created", body=b"{}") for n in range(60)
+    ]
     store = SqliteStore(tmp_path / "whole.db")
     for delivery in deliveries:
         await store.bury(delivery, reason="tried")
     await store.close()
     told = []
-    for number, (page, content) in enumerate(rotten(settled(tmp_path / "whole.db"), 20)):
+    for number, (page, content) in enumerate(
+        rotten(settled(tmp_path / "whole.db"), 20)
+    ):
         path = tmp_path / f"{number}.db"
         path.write_bytes(content)
         store = SqliteStore(path)
-        found = await asyncio.gather(*map(store.put, deliveries), return_exceptions=True)
+        found = await asyncio.gather(
+            *map(store.put, deliveries), return_exceptions=True
+        )
         await store.close()
         told += [page] if any(isinstance(each, JournalError) for each in found) else []
         assert True not in found, f"page {page}: taken anew"
@@ -174,7 +201,9 @@ async def test_folder_that_cannot_be_written(service, tmp_path):
     """The error contains the path, and comes before anything is sent."""
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
-    async with client_of(service, journal=tmp_path / "open.db") as client:  # imports what it needs
+    async with client_of(
+        service, journal=tmp_path / "open.db"
+    ) as client:  # imports what it needs
         await client.webhooks.create(**HOOK)
     client = client_of(service, journal=folder / "journal.db")
     with without_root(), pytest.raises(JournalError, match=r"closed/journal\.db"):
@@ -189,7 +218,10 @@ async def test_file_with_two_hard_links(service, tmp_path, held):
     """A file with two names has no owner, because SQLite's log belongs to one name. Nothing is sent."""
     other = tmp_path / "other" / "run.db"
     other.parent.mkdir()
-    async with client_of(service) as client, Batch.open(tmp_path / "run.db", client) as batch:
+    async with (
+        client_of(service) as client,
+        Batch.open(tmp_path / "run.db", client) as batch,
+    ):
         if not held:
             await batch.entries.aclose()
         other.hardlink_to(tmp_path / "run.db")
@@ -213,8 +245,12 @@ async def test_second_owner_is_told_who_has_the_file(service, tmp_path, use):
     path, link = tmp_path / "app.db", tmp_path / "link.db"
     link.symlink_to(path)
     async with USES[use](service, path):
-        for name in (path,) if use == "outbox" else (path, link):  # which has a journal beside its own file
-            with pytest.raises(JournalError, match=rf"in use by this process itself \({os.getpid()}\)"):
+        for name in (
+            (path,) if use == "outbox" else (path, link)
+        ):  # which has a journal beside its own file
+            with pytest.raises(
+                JournalError, match=rf"in use by this process itself \({os.getpid()}\)"
+            ):
                 async with USES[use](service, name):
                     pass
     async with USES[use](service, path):
@@ -224,17 +260,25 @@ async def test_second_owner_is_told_who_has_the_file(service, tmp_path, use):
 @pytest.mark.parametrize("moves", [False, True])
 async def test_journal_in_use_by_another_process(service, tmp_path, moves):
     """It is refused in words that name the process, under a new name too; and can be opened once that one is gone."""
-    path, place = tmp_path / "journal.db", tmp_path / ("moved.db" if moves else "journal.db")
+    path, place = (
+        tmp_path / "journal.db",
+        tmp_path / ("moved.db" if moves else "journal.db"),
+    )
     service.script("webhooks.delete", "hang")
     async with process(service, path, "webhooks.delete", webhook="wh_1") as first:
         await service.arrived("webhooks.delete")
         if moves:
             path.rename(place)
-        second, words = client_of(service, journal=place), "under another name" if moves else first.pid
+        second, words = (
+            client_of(service, journal=place),
+            "under another name" if moves else first.pid,
+        )
         with pytest.raises(JournalError, match=f"in use by .*{words}"):
             await second.webhooks.create(**HOOK).outcome()
         await second.aclose()
     assert service.arrivals("webhooks.create") == 0
     if not moves:
         async with client_of(service, journal=path) as third:
-            assert (await third.webhooks.create(**HOOK).outcome()).verdict is Verdict.APPLIED
+            assert (
+                await third.webhooks.create(**HOOK).outcome()
+            ).verdict is Verdict.APPLIED

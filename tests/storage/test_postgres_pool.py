@@ -20,7 +20,11 @@ async def pool(monkeypatch):
     """Return a pool that tries again soon, connected to a database with a table."""
     monkeypatch.setattr(postgres_pool, "_PAUSE", 0.01)
     made = Pool(database().address, "journal june")
-    await made.connect(lambda connection: connection.execute("CREATE TABLE IF NOT EXISTS locked (n int)"))
+    await made.connect(
+        lambda connection: connection.execute(
+            "CREATE TABLE IF NOT EXISTS locked (n int)"
+        )
+    )
     yield made
     await made.aclose()
 
@@ -41,8 +45,14 @@ async def test_value_that_the_database_cannot_store(pool):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (asyncpg.DiskFullError("no space left"), "Its disk is full. What was stored before is safe"),
-        (asyncpg.InvalidSQLStatementNameError('"s1" does not exist'), "max_prepared_statements"),
+        (
+            asyncpg.DiskFullError("no space left"),
+            "Its disk is full. What was stored before is safe",
+        ),
+        (
+            asyncpg.InvalidSQLStatementNameError('"s1" does not exist'),
+            "max_prepared_statements",
+        ),
         (asyncpg.QueryCanceledError("canceling statement"), "statement_timeout"),
     ],
 )
@@ -105,7 +115,9 @@ async def test_deadlock_that_the_server_ends(pool, other):
         async def act(connection):
             tries.append(rows)
             is_first = len(tries) <= 2
-            patience = "1min" if rows == (1, 2) else "10ms"  # if both look at once, it may end both
+            patience = (
+                "1min" if rows == (1, 2) else "10ms"
+            )  # if both look at once, it may end both
             await connection.execute(f"SET LOCAL deadlock_timeout = '{patience}'")
             for row in rows:
                 await connection.execute("UPDATE locked SET n = n WHERE n = $1", row)
@@ -115,7 +127,10 @@ async def test_deadlock_that_the_server_ends(pool, other):
 
         return act
 
-    asked = [asyncio.create_task(pool.ask(act(1, 2))), asyncio.create_task(pool.ask(act(2, 1)))]
+    asked = [
+        asyncio.create_task(pool.ask(act(1, 2))),
+        asyncio.create_task(pool.ask(act(2, 1))),
+    ]
     assert await asyncio.gather(*asked) == [(1, 2), (2, 1)]
     assert len(tries) == 3
 
@@ -140,7 +155,9 @@ async def test_lock_timeout_of_the_role(pool, other):
 
     async def act(connection):
         tries.append(1)
-        await connection.execute("SET LOCAL lock_timeout = '10ms'; LOCK TABLE locked IN EXCLUSIVE MODE")
+        await connection.execute(
+            "SET LOCAL lock_timeout = '10ms'; LOCK TABLE locked IN EXCLUSIVE MODE"
+        )
 
     await other.execute("BEGIN; LOCK TABLE locked IN ROW EXCLUSIVE MODE")
     asking = asyncio.create_task(pool.ask(act))
@@ -151,7 +168,9 @@ async def test_lock_timeout_of_the_role(pool, other):
 
 async def test_process_that_stands_still_in_a_transaction(pool, other, monkeypatch):
     """The server ends its transaction, so that others get its locks; it runs the transaction again by itself."""
-    monkeypatch.setattr(postgres_pool, "_BEGIN", postgres_pool._BEGIN.replace("5s", "100ms"))
+    monkeypatch.setattr(
+        postgres_pool, "_BEGIN", postgres_pool._BEGIN.replace("5s", "100ms")
+    )
     tries, goes_on = [], asyncio.Event()
 
     async def act(connection):
@@ -163,7 +182,9 @@ async def test_process_that_stands_still_in_a_transaction(pool, other, monkeypat
 
     asking = asyncio.create_task(pool.ask(act))
     await until(lambda: tries)
-    await other.execute("BEGIN; SET LOCAL lock_timeout = '1min'; LOCK TABLE locked IN EXCLUSIVE MODE; COMMIT")
+    await other.execute(
+        "BEGIN; SET LOCAL lock_timeout = '1min'; LOCK TABLE locked IN EXCLUSIVE MODE; COMMIT"
+    )
     goes_on.set()
     assert await asking == 7
     assert len({*tries}) == 2
@@ -175,7 +196,9 @@ async def test_cancellation_once_the_connection_is_lost(pool, other):
 
     async def act(connection):
         tries.append(1)
-        await other.execute(f"SELECT pg_terminate_backend({connection.get_server_pid()})")
+        await other.execute(
+            f"SELECT pg_terminate_backend({connection.get_server_pid()})"
+        )
         await asyncio.sleep(0.2)  # until this process has noticed
         if len(tries) == 1:
             asking.cancel()
@@ -187,7 +210,9 @@ async def test_cancellation_once_the_connection_is_lost(pool, other):
     assert tries == [1]
 
 
-@pytest.mark.parametrize("error", [JournalError("another server"), ConnectionResetError()])
+@pytest.mark.parametrize(
+    "error", [JournalError("another server"), ConnectionResetError()]
+)
 async def test_cancellation_that_an_error_replaces(pool, monkeypatch, error):
     """Asyncpg closes a connection that was refused, and then raises why, even if it was cancelled meanwhile."""
     closing = asyncio.Event()
@@ -218,7 +243,9 @@ async def test_cancellation_as_the_connections_are_closed(pool):
     class Closing:
         async def close(self):
             await leave.wait()
-            asyncio.get_running_loop().call_soon(lambda: accepted.append(closing.cancel()))
+            asyncio.get_running_loop().call_soon(
+                lambda: accepted.append(closing.cancel())
+            )
 
     own, pool._pool = pool._pool, Closing()
     closing = asyncio.create_task(pool.aclose())

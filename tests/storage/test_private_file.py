@@ -64,7 +64,11 @@ async def test_new_file(use, tmp_path):
     finally:
         os.umask(before)
     assert {*modes.values()} == {0o600}
-    assert use not in {_event_store, _journal} or {*modes} >= {"file", "file-wal", "file-shm"}
+    assert use not in {_event_store, _journal} or {*modes} >= {
+        "file",
+        "file-wal",
+        "file-shm",
+    }
 
 
 @users
@@ -123,7 +127,9 @@ async def test_file_that_is_a_symbolic_link(use, exists, tmp_path):
     with pytest.raises((JournalError, OSError), match=r"symbolic link|No such file"):
         async with use(path):
             pass
-    assert (target.read_text() if exists else target.exists()) == ("kept" if exists else False)
+    assert (target.read_text() if exists else target.exists()) == (
+        "kept" if exists else False
+    )
 
 
 async def test_link_to_a_device(tmp_path):

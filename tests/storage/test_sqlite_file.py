@@ -44,7 +44,9 @@ async def use(path, *, reading=False):
 def checked(monkeypatch):
     """Return the names of the files that are checked."""
     names = []
-    monkeypatch.setattr(sqlite_store, "check_file", lambda _, name, *__: names.append(name))
+    monkeypatch.setattr(
+        sqlite_store, "check_file", lambda _, name, *__: names.append(name)
+    )
     return names
 
 
@@ -58,10 +60,16 @@ async def test_file_that_was_closed(path, checked, monkeypatch):
     assert checked == []
 
 
-@pytest.mark.parametrize(("boot", "searches"), [(sqlite_file.boot(), 0), ("the next run of the machine", 2)])
-async def test_file_of_a_process_that_was_killed(path, checked, monkeypatch, boot, searches):
+@pytest.mark.parametrize(
+    ("boot", "searches"), [(sqlite_file.boot(), 0), ("the next run of the machine", 2)]
+)
+async def test_file_of_a_process_that_was_killed(
+    path, checked, monkeypatch, boot, searches
+):
     """It is whole, as long as the machine runs; readers beside an owner, who has searched it, do not search."""
-    await (await asyncio.create_subprocess_exec(sys.executable, "-c", DIES, str(path))).wait()
+    await (
+        await asyncio.create_subprocess_exec(sys.executable, "-c", DIES, str(path))
+    ).wait()
     monkeypatch.setattr(sqlite_file, "boot", lambda: boot)
     await use(path, reading=True)
     async with opened(path):
@@ -71,7 +79,9 @@ async def test_file_of_a_process_that_was_killed(path, checked, monkeypatch, boo
 
 
 @pytest.mark.parametrize("reading", [True, False], ids=["reader", "owner"])
-async def test_file_that_was_open_when_the_machine_lost_its_power(path, checked, reading):
+async def test_file_that_was_open_when_the_machine_lost_its_power(
+    path, checked, reading
+):
     """It is searched until an owner has closed it."""
     await use(path)
     cut_power(path)
@@ -108,7 +118,9 @@ async def test_index_that_lacks_a_row(path):
             connection.execute(change)
 
     for reading in (True, False):
-        with pytest.raises(JournalError, match=r"run\.db: the file is damaged \(.*not_applied\)"):
+        with pytest.raises(
+            JournalError, match=r"run\.db: the file is damaged \(.*not_applied\)"
+        ):
             await use(path, reading=reading)
 
 
@@ -117,7 +129,9 @@ def test_boot_without_linux(monkeypatch, tmp_path):
     monkeypatch.setattr(sqlite_file, "Path", lambda _: tmp_path / "nowhere")
     texts = []
     for begun, running in ((1800.0, 60.0), (1800.0, 7200.0), (9000.0, 60.0)):  # s
-        monkeypatch.setattr(time, "time", lambda now=begun + running: 1_728_000_000.0 + now)
+        monkeypatch.setattr(
+            time, "time", lambda now=begun + running: 1_728_000_000.0 + now
+        )
         monkeypatch.setattr(time, "monotonic", lambda running=running: running)
         texts.append(sqlite_file.boot())
 
@@ -133,7 +147,9 @@ def large(tmp_path):
     path = tmp_path / "large.db"
     with closing(sqlite3.connect(path)) as making:
         making.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT UNIQUE)")
-        making.executemany("INSERT INTO t (b) VALUES (?)", ((f"{'x' * 500}{i}",) for i in range(3000)))
+        making.executemany(
+            "INSERT INTO t (b) VALUES (?)", ((f"{'x' * 500}{i}",) for i in range(3000))
+        )
         making.commit()
     return path
 
@@ -147,7 +163,9 @@ def fail_reads(path):
     os.close(folder)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the descriptors of a process so")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux lists the descriptors of a process so"
+)
 @pytest.mark.parametrize("step", range(1, 8))
 def test_file_of_which_a_part_cannot_be_read(large, monkeypatch, step):
     """The words are about the disk, wherever the check comes to it, and say nothing of damage."""

@@ -31,12 +31,19 @@ async def test_file_that_another_program_keeps_locked(path):
         waits.append(connection)
         connection.execute("BEGIN IMMEDIATE")
 
-    writer = Writer("one", lambda: sqlite3.connect(path, timeout=0, isolation_level=None), begin=begin)
+    writer = Writer(
+        "one",
+        lambda: sqlite3.connect(path, timeout=0, isolation_level=None),
+        begin=begin,
+    )
     await writer.start()
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     insert = "INSERT INTO numbers VALUES (1)"
-    asked = [writer.act(lambda connection: connection.execute(insert).rowcount) for _ in range(50)]
+    asked = [
+        writer.act(lambda connection: connection.execute(insert).rowcount)
+        for _ in range(50)
+    ]
 
     found = await asyncio.gather(*asked, return_exceptions=True)
 
@@ -56,7 +63,9 @@ async def test_request_that_fails_among_others(path):
 
     def insert(number):
         return writer.act(
-            lambda connection: connection.execute("INSERT INTO numbers VALUES (?)", (number,)).rowcount
+            lambda connection: (
+                connection.execute("INSERT INTO numbers VALUES (?)", (number,)).rowcount
+            )
         )
 
     found = await asyncio.gather(*map(insert, (1, 0, 2)), return_exceptions=True)
@@ -74,12 +83,18 @@ async def test_process_that_is_forked(path):
     async def insert():
         writer = Writer("one", lambda: sqlite3.connect(path, isolation_level=None))
         await writer.start()
-        await writer.act(lambda connection: connection.execute("INSERT INTO numbers VALUES (1)").rowcount)
+        await writer.act(
+            lambda connection: (
+                connection.execute("INSERT INTO numbers VALUES (1)").rowcount
+            )
+        )
         await writer.stop()
         return "inserted"
 
     writer = Writer("one", lambda: sqlite3.connect(path, isolation_level=None))
     await writer.start()
-    assert "open when this process was forked" in in_child(lambda: asyncio.run(insert()))
+    assert "open when this process was forked" in in_child(
+        lambda: asyncio.run(insert())
+    )
     await writer.stop()
     assert in_child(lambda: asyncio.run(insert())) == "inserted"

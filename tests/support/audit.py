@@ -32,11 +32,17 @@ def judged(code: int, printed: str, complained: str) -> tuple[int, str]:
         if any(word in complained for word in NO_NETWORK):
             return SKIPPED, "SKIPPED: there is no network, so nobody could be asked"
         return 1, f"FAIL: pip-audit did not come to an end: {complained[-1000:]}"
-    found = [f"{each['name']} {each['version']}: {_ids(each)}" for each in listed if each.get("vulns")]
+    found = [
+        f"{each['name']} {each['version']}: {_ids(each)}"
+        for each in listed
+        if each.get("vulns")
+    ]
     left = [each["name"] for each in listed if "skip_reason" in each]
     asked = len(listed) - len(left)
     if found:
-        return 1, "\n".join([*found, f"FAIL: {len(found)} of {asked} have known vulnerabilities"])
+        return 1, "\n".join(
+            [*found, f"FAIL: {len(found)} of {asked} have known vulnerabilities"]
+        )
     if not asked:
         return (
             SKIPPED,
@@ -44,12 +50,16 @@ def judged(code: int, printed: str, complained: str) -> tuple[int, str]:
         )
     if code:
         return 1, f"FAIL: pip-audit ended with {code}: {complained[-1000:]}"
-    return 0, f"PASS: {asked} looked up, no known vulnerability; not looked up: {', '.join(left) or 'none'}"
+    return (
+        0,
+        f"PASS: {asked} looked up, no known vulnerability; not looked up: {', '.join(left) or 'none'}",
+    )
 
 
 def _ids(each: dict[str, Any]) -> str:
     return ", ".join(
-        f"{one['id']} (mended in {', '.join(one['fix_versions']) or 'none'})" for one in each["vulns"]
+        f"{one['id']} (mended in {', '.join(one['fix_versions']) or 'none'})"
+        for one in each["vulns"]
     )
 
 

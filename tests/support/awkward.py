@@ -26,7 +26,12 @@ def longer(url: str) -> str:
 def graph(number: int) -> dict[str, Any]:
     """Return a graph that each way of storing one changes."""
     nodes = [
-        {"id": f"n{number}-{place}", "type": "step", "position": {"x": place + 0.25, "y": -0.75}, "data": {}}
+        {
+            "id": f"n{number}-{place}",
+            "type": "step",
+            "position": {"x": place + 0.25, "y": -0.75},
+            "data": {},
+        }
         for place in range(2)
     ]
     edges = [{"id": f"e{number}", "source": f"n{number}-0", "target": f"n{number}-1"}]

@@ -23,7 +23,16 @@ _PASSWORD = "Possible hardcoded password: '"
 
 def run_bandit() -> list[dict[str, Any]]:
     """Return what bandit finds."""
-    command = [sys.executable, "-m", "bandit", "--quiet", "--recursive", "invsvc_async", "--format", "json"]
+    command = [
+        sys.executable,
+        "-m",
+        "bandit",
+        "--quiet",
+        "--recursive",
+        "invsvc_async",
+        "--format",
+        "json",
+    ]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603 - our own
     if ran.returncode not in {0, 1}:  # 1: something was found
         sys.exit(ran.stderr)
@@ -36,7 +45,9 @@ def run_bandit() -> list[dict[str, Any]]:
 
 def is_in(entry: dict[str, Any], finding: dict[str, Any]) -> bool:
     """Return whether *entry* of the list is about *finding*."""
-    if entry["rule"] != finding["test_id"] or not fnmatch(finding["filename"], entry["where"]):
+    if entry["rule"] != finding["test_id"] or not fnmatch(
+        finding["filename"], entry["where"]
+    ):
         return False
     if "texts" not in entry:
         return True
@@ -44,7 +55,9 @@ def is_in(entry: dict[str, Any], finding: dict[str, Any]) -> bool:
     return text in entry["texts"]
 
 
-def judged(entries: list[dict[str, Any]], findings: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+def judged(
+    entries: list[dict[str, Any]], findings: list[dict[str, Any]]
+) -> tuple[list[str], list[str]]:
     """Return what is found but not listed, and what is listed but not found, in words."""
     new = [
         f"{each['filename']}:{each['line_number']}: {each['test_id']} {each['issue_text']}"

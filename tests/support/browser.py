@@ -27,12 +27,16 @@ class Page:
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket, self._numbers = socket, itertools.count(1)
-        self.messages: list[str] = []  # of the console: errors and what the page's policy has blocked
+        self.messages: list[
+            str
+        ] = []  # of the console: errors and what the page's policy has blocked
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the debugging protocol."""
         number = next(self._numbers)
-        await self._socket.send_json({"id": number, "method": method, "params": parameters})
+        await self._socket.send_json(
+            {"id": number, "method": method, "params": parameters}
+        )
         while True:
             told = await self._socket.receive_json()
             if told.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown"):
@@ -45,14 +49,23 @@ class Page:
         """Open *url* in a window of that size."""
         for part in ("Page", "Log", "Runtime"):
             await self.call(f"{part}.enable")
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        size = {
+            "width": width,
+            "height": height,
+            "deviceScaleFactor": 1,
+            "mobile": width < 600,
+        }
         await self.call("Emulation.setDeviceMetricsOverride", **size)
         await self.call("Page.navigate", url=url)
-        await self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
+        await self.until(
+            "document.readyState === 'complete' && location.href !== 'about:blank'"
+        )
 
     async def run(self, script: str) -> Any:
         """Return the value of an expression in JavaScript."""
-        told = await self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        told = await self.call(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 
@@ -87,8 +100,12 @@ async def browser(folder: Path) -> AsyncGenerator[Page]:
         root = "http://" + address.removeprefix("ws://").partition("/")[0]
         async with aiohttp.ClientSession() as session:
             async with session.get(f"{root}/json/list") as answer:
-                (page,) = [each for each in await answer.json() if each["type"] == "page"]
-            async with session.ws_connect(page["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+                (page,) = [
+                    each for each in await answer.json() if each["type"] == "page"
+                ]
+            async with session.ws_connect(
+                page["webSocketDebuggerUrl"], max_msg_size=0
+            ) as socket:
                 yield Page(socket)
     finally:
         child.terminate()

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 async def started(module: object, *arguments: object) -> asyncio.subprocess.Process:
     """Start ``python -m MODULE ARGUMENTS``, whose output can be read."""
     command = [sys.executable, "-m", *map(str, (module, *arguments))]
-    return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    return await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE
+    )
 
 
 _COUNTS = """
@@ -33,7 +35,9 @@ db.close()
 async def counted_elsewhere(path: Path | str, table: str) -> int:
     """Return how many rows a table of a file of SQLite has, from a process that opens the file and closes it."""
     command = [sys.executable, "-c", _COUNTS, path, table]
-    child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    child = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE
+    )
     return int((await child.communicate())[0])
 
 
@@ -57,7 +61,9 @@ async def until_stopped(child: asyncio.subprocess.Process) -> None:
 
 
 @asynccontextmanager
-async def gone_after(child: asyncio.subprocess.Process) -> AsyncIterator[asyncio.subprocess.Process]:
+async def gone_after(
+    child: asyncio.subprocess.Process,
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """Yield *child*; whatever happens, it is gone in the end, and what it printed is read."""
     try:
         yield child
@@ -83,11 +89,18 @@ class Crew:
         take: Callable[[bytes], None] = lambda _: None,
     ) -> None:
         self.kills = self.stops = 0
-        self._size, self._chance, self._command, self._take = size, chance, command, take
+        self._size, self._chance, self._command, self._take = (
+            size,
+            chance,
+            command,
+            take,
+        )
         self._running: dict[int, asyncio.subprocess.Process] = {}
 
     async def __aenter__(self) -> Self:
-        self._living = [asyncio.create_task(self._live(number)) for number in range(self._size)]
+        self._living = [
+            asyncio.create_task(self._live(number)) for number in range(self._size)
+        ]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -120,5 +133,7 @@ class Crew:
             else:
                 child.send_signal(signal.SIGSTOP)
                 self.stops += 1
-                await asyncio.sleep(self._chance.uniform(0.2, 2.5))  # it counts as dead after 1 s
+                await asyncio.sleep(
+                    self._chance.uniform(0.2, 2.5)
+                )  # it counts as dead after 1 s
                 child.send_signal(signal.SIGCONT)

@@ -17,7 +17,9 @@ from tests.support.watchdog import watch
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="run"))  # without one its start warns
+os.environ.setdefault(
+    "XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="run")
+)  # without one its start warns
 
 
 class Database:
@@ -34,11 +36,25 @@ class Database:
     async def control(self, *arguments: str) -> None:
         """Run ``pg_ctl``, and wait until the server has done what it says."""
         server = self._server
-        command = [server.bin_path / "pg_ctl", "-D", server.pgdata, "-w", "-t", "300", "-l", server.log]
+        command = [
+            server.bin_path / "pg_ctl",
+            "-D",
+            server.pgdata,
+            "-w",
+            "-t",
+            "300",
+            "-l",
+            server.log,
+        ]
         child = await asyncio.create_subprocess_exec(
-            *map(str, command), *arguments, stdout=asyncio.subprocess.DEVNULL, user=server.system_user
+            *map(str, command),
+            *arguments,
+            stdout=asyncio.subprocess.DEVNULL,
+            user=server.system_user,
         )
-        assert await child.wait() == 0, await asyncio.to_thread(Path(server.log).read_text)
+        assert await child.wait() == 0, await asyncio.to_thread(
+            Path(server.log).read_text
+        )
 
     async def restart(self) -> None:
         """Stop it at once, dropping every connection, and start it again."""
@@ -88,7 +104,9 @@ def failing_at_return(
             async with lent() as connection:
                 yield connection
         except asyncio.CancelledError:
-            raise JournalError("the connection was closed in the middle of operation") from None
+            raise JournalError(
+                "the connection was closed in the middle of operation"
+            ) from None
 
     return failing
 
@@ -99,7 +117,9 @@ ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries; ALTER TABL
 """  # as a dump is restored; *copy* is what it has
 
 
-def failing_at_cancellation(in_task: str = "") -> tuple[asyncio.Event, Callable[..., Any]]:
+def failing_at_cancellation(
+    in_task: str = "",
+) -> tuple[asyncio.Event, Callable[..., Any]]:
     """
     Return an event, and a function that sets it, waits, and raises an error in place of the cancellation.
 
@@ -114,7 +134,9 @@ def failing_at_cancellation(in_task: str = "") -> tuple[asyncio.Event, Callable[
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            raise JournalError("the connection was closed in the middle of operation") from None
+            raise JournalError(
+                "the connection was closed in the middle of operation"
+            ) from None
 
     return begun, failing
 

@@ -23,7 +23,9 @@ class DatabaseProxy:
     def __init__(self) -> None:
         address = urlsplit(database().address)
         asked = dict(parse_qsl(address.query))
-        self._socket = f"{asked['host']}/.s.PGSQL.{asked.get('port', address.port or 5432)}"
+        self._socket = (
+            f"{asked['host']}/.s.PGSQL.{asked.get('port', address.port or 5432)}"
+        )
         self._user, self._name = address.username, address.path.strip("/")
         self._marks: list[bytes] = []
         self._speaks = asyncio.Event()
@@ -71,7 +73,9 @@ class DatabaseProxy:
         for end in self._ends:
             end.transport.abort()
 
-    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _take(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Relay one connection, until an answer on it is lost."""
         self._carrying.add(asyncio.current_task())
         its_reader, its_writer = await asyncio.open_unix_connection(self._socket)
@@ -100,7 +104,9 @@ class DatabaseProxy:
             return not losing
 
         with suppress(asyncio.CancelledError):
-            await asyncio.gather(carry(reader, its_writer, asked), carry(its_reader, writer, replied))
+            await asyncio.gather(
+                carry(reader, its_writer, asked), carry(its_reader, writer, replied)
+            )
 
 
 @asynccontextmanager

@@ -37,7 +37,9 @@ class Door:
     *see* is asked about each piece that a client sends, whether it is to be passed on.
     """
 
-    def __init__(self, service: Simulator, see: Callable[[bytes], Awaitable[bool]] | None = None) -> None:
+    def __init__(
+        self, service: Simulator, see: Callable[[bytes], Awaitable[bool]] | None = None
+    ) -> None:
         self._see = see
         self._inner = URL(service.base_url)
         self._writers = set()
@@ -60,12 +62,16 @@ class Door:
         self._writers.clear()
 
     async def _forward(self, reader, writer):
-        if not self._server.is_serving():  # it was shut since the connection was accepted
+        if (
+            not self._server.is_serving()
+        ):  # it was shut since the connection was accepted
             writer.transport.abort()
             return
         self._writers.add(writer)
         try:
-            inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._inner.port)
+            inner_reader, inner_writer = await asyncio.open_connection(
+                "127.0.0.1", self._inner.port
+            )
         except OSError:
             self._writers.discard(writer)
             writer.close()
@@ -74,5 +80,7 @@ class Door:
             inner_writer.transport.abort()
             return
         self._writers.add(inner_writer)
-        await asyncio.gather(carry(reader, inner_writer, self._see), carry(inner_reader, writer))
+        await asyncio.gather(
+            carry(reader, inner_writer, self._see), carry(inner_reader, writer)
+        )
         self._writers -= {writer, inner_writer}

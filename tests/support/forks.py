@@ -17,8 +17,12 @@ T = TypeVar("T")
 
 def forks(test: T) -> T:
     """Mark a test that forks its process."""
-    threads = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-    return pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")(threads(test))
+    threads = pytest.mark.filterwarnings(
+        "ignore:This process.*is multi-threaded:DeprecationWarning"
+    )
+    return pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")(
+        threads(test)
+    )
 
 
 def in_child(act: Callable[[], str]) -> str:

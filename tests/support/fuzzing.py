@@ -32,11 +32,16 @@ fuzzed = settings(
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 seconds = st.floats(0, 1e6, allow_nan=False).map(lambda number: round(number, 3))
 numbers = (
-    st.integers() | st.integers(-2, 2) | st.decimals(allow_nan=False, allow_infinity=False) | st.just(10**400)
+    st.integers()
+    | st.integers(-2, 2)
+    | st.decimals(allow_nan=False, allow_infinity=False)
+    | st.just(10**400)
 )
 plain = st.recursive(
     st.none() | st.booleans() | texts | numbers,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4)
+    ),
     max_leaves=8,
 )
 OFFLINE = Client("http://127.0.0.1:1/v2", ApiKey("never-sent"))
@@ -74,7 +79,9 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
         at = draw(st.integers(0, len(spoilt)))
         spoilt[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=3))
     return (
-        bytes(spoilt[: draw(st.integers(0, len(spoilt)))]) if draw(st.integers(0, 9)) == 0 else bytes(spoilt)
+        bytes(spoilt[: draw(st.integers(0, len(spoilt)))])
+        if draw(st.integers(0, 9)) == 0
+        else bytes(spoilt)
     )
 
 
@@ -90,10 +97,19 @@ def spoilt(value: Any) -> st.SearchStrategy[bytes]:
 
 
 WRITES = {
-    "webhooks.create": {"path": {}, "body": {"url": "https://me.example/in", "events": ["invoice.created"]}},
-    "webhooks.update": {"path": {"id": "wh_1"}, "body": {"description": "d", "status": "active"}},
+    "webhooks.create": {
+        "path": {},
+        "body": {"url": "https://me.example/in", "events": ["invoice.created"]},
+    },
+    "webhooks.update": {
+        "path": {"id": "wh_1"},
+        "body": {"description": "d", "status": "active"},
+    },
     "webhooks.delete": {"path": {"id": "wh_1"}, "body": None, "has_body": False},
-    "journeys.update": {"path": {"id": "jrn_1"}, "body": {"name": "n", "graph": {"nodes": [], "edges": []}}},
+    "journeys.update": {
+        "path": {"id": "jrn_1"},
+        "body": {"name": "n", "graph": {"nodes": [], "edges": []}},
+    },
     "sheets.save_mapping": {"path": {}, "body": {"fields": {"a": 1}}},
 }
 
@@ -124,7 +140,8 @@ FIELDS = {  # of an intent, beside those that depend on its operation
     ),
     "tag": st.none() | texts,
     "baseline": st.none() | objects,
-    "bounds": st.none() | st.builds(lambda low, width: Bounds(low=low, high=low + width), seconds, seconds),
+    "bounds": st.none()
+    | st.builds(lambda low, width: Bounds(low=low, high=low + width), seconds, seconds),
     "sent": st.lists(sends, max_size=2).map(tuple),
     "strangers": st.lists(texts, max_size=2).map(tuple),
     "forgotten_until": st.none() | st.integers(0, 10**13),

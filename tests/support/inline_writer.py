@@ -55,7 +55,9 @@ class InlineWriter(Writer):
             is_clean = self._commit(self.connection, jobs)
             try:
                 self._committed(jobs)
-            except Exception:  # as a signal handler's; the thread asks for it twice, too
+            except (
+                Exception
+            ):  # as a signal handler's; the thread asks for it twice, too
                 self._committed(jobs)
                 raise
             if self._ended_group is not None:

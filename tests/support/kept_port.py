@@ -26,7 +26,8 @@ class KeptPort:
         weakref.finalize(self, keeper.close)
 
     async def listen(
-        self, serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+        self,
+        serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
     ) -> asyncio.Server:
         """Return a server that accepts connections on it, until it is closed."""
         return await asyncio.start_server(

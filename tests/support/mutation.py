@@ -42,7 +42,9 @@ class Mutant(NamedTuple):
         for place, right, wrong in self.changes:
             if place == file:
                 if (times := text.count(right)) != 1:
-                    raise LookupError(f"{self.name}: its text stands {times} times in {file}")
+                    raise LookupError(
+                        f"{self.name}: its text stands {times} times in {file}"
+                    )
                 text = text.replace(right, wrong)
         return text
 
@@ -52,9 +54,13 @@ def mutants_in(path: Path) -> list[Mutant]:
     mutants: list[Mutant] = []
     file, lines = "", {"-": [""], "+": [""]}
     for line in (*path.read_text(encoding="utf-8").splitlines(), ""):
-        if line[:1] not in lines or (line[0] == "-" and lines["+"]):  # the last part, if any, is whole
+        if line[:1] not in lines or (
+            line[0] == "-" and lines["+"]
+        ):  # the last part, if any, is whole
             if lines["-"] != [""]:
-                mutants[-1].changes.append((file, "\n".join(lines["-"]), "\n".join(lines["+"])))
+                mutants[-1].changes.append(
+                    (file, "\n".join(lines["-"]), "\n".join(lines["+"]))
+                )
             lines = {"-": [], "+": []} if line[:1] == "-" else {"-": [""], "+": [""]}
         if line[:1] in lines:
             lines[line[0]].append(line[1:].removeprefix(" "))
@@ -89,7 +95,9 @@ def in_process(mutant: Mutant) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for file in dict.fromkeys(file for file, _, _ in mutant.changes):
-            module = importlib.import_module(f"{PACKAGE}.{file.removesuffix('.py').replace('/', '.')}")
+            module = importlib.import_module(
+                f"{PACKAGE}.{file.removesuffix('.py').replace('/', '.')}"
+            )
             place = str(module.__file__)
             changed = ModuleType(module.__name__)
             source = mutant.applied(file, Path(place).read_text(encoding="utf-8"))
@@ -100,11 +108,15 @@ def in_process(mutant: Mutant) -> Iterator[None]:
         yield
 
 
-def _differences(module: ModuleType, changed: ModuleType) -> Iterator[tuple[Any, str, Any]]:
+def _differences(
+    module: ModuleType, changed: ModuleType
+) -> Iterator[tuple[Any, str, Any]]:
     """Yield what to set: an object, the name of its attribute, and the new value."""
     for name, old in vars(module).items():
         new = vars(changed).get(name)
-        if isinstance(old, (str, int, float, tuple, dict)) and not name.startswith("__"):
+        if isinstance(old, (str, int, float, tuple, dict)) and not name.startswith(
+            "__"
+        ):
             if old != new:
                 yield module, name, new
                 if not name.startswith("_"):  # others may have imported it
@@ -130,7 +142,11 @@ def _code(old: Any, new: Any) -> Iterator[tuple[Any, str, Any]]:
         yield old, "__code__", new.__code__
 
 
-def judge(mutants: Iterable[Mutant], parts: Sequence[str], noticed_by: Callable[[Mutant], str | None]) -> int:
+def judge(
+    mutants: Iterable[Mutant],
+    parts: Sequence[str],
+    noticed_by: Callable[[Mutant], str | None],
+) -> int:
     """
     Print what noticed each mutant, or each with one of *parts* in its name or place.
 
@@ -138,12 +154,16 @@ def judge(mutants: Iterable[Mutant], parts: Sequence[str], noticed_by: Callable[
     """
     survived = 0
     for mutant in mutants:
-        if parts and not any(part in text for part in parts for text in (mutant.name, *mutant.where)):
+        if parts and not any(
+            part in text for part in parts for text in (mutant.name, *mutant.where)
+        ):
             continue
         begun = time.monotonic()
         noticed = noticed_by(mutant)
         survived += noticed is None
         took = f"[{time.monotonic() - begun:.1f} s]"
-        sys.stdout.write(f"{took} {mutant.name}: {'SURVIVED' if noticed is None else noticed}\n")
+        sys.stdout.write(
+            f"{took} {mutant.name}: {'SURVIVED' if noticed is None else noticed}\n"
+        )
         sys.stdout.flush()
     return int(survived > 0)

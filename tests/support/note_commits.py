@@ -19,4 +19,6 @@ CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON {s}.entries FOR EACH ROW
 
 async def note_commits(store: PostgresStore) -> None:
     """Make the trigger; what it notes is a fact named INSERT, UPDATE or DELETE."""
-    await store.ask(lambda connection: connection.execute(_NOTED.replace("{s}", store.schema)))
+    await store.ask(
+        lambda connection: connection.execute(_NOTED.replace("{s}", store.schema))
+    )

@@ -22,7 +22,9 @@ __all__ = ["check_that_lasts", "cut_power"]
 def cut_power(path: Path) -> None:
     """Let the journal at *path*, which is closed, seem to have been open when the machine lost its power."""
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT OR REPLACE INTO facts VALUES ('open', 'in an earlier run of the machine')")
+        connection.execute(
+            "INSERT OR REPLACE INTO facts VALUES ('open', 'in an earlier run of the machine')"
+        )
 
 
 @asynccontextmanager

@@ -71,7 +71,9 @@ class Peer:
         came.head += await self.reader.readuntil(b"\r\n\r\n")
         if upto == "head":
             return came
-        came.body = await self.reader.readexactly(int(came.header("Content-Length") or 0))
+        came.body = await self.reader.readexactly(
+            int(came.header("Content-Length") or 0)
+        )
         return came
 
     async def send(self, *parts):
@@ -85,7 +87,9 @@ class Peer:
         """End the connection: ``"fin"`` or ``"rst"``."""
         sock = self.writer.get_extra_info("socket")
         if manner == "rst":
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
             self.writer.transport.abort()
         else:
             self.writer.close()
@@ -112,9 +116,13 @@ class RawServer:
         self._open = set()
 
     async def __aenter__(self):
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", 0, ssl=self._context
+        )
         port = self._server.sockets[0].getsockname()[1]
-        self.url = URL(f"{'https' if self._context else 'http'}://127.0.0.1:{port}/v2/things/1")
+        self.url = URL(
+            f"{'https' if self._context else 'http'}://127.0.0.1:{port}/v2/things/1"
+        )
         return self
 
     async def __aexit__(self, *_):
@@ -200,7 +208,9 @@ async def transport_for(server, **settings):
 def server_tls(tmp_path_factory):
     """Make a server's TLS context, with a certificate for this run alone."""
     if not shutil.which("openssl"):
-        pytest.skip("no `openssl` program here to make a throwaway certificate with: TLS is not tested")
+        pytest.skip(
+            "no `openssl` program here to make a throwaway certificate with: TLS is not tested"
+        )
     return server_context(made_certificate(tmp_path_factory.mktemp("tls")))
 
 
@@ -211,11 +221,17 @@ def on_both_loops(test):
 
     @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
     def run(*, loop, **arguments):
-        factory = pytest.importorskip("uvloop").new_event_loop if loop == "uvloop" else asyncio.new_event_loop
+        factory = (
+            pytest.importorskip("uvloop").new_event_loop
+            if loop == "uvloop"
+            else asyncio.new_event_loop
+        )
         with asyncio.Runner(loop_factory=factory) as runner:
             runner.run(test(**arguments))
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), loop])
+    run.__signature__ = signature.replace(
+        parameters=[*signature.parameters.values(), loop]
+    )
     run.pytestmark = [*run.pytestmark, *getattr(test, "pytestmark", ())]
     return run

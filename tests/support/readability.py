@@ -59,10 +59,20 @@ TWICE = frozenset({  # names of two classes: none is added
 
 MOST_BRANCHES = 10
 MANY_BRANCHES = 2.5  # % of functions that may have more
-JOINED = 1.0  # assignments like `a, b = x, y` in 1,000 lines; exchanges of values are none
+JOINED = (
+    1.0  # assignments like `a, b = x, y` in 1,000 lines; exchanges of values are none
+)
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)
+_BRANCHES = (
+    ast.If,
+    ast.IfExp,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ExceptHandler,
+    ast.match_case,
+)
 
 
 class Counts(NamedTuple):
@@ -104,13 +114,19 @@ def is_joined(node: ast.AST) -> bool:
     if not isinstance(target, ast.Tuple) or not isinstance(node.value, ast.Tuple):
         return False
     changed = {ast.unparse(each) for each in target.elts}
-    used = {ast.unparse(each) for each in ast.walk(node.value) if isinstance(each, ast.expr)}
+    used = {
+        ast.unparse(each) for each in ast.walk(node.value) if isinstance(each, ast.expr)
+    }
     return changed.isdisjoint(used)
 
 
 def is_from_locals(node: ast.AST) -> bool:
     """Return whether *node* calls ``locals()``."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "locals"
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "locals"
+    )
 
 
 def count_in(files: Iterable[Path]) -> Counts:
@@ -131,7 +147,8 @@ def count_in(files: Iterable[Path]) -> Counts:
             elif is_from_locals(node):
                 counts.from_locals.append(place)
         counts = counts._replace(
-            functions=counts.functions + functions, lines=counts.lines + text.count("\n")
+            functions=counts.functions + functions,
+            lines=counts.lines + text.count("\n"),
         )
     return counts
 
@@ -140,10 +157,14 @@ def problems_of(counts: Counts) -> list[str]:
     """Return what is over its bound, with the places."""
     problems: list[str] = []
     if 100 * len(counts.branched) > MANY_BRANCHES * counts.functions:
-        found = f"{len(counts.branched)} of {counts.functions} functions have many branches"
+        found = (
+            f"{len(counts.branched)} of {counts.functions} functions have many branches"
+        )
         problems.append(_listed(found, counts.branched))
     if 1000 * len(counts.joined) > JOINED * counts.lines:
-        problems.append(_listed("several assignments stand in one statement", counts.joined))
+        problems.append(
+            _listed("several assignments stand in one statement", counts.joined)
+        )
     if counts.from_locals:
         problems.append(_listed("arguments come from locals()", counts.from_locals))
     return problems
@@ -184,10 +205,18 @@ def check(package: Path, held: frozenset[str], twice: frozenset[str]) -> list[st
         if name in held:
             wrong += [f"{name}: {each}" for each in problems]
         elif not problems:
-            wrong.append(f"{name}: keeps all bounds now. Add it to HELD in {Path(__file__).name}.")
+            wrong.append(
+                f"{name}: keeps all bounds now. Add it to HELD in {Path(__file__).name}."
+            )
     known = classes_defined_twice(sorted(package.rglob("*.py")))
-    wrong += [_listed(f"{name}: names several classes", known[name]) for name in sorted(known.keys() - twice)]
-    wrong += [f"{name}: names one class now. Remove it from TWICE." for name in sorted(twice - known.keys())]
+    wrong += [
+        _listed(f"{name}: names several classes", known[name])
+        for name in sorted(known.keys() - twice)
+    ]
+    wrong += [
+        f"{name}: names one class now. Remove it from TWICE."
+        for name in sorted(twice - known.keys())
+    ]
     return wrong
 
 

@@ -18,6 +18,10 @@ def story_of(intent: Intent, history: History, verdict: str = "unknown") -> str:
     """Return the JSON of an outcome with that *history*."""
     evidence = Evidence(basis="none")
     found = OutcomeBase[object](
-        verdict=Verdict(verdict), message="because", evidence=evidence, started_as=intent, history=history
+        verdict=Verdict(verdict),
+        message="because",
+        evidence=evidence,
+        started_as=intent,
+        history=history,
     )
     return found.to_json()

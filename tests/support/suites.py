@@ -35,7 +35,11 @@ def _words(name: str, given: list[str]) -> list[str]:
         case "lowest":
             return ["-n", "3", *(given or ["-m", "not exhaustive"])]
         case "hostile":
-            return ["tests/transport/test_hostile_server.py", "-p", "tests.support.peaks"]
+            return [
+                "tests/transport/test_hostile_server.py",
+                "-p",
+                "tests.support.peaks",
+            ]
     raise SystemExit(f"no such suite: {name}")
 
 
@@ -44,7 +48,9 @@ def _run(words: list[str], examples: str) -> str:
     said: list[str] = []
     command = [sys.executable, "-m", "pytest", "-q", *words]
     environment = {**os.environ, "FUZZ_EXAMPLES": examples}
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment) as tests:  # noqa: S603 - our own arguments
+    with subprocess.Popen(  # noqa: S603 - our own arguments
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment
+    ) as tests:
         assert tests.stdout is not None
         for line in tests.stdout:
             sys.stderr.write(line)

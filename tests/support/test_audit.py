@@ -9,9 +9,15 @@ from tests.support.audit import SKIPPED, judged
 pytestmark = pytest.mark.untraced
 
 SOUND = {"name": "attrs", "version": "25.1.0", "vulns": []}
-HOLED = {"name": "aiohttp", "version": "3.8.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3.8.1"]}]}
+HOLED = {
+    "name": "aiohttp",
+    "version": "3.8.0",
+    "vulns": [{"id": "PYSEC-1", "fix_versions": ["3.8.1"]}],
+}
 UNKNOWN = {"name": "invsvc-async", "skip_reason": "Dependency not found on PyPI"}
-CUT_OFF = "requests.exceptions.ConnectionError: HTTPSConnectionPool: Max retries exceeded"
+CUT_OFF = (
+    "requests.exceptions.ConnectionError: HTTPSConnectionPool: Max retries exceeded"
+)
 
 
 def listing(*dependencies):

@@ -13,7 +13,11 @@ SELECTING = re.compile(r"mark\.(untraced|every_python)\b")
 
 def test_files_that_select():
     """No helper or conftest sets a marker by which nox selects files: it would not find the tests."""
-    helpers = [file for file in TESTS.rglob("*.py") if not file.name.startswith("test_")]
+    helpers = [
+        file for file in TESTS.rglob("*.py") if not file.name.startswith("test_")
+    ]
 
     assert helpers
-    assert [file for file in helpers if SELECTING.search(file.read_text(encoding="utf-8"))] == []
+    assert [
+        file for file in helpers if SELECTING.search(file.read_text(encoding="utf-8"))
+    ] == []

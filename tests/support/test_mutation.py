@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.mutation import PACKAGE, ROOT, Mutant, in_files, in_process, mutants_in
+from tests.support.mutation import (
+    PACKAGE,
+    ROOT,
+    Mutant,
+    in_files,
+    in_process,
+    mutants_in,
+)
 
 pytestmark = pytest.mark.one_python
 LISTS = sorted((ROOT / "tests").rglob("*.patches"))
 
 
-@pytest.mark.parametrize("path", LISTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize(
+    "path", LISTS, ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
 def test_text_is_in_its_file(path):
     """A line that no longer stands in the source is an error, not a mutant that was noticed."""
     mutants = mutants_in(path)
@@ -76,7 +85,9 @@ def test_constant_of_the_same_name_and_value_in_another_module():
     """It stays as it is."""
     from invsvc_async.durable import facts, results
 
-    with in_process(Mutant("fewer", (), [("durable/results.py", "_AT_ONCE = 200", "_AT_ONCE = 7")])):
+    with in_process(
+        Mutant("fewer", (), [("durable/results.py", "_AT_ONCE = 200", "_AT_ONCE = 7")])
+    ):
         assert (results._AT_ONCE, facts._AT_ONCE) == (7, 200)
 
 
@@ -86,7 +97,11 @@ def test_constant_that_another_module_has_imported():
 
     before = entries.FIND_OLD
     with in_process(
-        Mutant("later", (), [("durable/scripts.py", "e.done_at < $1 AND", "e.done_at > $1 AND")])
+        Mutant(
+            "later",
+            (),
+            [("durable/scripts.py", "e.done_at < $1 AND", "e.done_at > $1 AND")],
+        )
     ):
         assert before.replace("done_at <", "done_at >") == entries.FIND_OLD
     assert entries.FIND_OLD is before

@@ -65,7 +65,11 @@ def test_modules_beside_the_folders(package):
 
 def test_exchange_of_values():
     """A statement in which a value depends on a target is no joined assignment."""
-    for text, is_joined in (("a, b = b, a", False), ("a, b = c, d", True), ("a, b = c", False)):
+    for text, is_joined in (
+        ("a, b = b, a", False),
+        ("a, b = c, d", True),
+        ("a, b = c", False),
+    ):
         [node] = ast.parse(text).body
         assert readability.is_joined(node) is is_joined
 
@@ -85,7 +89,9 @@ def test_name_of_two_classes(package):
 
 def test_branches():
     """Functions inside have their own branches."""
-    [outer] = ast.parse(f"def f():\n    if a: pass\n    def g():\n        {MANY}\n").body
+    [outer] = ast.parse(
+        f"def f():\n    if a: pass\n    def g():\n        {MANY}\n"
+    ).body
 
     assert readability.branches_of(outer) == 2
     assert readability.branches_of(outer.body[1]) == 11

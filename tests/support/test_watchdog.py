@@ -11,7 +11,10 @@ import pytest
 
 from tests.support.watchdog import MARK
 
-pytestmark = [pytest.mark.untraced, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
+pytestmark = [
+    pytest.mark.untraced,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
 
 TEST = """
 import subprocess, sys
@@ -27,7 +30,9 @@ def test_that_hangs():
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name
+    "number",
+    [signal.SIGINT, signal.SIGTERM, signal.SIGKILL],
+    ids=lambda each: each.name,
 )
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_run_that_is_interrupted(number, workers, tmp_path):
@@ -37,8 +42,22 @@ def test_run_that_is_interrupted(number, workers, tmp_path):
         Path(__file__).parent / f"test_hanging_{os.getpid()}_{workers}_{number}.py",
     )
     test.write_text(TEST.format(told=str(told)))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", workers, str(test)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        workers,
+        str(test),
+    ]
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PYTEST_")
+    }
     try:
         with subprocess.Popen(  # noqa: S603
             command,
@@ -47,11 +66,15 @@ def test_run_that_is_interrupted(number, workers, tmp_path):
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         ) as running:
-            assert within(120, lambda: told.exists() and told.read_text().endswith("\n"))
+            assert within(
+                120, lambda: told.exists() and told.read_text().endswith("\n")
+            )
             folder, *numbers = told.read_text().split()
             running.send_signal(number)
             running.wait(60)
-        assert within(60, lambda: not any(Path(f"/proc/{each}").exists() for each in numbers))
+        assert within(
+            60, lambda: not any(Path(f"/proc/{each}").exists() for each in numbers)
+        )
         assert within(60, lambda: not Path(folder).exists())
     finally:
         test.unlink()

@@ -51,7 +51,9 @@ class _Selector(selectors.DefaultSelector):
         super().__init__()
         self._loop = loop
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+    def select(
+        self, timeout: float | None = None
+    ) -> list[tuple[selectors.SelectorKey, int]]:
         self._loop.advance(_TICK, _TICK)
         if timeout is None or timeout <= 0:
             return super().select(timeout)

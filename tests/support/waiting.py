@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 __all__ = ["cancel", "until", "until_no"]
 
 
-async def until(condition: Callable[[], Any], *, every: float = 0.01, within: float = 300.0) -> Any:
+async def until(
+    condition: Callable[[], Any], *, every: float = 0.01, within: float = 300.0
+) -> Any:
     """Wait until *condition*, which may have to be awaited, returns something true; return that."""
     async with asyncio.timeout(within):
         while not (found := await _now(condition)):  # noqa: ASYNC110 - nothing tells
@@ -20,7 +22,9 @@ async def until(condition: Callable[[], Any], *, every: float = 0.01, within: fl
     return found
 
 
-async def until_no(condition: Callable[[], Any], *, every: float = 0.01, within: float = 300.0) -> None:
+async def until_no(
+    condition: Callable[[], Any], *, every: float = 0.01, within: float = 300.0
+) -> None:
     """Wait until *condition* returns nothing that is true."""
     async with asyncio.timeout(within):
         while await _now(condition):  # noqa: ASYNC110 - nothing tells

@@ -28,7 +28,9 @@ def watchdog() -> IO[str]:
     """Start the watchdog of this process; return the pipe that takes folders of PostgreSQL servers, one a line."""
     os.environ[MARK] = uuid4().hex
     command = [sys.executable, "-I", "-S", __file__, os.environ[MARK]]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env={}, start_new_session=True)  # noqa: S603
+    child = subprocess.Popen(  # noqa: S603
+        command, stdin=subprocess.PIPE, text=True, env={}, start_new_session=True
+    )
     child.returncode = 0  # it outlives this process, which need not warn of that
     assert child.stdin is not None
     return child.stdin

@@ -48,11 +48,16 @@ class Watch:
             sys.unraisablehook,
             lambda what: self.said.append(f"unraisable {what}"),
         )
-        self._loop.set_exception_handler(lambda _loop, context: self.said.append(str(context)))
+        self._loop.set_exception_handler(
+            lambda _loop, context: self.said.append(str(context))
+        )
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._loop.set_exception_handler(None)
         sys.unraisablehook = self._hook
@@ -73,5 +78,8 @@ class Watch:
 
     def _left(self) -> list[str]:
         tasks = [f"task left: {each!r}" for each in asyncio.all_tasks() - self._tasks]
-        files = [f"{count} {kind} left open" for kind, count in (open_files() - self._files).items()]
+        files = [
+            f"{count} {kind} left open"
+            for kind, count in (open_files() - self._files).items()
+        ]
         return tasks + files

@@ -12,7 +12,12 @@ from invsvc_async.testing import VirtualClock, aioresponses
 pytestmark = pytest.mark.one_python
 
 BASE = "https://host.example/v2"
-HOOK = {"id": "wh_1", "url": "https://me.example/in", "events": ["invoice.created"], "status": "active"}
+HOOK = {
+    "id": "wh_1",
+    "url": "https://me.example/in",
+    "events": ["invoice.created"],
+    "status": "active",
+}
 
 
 def envelope(data):
@@ -24,14 +29,23 @@ async def test_read_and_write_through_the_mock():
     async with Client(BASE, ApiKey("k")) as client:
         with aioresponses() as mocked:
             mocked.get(f"{BASE}/webhooks?limit=100", payload=envelope([]))
-            mocked.post(f"{BASE}/webhooks", payload=envelope({**HOOK, "secret": "whsec_1"}), status=201)
-            mocked.delete(f"{BASE}/webhooks/wh_1", payload={"success": True, "message": "gone"})
+            mocked.post(
+                f"{BASE}/webhooks",
+                payload=envelope({**HOOK, "secret": "whsec_1"}),
+                status=201,
+            )
+            mocked.delete(
+                f"{BASE}/webhooks/wh_1", payload={"success": True, "message": "gone"}
+            )
             hook = await client.webhooks.create(url=HOOK["url"], events=HOOK["events"])
             gone = await client.webhooks.delete(hook)
             calls = {method: call for (method, _), (call,) in mocked.requests.items()}
 
     assert (hook.id, hook.secret, gone.message) == ("wh_1", "whsec_1", "gone")
-    assert calls["POST"].kwargs["data"] == b'{"url":"https://me.example/in","events":["invoice.created"]}'
+    assert (
+        calls["POST"].kwargs["data"]
+        == b'{"url":"https://me.example/in","events":["invoice.created"]}'
+    )
     assert calls["POST"].kwargs["headers"]["Authorization"] == "Bearer k"
 
 

@@ -92,7 +92,17 @@ def run(tmp_path, source, *options, **environment):
     (tmp_path / "test_suite.py").write_text(source)
     command = [
         sys.executable,
-        *["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov"],
+        *[
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "-p",
+            "no:cov",
+        ],
     ]
     if find_spec("pytest_asyncio") and "no:asyncio" not in options:
         options = ("-o", "asyncio_default_fixture_loop_scope=function", *options)
@@ -149,7 +159,9 @@ def test_fixtures_in_a_test_that_nothing_runs(tmp_path):
 def test_fixtures_on_trio(tmp_path):
     """On anyio's other backend, which the client does not run on, the words say what to do."""
     source = BODY.format(
-        mark="pytestmark = pytest.mark.anyio" + ANYIO_BACKEND.replace("asyncio", "trio"), mark_each=""
+        mark="pytestmark = pytest.mark.anyio"
+        + ANYIO_BACKEND.replace("asyncio", "trio"),
+        mark_each="",
     )
 
     ran = run(tmp_path, source, "-p", "no:asyncio")
@@ -206,7 +218,9 @@ async def test_database_of_each_test(tmp_path):
     assert "1 failed, 3 passed" in ran.stdout, ran.stdout + ran.stderr
     assert "ZeroDivisionError" in ran.stdout
     connection = await asyncpg.connect(database().address)
-    left = await connection.fetch("SELECT 1 FROM pg_database WHERE datname LIKE 'invsvc_test%'")
+    left = await connection.fetch(
+        "SELECT 1 FROM pg_database WHERE datname LIKE 'invsvc_test%'"
+    )
     await connection.close()
     assert left == []
 

@@ -64,7 +64,9 @@ class ThreadedPeer:
     async def __aenter__(self):
         self._sock = socket.create_server(("127.0.0.1", 0))
         scheme = "https" if self._context else "http"
-        self.url = URL(f"{scheme}://127.0.0.1:{self._sock.getsockname()[1]}/v2/things/1")
+        self.url = URL(
+            f"{scheme}://127.0.0.1:{self._sock.getsockname()[1]}/v2/things/1"
+        )
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
         return self
@@ -82,7 +84,11 @@ class ThreadedPeer:
 
     def _serve(self):
         accepted, _ = self._sock.accept()
-        link = self._context.wrap_socket(accepted, server_side=True) if self._context else accepted
+        link = (
+            self._context.wrap_socket(accepted, server_side=True)
+            if self._context
+            else accepted
+        )
         link.recv(65536)
         link.sendall(OK)
         self._act.wait(30)
@@ -114,7 +120,9 @@ def speak_unasked(link):
 
 
 @pytest.mark.parametrize("after", [end_by_fin, end_by_rst, speak_unasked])
-@pytest.mark.parametrize(("method", "lane"), [("PUT", "call"), ("DELETE", "call"), ("GET", "settle")])
+@pytest.mark.parametrize(
+    ("method", "lane"), [("PUT", "call"), ("DELETE", "call"), ("GET", "settle")]
+)
 @on_both_loops
 async def test_request_when_the_kernel_knows_better(method, lane, after):
     """A connection on which the peer acted unseen is not used: nothing is sent, and nothing taken as the answer."""
@@ -137,7 +145,10 @@ async def test_write_when_the_kernel_knows_better_inside_tls(server_tls):  # noq
     def end(link):
         socket.socket(fileno=link.detach()).close()
 
-    async with ThreadedPeer(end, context=server_tls) as server, transport_for(server) as transport:
+    async with (
+        ThreadedPeer(end, context=server_tls) as server,
+        transport_for(server) as transport,
+    ):
         await transport.send(request_to(server, "GET"))
         server.stand_still()
         exchange = request_to(server)
@@ -246,7 +257,11 @@ async def test_request_whose_deadline_has_passed(method):
 
         await transport.send(exchange)
 
-        assert (exchange.end, exchange.timed_out, len(server.arrivals)) == (End.NOT_SENT, True, 1)
+        assert (exchange.end, exchange.timed_out, len(server.arrivals)) == (
+            End.NOT_SENT,
+            True,
+            1,
+        )
 
 
 @pytest.mark.real_time
@@ -263,7 +278,10 @@ async def test_request_whose_deadline_passes_while_the_loop_stands_still(method)
                 time.sleep(0.02)
             return super().now()
 
-    async with RawServer(obliging) as server, transport_for(server, clock=Stalled(100.0)) as transport:
+    async with (
+        RawServer(obliging) as server,
+        transport_for(server, clock=Stalled(100.0)) as transport,
+    ):
         await transport.send(exchange := request_to(server, method, within=0.015))
 
         assert (exchange.end, server.arrivals) == (End.NOT_SENT, [])
@@ -272,14 +290,21 @@ async def test_request_whose_deadline_passes_while_the_loop_stands_still(method)
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 async def test_request_whose_turn_does_not_come(method):
     """Waiting for a place counts against the deadline, and is not sent."""
-    async with RawServer(silent) as server, transport_for(server, max_concurrency=2) as transport:
+    async with (
+        RawServer(silent) as server,
+        transport_for(server, max_concurrency=2) as transport,
+    ):
         first = asyncio.create_task(transport.send(request_to(server, "GET")))
         await server.came()
         exchange = request_to(server, method, within=0.02)
 
         await transport.send(exchange)
 
-        assert (exchange.end, exchange.timed_out, len(server.arrivals)) == (End.NOT_SENT, True, 1)
+        assert (exchange.end, exchange.timed_out, len(server.arrivals)) == (
+            End.NOT_SENT,
+            True,
+            1,
+        )
         first.cancel()
 
 
@@ -287,7 +312,10 @@ async def test_request_whose_turn_does_not_come(method):
 async def test_write_at_the_end_of_its_proof(late, end):
     """A proof holds up to its last moment; one instant later nothing leaves."""
     clock = HandClock(100.0)
-    async with RawServer(obliging) as server, transport_for(server, clock=clock) as transport:
+    async with (
+        RawServer(obliging) as server,
+        transport_for(server, clock=clock) as transport,
+    ):
         exchange = request_to(server, not_after=105.0)
         clock.time = 105.0 + late
 
@@ -313,7 +341,9 @@ async def test_write_that_waits_for_its_place(proof):
     ):
         first = asyncio.create_task(transport.send(request_to(server, "GET")))
         await server.came()
-        second = asyncio.create_task(transport.send(exchange := request_to(server, not_after=proof)))
+        second = asyncio.create_task(
+            transport.send(exchange := request_to(server, not_after=proof))
+        )
         await asyncio.sleep(0)
         assert exchange.started == 100.0
         clock.time = 107.0
@@ -335,11 +365,15 @@ class Stalled:
 
     async def __aenter__(self):
         self._sock = socket.socket()
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # the least that the system allows
+        self._sock.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVBUF, 1
+        )  # the least that the system allows
         self._sock.bind(("127.0.0.1", 0))
         self._sock.listen(1)
         scheme = "https" if self._context else "http"
-        self.url = URL(f"{scheme}://127.0.0.1:{self._sock.getsockname()[1]}/v2/things/1")
+        self.url = URL(
+            f"{scheme}://127.0.0.1:{self._sock.getsockname()[1]}/v2/things/1"
+        )
         return self
 
     async def __aexit__(self, *_):
@@ -350,7 +384,11 @@ class Stalled:
         """Wait until the request has begun to arrive."""
         accepted, _ = self._sock.accept()
         accepted.settimeout(30)
-        self._link = self._context.wrap_socket(accepted, server_side=True) if self._context else accepted
+        self._link = (
+            self._context.wrap_socket(accepted, server_side=True)
+            if self._context
+            else accepted
+        )
         self.heard = self._link.recv(1)
 
     def answer(self):
@@ -368,7 +406,10 @@ class Stalled:
 
 @pytest.mark.parametrize(
     ("manner", "tls"),
-    [*itertools.product(["cancelled", "client closed"], [False, True]), ("answered with no HTTP", True)],
+    [
+        *itertools.product(["cancelled", "client closed"], [False, True]),
+        ("answered with no HTTP", True),
+    ],
 )
 @on_both_loops
 async def test_lost_write_that_is_partly_in_the_system(manner, tls, request):

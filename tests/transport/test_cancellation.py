@@ -53,7 +53,10 @@ async def test_cancelled_while_waiting_for_a_place(method):
             await go_on.wait()
             await peer.send(OK)
 
-    async with RawServer(script) as server, transport_for(server, max_concurrency=2) as transport:
+    async with (
+        RawServer(script) as server,
+        transport_for(server, max_concurrency=2) as transport,
+    ):
         first = asyncio.create_task(transport.send(request_to(server)))
         await server.came()
         await cancelled(transport, exchange := request_to(server, method), ticks(3))
@@ -61,7 +64,11 @@ async def test_cancelled_while_waiting_for_a_place(method):
         go_on.set()
         await asyncio.gather(first, third)
 
-        assert (exchange.end, last.end, len(server.arrivals)) == (End.NOT_SENT, End.ANSWERED, 2)
+        assert (exchange.end, last.end, len(server.arrivals)) == (
+            End.NOT_SENT,
+            End.ANSWERED,
+            2,
+        )
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
@@ -69,7 +76,9 @@ async def test_cancelled_while_waiting_for_a_place(method):
 async def test_cancelled_while_connecting(method):
     """Not sent."""
     async with FullQueue() as server, transport_for(server) as transport:
-        await cancelled(transport, exchange := request_to(server, method), asyncio.sleep(0.01))
+        await cancelled(
+            transport, exchange := request_to(server, method), asyncio.sleep(0.01)
+        )
 
         assert exchange.end is End.NOT_SENT
 
@@ -110,7 +119,9 @@ async def test_cancelled_while_sending():
 
     begun, resume, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
     async with RawServer(script) as server, transport_for(server) as transport:
-        await cancelled(transport, exchange := request_to(server, content=LONG), begun.wait())
+        await cancelled(
+            transport, exchange := request_to(server, content=LONG), begun.wait()
+        )
         resume.set()
         await asyncio.wait_for(ended.wait(), 30)
 
@@ -120,7 +131,9 @@ async def test_cancelled_while_sending():
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 @pytest.mark.parametrize(
-    "said", [b"", b"HTTP/1.1 200 OK\r\nContent-Le", OK[:-4]], ids=["nothing", "head", "body"]
+    "said",
+    [b"", b"HTTP/1.1 200 OK\r\nContent-Le", OK[:-4]],
+    ids=["nothing", "head", "body"],
 )
 @on_both_loops
 async def test_cancelled_while_reading(said, method):
@@ -135,7 +148,9 @@ async def test_cancelled_while_reading(said, method):
 
     spoken, left = asyncio.Event(), asyncio.Event()
     async with RawServer(script) as server, transport_for(server) as transport:
-        await cancelled(transport, exchange := request_to(server, method), spoken.wait())
+        await cancelled(
+            transport, exchange := request_to(server, method), spoken.wait()
+        )
 
         await asyncio.wait_for(left.wait(), 30)
         assert (exchange.end, exchange.answer) == (End.LOST, b"")
@@ -158,7 +173,10 @@ async def test_cancelled_as_tls_loses_its_connection(method, server_tls):  # noq
         gate._tls._transport.abort()  # as a reset; TLS learns of it just before the task runs
 
     spoken = asyncio.Event()
-    async with RawServer(script, context=server_tls) as server, transport_for(server) as transport:
+    async with (
+        RawServer(script, context=server_tls) as server,
+        transport_for(server) as transport,
+    ):
         await cancelled(transport, exchange := request_to(server, method), lost())
 
         assert exchange.end is End.LOST
@@ -174,7 +192,9 @@ async def test_cancelled_at_any_moment(method, warm):
         async with RawServer(obliging) as server, transport_for(server) as transport:
             if warm:
                 await transport.send(request_to(server, "GET"))
-            sending = asyncio.create_task(transport.send(exchange := request_to(server, method, content=b"")))
+            sending = asyncio.create_task(
+                transport.send(exchange := request_to(server, method, content=b""))
+            )
             await ticks(turns)
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
@@ -183,10 +203,18 @@ async def test_cancelled_at_any_moment(method, warm):
             came = len(server.arrivals) - warm
             ends.add(exchange.end)
             assert (
-                came in {End.NOT_SENT: (0,), End.LOST: (0, 1), End.ANSWERED: (1,), None: (0,)}[exchange.end]
+                came
+                in {
+                    End.NOT_SENT: (0,),
+                    End.LOST: (0, 1),
+                    End.ANSWERED: (1,),
+                    None: (0,),
+                }[exchange.end]
             )
             assert (exchange.end is None) == (turns == 0)  # the task had not begun
-    assert warm or End.NOT_SENT in ends  # how many turns the rest takes is the loop's affair
+    assert (
+        warm or End.NOT_SENT in ends
+    )  # how many turns the rest takes is the loop's affair
 
 
 @on_both_loops
@@ -195,7 +223,11 @@ async def test_deadline_in_the_middle():
     async with RawServer(silent) as server, transport_for(server) as transport:
         await transport.send(exchange := request_to(server, within=0.3))
 
-        assert (exchange.end, exchange.timed_out, len(server.arrivals)) == (End.LOST, True, 1)
+        assert (exchange.end, exchange.timed_out, len(server.arrivals)) == (
+            End.LOST,
+            True,
+            1,
+        )
 
 
 @on_both_loops
@@ -204,7 +236,8 @@ async def test_close_during_traffic():
     async with RawServer(silent) as server:
         transport = Transport(max_concurrency=5)
         exchanges = [
-            request_to(server, method, content=LONG if method == "POST" else b"") for method in METHODS
+            request_to(server, method, content=LONG if method == "POST" else b"")
+            for method in METHODS
         ]
         sending = [asyncio.create_task(transport.send(each)) for each in exchanges]
         await server.came(4)

@@ -97,7 +97,10 @@ async def test_caller_that_is_cancelled_while_a_token_is_fetched():
         return "abc"
 
     provider = TokenProvider(source, kind="api_key")
-    gone, stays = asyncio.create_task(provider.header()), asyncio.create_task(provider.header())
+    gone, stays = (
+        asyncio.create_task(provider.header()),
+        asyncio.create_task(provider.header()),
+    )
     await asyncio.sleep(0)
     gone.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -139,7 +142,10 @@ def test_provider_in_two_event_loops_at_once():
         return await provider.header()
 
     with ThreadPoolExecutor(2) as threads:
-        found = [each.result() for each in [threads.submit(asyncio.run, header()) for _ in range(2)]]
+        found = [
+            each.result()
+            for each in [threads.submit(asyncio.run, header()) for _ in range(2)]
+        ]
     assert found == ["Bearer abc", "Bearer abc"]
 
 

@@ -42,7 +42,10 @@ async def twice(request, send):
 async def test_borrowed_session_that_retries(method):
     """Its retries send nothing twice, and it stays open."""
     async with aiohttp.ClientSession(middlewares=(twice,)) as session:
-        async with RawServer(dropping) as server, transport_for(server, session=session) as transport:
+        async with (
+            RawServer(dropping) as server,
+            transport_for(server, session=session) as transport,
+        ):
             await transport.send(exchange := request_to(server, method))
 
             assert (exchange.end, len(server.arrivals)) == (End.LOST, 1)
@@ -115,7 +118,9 @@ async def test_borrowed_session_of_one_connection(method):
     ):
         first = asyncio.create_task(transport.send(busy := request_to(server, "GET")))
         await server.came()
-        await transport.send(exchange := request_to(server, method, within=0.05, connect_timeout=0.01))
+        await transport.send(
+            exchange := request_to(server, method, within=0.05, connect_timeout=0.01)
+        )
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
 
@@ -134,7 +139,9 @@ async def test_borrowed_session_that_decompresses_and_traces():
     tracing = aiohttp.TraceConfig()
     tracing.on_request_chunk_sent.append(note)
     async with (
-        aiohttp.ClientSession(trace_configs=[tracing], headers={"X-App": "ours"}) as session,
+        aiohttp.ClientSession(
+            trace_configs=[tracing], headers={"X-App": "ours"}
+        ) as session,
         RawServer(obliging) as server,
         transport_for(server, session=session) as transport,
     ):
@@ -147,7 +154,13 @@ async def test_borrowed_session_that_decompresses_and_traces():
         )
 
 
-REFUSED = ["Expect", "content-length", "Transfer-Encoding", "Content-Encoding", "authorization"]
+REFUSED = [
+    "Expect",
+    "content-length",
+    "Transfer-Encoding",
+    "Content-Encoding",
+    "authorization",
+]
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -169,7 +182,11 @@ async def test_borrowed_session_with_a_login_of_its_own():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         session = aiohttp.ClientSession(auth=aiohttp.BasicAuth("user", "password"))
-    async with session, RawServer(obliging) as server, transport_for(server, session=session) as transport:
+    async with (
+        session,
+        RawServer(obliging) as server,
+        transport_for(server, session=session) as transport,
+    ):
         with pytest.raises(ConfigurationError, match="auth") as caught:
             await transport.send(request_to(server))
         assert "password" not in str(caught.value)
@@ -179,7 +196,10 @@ async def test_borrowed_session_that_is_closed():
     """Refused in words."""
     session = aiohttp.ClientSession()
     await session.close()
-    async with RawServer(obliging) as server, transport_for(server, session=session) as transport:
+    async with (
+        RawServer(obliging) as server,
+        transport_for(server, session=session) as transport,
+    ):
         with pytest.raises(ConfigurationError, match="closed"):
             await transport.send(request_to(server))
 
@@ -223,13 +243,18 @@ async def test_login_of_the_environment(monkeypatch, tmp_path):
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login user password secret\n")
     (tmp_path / "netrc").chmod(0o600)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    async with RawServer(obliging) as server, transport_for(server, trust_env=True) as transport:
+    async with (
+        RawServer(obliging) as server,
+        transport_for(server, trust_env=True) as transport,
+    ):
         exchange = request_to(server)
         exchange.headers = {**exchange.headers, "Authorization": "Bearer token"}
         await transport.send(exchange)
 
         assert (exchange.end, exchange.error) == (End.ANSWERED, None)
-        assert [each.header("Authorization") for each in server.arrivals] == ["Bearer token"]
+        assert [each.header("Authorization") for each in server.arrivals] == [
+            "Bearer token"
+        ]
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
@@ -241,7 +266,9 @@ async def test_cookies_of_the_service(method):
             await peer.send(OK.replace(b"\r\n\r\n", b"\r\nSet-Cookie: a=b\r\n\r\n"))
 
     async with RawServer(script) as server, transport_for(server) as transport:
-        server.url = server.url.with_host("localhost")  # aiohttp keeps no cookies of bare addresses
+        server.url = server.url.with_host(
+            "localhost"
+        )  # aiohttp keeps no cookies of bare addresses
         for _ in range(2):
             await transport.send(request_to(server, method))
 
@@ -262,8 +289,14 @@ async def test_many_requests_at_once():
             running -= 1
             await peer.send(OK)
 
-    async with RawServer(script) as server, transport_for(server, max_concurrency=10) as transport:
-        exchanges = [request_to(server, method) for method in ("GET", "PUT", "POST", "DELETE") * 50]
+    async with (
+        RawServer(script) as server,
+        transport_for(server, max_concurrency=10) as transport,
+    ):
+        exchanges = [
+            request_to(server, method)
+            for method in ("GET", "PUT", "POST", "DELETE") * 50
+        ]
         await asyncio.gather(*map(transport.send, exchanges))
 
         assert {each.end for each in exchanges} == {End.ANSWERED}
@@ -285,15 +318,26 @@ async def test_adaptive_concurrency():
             running -= 1
             await peer.send(OK.replace(b"200 OK", b"429 No") if limited else OK)
 
-    async with RawServer(script) as server, transport_for(server, max_concurrency="adaptive") as transport:
-        await asyncio.gather(*(transport.send(request_to(server, "GET")) for _ in range(20)))
+    async with (
+        RawServer(script) as server,
+        transport_for(server, max_concurrency="adaptive") as transport,
+    ):
+        await asyncio.gather(
+            *(transport.send(request_to(server, "GET")) for _ in range(20))
+        )
         assert most == 4
         async with asyncio.timeout(300):
-            while most <= 4:  # on a busy machine answers come late, as from a queue, and it grows later
-                await asyncio.gather(*(transport.send(request_to(server, "GET")) for _ in range(200)))
+            while (
+                most <= 4
+            ):  # on a busy machine answers come late, as from a queue, and it grows later
+                await asyncio.gather(
+                    *(transport.send(request_to(server, "GET")) for _ in range(200))
+                )
         size = transport._knee.size
         limited = True
-        await asyncio.sleep(0.05)  # past the time in which answers still tell about the size before
+        await asyncio.sleep(
+            0.05
+        )  # past the time in which answers still tell about the size before
         await transport.send(request_to(server, "GET"))
         assert transport._knee.size == max(4, size // 2)
         assert (
@@ -308,7 +352,10 @@ def caching():
 
         class Caching(aiohttp.ClientSession):
             async def _request(self, _method, _url, **_options):
-                async with RawServer(obliging) as server, aiohttp.ClientSession() as real:
+                async with (
+                    RawServer(obliging) as server,
+                    aiohttp.ClientSession() as real,
+                ):
                     return await real.get(server.url)
 
     return Caching()
@@ -325,4 +372,6 @@ async def test_borrowed_session_that_answers_from_a_cache(method):
         await transport.send(exchange := request_to(server, method))
 
         assert (exchange.end, server.arrivals) == (End.NOT_SENT, [])
-        assert re.search(r"the session .* answered without a request.* cache", str(exchange.error))
+        assert re.search(
+            r"the session .* answered without a request.* cache", str(exchange.error)
+        )

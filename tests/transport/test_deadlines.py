@@ -7,7 +7,14 @@ import asyncio
 import pytest
 
 from invsvc_async.reconcile.history import End
-from tests.support.raw_server import OK, RawServer, on_both_loops, request_to, silent, transport_for
+from tests.support.raw_server import (
+    OK,
+    RawServer,
+    on_both_loops,
+    request_to,
+    silent,
+    transport_for,
+)
 
 pytestmark = pytest.mark.every_python
 
@@ -33,17 +40,25 @@ async def test_deadlines_of_many_calls():
         begun = loop.time()
         await transport.send(exchange := request_to(server, "GET", within=within))
         assert exchange.timed_out
-        assert exchange.end in (End.LOST, End.NOT_SENT)  # a busy machine may not connect by then
+        assert exchange.end in (
+            End.LOST,
+            End.NOT_SENT,
+        )  # a busy machine may not connect by then
         return loop.time() - begun - within
 
     loop = asyncio.get_running_loop()
     measuring = asyncio.create_task(measure_waits(waits := []))
     async with RawServer(silent) as server, transport_for(server) as transport:
-        late = await asyncio.gather(*(ended(within) for within in (0.9, 0.3, 0.301, 0.302, 0.6, 0.3)))
+        late = await asyncio.gather(
+            *(ended(within) for within in (0.9, 0.3, 0.301, 0.302, 0.6, 0.3))
+        )
     measuring.cancel()
     await asyncio.wait([measuring])
 
-    assert all(-0.001 < each < LATE + sum(waits) for each in late), (late, waits)  # loops count in ms
+    assert all(-0.001 < each < LATE + sum(waits) for each in late), (
+        late,
+        waits,
+    )  # loops count in ms
 
 
 @on_both_loops
@@ -78,10 +93,14 @@ async def test_stream_past_the_deadline_of_its_head():
             await asyncio.sleep(0.25)
 
     async with RawServer(script) as server, transport_for(server) as transport:
-        head = request_to(server, "GET", within=1.5)  # also the longest pause between two parts
+        head = request_to(
+            server, "GET", within=1.5
+        )  # also the longest pause between two parts
         head.url = head.url.with_path("/stream")
         async with transport.stream(head) as download:
-            call = asyncio.create_task(transport.send(request_to(server, "GET", within=1.75)))
+            call = asyncio.create_task(
+                transport.send(request_to(server, "GET", within=1.75))
+            )
             assert await download.read() == b"xxxxxxxx"
             await call
 

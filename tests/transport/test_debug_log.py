@@ -11,7 +11,9 @@ import pytest
 from invsvc_async import ApiKey, Client
 from invsvc_async.errors import ConfigurationError
 
-pytestmark = pytest.mark.no_secret_scan  # the script prints its secrets, to be searched for here
+pytestmark = (
+    pytest.mark.no_secret_scan
+)  # the script prints its secrets, to be searched for here
 
 SCRIPT = """
 import asyncio, sys
@@ -58,7 +60,9 @@ def test_quiet_log(level):
 
 def test_log_of_an_application():
     """An application's own handlers get the messages, once."""
-    done = ran("info", before="import logging; logging.basicConfig(format='OWN %(message)s')")
+    done = ran(
+        "info", before="import logging; logging.basicConfig(format='OWN %(message)s')"
+    )
 
     assert done.stderr.count("OWN") == len(done.stderr.splitlines()) > 0
 
@@ -66,5 +70,7 @@ def test_log_of_an_application():
 def test_unknown_level(monkeypatch):
     """Refused in words when a client is made."""
     monkeypatch.setenv("INVSVC_LOG", "loud")
-    with pytest.raises(ConfigurationError, match=r"INVSVC_LOG: must be one of debug, info"):
+    with pytest.raises(
+        ConfigurationError, match=r"INVSVC_LOG: must be one of debug, info"
+    ):
         Client("https://service.example/v2", ApiKey("key"))

@@ -42,13 +42,17 @@ from tests.support.raw_server import CLIENT_TLS, RawServer, server_tls  # noqa: 
 pytestmark = pytest.mark.untraced
 
 TOKEN = "marked-token-of-hostile-tests"
-PATIENT = 30.0  # s: an end that does not wait for the client's own time comes long before
+PATIENT = (
+    30.0  # s: an end that does not wait for the client's own time comes long before
+)
 WITHIN = 0.3  # s of an attempt that only the client's own time ends
 CPU = 5.0  # s of work, the server's included, beyond the time of the attempt where that is filled
 MEMORY = 16 * 2**20  # bytes beyond those of before, at most, whatever the server sends
 TAKEN = []  # what each call took of both, for who asks how near they come
 ONE_TRY = ReadRetries(attempts=1)
-NO_RESEND = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.1, deadline=1.0, resend="never")
+NO_RESEND = ReconcilePolicy(
+    settle_after_error=0.1, settle_after_loss=0.1, deadline=1.0, resend="never"
+)
 
 
 def client_of(server, attempt=PATIENT):
@@ -155,7 +159,10 @@ async def test_write_whose_answer_never_ends(answer, serving):
 @pytest.mark.parametrize("answer", SAYS_NOTHING)
 async def test_read_whose_answer_says_nothing(answer, serving):
     """It is unreadable, with the bytes at hand; not one of the parser's own exceptions comes out."""
-    async with serving(once(SAYS_NOTHING[answer])) as server, client_of(server) as client:
+    async with (
+        serving(once(SAYS_NOTHING[answer])) as server,
+        client_of(server) as client,
+    ):
         error = await bounded(get_user(client))
 
     assert isinstance(error, UnreadableResponseError), error
@@ -175,7 +182,9 @@ def webhooks(client):
 @pytest.mark.parametrize("ask", [egress, webhooks])
 async def test_list_of_tiny_items(ask, size, item, serving):
     """More of them than any page has are refused, in the time and memory of an answer of that length."""
-    answer = whole(enveloped(b"[" + b",".join([item] * (size // (len(item) + 1))) + b"]"))
+    answer = whole(
+        enveloped(b"[" + b",".join([item] * (size // (len(item) + 1))) + b"]")
+    )
     async with serving(once(answer)) as server, client_of(server) as client:
         error = await bounded(ask(client))
 
@@ -197,17 +206,22 @@ async def test_list_of_as_many_items_as_are_taken(ask, pad, many, serving):
 async def test_answer_with_an_odd_field(odd, serving):
     """One field's oddity costs that field at most: the rest is there, and the whole can be written out again."""
     payload, lost = ODD_USERS[odd]
-    async with serving(once(whole(enveloped(payload)))) as server, client_of(server) as client:
+    async with (
+        serving(once(whole(enveloped(payload)))) as server,
+        client_of(server) as client,
+    ):
         user = await bounded(get_user(client))
 
     assert user.id == "usr_1"
     assert [each.address for each in user.problems] == lost
-    assert exact_json.salvage(exact_json.dumps(unstructure(user))) == exact_json.salvage(
-        exact_json.without_halves(payload)
-    )
+    assert exact_json.salvage(
+        exact_json.dumps(unstructure(user))
+    ) == exact_json.salvage(exact_json.without_halves(payload))
 
 
-@pytest.mark.parametrize("status", ["301 Moved Permanently", "302 Found", "307 Temporary", "308 Permanent"])
+@pytest.mark.parametrize(
+    "status", ["301 Moved Permanently", "302 Found", "307 Temporary", "308 Permanent"]
+)
 async def test_redirect_to_another_host(status, serving):
     """Nothing follows it, so no credential leaves for another host: the answer is an error."""
     async with serving(once()) as elsewhere:
@@ -223,7 +237,10 @@ async def test_redirect_to_another_host(status, serving):
 
 async def test_extra_bytes_behind_an_answer(serving):
     """Bytes behind an answer are no answer to the next request."""
-    first, forged = whole(enveloped(b'{"id":"usr_1"}')), whole(enveloped(b'{"id":"usr_forged"}'))
+    first, forged = (
+        whole(enveloped(b'{"id":"usr_1"}')),
+        whole(enveloped(b'{"id":"usr_forged"}')),
+    )
     honest = whole(enveloped(b'{"id":"usr_2"}'))
 
     async def script(peer):
@@ -250,7 +267,10 @@ async def test_cursor_that_loops(cursors, serving):
             cursor = cursors[turns % len(cursors)].encode()
             turns += 1
             await peer.send(
-                whole(b'{"success":true,"data":[],"has_more":true,"next":"%s","total_results":9}' % cursor)
+                whole(
+                    b'{"success":true,"data":[],"has_more":true,"next":"%s","total_results":9}'
+                    % cursor
+                )
             )
 
     async with serving(script) as server, client_of(server) as client:

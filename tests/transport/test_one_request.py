@@ -23,7 +23,11 @@ from tests.support.raw_server import (
 pytestmark = pytest.mark.every_python
 
 # Before 3.14.4, aiohttp connects anew for a PUT or DELETE that was lost; the gate lets nothing out there.
-CONNECTS_ANEW = tuple(map(int, re.findall(r"\d+", aiohttp.__version__)[:3])) < (3, 14, 4)
+CONNECTS_ANEW = tuple(map(int, re.findall(r"\d+", aiohttp.__version__)[:3])) < (
+    3,
+    14,
+    4,
+)
 HALF_HEAD = b"HTTP/1.1 200 OK\r\nContent-Le"
 CALLS = {
     "GET": ("GET", b""),
@@ -95,7 +99,10 @@ async def test_request_whose_tls_connection_ends(call, timing, server_tls):  # n
     upto, say = TIMINGS[timing]
     for warm, manner in itertools.product((False, True), ("fin", "rst")):
         script = ending(upto, say, manner, warm=warm)
-        async with RawServer(script, context=server_tls) as server, transport_for(server) as transport:
+        async with (
+            RawServer(script, context=server_tls) as server,
+            transport_for(server) as transport,
+        ):
             if warm:
                 await transport.send(request_to(server, "GET"))
             exchange = request_to(server, method, content=content)
@@ -148,7 +155,9 @@ async def test_request_that_is_answered(call):
         assert came.method == method
         assert came.body == content
         assert came.header("Authorization") == "Bearer secret-token"
-        assert came.header("Content-Length") == (None if method == "GET" else str(len(content)))
+        assert came.header("Content-Length") == (
+            None if method == "GET" else str(len(content))
+        )
         assert came.header("Transfer-Encoding") is None
     assert len(server.arrivals) == 2
 
@@ -166,11 +175,16 @@ async def test_request_beside_plain_aiohttp(call):
         await transport.send(exchange)
         coding = {"Accept-Encoding": "gzip, deflate" if method == "GET" else "identity"}
         async with plain.request(
-            method, server.url, data=content or None, headers={**exchange.headers, **coding}
+            method,
+            server.url,
+            data=content or None,
+            headers={**exchange.headers, **coding},
         ):
             pass
 
-    ours, theirs = (sorted(each.head.lower().split(b"\r\n")) for each in server.arrivals)
+    ours, theirs = (
+        sorted(each.head.lower().split(b"\r\n")) for each in server.arrivals
+    )
     assert ours == theirs
 
 
@@ -203,4 +217,8 @@ async def test_request_that_is_redirected(method, status):
 
         await transport.send(exchange)
 
-        assert (exchange.end, exchange.status, len(server.arrivals)) == (End.ANSWERED, status, 1)
+        assert (exchange.end, exchange.status, len(server.arrivals)) == (
+            End.ANSWERED,
+            status,
+            1,
+        )

@@ -21,7 +21,11 @@ def through(proxy, login="user:hush-hush@"):
 
 def client_of(base, **settings):
     return Client(
-        base, ApiKey("key-of-the-tests"), reads=ReadRetries(attempts=1), allow_insecure_http=True, **settings
+        base,
+        ApiKey("key-of-the-tests"),
+        reads=ReadRetries(attempts=1),
+        allow_insecure_http=True,
+        **settings,
     )
 
 
@@ -40,7 +44,9 @@ async def test_plain_request_through_a_proxy(caplog):
         for arrival in proxy.arrivals:
             assert arrival.header("Proxy-Authorization") == LOGIN
             assert arrival.header("Authorization") == "Bearer key-of-the-tests"
-        assert "hush-hush" not in caplog.text + repr(client) + repr(client._view.core.transport)
+        assert "hush-hush" not in caplog.text + repr(client) + repr(
+            client._view.core.transport
+        )
 
 
 async def test_tunnel(caplog):
@@ -61,7 +67,9 @@ async def test_tunnel(caplog):
         assert outcome.applied is False
         assert {arrival.method for arrival in proxy.arrivals} == {"CONNECT"}
         assert proxy.arrivals[0].header("Proxy-Authorization") == LOGIN
-        assert not [arrival for arrival in proxy.arrivals if b"key-of-the-tests" in arrival.head]
+        assert not [
+            arrival for arrival in proxy.arrivals if b"key-of-the-tests" in arrival.head
+        ]
         shown = f"{raised.value!r} {outcome!r} {outcome.explain()} {outcome.to_json()} {caplog.text}"
         assert "hush-hush" not in shown
         assert LOGIN.removeprefix("Basic ") not in shown
@@ -69,7 +77,9 @@ async def test_tunnel(caplog):
 
 async def test_proxy_that_is_away():
     """The error names the proxy's address, without the login."""
-    async with client_of("http://service.example/v2", proxy="http://user:hush-hush@127.0.0.1:1") as client:
+    async with client_of(
+        "http://service.example/v2", proxy="http://user:hush-hush@127.0.0.1:1"
+    ) as client:
         with pytest.raises(NotSentError) as raised:
             await client.users.get("usr_1")
 
@@ -90,7 +100,9 @@ async def test_login_of_a_proxy_of_the_environment(monkeypatch):
             with pytest.raises(InvsvcError) as raised:
                 await client.request("GET", "/a")
 
-        assert [arrival.header("Proxy-Authorization") for arrival in proxy.arrivals] == [LOGIN]
+        assert [
+            arrival.header("Proxy-Authorization") for arrival in proxy.arrivals
+        ] == [LOGIN]
         assert "hush-hush" not in repr(raised.value) + repr(raised.value.__cause__)
 
 
@@ -113,7 +125,9 @@ async def test_settings_that_contradict_a_proxy():
         client_of("https://service.example/v2", proxy="http://proxy:1", trust_env=True)
     async with aiohttp.ClientSession() as session:
         with pytest.raises(ConfigurationError, match="session"):
-            client_of("https://service.example/v2", proxy="http://proxy:1", session=session)
+            client_of(
+                "https://service.example/v2", proxy="http://proxy:1", session=session
+            )
 
 
 def test_proxy_shows_no_login(monkeypatch):
@@ -126,4 +140,6 @@ def test_proxy_shows_no_login(monkeypatch):
     monkeypatch.delenv("no_proxy", raising=False)
     from yarl import URL
 
-    assert proxy_of_environment(URL("https://a.example/")) == Proxy(URL("http://proxy.example:3128"))
+    assert proxy_of_environment(URL("https://a.example/")) == Proxy(
+        URL("http://proxy.example:3128")
+    )

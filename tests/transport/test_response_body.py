@@ -19,7 +19,9 @@ from invsvc_async.transport.response_body import CutError, inflate, plain_error
 from tests.support.raw_server import RawServer, request_to, transport_for
 
 CAP = 1000
-NOT_MARKED = "only the end of the connection marks the end of the answer, so it may be truncated"
+NOT_MARKED = (
+    "only the end of the connection marks the end of the answer, so it may be truncated"
+)
 IN_PARTS = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
 HALF = b"x" * (CAP // 2)
 
@@ -57,7 +59,8 @@ def test_inflate_of_many_members(size):
 
 
 @pytest.mark.parametrize(
-    ("coding", "member"), [("gzip", gzip.compress(b"", mtime=0)), ("deflate", b"\x03\x00")]
+    ("coding", "member"),
+    [("gzip", gzip.compress(b"", mtime=0)), ("deflate", b"\x03\x00")],
 )
 def test_inflate_of_members_without_end(coding, member):
     """Members that hold nothing are refused before they take the time of others."""
@@ -70,16 +73,28 @@ def test_inflate_of_members_without_end(coding, member):
 @pytest.mark.parametrize(
     ("body", "coding", "words"),
     [
-        (gzip.compress(b"hello", mtime=0)[:-4], "gzip", "the answer's gzip coding is truncated"),
+        (
+            gzip.compress(b"hello", mtime=0)[:-4],
+            "gzip",
+            "the answer's gzip coding is truncated",
+        ),
         (b"not gzip", "gzip", "the answer's gzip coding is broken: Error -3"),
-        (zlib.compress(b"hello"), "gzip", "the answer's gzip coding is broken: Error -3"),
+        (
+            zlib.compress(b"hello"),
+            "gzip",
+            "the answer's gzip coding is broken: Error -3",
+        ),
         (b"\xff", "deflate", "the answer's deflate coding is broken: Error -3"),
         (
             zlib.compress(b"a") + b"more",
             "deflate",
             "the answer's deflate coding is broken: there is data after",
         ),
-        (gzip.compress(b"a", mtime=0) + b"more", "gzip", "the answer's gzip coding is broken: Error -3"),
+        (
+            gzip.compress(b"a", mtime=0) + b"more",
+            "gzip",
+            "the answer's gzip coding is broken: Error -3",
+        ),
         (
             gzip.compress(b"", mtime=0) * 10_001,
             "gzip",
@@ -107,7 +122,9 @@ def test_inflate_of_what_is_damaged(body, coding, words):
         (CutError("cut"), ConnectionError, "cut"),
         (ValueError("bad"), ConnectionError, "ValueError: bad"),
         (
-            aiohttp.ServerDisconnectedError(SimpleNamespace(headers={"X-Secret": "token"})),
+            aiohttp.ServerDisconnectedError(
+                SimpleNamespace(headers={"X-Secret": "token"})
+            ),
             ConnectionError,
             "ServerDisconnectedError: the connection ended within the head of the answer",
         ),
@@ -150,7 +167,9 @@ async def test_stream_whose_end_is_not_marked():
         transport_for(server) as transport,
         transport.stream(exchange := request_to(server, "GET")) as download,
     ):
-        with pytest.raises(ResponseLostError, match=r"^GET /v2/things/1: only") as caught:
+        with pytest.raises(
+            ResponseLostError, match=r"^GET /v2/things/1: only"
+        ) as caught:
             await download.read()
 
     assert str(exchange.error) == NOT_MARKED
@@ -190,7 +209,10 @@ async def heard(*parts):
             await asyncio.sleep(0.01)
         await peer.gone()
 
-    async with RawServer(script) as server, transport_for(server, max_response_bytes=CAP) as transport:
+    async with (
+        RawServer(script) as server,
+        transport_for(server, max_response_bytes=CAP) as transport,
+    ):
         await transport.send(exchange := request_to(server, within=1.0))
         return exchange
 
@@ -213,7 +235,10 @@ async def test_body_of_the_caps_length_in_parts(sizes):
 
     longer = await heard(CHUNKED, *chunks, chunk(1), chunk(0))
     assert (longer.end, longer.answer, longer.timed_out) == (End.LOST, b"", False)
-    assert str(longer.error) == f"the answer is longer than {CAP} bytes (max_response_bytes)"
+    assert (
+        str(longer.error)
+        == f"the answer is longer than {CAP} bytes (max_response_bytes)"
+    )
 
 
 async def test_body_over_the_cap_that_stalls():
@@ -228,4 +253,8 @@ async def test_answer_without_a_body(status):
     """Its status says that it ends with its head."""
     exchange = await heard(b"HTTP/1.1 %d Nothing\r\n\r\n" % status)
 
-    assert (exchange.end, exchange.status, exchange.answer) == (End.ANSWERED, status, b"")
+    assert (exchange.end, exchange.status, exchange.answer) == (
+        End.ANSWERED,
+        status,
+        b"",
+    )

@@ -113,7 +113,10 @@ async def test_gate_and_a_peer_that_was_first(pair, peer, tls, lets_out):
     if lets_out:
         await gate.write(wire)
     else:
-        with pytest.raises(RefusedError, match=r"^the server had closed the connection, or spoken first$"):
+        with pytest.raises(
+            RefusedError,
+            match=r"^the server had closed the connection, or spoken first$",
+        ):
             await gate.write(wire)
     assert gate.opened is lets_out
     assert wire.written == [BODY] * lets_out
@@ -121,7 +124,11 @@ async def test_gate_and_a_peer_that_was_first(pair, peer, tls, lets_out):
 
 @pytest.mark.parametrize(
     ("changes", "asks"),
-    [({}, True), ({"write": False, "lane": "settle"}, True), ({"write": False, "lane": "call"}, False)],
+    [
+        ({}, True),
+        ({"write": False, "lane": "settle"}, True),
+        ({"write": False, "lane": "call"}, False),
+    ],
 )
 async def test_gate_asks_the_kernel_where_it_matters(pair, changes, asks):
     """A plain read is spared the question."""
@@ -141,7 +148,9 @@ async def test_gate_and_a_proof_that_expires():
     gate = gate_of(not_after=5.0, clock=HandClock(5.0))
     await gate.write(Wire())
     assert gate.exchange.started == 5.0
-    with pytest.raises(RefusedError, match=r"^the time until which it may be sent had passed$"):
+    with pytest.raises(
+        RefusedError, match=r"^the time until which it may be sent had passed$"
+    ):
         await gate_of(not_after=5.0, clock=HandClock(5.001)).write(Wire())
 
 
@@ -173,7 +182,11 @@ async def test_gate_at_its_deadline():
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("should_close", True, "the connection held a stale answer, or was to be closed"),
+        (
+            "should_close",
+            True,
+            "the connection held a stale answer, or was to be closed",
+        ),
         ("transport", None, "the connection was closed"),
         ("is_closing", lambda: True, "the connection was closed"),
     ],
@@ -191,7 +204,9 @@ async def test_read_that_aiohttp_repeats():
     """Once it was let out, its second sending is refused, in words that say what became of the first."""
     gate = gate_of()
     gate.sealed = True
-    with pytest.raises(RefusedError, match=r"^the connection dropped before an answer began$"):
+    with pytest.raises(
+        RefusedError, match=r"^the connection dropped before an answer began$"
+    ):
         gate.send_read(None, None)
 
 

@@ -15,7 +15,15 @@ from invsvc_async.errors import ConfigurationError, ResponseLostError
 from invsvc_async.reconcile.history import End
 from invsvc_async.transport.send_gate import Gate, RefusedError
 from invsvc_async.transport.transport import Exchange, Transport, _hear, _timeout
-from tests.support.raw_server import OK, RawServer, dropping, obliging, request_to, silent, transport_for
+from tests.support.raw_server import (
+    OK,
+    RawServer,
+    dropping,
+    obliging,
+    request_to,
+    silent,
+    transport_for,
+)
 from tests.transport.test_bytes_sent import FullQueue
 
 
@@ -31,13 +39,17 @@ async def test_words_of_what_is_refused():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         login = aiohttp.ClientSession(auth=aiohttp.BasicAuth("user", "password"))
-    expecting, closed = aiohttp.ClientSession(headers={"Expect": "x"}), aiohttp.ClientSession()
+    expecting, closed = (
+        aiohttp.ClientSession(headers={"Expect": "x"}),
+        aiohttp.ClientSession(),
+    )
     await closed.close()
     ended = Transport()
     await ended.aclose()
     async with RawServer(obliging) as server, login, expecting:
         said = [
-            await refused(Transport(session=each), request_to(server)) for each in (login, expecting, closed)
+            await refused(Transport(session=each), request_to(server))
+            for each in (login, expecting, closed)
         ]
         said.append(await refused(ended, request_to(server)))
         assert server.connections == 0
@@ -60,7 +72,9 @@ async def test_words_about_another_loop():
     session = await asyncio.to_thread(asyncio.run, elsewhere())
     async with RawServer(obliging) as server, transport_for(server) as transport:
         await transport.send(request_to(server))
-        assert await asyncio.to_thread(asyncio.run, refused(transport, request_to(server))) == (
+        assert await asyncio.to_thread(
+            asyncio.run, refused(transport, request_to(server))
+        ) == (
             "client: it belongs to the event loop that used it first. Make one client for each loop."
         )
         assert await refused(Transport(session=session), request_to(server)) == (
@@ -89,11 +103,15 @@ async def test_deadlines_one_after_another():
             await transport.send(exchange)
             return loop.time()
 
-        returned = await asyncio.wait_for(asyncio.gather(*map(time_of_return, late)), 30)
+        returned = await asyncio.wait_for(
+            asyncio.gather(*map(time_of_return, late)), 30
+        )
 
         assert not far.done()
         assert [each.timed_out for each in late] == [True] * 3
-        assert all(at > each.deadline - 0.001 for at, each in zip(returned, late, strict=True))
+        assert all(
+            at > each.deadline - 0.001 for at, each in zip(returned, late, strict=True)
+        )
         far.cancel()
         await asyncio.gather(far, return_exceptions=True)
     assert not complaints
@@ -101,17 +119,25 @@ async def test_deadlines_one_after_another():
 
 async def failing(peer):
     while await peer.arrival():
-        await peer.send(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")
+        await peer.send(
+            b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
+        )
 
 
 @pytest.mark.parametrize(
-    ("script", "size", "answers"), [(obliging, 8, 1), (dropping, 8, 0), (failing, 8, 0), (silent, 4, 0)]
+    ("script", "size", "answers"),
+    [(obliging, 8, 1), (dropping, 8, 0), (failing, 8, 0), (silent, 4, 0)],
 )
 async def test_what_adaptive_concurrency_learns_from(script, size, answers):
     """An answer tells how quick the service is, a timeout that it is too busy; dropped and failing ones nothing."""
-    async with RawServer(script) as server, transport_for(server, max_concurrency="adaptive") as transport:
+    async with (
+        RawServer(script) as server,
+        transport_for(server, max_concurrency="adaptive") as transport,
+    ):
         transport._knee.size = 8
-        await transport.send(exchange := request_to(server, within=5.0 if script is not silent else 0.1))
+        await transport.send(
+            exchange := request_to(server, within=5.0 if script is not silent else 0.1)
+        )
 
         assert (exchange.end is End.ANSWERED) is (script in (obliging, failing))
         assert (transport._knee.size, transport._knee._sums.answers) == (size, answers)
@@ -127,7 +153,10 @@ async def test_adaptive_concurrency_beside_a_request_that_hangs():
             await silent(peer)
         await obliging(peer)
 
-    async with RawServer(script) as server, transport_for(server, max_concurrency="adaptive") as transport:
+    async with (
+        RawServer(script) as server,
+        transport_for(server, max_concurrency="adaptive") as transport,
+    ):
         for at in range(0, 60, 10):
             transport._knee.note(at, at + 5.0, refused=True, in_flight=1)
         hanging = asyncio.create_task(transport.send(request_to(server, within=60.0)))
@@ -147,12 +176,18 @@ async def test_adaptive_concurrency_beside_more_that_hang_than_it_allows():
             await silent(peer)
         await obliging(peer)
 
-    async with RawServer(script) as server, transport_for(server, max_concurrency="adaptive") as transport:
+    async with (
+        RawServer(script) as server,
+        transport_for(server, max_concurrency="adaptive") as transport,
+    ):
         requests = [request_to(server, within=300.0) for _ in range(30)]
         tasks = [asyncio.create_task(transport.send(each)) for each in requests]
         async with asyncio.timeout(100):
             while sum(task.done() for task in tasks) < 10:
-                await asyncio.wait([task for task in tasks if not task.done()], return_when="FIRST_COMPLETED")
+                await asyncio.wait(
+                    [task for task in tasks if not task.done()],
+                    return_when="FIRST_COMPLETED",
+                )
         assert len(hanging) == 20
         for task in tasks:
             task.cancel()
@@ -162,7 +197,10 @@ async def test_adaptive_concurrency_beside_more_that_hang_than_it_allows():
 @pytest.mark.parametrize(("most", "connections"), [(7, 7), ("adaptive", 2000)])
 async def test_connections_of_its_own_session(most, connections):
     """There are as many as requests may be in flight; adaptive, twice as many as it will ever allow."""
-    async with RawServer(obliging) as server, transport_for(server, max_concurrency=most) as transport:
+    async with (
+        RawServer(obliging) as server,
+        transport_for(server, max_concurrency=most) as transport,
+    ):
         await transport.send(request_to(server))
         connector = transport._session.connector
         assert (connector.limit, connector._keepalive_timeout) == (connections, 10.0)
@@ -180,7 +218,9 @@ class Stale:
 async def test_answer_to_nothing_that_was_asked():
     """It is dropped with its connection, and the request is sealed: it never left."""
     stale = Stale()
-    exchange = Exchange(method="PUT", url=URL("http://127.0.0.1/"), headers={}, write=True)
+    exchange = Exchange(
+        method="PUT", url=URL("http://127.0.0.1/"), headers={}, write=True
+    )
     gate = Gate(exchange, SystemClock(), asyncio.get_running_loop())
     with pytest.raises(RefusedError, match=r"^the connection held a stale answer$"):
         _hear(gate, stale, is_of_user=False)
@@ -202,13 +242,17 @@ def test_timeouts_that_aiohttp_is_given(borrowed):
     """Only connecting is bounded, exactly; in a borrowed pool, waiting for a place does not count as connecting."""
     given = _timeout(1.5, own_pool=not borrowed)
     assert (given.total, given.ceil_threshold) == (None, inf)
-    assert (given.connect, given.sock_connect) == ((None, 1.5) if borrowed else (1.5, None))
+    assert (given.connect, given.sock_connect) == (
+        (None, 1.5) if borrowed else (1.5, None)
+    )
 
 
 async def test_connecting_that_takes_too_long():
     """It ends by its own bound, long before the deadline, and nothing has left."""
     async with FullQueue() as server, transport_for(server) as transport:
-        await transport.send(exchange := request_to(server, within=30.0, connect_timeout=0.05))
+        await transport.send(
+            exchange := request_to(server, within=30.0, connect_timeout=0.05)
+        )
 
         assert (exchange.end, exchange.timed_out) == (End.NOT_SENT, True)
         assert exchange.ended - exchange.started < 10
@@ -244,7 +288,10 @@ async def test_streams_take_turns():
         async with transport.stream(request_to(server, "GET")) as download:
             return await download.read()
 
-    async with RawServer(obliging) as server, transport_for(server, max_concurrency=1) as transport:
+    async with (
+        RawServer(obliging) as server,
+        transport_for(server, max_concurrency=1) as transport,
+    ):
         async with transport.stream(request_to(server, "GET")):
             next_one = asyncio.create_task(read())
             await asyncio.sleep(0)
@@ -257,7 +304,9 @@ async def test_stream_whose_answer_never_begins():
     """It is lost by the deadline, which is noted."""
     async with RawServer(silent) as server, transport_for(server) as transport:
         with pytest.raises(ResponseLostError):
-            async with transport.stream(exchange := request_to(server, "GET", within=0.1)):
+            async with transport.stream(
+                exchange := request_to(server, "GET", within=0.1)
+            ):
                 pytest.fail("there is no answer")
 
         assert exchange.timed_out

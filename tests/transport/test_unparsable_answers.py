@@ -31,7 +31,8 @@ pytestmark = pytest.mark.every_python
 PATIENCE = 30.0  # s: what hangs is a fault long before
 GOOD = whole(enveloped(b'{"id":"usr_1"}'))
 UNPARSABLE = {
-    "a header of 9,000 bytes": head("Content-Length: 2", f"X-Long: {'x' * 9000}") + b"{}",
+    "a header of 9,000 bytes": head("Content-Length: 2", f"X-Long: {'x' * 9000}")
+    + b"{}",
     "a header without a colon": head("Content-Length: 2", "what is this") + b"{}",
     "two lengths": head("Content-Length: 2", "Content-Length: 20") + enveloped(b"{}"),
     "a negative length": head("Content-Length: -2") + b"{}",
@@ -68,19 +69,29 @@ async def service(request):
 
     @asynccontextmanager
     async def make(answer):
-        async with RawServer(script_of(answer), context=context) as server, asyncio.timeout(PATIENCE):
+        async with (
+            RawServer(script_of(answer), context=context) as server,
+            asyncio.timeout(PATIENCE),
+        ):
             client = Client(
                 str(server.url).removesuffix("/things/1"),
                 ApiKey("a-token-of-these-tests"),
-                timeout=Timeouts(attempt=2 * PATIENCE, connect=2 * PATIENCE, call=4 * PATIENCE),
+                timeout=Timeouts(
+                    attempt=2 * PATIENCE, connect=2 * PATIENCE, call=4 * PATIENCE
+                ),
                 reads=ReadRetries(attempts=1),
                 reconcile=ReconcilePolicy(
-                    settle_after_error=0.05, settle_after_loss=0.05, deadline=1.0, resend="never"
+                    settle_after_error=0.05,
+                    settle_after_loss=0.05,
+                    deadline=1.0,
+                    resend="never",
                 ),
                 ssl=None if context is None else CLIENT_TLS(),
                 clock=QuickClock(),
             )
-            await client.users.get("usr_1")  # from here on, the service's clock is known
+            await client.users.get(
+                "usr_1"
+            )  # from here on, the service's clock is known
             try:
                 yield server, client
             finally:
@@ -129,8 +140,12 @@ async def test_batch(answer, service, tmp_path):
         service(answer) as (server, client),
         Batch.open(tmp_path / "batch.db", client, concurrency=2) as batch,
     ):
-        keyed = (client.sheets.save_mapping({"amount": name}).keyed(name) for name in "ab")
+        keyed = (
+            client.sheets.save_mapping({"amount": name}).keyed(name) for name in "ab"
+        )
         results = [each async for each in batch.run(keyed)]
 
-    assert sorted((each.key, each.verdict) for each in results) == [(name, Verdict.UNKNOWN) for name in "ab"]
+    assert sorted((each.key, each.verdict) for each in results) == [
+        (name, Verdict.UNKNOWN) for name in "ab"
+    ]
     assert len(writes(server)) == 2

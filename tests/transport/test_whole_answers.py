@@ -12,7 +12,13 @@ from invsvc_async import ApiKey, Client, ReconcilePolicy
 from invsvc_async.errors import NotSentError, ResponseLostError
 from invsvc_async.reconcile.history import End
 from invsvc_async.transport.response_body import CutError, inflate
-from tests.support.raw_server import RawServer, obliging, on_both_loops, request_to, transport_for
+from tests.support.raw_server import (
+    RawServer,
+    obliging,
+    on_both_loops,
+    request_to,
+    transport_for,
+)
 
 pytestmark = pytest.mark.every_python
 
@@ -23,7 +29,12 @@ BOMB = gzip.compress(bytes(50_000_000), compresslevel=9)
 def answer(*headers, body=b"", status="200 OK"):
     """Make an answer of plain parts; its framing is whatever *headers* say."""
     return b"".join(
-        (f"HTTP/1.1 {status}\r\n".encode(), *(f"{each}\r\n".encode() for each in headers), b"\r\n", body)
+        (
+            f"HTTP/1.1 {status}\r\n".encode(),
+            *(f"{each}\r\n".encode() for each in headers),
+            b"\r\n",
+            body,
+        )
     )
 
 
@@ -76,7 +87,9 @@ CUT = {
     "a length and less": answer("Content-Length: 20", body=b"x" * 19),
     "chunks without an end": answer("Transfer-Encoding: chunked", body=b"3\r\nabc\r\n"),
     "a chunk that is short": answer("Transfer-Encoding: chunked", body=b"9\r\nabc"),
-    "a chunk size that is no number": answer("Transfer-Encoding: chunked", body=b"zz\r\nabc\r\n0\r\n\r\n"),
+    "a chunk size that is no number": answer(
+        "Transfer-Encoding: chunked", body=b"zz\r\nabc\r\n0\r\n\r\n"
+    ),
     "nothing but the connection's end": answer(body=b'{"success":true}'),
     "a coding that is not chunked last": answer(
         "Transfer-Encoding: chunked, gzip", body=b"3\r\nabc\r\n0\r\n\r\n"
@@ -118,7 +131,9 @@ async def test_answer_that_is_not_whole(fault, method):
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-@pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 20x OK\r\n\r\n", b"\0" * 64])
+@pytest.mark.parametrize(
+    "said", [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 20x OK\r\n\r\n", b"\0" * 64]
+)
 async def test_answer_that_is_not_http(said, method):
     """It is lost, without a status, though aiohttp invents a 400."""
     exchange = await ask(saying(said), method)
@@ -147,7 +162,11 @@ async def test_answer_whose_body_never_ends(framed, part, pause, within, why, me
 
     exchange = await ask(script, method, within=within)
 
-    assert (exchange.end, exchange.status, exchange.timed_out) == (End.LOST, 200, why == "time")
+    assert (exchange.end, exchange.status, exchange.timed_out) == (
+        End.LOST,
+        200,
+        why == "time",
+    )
     assert why in str(exchange.error)
 
 
@@ -186,7 +205,10 @@ async def test_answer_that_comes_before_the_body_was_read(method):
 
     ended = asyncio.Event()
     async with RawServer(script) as server, transport_for(server) as transport:
-        long, short = request_to(server, method, content=b"x" * 30_000_000), request_to(server, method)
+        long, short = (
+            request_to(server, method, content=b"x" * 30_000_000),
+            request_to(server, method),
+        )
 
         await transport.send(long)
         await transport.send(short)
@@ -209,7 +231,10 @@ async def test_requests_ask_for_codings_that_can_be_undone():
         for method in ("GET", "PUT"):
             await transport.send(request_to(server, method))
 
-    assert [each.header("Accept-Encoding") for each in server.arrivals] == ["gzip, deflate", "identity"]
+    assert [each.header("Accept-Encoding") for each in server.arrivals] == [
+        "gzip, deflate",
+        "identity",
+    ]
 
 
 LONG = [b"a" * 5000, b"b" * 5000, b"c" * 5000]
@@ -234,7 +259,9 @@ async def test_stream_of_any_length():
 
 
 @pytest.mark.parametrize(
-    "said", [answer("Content-Length: 20", body=b"x" * 19), answer(body=b"x" * 19)], ids=["short", "unmarked"]
+    "said",
+    [answer("Content-Length: 20", body=b"x" * 19), answer(body=b"x" * 19)],
+    ids=["short", "unmarked"],
 )
 async def test_stream_that_is_cut(said):
     """What came is handed out, then it is said that it is not the whole."""
@@ -272,7 +299,9 @@ async def test_stream_that_stalls():
 
     async with RawServer(script) as server, transport_for(server) as transport:
         got = b""
-        async with transport.stream(exchange := request_to(server, "GET", within=0.3)) as download:
+        async with transport.stream(
+            exchange := request_to(server, "GET", within=0.3)
+        ) as download:
             with pytest.raises(ResponseLostError):
                 async for part in download:
                     got += part
@@ -314,21 +343,36 @@ async def test_stream_that_cannot_begin():
 
 
 SECRET = "whsec_" + "0123456789abcdef" * 3
-CREATED = b'{"success":true,"timestamp":1750000000000,"data":{"id":"wh_1","secret":"%s"}}' % SECRET.encode()
+CREATED = (
+    b'{"success":true,"timestamp":1750000000000,"data":{"id":"wh_1","secret":"%s"}}'
+    % SECRET.encode()
+)
 NO_HTTP = {
     "a length that is too small": [answer("Content-Length: 40", body=CREATED)],
     "no head": [CREATED],
     "a head of another protocol": [b"MYSQL " + CREATED],
     "a chunk that is longer than said": [
-        answer("Transfer-Encoding: chunked", body=b"28\r\n" + CREATED + b"\r\n0\r\n\r\n")
+        answer(
+            "Transfer-Encoding: chunked", body=b"28\r\n" + CREATED + b"\r\n0\r\n\r\n"
+        )
     ],
-    "a chunk without a size": [answer("Transfer-Encoding: chunked"), b"", CREATED + b"\r\n"],
-    "a remark of a chunk": [answer("Transfer-Encoding: chunked", body=b"5;" + CREATED + b"\n\r\n")],
+    "a chunk without a size": [
+        answer("Transfer-Encoding: chunked"),
+        b"",
+        CREATED + b"\r\n",
+    ],
+    "a remark of a chunk": [
+        answer("Transfer-Encoding: chunked", body=b"5;" + CREATED + b"\n\r\n")
+    ],
     "a header that is too long": [answer(f"X-More: {SECRET * 1000}")],
     "a header with a control character": [answer(f"X-More: \x01{SECRET}")],
     "a header without a name": [answer(f": {SECRET}")],
-    "a trailer": [answer("Transfer-Encoding: chunked", body=b"0\r\n" + CREATED + b"\r\n\r\n")],
-    "data after the end": [answer("Connection: close", "Content-Length: 2", body=b"{}" + CREATED)],
+    "a trailer": [
+        answer("Transfer-Encoding: chunked", body=b"0\r\n" + CREATED + b"\r\n\r\n")
+    ],
+    "data after the end": [
+        answer("Connection: close", "Content-Length: 2", body=b"{}" + CREATED)
+    ],
     "a coding that is broken": [of_length(CREATED, "Content-Encoding: gzip")],
 }
 
@@ -348,12 +392,20 @@ async def test_secret_in_an_answer_that_is_no_http(parts):
     async with RawServer(script) as server:
         url = str(server.url).removesuffix("/things/1")
         async with Client(url, ApiKey("eyJ" + "a" * 40), reconcile=policy) as client:
-            write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+            write = client.webhooks.create(
+                url="https://me.example/in", events=["invoice.created"]
+            )
             outcome = await write.outcome()
 
     if outcome.value is not None:  # what came before was whole
         assert outcome.value.secret == SECRET or outcome.secret_lost
         return
-    told = [outcome.message, outcome.explain(), outcome.to_json(), repr(outcome), str(outcome.error)]
+    told = [
+        outcome.message,
+        outcome.explain(),
+        outcome.to_json(),
+        repr(outcome),
+        str(outcome.error),
+    ]
     assert [each for each in told if SECRET[:20] in each] == []
     assert "\n" not in str(outcome.error)

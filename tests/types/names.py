@@ -43,7 +43,9 @@ async def use(key: str) -> Page[models.Invoice]:
             raise
 
 
-def top(name: EventType, hook: Webhook, invoice: models.Invoice, journey: models.Journey) -> None:
+def top(
+    name: EventType, hook: Webhook, invoice: models.Invoice, journey: models.Journey
+) -> None:
     same: tuple[models.Webhook, Invoice, Journey] = hook, invoice, journey
     given: str = name
     enc_hook(same)

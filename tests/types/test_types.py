@@ -22,13 +22,16 @@ AS_USERS = (
 pytestmark = [
     pytest.mark.types,
     pytest.mark.skipif(
-        not (find_spec("mypy") or find_spec("pyright")), reason="nox -s types has the type checkers"
+        not (find_spec("mypy") or find_spec("pyright")),
+        reason="nox -s types has the type checkers",
     ),
 ]
 
 
 def checked(tool, *arguments, cwd):
-    own = Path(sys.executable).parent  # pyright asks the `python` of the path for what is installed
+    own = Path(
+        sys.executable
+    ).parent  # pyright asks the `python` of the path for what is installed
     return subprocess.run(  # noqa: S603
         [sys.executable, "-m", tool, *map(str, arguments)],
         capture_output=True, text=True, check=False, cwd=cwd, timeout=300,
@@ -49,14 +52,25 @@ def test_package(tool):
 
 def test_mypy_strict(tmp_path):
     """Under mypy's strict settings types are inferred as they are said to be, and misuses are refused."""
-    ran = checked("mypy", *AS_USERS, *(HERE / name for name in (*USES, "misuses.py")), cwd=tmp_path)
+    ran = checked(
+        "mypy",
+        *AS_USERS,
+        *(HERE / name for name in (*USES, "misuses.py")),
+        cwd=tmp_path,
+    )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def test_pyright(tmp_path):
     """Pyright infers the same types, and takes every name at the top for an exported one."""
-    ran = checked("pyright", "--pythonpath", sys.executable, *(HERE / name for name in USES), cwd=tmp_path)
+    ran = checked(
+        "pyright",
+        "--pythonpath",
+        sys.executable,
+        *(HERE / name for name in USES),
+        cwd=tmp_path,
+    )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
@@ -65,7 +79,11 @@ def test_pyright(tmp_path):
 def test_forgotten_await(tool, tmp_path):
     """Each forgotten await is an error in both checkers, with the settings that the documentation names."""
     file = HERE / "forgotten.py"
-    wanted = [at for at, line in enumerate(file.read_text().splitlines(), 1) if line.endswith("# forgotten")]
+    wanted = [
+        at
+        for at, line in enumerate(file.read_text().splitlines(), 1)
+        if line.endswith("# forgotten")
+    ]
     options = AS_USERS if tool == "mypy" else ("--pythonpath", sys.executable)
     ran = checked(tool, *options, file, cwd=tmp_path)
 
@@ -75,7 +93,9 @@ def test_forgotten_await(tool, tmp_path):
 
 def test_every_type_is_told(tmp_path):
     """Nothing that the package shows is left for each type checker to infer in its own way."""
-    ran = checked("pyright", "--verifytypes", "invsvc_async", "--ignoreexternal", cwd=tmp_path)
+    ran = checked(
+        "pyright", "--verifytypes", "invsvc_async", "--ignoreexternal", cwd=tmp_path
+    )
     told = ran.stdout.partition("Symbols used in public interface:")[2]
 
     assert "Type completeness score: 100%" in told, told + ran.stderr

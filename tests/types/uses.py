@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 
 async def writes(client: Client, intent: Intent) -> None:
-    write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+    write = client.webhooks.create(
+        url="https://me.example/in", events=["invoice.created"]
+    )
     assert_type(write, Write[Webhook])
     assert_type(await write, Webhook)
     assert_type(await write.outcome(), Outcome[Webhook])
@@ -49,7 +51,9 @@ async def writes(client: Client, intent: Intent) -> None:
     assert_type(await client.webhooks.update("wh_1", status="inactive"), Webhook)
     assert_type(await client.webhooks.delete("wh_1"), Deleted)
     assert_type(await client.journeys.update("jrn_1", name="May"), Journey)
-    assert_type(await client.users.update_preferences("team_1", testmode=True), Preferences)
+    assert_type(
+        await client.users.update_preferences("team_1", testmode=True), Preferences
+    )
     assert_type(await client.sheets.save_mapping({"a": "b"}), SheetConnection)
     assert_type(client.teams.create(legal_name="A"), Write[Team])
     assert_type(await client.settle(intent), Outcome[Any])
@@ -60,7 +64,9 @@ async def writes(client: Client, intent: Intent) -> None:
 
 def from_a_thread(make: Callable[[], Client]) -> None:
     with Portal(make) as portal:
-        write = portal.client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+        write = portal.client.webhooks.create(
+            url="https://me.example/in", events=["invoice.created"]
+        )
         assert_type(portal.call(write), Webhook)
         assert_type(portal.call(write.outcome()), Outcome[Webhook])
         assert_type(portal.call(portal.client.invoices.egress()), Page[Invoice])
@@ -84,7 +90,9 @@ def narrowing(outcome: Outcome[Webhook]) -> None:
     match outcome.verdict:
         case Verdict.APPLIED:
             assert_type(outcome.value, Webhook)
-        case Verdict.NOT_APPLIED | Verdict.REFUSED | Verdict.SUPERSEDED | Verdict.UNKNOWN:
+        case (
+            Verdict.NOT_APPLIED | Verdict.REFUSED | Verdict.SUPERSEDED | Verdict.UNKNOWN
+        ):
             assert_type(outcome.value, None)
     if outcome.applied is not True:
         return
@@ -101,13 +109,21 @@ def plain_forms(text: str, hook: Webhook, page: Page[Invoice]) -> None:
 
 async def events(client: Client, receiver: Receiver, name: EventType) -> None:
     await client.webhooks.create(
-        url="https://me.example/in", events=[name, "invoice.created", models.EventType.INVOICE_CREATED]
+        url="https://me.example/in",
+        events=[name, "invoice.created", models.EventType.INVOICE_CREATED],
     )
-    await client.webhooks.create(url="https://me.example/in", events={"invoice.created"})
+    await client.webhooks.create(
+        url="https://me.example/in", events={"invoice.created"}
+    )
     receiver.on("*")
     receiver.on(name, "invoice.canceled", models.EventType.INVOICE_FAILED)
 
-    @receiver.on("invoice.*", where=lambda event: event.livemode, key=lambda event: event.id, attempts=3)
+    @receiver.on(
+        "invoice.*",
+        where=lambda event: event.livemode,
+        key=lambda event: event.id,
+        attempts=3,
+    )
     async def handle(event: ResourceEvent) -> None: ...
 
     @receiver.on("invoice.created", fetch=True)
@@ -117,7 +133,9 @@ async def events(client: Client, receiver: Receiver, name: EventType) -> None:
             assert_type(invoice, Invoice)
 
     @receiver.middleware
-    async def around(handling: Handling, proceed: Callable[[], Awaitable[None]]) -> None:
+    async def around(
+        handling: Handling, proceed: Callable[[], Awaitable[None]]
+    ) -> None:
         assert_type(handling.attempt, int)
         await proceed()
 
@@ -125,7 +143,12 @@ async def events(client: Client, receiver: Receiver, name: EventType) -> None:
 async def options(client: Client) -> None:
     limits = CallOptions(timeout=5, headers={"X-Trace": "t-1"})
     assert_type(await client.webhooks.get("wh_1", options=limits), Webhook)
-    assert_type(await client.webhooks.delete("wh_1", options=CallOptions(timeout=Timeouts(call=9))), Deleted)
+    assert_type(
+        await client.webhooks.delete(
+            "wh_1", options=CallOptions(timeout=Timeouts(call=9))
+        ),
+        Deleted,
+    )
     meta = (await client.webhooks.get("wh_1")).meta
     assert meta is not None
     assert_type(meta.status, int | None)
@@ -134,7 +157,9 @@ async def options(client: Client) -> None:
 async def tasks(client: Client) -> None:
     write = client.journeys.update("jrn_1", name="May")
     assert_type(asyncio.create_task(write), asyncio.Task[Journey])
-    both = await asyncio.gather(client.webhooks.delete("wh_1"), client.journeys.update("jrn_1", name="May"))
+    both = await asyncio.gather(
+        client.webhooks.delete("wh_1"), client.journeys.update("jrn_1", name="May")
+    )
     assert_type(both, tuple[Deleted, Journey])
     assert_type(await asyncio.wait_for(write, 5), Journey)
 

@@ -31,23 +31,39 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--journals", default="file,database")
     parser.add_argument("--uses", default="keys,batch,outbox")
     parser.add_argument(
-        "--without", default="", help="signals, clocks, replies, fates, reads, cancels, ends or prunes"
+        "--without",
+        default="",
+        help="signals, clocks, replies, fates, reads, cancels, ends or prunes",
     )
     parser.add_argument("--rules", default="", help="those that count; default: all")
-    parser.add_argument("--stop-at", type=int, default=10**9, help="so many broken histories")
-    parser.add_argument("--store", type=Path, default=None, help="a folder for broken programs")
-    parser.add_argument("--replay", type=Path, default=None, help="a file with a program")
+    parser.add_argument(
+        "--stop-at", type=int, default=10**9, help="so many broken histories"
+    )
+    parser.add_argument(
+        "--store", type=Path, default=None, help="a folder for broken programs"
+    )
+    parser.add_argument(
+        "--replay", type=Path, default=None, help="a file with a program"
+    )
     options = parser.parse_args(arguments)
     quiet()
     if options.replay is not None:
         return replay(options.replay)
     asked = Asked(
-        **{name: _parts(getattr(options, name)) for name in ("journals", "uses", "without", "rules")}
+        **{
+            name: _parts(getattr(options, name))
+            for name in ("journals", "uses", "without", "rules")
+        }
     )
-    found = walk(asked, options.seed * 10**7, seconds=options.seconds, stop_at=options.stop_at)
+    found = walk(
+        asked, options.seed * 10**7, seconds=options.seconds, stop_at=options.stop_at
+    )
     _print(str(found))
     for rule in found.rules:
-        broken = min((each for each in found.broken if each.rule == rule), key=lambda each: each.program.size)
+        broken = min(
+            (each for each in found.broken if each.rule == rule),
+            key=lambda each: each.program.size,
+        )
         program, lines = smallest(broken, within=TO_SHRINK)
         _print(
             f"\n{rule}: seed {broken.seed}, {found.rules[rule]:,} times: {broken.words}",

@@ -17,7 +17,20 @@ if TYPE_CHECKING:
     from invsvc_async.simulator.stores import Times
     from tests.walk.program import How, Journal, Kind, Use
 
-FATES = ("ok", "ok", "ok", "lost", "landed", "soon", "late", "slow", "500", "500 late", "refused", "unsent")
+FATES = (
+    "ok",
+    "ok",
+    "ok",
+    "lost",
+    "landed",
+    "soon",
+    "late",
+    "slow",
+    "500",
+    "500 late",
+    "refused",
+    "unsent",
+)
 CLOCKS = (
     1.0,
     -1.0,
@@ -38,9 +51,23 @@ FILES = (
 TEXTS = (
     "nfc", "no markup", "no emoji", "no zero-width", "trimmed", "folded", "masked", "sorted", "cut", "entities"
 )  # fmt: skip
-TIMES: tuple[Times, ...] = ("exact", "exact", "exact", "seconds", "zero", "minute", "day")
+TIMES: tuple[Times, ...] = (
+    "exact",
+    "exact",
+    "exact",
+    "seconds",
+    "zero",
+    "minute",
+    "day",
+)
 GROWS = 0.5  # of the programs whose service cuts texts
-LONGEST = (7, 8, 9, 12, 24)  # characters that it leaves: some cut off all that lengthens a text
+LONGEST = (
+    7,
+    8,
+    9,
+    12,
+    24,
+)  # characters that it leaves: some cut off all that lengthens a text
 RECOVERS = 0.2  # of the processes
 FROZEN = 0.1  # of the ends are none, but a freeze
 SUCCESSIONS = 0.2  # of all programs: processes follow each other, and leave writes that are not known
@@ -48,11 +75,24 @@ WILD = 0.35  # of all programs have each kind of event
 KEYS = "ABCDEFGHIJ"
 
 
-EVENTS = ("signals", "clocks", "replies", "fates", "reads", "cancels", "ends", "prunes", "words")
+EVENTS = (
+    "signals",
+    "clocks",
+    "replies",
+    "fates",
+    "reads",
+    "cancels",
+    "ends",
+    "prunes",
+    "words",
+)
 
 
 def drawn(
-    chance: Random, journals: tuple[Journal, ...], uses: tuple[Use, ...], without: tuple[str, ...] = ()
+    chance: Random,
+    journals: tuple[Journal, ...],
+    uses: tuple[Use, ...],
+    without: tuple[str, ...] = (),
 ) -> Program:
     """Return a program that *chance* draws, but for the events *without*, which are in ``EVENTS``."""
     program = _drawn(chance, journals, uses)
@@ -85,8 +125,14 @@ class _Taste:
         return taste
 
 
-def _drawn(chance: Random, journals: tuple[Journal, ...], uses: tuple[Use, ...]) -> Program:
-    journal, use, taste = chance.choice(journals), chance.choice(uses), _Taste.of(chance)
+def _drawn(
+    chance: Random, journals: tuple[Journal, ...], uses: tuple[Use, ...]
+) -> Program:
+    journal, use, taste = (
+        chance.choice(journals),
+        chance.choice(uses),
+        _Taste.of(chance),
+    )
     taste = attrs.evolve(taste, ends=chance.choice((0.0, 0.5, 0.9, 0.9)))
     writes = _writes(chance)
     return Program(
@@ -97,9 +143,13 @@ def _drawn(chance: Random, journals: tuple[Journal, ...], uses: tuple[Use, ...])
         fates=_fates(chance, taste, writes, words := _words(chance, taste)),
         stores=words,
         reads=_reads(chance, taste),
-        wall=_steps(chance, taste.clocks / 2, wrong_at_first=0.3) if journal == "database" else (),
+        wall=_steps(chance, taste.clocks / 2, wrong_at_first=0.3)
+        if journal == "database"
+        else (),
         order=chance.randrange(1, 10**6) if chance.random() < 0.5 else 0,
-        jitter=chance.randrange(1, 10**6) if journal == "database" and chance.random() < 0.7 else 0,
+        jitter=chance.randrange(1, 10**6)
+        if journal == "database" and chance.random() < 0.7
+        else 0,
         grows="cut" in words and chance.random() < GROWS,
     )
 
@@ -142,13 +192,19 @@ def _writes(chance: Random) -> tuple[Write, ...]:
         kind = kinds[thing]
         if chance.random() < 0.1:
             kind = "create"
-        elif kind == "change" and chance.random() < 0.06 and not any(each.kind == "remove" for each in found):
+        elif (
+            kind == "change"
+            and chance.random() < 0.06
+            and not any(each.kind == "remove" for each in found)
+        ):
             kind = "remove"
         found.append(Write(KEYS[number], kind, thing))
     return tuple(found)
 
 
-def _lives(chance: Random, taste: _Taste, journal: Journal, keys: list[str]) -> tuple[Life, ...]:
+def _lives(
+    chance: Random, taste: _Taste, journal: Journal, keys: list[str]
+) -> tuple[Life, ...]:
     lives: list[Life] = []
     for number in range(1, chance.choice((1, 1, 2, 2, 3)) + 1):
         after: tuple[str, ...] = ()
@@ -173,7 +229,12 @@ def _lives(chance: Random, taste: _Taste, journal: Journal, keys: list[str]) -> 
 
 
 def _life(
-    chance: Random, taste: _Taste, name: str, journal: Journal, keys: list[str], after: tuple[str, ...]
+    chance: Random,
+    taste: _Taste,
+    name: str,
+    journal: Journal,
+    keys: list[str],
+    after: tuple[str, ...],
 ) -> Life:
     is_shared = journal == "database"
     return Life(
@@ -183,11 +244,15 @@ def _life(
         after=after,
         gap=chance.choice((0.0, 0.0, 0.01, 0.1, 0.5, 2.0, 9.0)),
         end=_end(chance, is_shared=is_shared) if chance.random() < taste.ends else None,
-        cancels=((chance.choice(keys), _moment(chance)),) if chance.random() < taste.cancels else (),
+        cancels=((chance.choice(keys), _moment(chance)),)
+        if chance.random() < taste.cancels
+        else (),
         wall=_steps(chance, taste.clocks),
         lost=_numbers(chance, taste.replies) if is_shared else (),
         slow=_numbers(chance, taste.replies) if is_shared else (),
-        deadline=chance.choice((1.0, 1.0, 5.0)) if chance.random() < taste.haste else 40.0,
+        deadline=chance.choice((1.0, 1.0, 5.0))
+        if chance.random() < taste.haste
+        else 40.0,
         recovers=chance.random() < RECOVERS,
         prunes=_moment(chance) if chance.random() < taste.prunes / 2 else None,
     )
@@ -209,7 +274,9 @@ def _end(chance: Random, *, is_shared: bool) -> End:
     if is_shared and chance.random() < FROZEN:
         how = "freeze"
     if how == "raise":
-        return End(how, step=int(10 ** chance.uniform(0.0, 2.7)), file=chance.choice(FILES))
+        return End(
+            how, step=int(10 ** chance.uniform(0.0, 2.7)), file=chance.choice(FILES)
+        )
     if chance.random() < 0.5:
         return End(how, step=int(10 ** chance.uniform(0.3, 2.3)))
     return End(how, at=_moment(chance))
@@ -220,7 +287,9 @@ def _moment(chance: Random) -> float:
     return round(10 ** chance.uniform(-2.5, 1.0), 3)
 
 
-def _steps(chance: Random, share: float, *, wrong_at_first: float = 0.7) -> tuple[tuple[float, float], ...]:
+def _steps(
+    chance: Random, share: float, *, wrong_at_first: float = 0.7
+) -> tuple[tuple[float, float], ...]:
     """Return the steps of a clock; it is *wrong_at_first* in so many cases."""
     if chance.random() >= share:
         return ()
@@ -233,7 +302,9 @@ def _steps(chance: Random, share: float, *, wrong_at_first: float = 0.7) -> tupl
 def _numbers(chance: Random, share: float) -> tuple[int, ...]:
     if chance.random() >= share:
         return ()
-    return tuple(sorted({chance.randrange(40) for _ in range(chance.choice((1, 1, 2, 4)))}))
+    return tuple(
+        sorted({chance.randrange(40) for _ in range(chance.choice((1, 1, 2, 4)))})
+    )
 
 
 def _fates(
@@ -241,7 +312,10 @@ def _fates(
 ) -> dict[str, tuple[str, ...]]:
     chosen = [write.key for write in writes if chance.random() < taste.fates]
     among = (*FATES, IN_PART, IN_PART) if words else FATES
-    return {key: tuple(chance.choices(among, k=chance.choice((1, 1, 2, 3)))) for key in chosen}
+    return {
+        key: tuple(chance.choices(among, k=chance.choice((1, 1, 2, 3))))
+        for key in chosen
+    }
 
 
 def _words(chance: Random, taste: _Taste) -> str:
@@ -263,5 +337,6 @@ def _reads(chance: Random, taste: _Taste) -> dict[str, str]:
     if chance.random() >= taste.reads:
         return {}
     return {
-        str(chance.randrange(20)): chance.choice(("failed", "slow")) for _ in range(chance.choice((1, 2, 5)))
+        str(chance.randrange(20)): chance.choice(("failed", "slow"))
+        for _ in range(chance.choice((1, 2, 5)))
     }

@@ -18,7 +18,12 @@ from invsvc_async.durable.sqlite_store import DIALECT
 from invsvc_async.durable.store import file_at
 from invsvc_async.durable.tables import Opening, create
 from invsvc_async.storage.file_lock import LockedConnection
-from tests.exhaustive.batches.journals import ScriptedFile, ScriptedPostgres, ScriptedWriter, server
+from tests.exhaustive.batches.journals import (
+    ScriptedFile,
+    ScriptedPostgres,
+    ScriptedWriter,
+    server,
+)
 from tests.walk.signals import no_signal
 
 if TYPE_CHECKING:
@@ -69,12 +74,16 @@ class WalkPostgres(ScriptedPostgres):
             act = with_lost_reply(act)
         steadily = super(ScriptedPostgres, self).steadily
         with no_signal():
-            result = self._server.step(partial(steadily, act, is_first=is_first), stage.database_time())
+            result = self._server.step(
+                partial(steadily, act, is_first=is_first), stage.database_time()
+            )
         await asyncio.sleep(after)
         return result
 
 
-def with_lost_reply(act: Callable[[Any], Awaitable[T]]) -> Callable[[Any], Awaitable[T]]:
+def with_lost_reply(
+    act: Callable[[Any], Awaitable[T]],
+) -> Callable[[Any], Awaitable[T]]:
     """Return *act*, whose first reply is lost."""
     tries: list[None] = []
 
@@ -129,7 +138,9 @@ class WalkFile:
     def fetch(self, text: str) -> list[Any]:
         """Return the rows of a statement; none if there are no tables yet."""
         with closing(sqlite3.connect(self.beside)) as connection:
-            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entries'").fetchone():
+            if not connection.execute(
+                "SELECT 1 FROM sqlite_master WHERE name = 'entries'"
+            ).fetchone():
                 return []
             return connection.execute(text.format(s="")).fetchall()
 

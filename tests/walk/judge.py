@@ -102,23 +102,37 @@ def _effects(stage: WalkStage) -> Iterator[str]:
                 continue
             if told.verdict is Verdict.SUPERSEDED:
                 yield f"stranger: {told.writer} is superseded, and nobody else was there"
-            if told.verdict is Verdict.APPLIED and not any(effect.at <= told.at for effect in whole):
+            if told.verdict is Verdict.APPLIED and not any(
+                effect.at <= told.at for effect in whole
+            ):
                 yield f"false: {write.key} is said to be applied, and is not"
             early = [service.sends[each.number].started for each in effects]
-            early = [at for at in early if at < told.at and not _is_of_a_refusal_before(stage, told, at)]
+            early = [
+                at
+                for at in early
+                if at < told.at and not _is_of_a_refusal_before(stage, told, at)
+            ]
             if told.verdict in NO_EFFECT and early:
                 yield f"false: {write.key} is said to be {told.verdict}, and took effect"
 
 
 def _line(stage: WalkStage, key: str) -> str:
     write = stage.program.write(key)
-    return f"create {key}" if write.kind == "create" else f"{write.kind == 'rename'} {write.thing}"
+    return (
+        f"create {key}"
+        if write.kind == "create"
+        else f"{write.kind == 'rename'} {write.thing}"
+    )
 
 
 def _newer(stage: WalkStage, key: str) -> list[str]:
     """Return the keys of the newer writes to the thing of *key*."""
     place, line = stage.places.get(key, 0), _line(stage, key)
-    return [each for each, at in stage.places.items() if at > place and _line(stage, each) == line]
+    return [
+        each
+        for each, at in stage.places.items()
+        if at > place and _line(stage, each) == line
+    ]
 
 
 def _reasons(stage: WalkStage) -> Iterator[str]:
@@ -134,21 +148,38 @@ def _reasons(stage: WalkStage) -> Iterator[str]:
 
 def _happened(stage: WalkStage, heard: Heard) -> Happened:
     """Return what the ledger has about a write; what was sent after it was told is another run's."""
-    service, key, thing = stage.service, heard.writer, thing_of(stage.program.write(heard.writer))
+    service, key, thing = (
+        stage.service,
+        heard.writer,
+        thing_of(stage.program.write(heard.writer)),
+    )
     sends = [
         (number, sent)
         for number, sent in enumerate(service.sends)
         if sent.writer == key and sent.started <= heard.at
     ]
-    if heard.verdict is not Verdict.REFUSED:  # what was refused before is over: then it is done anew
-        sends = [(number, sent) for number, sent in sends if not _was_refused(sent, heard.begun)]
+    if (
+        heard.verdict is not Verdict.REFUSED
+    ):  # what was refused before is over: then it is done anew
+        sends = [
+            (number, sent)
+            for number, sent in sends
+            if not _was_refused(sent, heard.begun)
+        ]
     newer = _newer(stage, key)
     arrived = [sent.started for sent in service.sends if sent.writer in newer]
     since = min((sent.started for _, sent in sends), default=heard.begun)
     return Happened(
         sends=[entry_of(stage, number, sent) for number, sent in sends],
-        newer=[*arrived, *(at for each, at in stage.may_have_sent.items() if each in newer)],
-        siblings=[each.at for each in service.effects if each.thing == thing and each.writer != key],
+        newer=[
+            *arrived,
+            *(at for each, at in stage.may_have_sent.items() if each in newer),
+        ],
+        siblings=[
+            each.at
+            for each in service.effects
+            if each.thing == thing and each.writer != key
+        ],
         states=[state for _, state in service.states.get(thing, [])],
         wanted=sends[-1][1].body if sends else None,
         since=since,
@@ -159,7 +190,9 @@ def _happened(stage: WalkStage, heard: Heard) -> Happened:
 
 def _was_refused(sent: Sent, before: float) -> bool:
     is_over = sent.ended is not None and sent.ended < before
-    return is_over and sent.status is not None and HTTP_CLIENT <= sent.status < HTTP_SERVER
+    return (
+        is_over and sent.status is not None and HTTP_CLIENT <= sent.status < HTTP_SERVER
+    )
 
 
 def _is_of_a_refusal_before(stage: WalkStage, told: Heard, at: float) -> bool:
@@ -171,9 +204,13 @@ def _is_of_a_refusal_before(stage: WalkStage, told: Heard, at: float) -> bool:
     if told.verdict is not Verdict.REFUSED:
         return False
     others = [
-        sent for sent in stage.service.sends if sent.writer == told.writer and sent.client != told.client
+        sent
+        for sent in stage.service.sends
+        if sent.writer == told.writer and sent.client != told.client
     ]
-    return any(_was_refused(sent, at) and (sent.ended or 0.0) >= told.begun for sent in others)
+    return any(
+        _was_refused(sent, at) and (sent.ended or 0.0) >= told.begun for sent in others
+    )
 
 
 def _waiting(stage: WalkStage) -> Iterator[str]:
@@ -186,16 +223,31 @@ def _waiting(stage: WalkStage) -> Iterator[str]:
         if told.client != "last" or not is_first:
             continue
         newer = {*_newer(stage, told.writer)}
-        sends = [sent for sent in stage.service.sends if sent.writer in newer and sent.started <= told.at]
-        before = [sent for sent in sends if sent.client != "last" or sent.started < told.begun]
-        if told.is_overtaken and sends and not before and not newer & stage.may_have_sent.keys():
+        sends = [
+            sent
+            for sent in stage.service.sends
+            if sent.writer in newer and sent.started <= told.at
+        ]
+        before = [
+            sent for sent in sends if sent.client != "last" or sent.started < told.begun
+        ]
+        if (
+            told.is_overtaken
+            and sends
+            and not before
+            and not newer & stage.may_have_sent.keys()
+        ):
             yield f"waiting: {told.writer} is overtaken by {sends[0].writer}, which was begun with it"
 
 
 def _in_order(stage: WalkStage) -> Iterator[str]:
     last: dict[str, tuple[int, str]] = {}
     for effect in stage.service.effects:
-        if effect.writer is None or effect.thing.startswith("url") or effect.writer not in stage.places:
+        if (
+            effect.writer is None
+            or effect.thing.startswith("url")
+            or effect.writer not in stage.places
+        ):
             continue
         rank = stage.places[effect.writer]
         before, newer = last.get(effect.thing, (0, ""))
@@ -215,13 +267,22 @@ def _started(stage: WalkStage) -> Iterator[str]:
         if process.life.cancels or process.life.lost or process.life.slow:
             continue
         until = process.hit if process.hit is not None else process.ended
-        others = {key for at, other, key in stage.asked if other != name and (until is None or at <= until)}
+        others = {
+            key
+            for at, other, key in stage.asked
+            if other != name and (until is None or at <= until)
+        }
         claimed = stage.places.keys() if process.claimed is None else process.claimed
-        failed = {key for each, key, _ in stage.errors if each == name}  # their claims may be withdrawn
+        failed = {
+            key for each, key, _ in stage.errors if each == name
+        }  # their claims may be withdrawn
         own = [key for key in keys if key not in others and key not in failed]
         known = [key for key in own if key in stage.places and key in claimed]
         for one, two in combinations(known, 2):
-            if _line(stage, one) == _line(stage, two) and stage.places[one] > stage.places[two]:
+            if (
+                _line(stage, one) == _line(stage, two)
+                and stage.places[one] > stage.places[two]
+            ):
                 yield f"start: {one} was begun before {two} by {name}, and is claimed after it"
 
 
@@ -231,7 +292,9 @@ def _final(stage: WalkStage) -> Iterator[str]:
         verdict, at = final.setdefault(told.writer, (told.verdict, told.at))
         if verdict not in FINAL:
             final[told.writer] = told.verdict, told.at
-        elif told.verdict is not verdict and not _is_of_a_refusal_before(stage, told, at):
+        elif told.verdict is not verdict and not _is_of_a_refusal_before(
+            stage, told, at
+        ):
             yield f"final: {told.writer} is {verdict}, and {told.client} was told {told.verdict}"
     for sent in stage.service.sends:
         verdict, at = final.get(sent.writer, (None, 0.0))
@@ -249,8 +312,16 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
     """
     if stage.program.reads or stage.program.stores:
         return
-    stood_still = any(life.end is not None and life.end.how == "freeze" for life in stage.program.lives)
-    short = {key for life in stage.program.lives if life.deadline is not None for key in life.keys}
+    stood_still = any(
+        life.end is not None and life.end.how == "freeze"
+        for life in stage.program.lives
+    )
+    short = {
+        key
+        for life in stage.program.lives
+        if life.deadline is not None
+        for key in life.keys
+    }
     sent = {each.writer for each in stage.service.sends}
     for write in stage.program.writes:
         key = write.key
@@ -258,9 +329,13 @@ def _unknown(stage: WalkStage) -> Iterator[str]:
         if not told or told[-1].verdict is not Verdict.UNKNOWN:
             continue
         cause = told[-1].told.cause
-        if (key in short and cause == "out of time") or (stood_still and cause == "no baseline"):
+        if (key in short and cause == "out of time") or (
+            stood_still and cause == "no baseline"
+        ):
             continue
         line = _line(stage, key)
-        beside = {other for other in sent if other != key and _line(stage, other) == line}
+        beside = {
+            other for other in sent if other != key and _line(stage, other) == line
+        }
         if not beside:
             yield f"unknown: {key} stays UNKNOWN, and nothing stood in the way: {told[-1].told.words}"

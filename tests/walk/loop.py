@@ -32,7 +32,9 @@ class WalkLoop(FreezingLoop):
     happened instead of the step.
     """
 
-    def __init__(self, schedule: Schedule, order: int, before_step: Callable[[str, int], bool]) -> None:
+    def __init__(
+        self, schedule: Schedule, order: int, before_step: Callable[[str, int], bool]
+    ) -> None:
         super().__init__(schedule, lambda _: False)
         self._chance = Random(order) if order else None
         self._before_step = before_step
@@ -44,16 +46,24 @@ class WalkLoop(FreezingLoop):
         """Run until nothing is left to do, or what is left is not over in time."""
         super().run()
         if self.made >= MOST_STEPS:
-            raise Stuck(f"still busy after {MOST_STEPS} steps, at {self.now - START:.3f} s")
+            raise Stuck(
+                f"still busy after {MOST_STEPS} steps, at {self.now - START:.3f} s"
+            )
 
     def _step(self) -> bool:
-        ready = self._ready = [each for each in self._ready if not each.cancelled() and self._lives(each)]
+        ready = self._ready = [
+            each for each in self._ready if not each.cancelled() and self._lives(each)
+        ]
         if self._frozen:
             ready = self._thawed()
         if not ready:
             return self._jump()
         place = 0
-        if self._chance is not None and len(ready) > 1 and self._chance.random() < OTHERS_FIRST:
+        if (
+            self._chance is not None
+            and len(ready) > 1
+            and self._chance.random() < OTHERS_FIRST
+        ):
             place = self._another()
         handle = ready[place]
         process = run_of(handle).partition("/")[0]

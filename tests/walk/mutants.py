@@ -38,7 +38,9 @@ def shown(mutant: Mutant) -> list[str]:
     return wrong
 
 
-def noticed(mutant: Mutant, *, seconds: float, seed: int, store: Path | None) -> str | None:
+def noticed(
+    mutant: Mutant, *, seconds: float, seed: int, store: Path | None
+) -> str | None:
     """Walk until *mutant* breaks a rule, and store the shortest program; return what it breaks, or ``None``."""
     name, journal, use, *rules = mutant.where
     asked = Asked(journals=(journal,), uses=(use,), rules=tuple(rules))  # type: ignore[arg-type]
@@ -56,11 +58,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.walk.mutants")
     parser.add_argument("--seconds", type=float, default=600.0, help="to notice each")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--store", type=Path, default=None, help="a folder for the shortest programs")
+    parser.add_argument(
+        "--store", type=Path, default=None, help="a folder for the shortest programs"
+    )
     parser.add_argument("parts", nargs="*")
     options = parser.parse_args(arguments)
     quiet()
-    by_walk = partial(noticed, seconds=options.seconds, seed=options.seed, store=options.store)
+    by_walk = partial(
+        noticed, seconds=options.seconds, seed=options.seed, store=options.store
+    )
     return judge(MUTANTS, options.parts, by_walk)
 
 

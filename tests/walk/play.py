@@ -65,8 +65,14 @@ def told(stage: WalkStage) -> list[str]:
             (sent.started, f"{sent.writer} is sent by {sent.client} ({sent.fate.name})")
             for sent in service.sends
         ),
-        *((effect.at, f"{effect.writer} takes effect on {effect.thing}") for effect in service.effects),
-        *((begun, f"{run.partition('/')[0]} reads {what}") for begun, _, run, what in service.looks),
+        *(
+            (effect.at, f"{effect.writer} takes effect on {effect.thing}")
+            for effect in service.effects
+        ),
+        *(
+            (begun, f"{run.partition('/')[0]} reads {what}")
+            for begun, _, run, what in service.looks
+        ),
         *((begun, f"{name} begins a run of {key}") for begun, name, key in stage.asked),
     ]
     for process in stage.lives.values():
@@ -77,7 +83,13 @@ def told(stage: WalkStage) -> list[str]:
         if process.ended is not None:
             lines.append((process.ended, f"{process.name} is gone"))
     lines += [
-        (each.at, f"{each.client} is told that {each.writer} is {each.verdict}: {each.told.words}")
+        (
+            each.at,
+            f"{each.client} is told that {each.writer} is {each.verdict}: {each.told.words}",
+        )
         for each in stage.told
     ]
-    return [f"{at - START:9.3f} {words}" for at, words in sorted(lines, key=lambda line: line[0])]
+    return [
+        f"{at - START:9.3f} {words}"
+        for at, words in sorted(lines, key=lambda line: line[0])
+    ]

@@ -61,7 +61,9 @@ class Life(msgspec.Struct, frozen=True, omit_defaults=True):
     slow: tuple[int, ...] = ()  # numbers of its transactions that are slow to answer
     deadline: float = 40.0  # s of its policy
     recovers: bool = False  # before its work, it takes over what others have left
-    prunes: float | None = None  # s after its work that it prunes what is older than an hour
+    prunes: float | None = (
+        None  # s after its work that it prunes what is older than an hour
+    )
 
 
 class Program(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,10 +73,14 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     use: Use
     writes: tuple[Write, ...]
     lives: tuple[Life, ...]
-    fates: dict[str, tuple[str, ...]] = {}  # by key: of its sends, one after the other; then "ok"
+    fates: dict[
+        str, tuple[str, ...]
+    ] = {}  # by key: of its sends, one after the other; then "ok"
     reads: dict[str, str] = {}  # by number: of the reads that are not quick and sound
     wall: tuple[tuple[float, float], ...] = ()  # steps of the database's clock
-    grows: bool = False  # what is written only lengthens texts that are there from the start
+    grows: bool = (
+        False  # what is written only lengthens texts that are there from the start
+    )
     stores: str = ""  # how the service stores what it is sent, as ``Stores.parse`` reads it; "": as it is
     order: int = 0  # a seed: which of several tasks that could go on does; 0: the first
     jitter: int = 0  # a seed: how long transactions take; 0: always as long
@@ -88,14 +94,24 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
         """How much of it there is: what shrinking makes smaller."""
         ends = sum(life.end is not None for life in self.lives)
         runs = sum(
-            len(life.keys) + len(life.cancels) + len(life.lost) + len(life.slow) for life in self.lives
+            len(life.keys) + len(life.cancels) + len(life.lost) + len(life.slow)
+            for life in self.lives
         )
         clocks = len(self.wall) + sum(
-            len(life.wall) + (life.prunes is not None) + life.recovers for life in self.lives
+            len(life.wall) + (life.prunes is not None) + life.recovers
+            for life in self.lives
         )
         fates = sum(len(fates) for fates in self.fates.values()) + len(self.reads)
         seeds = bool(self.order) + bool(self.jitter) + 2 * bool(self.stores)
-        return 2 * len(self.writes) + 3 * len(self.lives) + ends + runs + clocks + fates + seeds
+        return (
+            2 * len(self.writes)
+            + 3 * len(self.lives)
+            + ends
+            + runs
+            + clocks
+            + fates
+            + seeds
+        )
 
 
 def offset(steps: tuple[tuple[float, float], ...], at: float) -> float:

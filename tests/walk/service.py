@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.simulator.stores import Kept, Stores, kept_of_new, kept_of_update, listed_hooks, time_of
+from invsvc_async.simulator.stores import (
+    Kept,
+    Stores,
+    kept_of_new,
+    kept_of_update,
+    listed_hooks,
+    time_of,
+)
 from tests.interleavings.service import EFFECT, FATES, SHORT, Effect, Fate, Service
 
 if TYPE_CHECKING:
@@ -24,7 +31,9 @@ class WalkService(Service):
 
     stores: Stores = attrs.field(kw_only=True)
     seed: int = attrs.field(kw_only=True)
-    in_part: set[int] = attrs.field(factory=set)  # numbers of the sends that were stored in part
+    in_part: set[int] = attrs.field(
+        factory=set
+    )  # numbers of the sends that were stored in part
 
     def _seeded(self, text: str) -> Random:
         return Random(f"{self.seed}/{text}")
@@ -40,7 +49,9 @@ class WalkService(Service):
             new = {"status": "active", "description": None, **sent.body}
             kept = kept_of_new(self.stores, new, self._seeded)
             made = self._create(kept.stored)
-            self.hooks[made]["created_at"] = time_of(self.stores.created_at, self.stamp())
+            self.hooks[made]["created_at"] = time_of(
+                self.stores.created_at, self.stamp()
+            )
         elif self.state(sent.thing) is None:
             return
         elif sent.method == "DELETE":
@@ -61,7 +72,9 @@ class WalkService(Service):
     def _cut_time(self, thing: str) -> None:
         kind, _, name = thing[1:].partition("/")
         if kind == "journeys":
-            self.journeys[name]["last_updated"] = time_of(self.stores.last_updated, self.stamp())
+            self.journeys[name]["last_updated"] = time_of(
+                self.stores.last_updated, self.stamp()
+            )
 
     def listed(self, hooks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return webhooks as a list shows them."""

@@ -17,7 +17,9 @@ LIFE = Life("", ())  # what a plain one has
 PLAIN = {"order": 0, "jitter": 0, "wall": (), "grows": False, "stores": ""}
 
 
-def shrunk(program: Program, is_broken: Callable[[Program], bool], *, within: float = 60.0) -> Program:
+def shrunk(
+    program: Program, is_broken: Callable[[Program], bool], *, within: float = 60.0
+) -> Program:
     """Return the smallest program that was found within so many seconds of this machine."""
     until = time.monotonic() + within
     while time.monotonic() < until:
@@ -43,7 +45,12 @@ def _smaller(program: Program) -> Iterator[Program]:
     yield from _fewer_fates(program)
     for life in program.lives:
         for simpler in (*_simpler_end(life), *_simpler(life)):
-            yield replace(program, lives=tuple(simpler if each is life else each for each in program.lives))
+            yield replace(
+                program,
+                lives=tuple(
+                    simpler if each is life else each for each in program.lives
+                ),
+            )
     for number, write in enumerate(program.writes):
         if write.thing:
             changed = [*program.writes]
@@ -58,14 +65,25 @@ def _plainer_world(program: Program) -> Iterator[Program]:
     parts = program.stores.split(",")
     if len(parts) > 1:
         for part in parts:
-            yield replace(program, stores=",".join(each for each in parts if each != part))
-    if any(f"{word}+" in program.stores or f"+{word}" in program.stores for word in WORDS):
-        yield from (replace(program, stores=f"words={word}") for word in WORDS if word in program.stores)
+            yield replace(
+                program, stores=",".join(each for each in parts if each != part)
+            )
+    if any(
+        f"{word}+" in program.stores or f"+{word}" in program.stores for word in WORDS
+    ):
+        yield from (
+            replace(program, stores=f"words={word}")
+            for word in WORDS
+            if word in program.stores
+        )
 
 
 def _fewer_fates(program: Program) -> Iterator[Program]:
     for name in program.reads:
-        yield replace(program, reads={each: way for each, way in program.reads.items() if each != name})
+        yield replace(
+            program,
+            reads={each: way for each, way in program.reads.items() if each != name},
+        )
     for key, fates in program.fates.items():
         rest = {each: others for each, others in program.fates.items() if each != key}
         yield replace(program, fates=rest)
@@ -79,7 +97,9 @@ def _without_life(program: Program, life: Life) -> Program:
         if each is life:
             continue
         if life.name in each.after:
-            kept = dict.fromkeys((*(name for name in each.after if name != life.name), *life.after))
+            kept = dict.fromkeys(
+                (*(name for name in each.after if name != life.name), *life.after)
+            )
             lives.append(replace(each, after=tuple(kept)))
         else:
             lives.append(each)

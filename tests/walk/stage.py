@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
     from tests.interleavings.execution import Member
 
-QUICK = (0.0005, 0.004)  # s that a transaction takes at least and at most, before and after its commit
+QUICK = (
+    0.0005,
+    0.004,
+)  # s that a transaction takes at least and at most, before and after its commit
 USUAL = 0.002  # s
 SLOW = 1.2  # s
 # Of an entry's states.
@@ -58,7 +61,9 @@ class WalkStage(BatchStage):
     may_have_sent: dict[str, float] = attrs.field(
         factory=dict
     )  # what was being sent when its process was hit: when
-    had_verdict: set[str] = attrs.field(factory=set)  # when a process was hit, whoever was told
+    had_verdict: set[str] = attrs.field(
+        factory=set
+    )  # when a process was hit, whoever was told
     _chance: Random = attrs.field(factory=Random)
     _limited: set[asyncio.Task[Any] | None] = attrs.field(factory=set)
 
@@ -73,7 +78,9 @@ class WalkStage(BatchStage):
         program = self.program
         self.loop = WalkLoop(self.schedule, program.order, self._before_step)
         stores = Stores.parse(program.stores or "none")
-        self.service = WalkService(self.loop, {}, self.scene.reads, stores=stores, seed=program.order)
+        self.service = WalkService(
+            self.loop, {}, self.scene.reads, stores=stores, seed=program.order
+        )
         self.by_journal = True
         self._chance = Random(program.jitter)
 
@@ -81,7 +88,11 @@ class WalkStage(BatchStage):
 
     def open_journal(self) -> WalkFile | WalkDatabase:
         kind = USES[self.program.use].kind
-        return WalkDatabase(self, kind) if self.program.journal == "database" else WalkFile(kind)
+        return (
+            WalkDatabase(self, kind)
+            if self.program.journal == "database"
+            else WalkFile(kind)
+        )
 
     def database_time(self) -> float:
         """Return the time of day of the database (s)."""
@@ -132,11 +143,17 @@ class WalkStage(BatchStage):
 
     def member(self, life: Life, **how: Any) -> Member:
         """Return the client of a process."""
-        member = self.client(life.name, program=self.program.use, deadline=life.deadline, **how)
+        member = self.client(
+            life.name, program=self.program.use, deadline=life.deadline, **how
+        )
         wire = WalkWire(self.service, life.name)
         wire.stage = self
         member.wire = wire
-        member.state.transport, member.state.random, member.state.on_secret = wire, _half, _nothing
+        member.state.transport, member.state.random, member.state.on_secret = (
+            wire,
+            _half,
+            _nothing,
+        )
         return member
 
     def _before_step(self, name: str, steps: int) -> bool:
@@ -171,7 +188,11 @@ class WalkStage(BatchStage):
     def unsettled(self, process: Process) -> list[str]:
         """Return which of the keys of *process* have no verdict that another run would leave as it is."""
         last = {told.writer: told for told in self.told}
-        return [key for key in process.life.keys if key not in last or not last[key].is_settled]
+        return [
+            key
+            for key in process.life.keys
+            if key not in last or not last[key].is_settled
+        ]
 
     @contextmanager
     def limited(self, process: Process, key: str) -> Iterator[None]:
@@ -179,7 +200,10 @@ class WalkStage(BatchStage):
         task = asyncio.current_task()
         assert task is not None
         limits = [at for limited, at in process.life.cancels if limited == key]
-        timers = [self.loop.call_later(at, self._limit, process, task, context=Context()) for at in limits]
+        timers = [
+            self.loop.call_later(at, self._limit, process, task, context=Context())
+            for at in limits
+        ]
         try:
             yield
         except asyncio.CancelledError:
@@ -207,13 +231,24 @@ class WalkStage(BatchStage):
         """Note that a run, or all of *process*, failed."""
         self.errors.append((process.name, key, error))
 
-    def note_outcome(self, process: Process, key: str, begun: float, outcome: Outcome[Any]) -> None:
+    def note_outcome(
+        self, process: Process, key: str, begun: float, outcome: Outcome[Any]
+    ) -> None:
         """Note what *process* was told of *key*."""
-        self.told.append(Heard(key, process.name, begun, Told.of(outcome, at=self.loop.now)))
+        self.told.append(
+            Heard(key, process.name, begun, Told.of(outcome, at=self.loop.now))
+        )
 
     def note_result(self, process: Process, begun: float, result: Result) -> None:
         """Note a result of a batch, which *process* was given."""
-        self.told.append(Heard(result.key, process.name, begun, Told.of_result(result, at=self.loop.now)))
+        self.told.append(
+            Heard(
+                result.key,
+                process.name,
+                begun,
+                Told.of_result(result, at=self.loop.now),
+            )
+        )
 
     # --- ends from outside
 
@@ -271,14 +306,20 @@ class WalkStage(BatchStage):
         if process.ended is not None:
             return
         process.ended = self.loop.now
-        self.loop.dead |= {run for run, _ in self.loop.tasks if run.startswith(f"{process.name}/")}
+        self.loop.dead |= {
+            run for run, _ in self.loop.tasks if run.startswith(f"{process.name}/")
+        }
         process.use.drop()
         for number, sent in enumerate(self.service.sends):
             if sent.client == process.name:
                 self.service.end(number)
         over = {name for name, each in self.lives.items() if each.ended is not None}
         for life in self.program.lives:
-            if life.after and process.name in life.after and over.issuperset(life.after):
+            if (
+                life.after
+                and process.name in life.after
+                and over.issuperset(life.after)
+            ):
                 self._later(life)
 
     # --- its end
@@ -302,7 +343,9 @@ class WalkStage(BatchStage):
     def _read(self) -> dict[str, tuple[str, str | None]]:
         rows = self.journal.fetch("SELECT key, state, verdict, place FROM {s}entries")
         self.places = {self._key_of(name): place for name, _, _, place in rows}
-        return {self._key_of(name): (state, verdict) for name, state, verdict, _ in rows}
+        return {
+            self._key_of(name): (state, verdict) for name, state, verdict, _ in rows
+        }
 
     def _key_of(self, name: str) -> str:
         return USES[self.program.use].key_of(name)

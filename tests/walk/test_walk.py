@@ -18,7 +18,9 @@ from tests.walk.walk import Asked, walk
 pytestmark = [
     pytest.mark.exhaustive,
     pytest.mark.untraced,
-    pytest.mark.filterwarnings("ignore"),  # what a killed process leaves is never awaited
+    pytest.mark.filterwarnings(
+        "ignore"
+    ),  # what a killed process leaves is never awaited
 ]
 SEED = 1_000
 PROGRAMS = Path(__file__).parent / "programs"
@@ -32,10 +34,14 @@ def test_walk(journal, use):
     found = walk(Asked(journals=(journal,), uses=(use,)), SEED, most=MANY[journal])
 
     assert found.histories == MANY[journal]
-    assert not found.broken, "\n".join([str(found), *(f"{each.seed}: {each.words}" for each in found.broken)])
+    assert not found.broken, "\n".join(
+        [str(found), *(f"{each.seed}: {each.words}" for each in found.broken)]
+    )
 
 
-@pytest.mark.parametrize("file", sorted(PROGRAMS.glob("*.json")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", sorted(PROGRAMS.glob("*.json")), ids=lambda file: file.stem
+)
 def test_program(file):
     """A program that broke a rule once breaks none."""
     _, wrong = play(read(file))
@@ -62,7 +68,13 @@ def test_smaller():
         Life("last", ("C", "B", "A"), after=("p1",)),
     )
     program = Program(
-        "file", "keys", writes, lives, fates={"A": ("lost", "ok")}, reads={"1": "slow"}, order=5
+        "file",
+        "keys",
+        writes,
+        lives,
+        fates={"A": ("lost", "ok")},
+        reads={"1": "slow"},
+        order=5,
     )
 
     def writes_b(smaller: Program) -> bool:
@@ -70,4 +82,6 @@ def test_smaller():
 
     smallest = shrunk(program, writes_b)
 
-    assert smallest == Program("file", "keys", (Write("B", "rename"),), (Life("last", ("B",)),))
+    assert smallest == Program(
+        "file", "keys", (Write("B", "rename"),), (Life("last", ("B",)),)
+    )

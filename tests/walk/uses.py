@@ -57,7 +57,10 @@ class Heard:
     @property
     def is_overtaken(self) -> bool:
         """Whether a newer write is the reason."""
-        return self.told.overtaken or self.told.cause in ("overtaken", "perhaps overtaken")
+        return self.told.overtaken or self.told.cause in (
+            "overtaken",
+            "perhaps overtaken",
+        )
 
     @property
     def is_settled(self) -> bool:
@@ -154,7 +157,9 @@ class Keyed:
         begun = self.stage.loop.now
         with suppress(*SILENT_ERRORS):
             for outcome in await self.process.member.client.recover(same_mode=True):
-                self.stage.note_outcome(self.process, outcome.started_as.key, begun, outcome)
+                self.stage.note_outcome(
+                    self.process, outcome.started_as.key, begun, outcome
+                )
 
     async def _prune(self, pause: float) -> None:
         await asyncio.sleep(pause)
@@ -165,7 +170,10 @@ class Keyed:
 def _sending(process: Process) -> Sending:
     concurrency = 1 if process.life.how == "one by one" else 4
     return Sending(
-        client=process.member.client, concurrency=concurrency, rate=None, on_secret=lambda *_: None
+        client=process.member.client,
+        concurrency=concurrency,
+        rate=None,
+        on_secret=lambda *_: None,
     )
 
 
@@ -183,7 +191,9 @@ class InBatch:
     def of(cls, stage: WalkStage, process: Process) -> InBatch:
         store = stage.journal.store(f"{process.name}/run", cls.kind)
         process.member = stage.member(process.life)
-        return cls(stage, process, store, Batch(BatchEntries(store), _sending(process), None))
+        return cls(
+            stage, process, store, Batch(BatchEntries(store), _sending(process), None)
+        )
 
     @staticmethod
     def key_of(name: str) -> str:
@@ -236,7 +246,9 @@ class InOutbox:
         core, run = process.member.state, f"{process.name}/run"
         entries: Any
         if stage.journal.is_shared:
-            entries = PostgresOutbox(stage.journal.store(run, cls.kind), core, same_mode=False)
+            entries = PostgresOutbox(
+                stage.journal.store(run, cls.kind), core, same_mode=False
+            )
         else:
             with patch("invsvc_async.outbox.sqlite.file_at", stage.journal.store_at):
                 entries = SqliteOutbox(stage.journal.path, core)
@@ -258,7 +270,9 @@ class InOutbox:
             working = asyncio.create_task(self._work(process))
             stopping = asyncio.create_task(self.stopped.wait())
             try:
-                await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    [working, stopping], return_when=asyncio.FIRST_COMPLETED
+                )
             finally:
                 working.cancel()
                 stopping.cancel()
@@ -277,7 +291,9 @@ class InOutbox:
             await self.entries.insert(None, self.entries.new(spec))
             if process.life.how == "one by one":
                 await self._wait(key, begun)
-        await asyncio.gather(*(self._wait(key, stage.loop.now) for key in process.life.keys))
+        await asyncio.gather(
+            *(self._wait(key, stage.loop.now) for key in process.life.keys)
+        )
         for _ in range(ROUNDS - 1 if process.life.name == "last" else 0):
             if keys := stage.unsettled(process):
                 begun = stage.loop.now
@@ -288,4 +304,8 @@ class InOutbox:
         self.stage.note_outcome(self.process, key, begun, await self.outbox.wait(key))
 
 
-USES: dict[str, type[Keyed | InBatch | InOutbox]] = {"keys": Keyed, "batch": InBatch, "outbox": InOutbox}
+USES: dict[str, type[Keyed | InBatch | InOutbox]] = {
+    "keys": Keyed,
+    "batch": InBatch,
+    "outbox": InOutbox,
+}

@@ -48,8 +48,13 @@ class Found:
 
     def __str__(self) -> str:
         rate = self.histories / max(self.busy, 0.001)
-        said = ", ".join(f"{many:,} {verdict}" for verdict, many in self.verdicts.most_common())
-        wrong = ", ".join(f"{rule} in {many:,}" for rule, many in self.rules.most_common()) or "nothing"
+        said = ", ".join(
+            f"{many:,} {verdict}" for verdict, many in self.verdicts.most_common()
+        )
+        wrong = (
+            ", ".join(f"{rule} in {many:,}" for rule, many in self.rules.most_common())
+            or "nothing"
+        )
         return (
             f"{self.histories:,} histories in {self.seconds:.0f} s ({rate:.0f} in each second of this process), "
             f"{len(self.worlds):,} worlds; told: {said}; broken: {wrong}"
@@ -79,7 +84,14 @@ def rule_of(words: str) -> str:
     return words.partition(":")[0]
 
 
-def walk(asked: Asked, first: int, *, seconds: float = 1e9, most: int = 10**9, stop_at: int = 10**9) -> Found:
+def walk(
+    asked: Asked,
+    first: int,
+    *,
+    seconds: float = 1e9,
+    most: int = 10**9,
+    stop_at: int = 10**9,
+) -> Found:
     """
     Play the programs of the seeds from *first*, for so many *seconds* or histories.
 
@@ -136,7 +148,12 @@ def world_of(program: Program) -> tuple[str, ...]:
         "reads": bool(program.reads),
         "processes at once": any(not life.after for life in program.lives[1:]),
     }
-    return (program.journal, program.use, *sorted(ends), *(name for name, is_so in marks.items() if is_so))
+    return (
+        program.journal,
+        program.use,
+        *sorted(ends),
+        *(name for name, is_so in marks.items() if is_so),
+    )
 
 
 def smallest(broken: Broken, *, within: float = 60.0) -> tuple[Program, list[str]]:

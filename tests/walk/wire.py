@@ -58,7 +58,9 @@ class WalkWire(Wire):
 
     stage: WalkStage
 
-    def _answer(self, exchange: Exchange, status: int, data: Any, stamp: int | None = None) -> None:
+    def _answer(
+        self, exchange: Exchange, status: int, data: Any, stamp: int | None = None
+    ) -> None:
         if isinstance(data, list):
             data = self.stage.service.listed(data)
         super()._answer(exchange, status, data, stamp)
@@ -78,7 +80,9 @@ class WalkWire(Wire):
         fate = stage.schedule.next_of(writer)  # type: ignore[attr-defined]
         service.fates[writer] = (fate,)
         if fate != "unsent":
-            stage.judge_send(writer, self.client, request_thing(exchange.method, path, body))
+            stage.judge_send(
+                writer, self.client, request_thing(exchange.method, path, body)
+            )
         await super()._write(exchange)
 
 
@@ -114,11 +118,16 @@ def url_of(thing: int) -> str:
 
 def seed(service: WalkService, program: Program) -> None:
     """Store what programs write to, as the service stores it."""
-    firsts = {(write.kind, write.thing): f"{write.key} {BEFORE}" for write in reversed(program.writes)}
+    firsts = {
+        (write.kind, write.thing): f"{write.key} {BEFORE}"
+        for write in reversed(program.writes)
+    }
     for thing in range(THINGS):
         texts = "old", "old"
         if program.grows:
-            texts = tuple(firsts.get((kind, thing), LONG) for kind in ("rename", "change"))
+            texts = tuple(
+                firsts.get((kind, thing), LONG) for kind in ("rename", "change")
+            )
         service.seed_journey(service.kept("name", texts[0]))
         service.seed_hook(service.kept("description", texts[1]))
         journey, hook = service.journeys.pop("j1"), service.hooks.pop(f"wh_{0:026d}")
@@ -127,7 +136,9 @@ def seed(service: WalkService, program: Program) -> None:
     service.states.clear()
 
 
-def made_by(member: Member, program: Program, write: Write) -> Any:  # Any: of any operation
+def made_by(
+    member: Member, program: Program, write: Write
+) -> Any:  # Any: of any operation
     """
     Return *write*, as *member* makes it.
 
@@ -148,8 +159,12 @@ def made_by(member: Member, program: Program, write: Write) -> Any:  # Any: of a
         case "change":
             if is_rich:
                 fields = {"url": f"https://a.example/{write.key}?b=1&a=2"}
-            return client.webhooks.update(hook_id(write.thing), description=text, **fields)
+            return client.webhooks.update(
+                hook_id(write.thing), description=text, **fields
+            )
         case "create":
-            return client.webhooks.create(url=url_of(write.thing), events=EVENTS, description=text)
+            return client.webhooks.create(
+                url=url_of(write.thing), events=EVENTS, description=text
+            )
         case "remove":
             return client.webhooks.delete(hook_id(write.thing))

@@ -19,13 +19,16 @@ MADE = {
 }
 
 
-@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps], ids=lambda way: way.__name__)
+@pytest.mark.parametrize(
+    "way", [copy.copy, copy.deepcopy, pickle.dumps], ids=lambda way: way.__name__
+)
 @pytest.mark.parametrize("kind", MADE)
 async def test_copy_is_refused(service, client, tmp_path, kind, way):
     """In words that say what to do; the object can still be used."""
     made = MADE[kind](client, tmp_path)
     with pytest.raises(
-        TypeError, match=r"cannot be copied or pickled\. Both would (be sent|send its writes)\. "
+        TypeError,
+        match=r"cannot be copied or pickled\. Both would (be sent|send its writes)\. ",
     ):
         way(made)
 

@@ -40,7 +40,9 @@ async def test_keyed_intent_is_settled_and_not_resumed(service, client, tmp_path
     """A batch has it: sent again beside that, it would have no order and no second verdict."""
     service.script("webhooks.create", "apply, then hang")
     async with Batch.open(tmp_path / "run.db", client) as batch:
-        write = client.webhooks.create(**HOOK).with_policy(deadline=1.0).keyed("order-17")
+        write = (
+            client.webhooks.create(**HOOK).with_policy(deadline=1.0).keyed("order-17")
+        )
         [result] = [each async for each in batch.run([write])]
     intent = Intent.from_json(result.outcome.intent.to_json())
 
@@ -100,4 +102,6 @@ async def test_journal_whose_keys_mean_something_else(service):
         with pytest.raises(ConfigurationError, match="keeps no keys"):
             await client.outcome_of("order-17")
         await cut_off(service, client.webhooks.create(**HOOK))
-        assert [outcome.verdict for outcome in await client.recover()] == [Verdict.APPLIED]
+        assert [outcome.verdict for outcome in await client.recover()] == [
+            Verdict.APPLIED
+        ]

@@ -30,21 +30,25 @@ URL = "http://127.0.0.1:1/v2"
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
 CLIENT = Client(URL, PersonToken("never-sent"))  # a person may call each operation
 
-names = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=12)
+names = st.text(
+    st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=12
+)
 numbers = (
     st.integers() | st.floats(allow_nan=False, allow_infinity=False)
     | st.floats(-1e9, 1e9).map(lambda number: Decimal(repr(number))) | st.decimals(-9999, 9999, places=3)
 )  # fmt: skip
 values = st.recursive(
     st.none() | st.booleans() | texts | numbers,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
+    ),
     max_leaves=6,
 )
 objects = st.dictionaries(names, values, max_size=3)
 extra = st.dictionaries(names.map(lambda name: f"x-{name}"), values, max_size=2)
-events = st.lists(st.sampled_from(["invoice.created", "service.updated"]), min_size=1) | st.just(
-    {"invoice.created"}
-)
+events = st.lists(
+    st.sampled_from(["invoice.created", "service.updated"]), min_size=1
+) | st.just({"invoice.created"})
 urls = st.sampled_from(["https://me.example/in", "http://me.example:81/?a=b#c"])
 graphs = st.just({"nodes": [{"id": "a", "type": "t", "position": {"x": 1.5, "y": Decimal("2.5")}, "data": {"config": {"a": 1}}}],
                   "edges": []})  # fmt: skip
@@ -75,7 +79,9 @@ OPERATIONS = {
 
 def test_operations_of_the_property():
     """It is about every write that there is."""
-    assert set(OPERATIONS) == {row.name for row in BY_NAME.values() if row.kind is OperationKind.WRITE}
+    assert set(OPERATIONS) == {
+        row.name for row in BY_NAME.values() if row.kind is OperationKind.WRITE
+    }
 
 
 def asked(write):
@@ -94,10 +100,14 @@ def asked(write):
 def test_line_makes_the_same_request(operation, data):
     """The line survives any JSON encoder, and the write that is made of it asks for the same, byte for value."""
     required, optional = OPERATIONS[operation]
-    arguments = data.draw(st.fixed_dictionaries(required, optional=optional), "arguments")
+    arguments = data.draw(
+        st.fixed_dictionaries(required, optional=optional), "arguments"
+    )
     team = data.draw(st.sampled_from([None, "team_9"]), "team")
     room, _, name = operation.partition(".")
-    client = CLIENT if team is None or data.draw(st.booleans()) else CLIENT.for_team(team)
+    client = (
+        CLIENT if team is None or data.draw(st.booleans()) else CLIENT.for_team(team)
+    )
     given_team = {} if team is None or client is not CLIENT else {"team": team}
     method = getattr(client if room == "client" else getattr(client, room), name)
     write = method(**arguments, **given_team)
@@ -123,20 +133,35 @@ def test_dates_and_objects_are_plain():
     """Models, sets and exact numbers become what JSON has; nothing else is left in a line."""
     graph = JourneyGraph(nodes=(), edges=())
     write = CLIENT.journeys.update("jrn_1", graph=graph)
-    assert write.to_line()["arguments"] == {"journey": "jrn_1", "graph": {"nodes": [], "edges": []}}
-    line = CLIENT.teams.create(credit_limit=Decimal(100), metadata={"a": Decimal("0.5")}).to_line()
-    assert line == {"operation": "teams.create", "arguments": {"credit_limit": 100, "metadata": {"a": 0.5}}}
+    assert write.to_line()["arguments"] == {
+        "journey": "jrn_1",
+        "graph": {"nodes": [], "edges": []},
+    }
+    line = CLIENT.teams.create(
+        credit_limit=Decimal(100), metadata={"a": Decimal("0.5")}
+    ).to_line()
+    assert line == {
+        "operation": "teams.create",
+        "arguments": {"credit_limit": 100, "metadata": {"a": 0.5}},
+    }
     assert [
-        type(each) for each in (line["arguments"]["credit_limit"], line["arguments"]["metadata"]["a"])
+        type(each)
+        for each in (
+            line["arguments"]["credit_limit"],
+            line["arguments"]["metadata"]["a"],
+        )
     ] == [int, float]
 
 
-@pytest.mark.parametrize("number", ["0.12345678901234567890123", "1.0000000000000000001E+300", "1E-400"])
+@pytest.mark.parametrize(
+    "number", ["0.12345678901234567890123", "1.0000000000000000001E+300", "1E-400"]
+)
 def test_number_that_a_line_would_round(number):
     """A line that says another number is refused, with its place."""
     write = CLIENT.sheets.save_mapping({"a": [1, Decimal(number)]})
     with pytest.raises(
-        InvalidRequestError, match=r"arguments\.fields\.a\[1\]: has more digits .*; round it, or pass a text"
+        InvalidRequestError,
+        match=r"arguments\.fields\.a\[1\]: has more digits .*; round it, or pass a text",
     ):
         write.to_line()
 
@@ -189,9 +214,9 @@ def test_generated_tag(description):
     first.close()
     second.close()
     assert first.intent.tag != second.intent.tag
-    assert first.intent.body["description"] == f"{description} {first.intent.tag}".removeprefix(
-        " " * (not description)
-    )
+    assert first.intent.body[
+        "description"
+    ] == f"{description} {first.intent.tag}".removeprefix(" " * (not description))
 
 
 def test_line_is_a_handover():
@@ -208,7 +233,9 @@ async def test_write_under_way_has_no_line(service, client):
     """Made of it, another process would send it again. Its intent is what can be handed over."""
     write = client.webhooks.create(**HOOK)
     await write
-    with pytest.raises(InvalidRequestError, match="would send it again; hand over its intent"):
+    with pytest.raises(
+        InvalidRequestError, match="would send it again; hand over its intent"
+    ):
         write.to_line()
     assert len(service.ledger.effects("webhooks.create")) == 1
 
@@ -247,13 +274,17 @@ async def test_line_in_another_process(service):
     context = multiprocessing.get_context("spawn")
     told = context.Queue()
     line = CLIENT.journeys.update(journey.id, name="May").to_line()
-    child = context.Process(target=write_it, args=(line, service.base_url, service.person_token, told))
+    child = context.Process(
+        target=write_it, args=(line, service.base_url, service.person_token, told)
+    )
     child.start()
     try:
         assert await asyncio.to_thread(told.get, timeout=60) == "May"
     finally:
         await asyncio.to_thread(child.join, 60)
-    assert [entry.body for entry in service.ledger.effects("journeys.update")] == [{"name": "May"}]
+    assert [entry.body for entry in service.ledger.effects("journeys.update")] == [
+        {"name": "May"}
+    ]
 
 
 async def sent(client):
@@ -281,7 +312,9 @@ async def unsent(client):
         sent,
     ],
 )
-@pytest.mark.parametrize("through", [*range(2, pickle.HIGHEST_PROTOCOL + 1), copy.deepcopy])
+@pytest.mark.parametrize(
+    "through", [*range(2, pickle.HIGHEST_PROTOCOL + 1), copy.deepcopy]
+)
 async def test_what_does_not_pickle_says_what_to_do(service, client, make, through):
     """A client, and what has one, names the way to another process."""
     made = await make(client) if make in (sent, unsent) else make(client)

@@ -44,14 +44,19 @@ async def cancel_in_flight(client, service, operation, step):
 
 
 def effects(service, operation):
-    return [entry for entry in service.ledger.effects(operation) if entry.by == "client"]
+    return [
+        entry for entry in service.ledger.effects(operation) if entry.by == "client"
+    ]
 
 
 @pytest.mark.parametrize("operation", WRITES)
 @pytest.mark.parametrize(
-    ("step", "verdict"), [("apply, then hang", Verdict.APPLIED), ("hang", Verdict.NOT_APPLIED)]
+    ("step", "verdict"),
+    [("apply, then hang", Verdict.APPLIED), ("hang", Verdict.NOT_APPLIED)],
 )
-async def test_settle_agrees_with_the_ledger_and_never_sends(service, operation, step, verdict):
+async def test_settle_agrees_with_the_ledger_and_never_sends(
+    service, operation, step, verdict
+):
     """A client of another process tells truly what became of a cancelled write, and sends nothing."""
     async with client_of(service) as first:
         intent = await cancel_in_flight(first, service, operation, step)
@@ -79,14 +84,18 @@ async def test_resume_sends_again_only_on_proof(service, operation, step):
 
 async def test_settled_intent_leaves_the_unsettled(service, client):
     """A verdict takes the intent off the list of those whose fate is open."""
-    intent = await cancel_in_flight(client, service, "webhooks.delete", "apply, then hang")
+    intent = await cancel_in_flight(
+        client, service, "webhooks.delete", "apply, then hang"
+    )
     await client.settle(intent)
     assert client.unsettled == ()
 
 
 async def test_intent_that_was_never_sent_counts_as_sent(service, client):
     """Outside a journal an intent without sends proves nothing: its create is unknown, for its time is."""
-    write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+    write = client.webhooks.create(
+        url="https://me.example/in", events=["invoice.created"]
+    )
     outcome = await client.settle(write.intent)
     write.close()
     assert outcome.verdict is Verdict.UNKNOWN
@@ -102,7 +111,10 @@ async def refusal(client, intent, **options):
 async def test_settle_refuses_another_base_url(service, client):
     """What is looked for at another service would seem not to have happened."""
     intent = await cancel_in_flight(client, service, "webhooks.delete", "hang")
-    async with Simulator(seed=8, clock=service_clock()) as other, client_of(other) as stranger:
+    async with (
+        Simulator(seed=8, clock=service_clock()) as other,
+        client_of(other) as stranger,
+    ):
         assert other.base_url in await refusal(stranger, intent)
         assert other.arrivals() == 0
 
@@ -122,12 +134,18 @@ async def test_settle_refuses_another_team(service):
     async with client_of(service, team=team) as first:
         hook = service.seed_webhook(team=team)
         service.script("webhooks.delete", "hang")
-        outcome = await first.webhooks.delete(hook.id).with_policy(resend="never", deadline=0.0).outcome()
+        outcome = (
+            await first.webhooks.delete(hook.id)
+            .with_policy(resend="never", deadline=0.0)
+            .outcome()
+        )
         with pytest.raises(InvalidRequestError, match="team"):
             await first.for_team(service.teams[0]).settle(outcome.intent)
         with pytest.raises(InvalidRequestError, match="team"):
             await first.settle(
-                attrs.evolve(outcome.intent, scope=attrs.evolve(outcome.intent.scope, team=None))
+                attrs.evolve(
+                    outcome.intent, scope=attrs.evolve(outcome.intent.scope, team=None)
+                )
             )
         patient = attrs.evolve(outcome.intent, policy=first._view.reconcile)
         assert (await first.settle(patient)).verdict is Verdict.NOT_APPLIED
@@ -137,7 +155,9 @@ async def test_settle_refuses_a_key_of_another_mode(service, client):
     """
     A live intent and a test key would give a false "not applied", unless the caller says that it is the same.
     """
-    intent = await cancel_in_flight(client, service, "webhooks.create", "apply, then hang")
+    intent = await cancel_in_flight(
+        client, service, "webhooks.create", "apply, then hang"
+    )
     async with client_of(service, credential=ApiKey(service.test_key)) as test_mode:
         before = service.arrivals()
         assert "same_mode=True" in await refusal(test_mode, intent)
@@ -150,22 +170,31 @@ async def test_settle_refuses_a_key_of_another_mode(service, client):
 @pytest.mark.parametrize("said", [False, True])
 async def test_settle_refuses_a_mode_that_answers_contradict(service, client, said):
     """Where both sides have seen their mode, the words name both, whatever the caller says."""
-    await client.journeys.update(service.seed_journey(status="draft").id, name="seen to be live")
+    await client.journeys.update(
+        service.seed_journey(status="draft").id, name="seen to be live"
+    )
     intent = await cancel_in_flight(client, service, "webhooks.create", "hang")
     assert intent.scope.livemode is True
     async with client_of(service, credential=ApiKey(service.test_key)) as test_mode:
         await test_mode.journeys.update(
-            service.seed_journey(status="draft", livemode=False).id, name="seen to be test"
+            service.seed_journey(status="draft", livemode=False).id,
+            name="seen to be test",
         )
         assert "live data" in await refusal(test_mode, intent, same_mode=said)
 
 
 async def test_settle_of_a_persons_intent_needs_the_callers_word(service):
     """A person's mode is a preference that may have changed since: elsewhere, only the caller knows."""
-    async with client_of(service, credential=PersonToken(service.person_token)) as person:
-        intent = await cancel_in_flight(person, service, "webhooks.delete", "apply, then hang")
+    async with client_of(
+        service, credential=PersonToken(service.person_token)
+    ) as person:
+        intent = await cancel_in_flight(
+            person, service, "webhooks.delete", "apply, then hang"
+        )
         assert (await person.settle(intent)).verdict is Verdict.APPLIED
-    async with client_of(service, credential=PersonToken(service.person_token)) as later:
+    async with client_of(
+        service, credential=PersonToken(service.person_token)
+    ) as later:
         assert "same_mode=True" in await refusal(later, intent)
 
 
@@ -185,7 +214,11 @@ async def test_settle_refuses_another_provider_of_tokens(service):
         for client, journey in zip((first, second), journeys, strict=True):
             await client.journeys.update(journey.id, name="seen to be live")
         service.script("webhooks.delete", "hang")
-        outcome = await first.webhooks.delete(hook.id).with_policy(resend="never", deadline=0.0).outcome()
+        outcome = (
+            await first.webhooks.delete(hook.id)
+            .with_policy(resend="never", deadline=0.0)
+            .outcome()
+        )
         intent = Intent.from_json(attrs.evolve(outcome.intent, policy=SHORT).to_json())
         assert "same_mode=True" in await refusal(second, intent)
         with pytest.raises(InvalidRequestError, match="same_mode=True"):
@@ -198,7 +231,13 @@ async def test_intent_holds_no_token(service):
     """Neither the token nor anything that reveals it is in an intent, a story or a repr."""
     async with Client(service.base_url, OAuthToken(service.oauth_token)) as client:
         outcome = await client.webhooks.delete(service.seed_webhook().id).outcome()
-        texts = [outcome.intent.to_json(), outcome.to_json(), outcome.explain(), repr(outcome), repr(client)]
+        texts = [
+            outcome.intent.to_json(),
+            outcome.to_json(),
+            outcome.explain(),
+            repr(outcome),
+            repr(client),
+        ]
     assert not [text for text in texts if service.oauth_token in text]
 
 
@@ -207,7 +246,9 @@ async def test_recover_leaves_what_is_not_its_own(service, tmp_path, caplog):
     path = tmp_path / "journal.db"
     async with client_of(service, journal=path) as first:
         await cancel_in_flight(first, service, "webhooks.delete", "apply, then hang")
-    async with client_of(service, journal=path, credential=ApiKey(service.test_key)) as test_mode:
+    async with client_of(
+        service, journal=path, credential=ApiKey(service.test_key)
+    ) as test_mode:
         assert await test_mode.recover() == []
         assert "left in the journal" in caplog.text
     async with client_of(service, journal=path) as again:
@@ -216,7 +257,9 @@ async def test_recover_leaves_what_is_not_its_own(service, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("follow", ["settle", "resume"])
-async def test_intent_that_is_taken_while_a_later_send_is_in_flight(service, client, follow):
+async def test_intent_that_is_taken_while_a_later_send_is_in_flight(
+    service, client, follow
+):
     """
     It waits for the send that is on the wire: the process that resumes it waits until then, and makes no
     second effect.
@@ -232,7 +275,11 @@ async def test_intent_that_is_taken_while_a_later_send_is_in_flight(service, cli
 
     assert [sent.end and sent.end.kind for sent in intent.sent] == ["not applied", None]
     async with client_of(service) as other:
-        outcome = await (other.settle(intent) if follow == "settle" else other.resume(intent).outcome())
+        outcome = await (
+            other.settle(intent)
+            if follow == "settle"
+            else other.resume(intent).outcome()
+        )
     assert outcome.verdict is Verdict.APPLIED
     assert (await running).verdict is Verdict.APPLIED
     assert len(effects(service, "webhooks.create")) == 1
@@ -245,22 +292,32 @@ async def test_intent_that_is_taken_while_a_later_send_is_in_flight(service, cli
         ("webhooks.update", "in this process", "hang"),
     ],
 )
-async def test_newer_write_beside_a_recovery_that_is_cut_off(service, tmp_path, operation, again, step):
+async def test_newer_write_beside_a_recovery_that_is_cut_off(
+    service, tmp_path, operation, again, step
+):
     """A verdict that was found is stored before a newer write is sent, which is not taken for somebody else's."""
     path = tmp_path / "journal.db"
-    policy = attrs.evolve(SHORT, settle_after_loss=0.1, clock_slack=0.01, clock_band=0.05)
+    policy = attrs.evolve(
+        SHORT, settle_after_loss=0.1, clock_slack=0.01, clock_band=0.05
+    )
     async with client_of(service, journal=path, reconcile=policy) as first:
         intent = await cancel_in_flight(first, service, operation, step)
     async with client_of(service, journal=path, reconcile=policy) as dead:
         await cancel_in_flight(dead, service, "webhooks.create", "hang")
     async with client_of(service, journal=path, reconcile=policy) as second:
-        service.script("webhooks.list", *["503"] * 2)  # so that one of the two takes longer
+        service.script(
+            "webhooks.list", *["503"] * 2
+        )  # so that one of the two takes longer
         recovering = asyncio.create_task(second.recover())
         while not second._view.core.writes.ended:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         recovering.cancel()
         await asyncio.wait([recovering])
-        update = second.journeys.update if operation == "journeys.update" else second.webhooks.update
+        update = (
+            second.journeys.update
+            if operation == "journeys.update"
+            else second.webhooks.update
+        )
         await update(intent.path["id"], **dict.fromkeys(intent.body, "newer"))
         if again == "in this process":
             outcomes = await second.recover()
@@ -268,7 +325,9 @@ async def test_newer_write_beside_a_recovery_that_is_cut_off(service, tmp_path, 
         async with client_of(service, journal=path, reconcile=policy) as third:
             outcomes = await third.recover()
 
-    [verdict] = [each.verdict for each in outcomes if each.intent.operation == operation]
+    [verdict] = [
+        each.verdict for each in outcomes if each.intent.operation == operation
+    ]
     assert verdict is (Verdict.NOT_APPLIED if step == "hang" else Verdict.APPLIED)
 
 
@@ -277,13 +336,17 @@ async def test_write_that_waits_while_its_client_is_closed(service, tmp_path):
     path, journey = tmp_path / "journal.db", service.seed_journey(status="draft")
     async with client_of(service, journal=path) as first:
         service.script("journeys.update", "late 0.3, then hang")
-        older = asyncio.create_task(first.journeys.update(journey.id, name="older").outcome())
+        older = asyncio.create_task(
+            first.journeys.update(journey.id, name="older").outcome()
+        )
         await service.arrived("journeys.update")
         older.cancel()
         await asyncio.wait([older])
     async with client_of(service, journal=path) as second:
         await second.journeys.get(journey.id)  # so that the service's clock is known
-        newer = asyncio.create_task(second.journeys.update(journey.id, name="newer").outcome())
+        newer = asyncio.create_task(
+            second.journeys.update(journey.id, name="newer").outcome()
+        )
         await asyncio.sleep(0.05)
     with pytest.raises(ConfigurationError, match="it is closed"):
         await newer
@@ -291,4 +354,6 @@ async def test_write_that_waits_while_its_client_is_closed(service, tmp_path):
     async with client_of(service, journal=path) as third:
         outcomes = await third.recover()
 
-    assert [(each.intent.body["name"], each.verdict) for each in outcomes] == [("older", Verdict.APPLIED)]
+    assert [(each.intent.body["name"], each.verdict) for each in outcomes] == [
+        ("older", Verdict.APPLIED)
+    ]

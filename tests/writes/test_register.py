@@ -83,7 +83,9 @@ async def test_waiters_are_served_in_order():
         await settle_down()
     for expected in ("b", "bc", "bcd"):
         lines.lines.leave(lines.records.of("a"))
-        assert not lines.records.of("a").enter(), "it is handed over before the waiter runs"
+        assert not lines.records.of("a").enter(), (
+            "it is handed over before the waiter runs"
+        )
         await settle_down()
         assert "".join(served) == expected
     lines.lines.leave(lines.records.of("a"))
@@ -270,7 +272,9 @@ def test_read_after_a_read(own):
     assert own.shown.last_state(None, THING) == LastState(state("two"), 3.0, 2000, 20)
 
 
-@pytest.mark.parametrize(("started", "ended"), [(1.5, 2.5), (0.5, 3.0), (1.2, 1.8), (0.0, 0.5)])
+@pytest.mark.parametrize(
+    ("started", "ended"), [(1.5, 2.5), (0.5, 3.0), (1.2, 1.8), (0.0, 0.5)]
+)
 def test_read_that_overlaps_with_what_is_kept(own, started, ended):
     """It is ignored, because it is unknown which state is the later one."""
     own.shown.learn_state(None, THING, state("one"), 1.0, 2.0)
@@ -291,8 +295,13 @@ def test_answer_to_a_write_that_overlaps_with_a_read(own):
 def test_json_that_was_shown(own):
     """It is decoded when it is asked for, but for members that no parser accepts."""
     own.shown.learn_state(None, THING, Raw(b'{"name":"one","size":1.50}'), 1.0, 2.0)
-    assert own.shown.last_state(None, THING).state == {"name": "one", "size": Decimal("1.50")}
-    own.shown.learn_state(None, THING, Raw(b'{"name":"two","size":1E999999999999999999999}'), 2.0, 3.0)
+    assert own.shown.last_state(None, THING).state == {
+        "name": "one",
+        "size": Decimal("1.50"),
+    }
+    own.shown.learn_state(
+        None, THING, Raw(b'{"name":"two","size":1E999999999999999999999}'), 2.0, 3.0
+    )
     assert own.shown.last_state(None, THING).state == {"name": "two"}
     own.shown.learn_state(None, THING, Raw(b"[1E999999999999999999999]"), 3.0, 4.0)
     assert own.shown.last_state(None, THING).state is None
@@ -315,11 +324,15 @@ def test_states_that_are_too_long(own, monkeypatch):
     """The oldest are dropped until the rest fits; storing a state again makes it new."""
     monkeypatch.setattr(things, "MOST_BYTES", 100_000)
     for number in range(3):
-        own.shown.learn_state(None, str(number), state(str(number)), number, number + 0.5, weight=30_000)
+        own.shown.learn_state(
+            None, str(number), state(str(number)), number, number + 0.5, weight=30_000
+        )
     own.shown.learn_state(None, "0", state("again"), 5.0, 5.5, weight=30_000)
     own.shown.learn_state(None, "3", state("3"), 6.0, 6.5, weight=30_000)
 
-    assert [number for number in range(4) if own.shown.last_state(None, str(number))] == [0, 2, 3]
+    assert [
+        number for number in range(4) if own.shown.last_state(None, str(number))
+    ] == [0, 2, 3]
     assert own.shown.last_state(None, "0").state == state("again")
 
 
@@ -327,20 +340,28 @@ def test_states_that_are_too_many(own, monkeypatch):
     """The oldest are dropped, however short they are."""
     monkeypatch.setattr(things, "MOST_BYTES", 3 * things.OWN_BYTES)
     for number in range(5):
-        own.shown.learn_state(None, str(number), state(str(number)), number, number + 0.5)
+        own.shown.learn_state(
+            None, str(number), state(str(number)), number, number + 0.5
+        )
 
-    assert [number for number in range(5) if own.shown.last_state(None, str(number))] == [2, 3, 4]
+    assert [
+        number for number in range(5) if own.shown.last_state(None, str(number))
+    ] == [2, 3, 4]
 
 
 def test_weight_of_what_is_forgotten(own, monkeypatch):
     """It makes room for others."""
     monkeypatch.setattr(things, "MOST_BYTES", 100_000)
     for number in range(20):
-        own.shown.learn_state(None, THING, state(str(number)), number, number + 0.5, weight=60_000)
+        own.shown.learn_state(
+            None, THING, state(str(number)), number, number + 0.5, weight=60_000
+        )
         own.shown.forget_state(THING)
     own.shown.learn_state(None, "other", state("kept"), 30.0, 31.0, weight=30_000)
     for number in range(31, 35):
-        own.shown.learn_state(None, THING, state("last"), number, number + 0.5, weight=60_000)
+        own.shown.learn_state(
+            None, THING, state("last"), number, number + 0.5, weight=60_000
+        )
 
     assert own.shown.last_state(None, "other") is not None
     assert own.shown.last_state(None, THING) is not None
@@ -367,7 +388,8 @@ def test_version_of_a_model():
     from invsvc_async.codec import structure
 
     assert (
-        version_of(structure(Journey, {"id": "j1", "last_updated": 1_700_000_000_123})) == 1_700_000_000_123
+        version_of(structure(Journey, {"id": "j1", "last_updated": 1_700_000_000_123}))
+        == 1_700_000_000_123
     )
 
 
@@ -384,7 +406,9 @@ def test_ids_that_answers_gave(own):
 
     assert known.forgotten_until is None
     assert known.created_since(None) == {"wh_1", "wh_2", "wh_3"}
-    assert known.created_since(2.0) == {"wh_2", "wh_3"}, "of one without a time nothing is sure"
+    assert known.created_since(2.0) == {"wh_2", "wh_3"}, (
+        "of one without a time nothing is sure"
+    )
     assert known.created_since(3.0) == {"wh_2", "wh_3"}
 
 
@@ -408,7 +432,13 @@ def test_ids_of_one_url_that_are_too_many(own, monkeypatch):
 def test_forgotten_ids_out_of_order(own, monkeypatch):
     """The latest of the forgotten times counts, and it never decreases."""
     monkeypatch.setattr(shown, "IDS_OF_A_URL", 2)
-    for webhook_id, at in (("wh_1", 9000), ("wh_2", 1000), ("wh_3", 2000), ("wh_4", 3000), ("wh_5", 4000)):
+    for webhook_id, at in (
+        ("wh_1", 9000),
+        ("wh_2", 1000),
+        ("wh_3", 2000),
+        ("wh_4", 3000),
+        ("wh_5", 4000),
+    ):
         own.shown.learn_created(URL, webhook_id, at)
 
     assert own.shown.ids(URL).forgotten_until == 9000
@@ -455,20 +485,32 @@ def test_url_that_comes_back(own, monkeypatch):
 
 def test_last_list(own):
     """The list is stored by team, and its ids are found by URL in any form."""
-    own.shown.learn_list("hooks", "team", [{"id": "wh_1", "url": "https://old.example/in"}])
     own.shown.learn_list(
-        "hooks", "team", [{"id": "wh_2", "url": "HTTPS://A.example:443/in"}, {"id": 5, "url": URL}, "damaged"]
+        "hooks", "team", [{"id": "wh_1", "url": "https://old.example/in"}]
+    )
+    own.shown.learn_list(
+        "hooks",
+        "team",
+        [
+            {"id": "wh_2", "url": "HTTPS://A.example:443/in"},
+            {"id": 5, "url": URL},
+            "damaged",
+        ],
     )
     own.shown.learn_list("hooks", None, [{"id": "wh_3", "url": URL}])
 
-    assert own.shown.last_list("hooks", "team").ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_2"}
+    assert own.shown.last_list("hooks", "team").ids(
+        KINDS["create of a webhook"], {"url": URL}
+    ) == {"wh_2"}
     assert (
         own.shown.last_list("hooks", "team").ids(
             KINDS["create of a webhook"], {"url": "https://old.example/in"}
         )
         == set()
     )
-    assert own.shown.last_list("hooks", None).ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_3"}
+    assert own.shown.last_list("hooks", None).ids(
+        KINDS["create of a webhook"], {"url": URL}
+    ) == {"wh_3"}
     assert own.shown.last_list("hooks", "other") is None
 
 
@@ -478,9 +520,13 @@ def test_last_lists_of_many_teams(own, monkeypatch):
     for team in ("a", "b", "a", "c"):
         own.shown.learn_list("hooks", team, [{"id": f"wh_{team}", "url": URL}])
 
-    assert own.shown.last_list("hooks", "a").ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_a"}
+    assert own.shown.last_list("hooks", "a").ids(
+        KINDS["create of a webhook"], {"url": URL}
+    ) == {"wh_a"}
     assert own.shown.last_list("hooks", "b") is None
-    assert own.shown.last_list("hooks", "c").ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_c"}
+    assert own.shown.last_list("hooks", "c").ids(
+        KINDS["create of a webhook"], {"url": URL}
+    ) == {"wh_c"}
 
 
 def test_last_list_that_is_asked_for_many_urls(own):
@@ -494,7 +540,9 @@ def test_last_list_that_is_asked_for_many_urls(own):
             == set()
         )
 
-    assert own.shown.last_list("hooks", None).ids(KINDS["create of a webhook"], {"url": URL}) == {"wh_1"}
+    assert own.shown.last_list("hooks", None).ids(
+        KINDS["create of a webhook"], {"url": URL}
+    ) == {"wh_1"}
     assert len(pickle.dumps(own.shown.last_list("hooks", None))) < 1000
 
 
@@ -507,7 +555,9 @@ def test_last_list_that_is_asked_for_many_urls(own):
 )
 def test_open_write_that_a_newer_one_follows(own, operation, newest):
     """A change of the same thing overtakes it once it is sent; a create of the same URL does not."""
-    own.open_writes.leave_open(Intent(key="older", operation=operation, scope=SCOPE, newest=True), "the line")
+    own.open_writes.leave_open(
+        Intent(key="older", operation=operation, scope=SCOPE, newest=True), "the line"
+    )
     before = own.open_writes.doubt_newest(own.records.of("the line"), "newer")
 
     assert [intent.newest for intent in before] == [True] * (newest is not True)
@@ -523,7 +573,8 @@ def test_open_write_that_a_newer_one_follows(own, operation, newest):
 
 
 @pytest.mark.parametrize(
-    ("users", "newest"), [(("own", "other"), True), (("other", "own"), True), (("other",), False)]
+    ("users", "newest"),
+    [(("own", "other"), True), (("other", "own"), True), (("other",), False)],
 )
 async def test_write_that_others_came_after(users, newest):
     """One that did nothing does not overtake it; one that was sent does."""
@@ -534,7 +585,9 @@ async def test_write_that_others_came_after(users, newest):
         write.close()
         own = {"own": intent.identity}
         line = line_of(request_of(intent), None, None)
-        core.writes.records.of(line).users = tuple(own.get(user, user) for user in users)
+        core.writes.records.of(line).users = tuple(
+            own.get(user, user) for user in users
+        )
         assert taken_up(core, intent).history[0].newest is newest
 
 
@@ -548,7 +601,9 @@ def test_records_in_use_that_are_too_many(monkeypatch):
     own.records.of("held").enter()
     own.lines.close("closed", "owner", clock.now() + 60)
     own.lines.close("open again", "owner", clock.now() + 1)
-    own.open_writes.leave_open(Intent(key="k", operation="webhooks.update", scope=SCOPE), "left open")
+    own.open_writes.leave_open(
+        Intent(key="k", operation="webhooks.update", scope=SCOPE), "left open"
+    )
     clock.advance(2)
     for line in ("held", "left open"):
         own.shown.learn_state(None, line, state("shown"), 1.0, 2.0)
@@ -572,19 +627,30 @@ def test_last_users_of_very_many_things(own):
     for number in range(100_000):
         own.records.of(str(number)).users = ("me",)
 
-    assert all(own.last_users(str(number)) == ("me",) for number in range(80_000, 100_000))
+    assert all(
+        own.last_users(str(number)) == ("me",) for number in range(80_000, 100_000)
+    )
     assert not any(own.last_users(str(number)) for number in range(60_000))
     assert own.records.bytes == things.OWN_BYTES * len(own.records.all())
 
 
 async def test_users_that_a_client_remembers():
     """A create cannot be overtaken, so a batch of creates does not fill the memory with their lines."""
-    async with Simulator() as service, Client(service.base_url, ApiKey(service.api_key)) as client:
+    async with (
+        Simulator() as service,
+        Client(service.base_url, ApiKey(service.api_key)) as client,
+    ):
         journey = service.seed_journey(status="draft")
         await client.journeys.update(journey.id, name="new")
-        await client.webhooks.create(url="https://me.example/1", events=["invoice.created"], tag=False)
-        await client.webhooks.create(url="https://me.example/2", events=["invoice.created"], tag=True)
+        await client.webhooks.create(
+            url="https://me.example/1", events=["invoice.created"], tag=False
+        )
+        await client.webhooks.create(
+            url="https://me.example/2", events=["invoice.created"], tag=True
+        )
         things = options_of(client).core.writes.records.all()
 
-        assert [line for line, thing in things.items() if thing.users] == [f"/journeys/{journey.id}"]
+        assert [line for line, thing in things.items() if thing.users] == [
+            f"/journeys/{journey.id}"
+        ]
         assert len(things) == 2, "of a create with a tag nothing is known"

@@ -22,7 +22,10 @@ async def second_of_two(service, one, other, *keys):
     for client in (one, other):
         await client.journeys.get("jrn_1")
     service.script("journeys.update", "hang 600")
-    writes = [client.journeys.update("jrn_1", name=name) for client, name in ((one, "one"), (other, "two"))]
+    writes = [
+        client.journeys.update("jrn_1", name=name)
+        for client, name in ((one, "one"), (other, "two"))
+    ]
     if keys:
         writes = [write.keyed(key) for write, key in zip(writes, keys, strict=True)]
     first = asyncio.create_task(writes[0].outcome())
@@ -47,8 +50,15 @@ async def test_update_that_waited_for_nothing(service):
     async with client_of(service) as client:
         outcome = await client.webhooks.update(hook, description="x").outcome()
     assert (outcome.verdict, outcome.waited) == (Verdict.APPLIED, 0.0)
-    assert outcome.took >= outcome.history[-1].ended - outcome.history[0].started - ROUNDING > 0
-    assert f"  took {outcome.took:.3f} s from the call to the verdict\n" in outcome.explain()
+    assert (
+        outcome.took
+        >= outcome.history[-1].ended - outcome.history[0].started - ROUNDING
+        > 0
+    )
+    assert (
+        f"  took {outcome.took:.3f} s from the call to the verdict\n"
+        in outcome.explain()
+    )
 
 
 async def test_update_that_waited_for_an_earlier_one(service):
@@ -68,19 +78,27 @@ async def test_keyed_update_that_waited(service, address):  # noqa: F811 - a fix
         outcome = await second_of_two(service, client, client, "one", "two")
         again = await client.outcome_of("two")
     check_waited(outcome)
-    assert (again.took, again.waited) == pytest.approx((outcome.took, outcome.waited), abs=0.001)
+    assert (again.took, again.waited) == pytest.approx(
+        (outcome.took, outcome.waited), abs=0.001
+    )
 
 
 async def test_keyed_update_that_waited_for_another_process(service, shared):  # noqa: F811 - a fixture
     """The other one has the thing: that is a wait for an earlier write, too."""
     journal = f"{shared}0"
-    async with client_of(service, journal=journal) as one, client_of(service, journal=journal) as other:
+    async with (
+        client_of(service, journal=journal) as one,
+        client_of(service, journal=journal) as other,
+    ):
         check_waited(await second_of_two(service, one, other, "one", "two"))
 
 
 async def test_result_of_a_batch(service, tmp_path):
     """Its seconds are those of the outcome."""
-    async with client_of(service) as client, Batch.open(tmp_path / "run.db", client) as batch:
+    async with (
+        client_of(service) as client,
+        Batch.open(tmp_path / "run.db", client) as batch,
+    ):
         [result] = await all_of(batch, creates(client, 1))
     assert result.seconds == pytest.approx(result.outcome.took, abs=0.001)
     assert result.seconds > 0

@@ -9,7 +9,15 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from invsvc_async import ApiKey, Client, Intent, Outcome, ReadRetries, ReconcilePolicy, Verdict
+from invsvc_async import (
+    ApiKey,
+    Client,
+    Intent,
+    Outcome,
+    ReadRetries,
+    ReconcilePolicy,
+    Verdict,
+)
 from invsvc_async.codec import decode
 from invsvc_async.models import Journey, Webhook
 
@@ -34,7 +42,11 @@ async def client_of(answer, **settings):
     async with server:
         address = str(server.make_url("/v2"))
         yield lambda: Client(
-            address, ApiKey("eyJ.a.b"), reads=ReadRetries(attempts=1), reconcile=POLICY, **settings
+            address,
+            ApiKey("eyJ.a.b"),
+            reads=ReadRetries(attempts=1),
+            reconcile=POLICY,
+            **settings,
         )
 
 
@@ -64,7 +76,9 @@ def test_intent_of_a_model():
 async def test_write_that_is_applied():
     """Its outcome is encoded and read back."""
     async with client_of(shown) as client_at, client_at() as client:
-        outcome = await client.journeys.update(await client.journeys.get("jrn_1"), name="June").outcome()
+        outcome = await client.journeys.update(
+            await client.journeys.get("jrn_1"), name="June"
+        ).outcome()
 
     assert outcome.verdict is Verdict.APPLIED
     assert Outcome.from_json(outcome.to_json()).verdict is Verdict.APPLIED
@@ -82,7 +96,9 @@ async def test_write_that_is_left_in_a_journal(tmp_path):
     async with client_of(hang, journal=tmp_path / "journal.db") as client_at:
         async with client_at() as client:
             journey = await client.journeys.get("jrn_1")
-            task = asyncio.create_task(client.journeys.update(journey, name="June").outcome())
+            task = asyncio.create_task(
+                client.journeys.update(journey, name="June").outcome()
+            )
             waiting = asyncio.create_task(arrived.wait())
             await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()

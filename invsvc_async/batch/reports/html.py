@@ -11,7 +11,12 @@ from itertools import pairwise
 from string import Template
 from typing import TYPE_CHECKING
 
-from invsvc_async.batch.reports.not_applied import LOST_SECRETS, SECOND_EFFECTS, Group, words_of
+from invsvc_async.batch.reports.not_applied import (
+    LOST_SECRETS,
+    SECOND_EFFECTS,
+    Group,
+    words_of,
+)
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -48,12 +53,24 @@ class _Html(str):
 def page_of(report: Report) -> str:
     """Return the page."""
     summary = report.summary
-    tiles = [_tile(each, summary.verdicts.get(each, 0), colour) for each, colour in _COLOURS.items()]
-    tiles += [_tile("secrets lost", summary.secrets_lost), _tile("overtaken", summary.overtaken)]
+    tiles = [
+        _tile(each, summary.verdicts.get(each, 0), colour)
+        for each, colour in _COLOURS.items()
+    ]
+    tiles += [
+        _tile("secrets lost", summary.secrets_lost),
+        _tile("overtaken", summary.overtaken),
+    ]
     tiles += [_tile("duplicates", report.duplicates)]
     left = summary.to_do + summary.sending
-    faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
-    ran = f" while it ran: {report.active_seconds:,.0f} s of {report.seconds:,.0f} s" if report.runs else ""
+    faults = ", ".join(
+        f"{count:,} x {kind}" for kind, count in report.faults.most_common(8)
+    )
+    ran = (
+        f" while it ran: {report.active_seconds:,.0f} s of {report.seconds:,.0f} s"
+        if report.runs
+        else ""
+    )
     quantiles = {"median": 0.5, "p99": 0.99, "most": 1.0}
     return _fill(
         "page",
@@ -85,7 +102,11 @@ def _period_of(report: Report) -> str:
 def _operations_of(report: Report) -> list[_Html]:
     """Return a row of the table for each operation, with its number of writes by verdict."""
     return [
-        _fill("operation", name=name, counts=_each("number", (counts[each] for each in _COLOURS)))
+        _fill(
+            "operation",
+            name=name,
+            counts=_each("number", (counts[each] for each in _COLOURS)),
+        )
         for name, counts in sorted(report.operations.items())
     ]
 
@@ -101,7 +122,14 @@ def listing_page(
     cells = [_fill("row", cells=_each("cell", row)) for row in rows]
     boxes = [_tile(*each) for each in tiles]
     head = _fill("head", title=title)
-    return _fill("listing", head=head, words=words, tiles=boxes, titles=_each("title", titles), rows=cells)
+    return _fill(
+        "listing",
+        head=head,
+        words=words,
+        tiles=boxes,
+        titles=_each("title", titles),
+        rows=cells,
+    )
 
 
 def _tile(label: str, number: int, colour: str = "var(--soft)") -> _Html:
@@ -111,14 +139,24 @@ def _tile(label: str, number: int, colour: str = "var(--soft)") -> _Html:
 @cache
 def _parts() -> dict[str, Template]:
     """Return the parts of the template by name."""
-    text = files("invsvc_async.batch.reports").joinpath("report.html").read_text(encoding="utf-8")
+    text = (
+        files("invsvc_async.batch.reports")
+        .joinpath("report.html")
+        .read_text(encoding="utf-8")
+    )
     _, *parts = _PART.split(text)
-    return {name: Template(part) for name, part in zip(parts[::2], parts[1::2], strict=True)}
+    return {
+        name: Template(part) for name, part in zip(parts[::2], parts[1::2], strict=True)
+    }
 
 
 def _fill(part: str, **values: object) -> _Html:
     """Fill a part of the template; every value is escaped that is not markup, or a list of it."""
-    return _Html(_parts()[part].substitute({name: _markup(value) for name, value in values.items()}))
+    return _Html(
+        _parts()[part].substitute(
+            {name: _markup(value) for name, value in values.items()}
+        )
+    )
 
 
 def _each(part: str, texts: Iterable[object]) -> list[_Html]:
@@ -148,11 +186,19 @@ def _timeline(report: Report) -> _Html:
     tallest = max(1, *(piece.verdicts.total() for piece in slices))
     step = (_WIDE - _LEFT) / len(slices)
     points = " ".join(
-        f"{_LEFT + step * (n + 0.5):.1f},{_y(piece.faults / tallest):.1f}" for n, piece in enumerate(slices)
+        f"{_LEFT + step * (n + 0.5):.1f},{_y(piece.faults / tallest):.1f}"
+        for n, piece in enumerate(slices)
     )
     events = sorted(_events(report))
     kills = [
-        _fill("kill", x=_x(report, run.at), top=_TOP, base=_y(0), moment=_moment(run.at), pid=str(run.pid))
+        _fill(
+            "kill",
+            x=_x(report, run.at),
+            top=_TOP,
+            base=_y(0),
+            moment=_moment(run.at),
+            pid=str(run.pid),
+        )
         for run in report.runs
         if run.is_lost
     ]
@@ -164,12 +210,20 @@ def _timeline(report: Report) -> _Html:
         base=_y(0),
         caption=f"Verdicts a second, in steps of {seconds:g} s; times in UTC.",
         bars=[*_bars(slices, step, tallest)],
-        faults=_fill("faults", points=points) if any(piece.faults for piece in slices) else "",
-        scale=[_fill("mark", y=_y(n) + 4, rate=f"{tallest * n / seconds:,.0f}") for n in (0.5, 1.0)],
+        faults=_fill("faults", points=points)
+        if any(piece.faults for piece in slices)
+        else "",
+        scale=[
+            _fill("mark", y=_y(n) + 4, rate=f"{tallest * n / seconds:,.0f}")
+            for n in (0.5, 1.0)
+        ],
         times=[*_times(report)],
         still=[*_still(report)],
         kills=kills,
-        events=[_fill("event", moment=_moment(at), what=what) for at, what in events[:_EVENTS]],
+        events=[
+            _fill("event", moment=_moment(at), what=what)
+            for at, what in events[:_EVENTS]
+        ],
         more=f"And {len(events) - _EVENTS:,} more." if len(events) > _EVENTS else "",
     )
 
@@ -186,7 +240,15 @@ def _bars(slices: Sequence[Slice], step: float, tallest: int) -> Iterator[_Html]
                 top = _y((seen + count) / tallest)
                 height = _HIGH * count / tallest
                 words = f"{moment}: {count:,} {verdict}"
-                yield _fill("bar", x=x, y=top, width=width, height=height, colour=colour, words=words)
+                yield _fill(
+                    "bar",
+                    x=x,
+                    y=top,
+                    width=width,
+                    height=height,
+                    colour=colour,
+                    words=words,
+                )
                 seen += count
 
 
@@ -196,7 +258,10 @@ def _events(report: Report) -> Iterator[tuple[int, str]]:
         who = f"{run.host}, process {run.pid}"
         yield run.begun, f"began: {who}"
         for pause in run.pauses:
-            yield pause.begun, f"paused for {(pause.ended - pause.begun) / 1000:,.0f} s: {pause.why} ({who})"
+            yield (
+                pause.begun,
+                f"paused for {(pause.ended - pause.begun) / 1000:,.0f} s: {pause.why} ({who})",
+            )
         if run.ended:
             yield run.at, f"ended: {who}"
         elif run.is_lost:
@@ -208,10 +273,17 @@ def _still(report: Report) -> Iterator[_Html]:
     for (_, begun), (ended, _) in pairwise(report.active):
         x = _x(report, begun)
         right = _x(report, ended)
-        whys = {each.why for run in report.runs for each in run.pauses if begun <= each.begun < ended}
+        whys = {
+            each.why
+            for run in report.runs
+            for each in run.pauses
+            if begun <= each.begun < ended
+        }
         why = f"paused: {', '.join(sorted(whys))}" if whys else "no process ran"
         words = f"{_moment(begun)}, {(ended - begun) / 1000:,.0f} s: {why}"
-        yield _fill("still", x=x, width=max(right - x, 1.0), top=_TOP, height=_HIGH, words=words)
+        yield _fill(
+            "still", x=x, width=max(right - x, 1.0), top=_TOP, height=_HIGH, words=words
+        )
 
 
 def _times(report: Report) -> Iterator[_Html]:
@@ -222,7 +294,9 @@ def _times(report: Report) -> Iterator[_Html]:
         at = begun + span * number // _TIMES
         side = "end" if number == _TIMES else "start" if number == 0 else "middle"
         moment = _moment(at)[0 if span > 86_400_000 else len("2026-05-01 ") :]
-        yield _fill("time", x=_x(report, at), y=_y(0) + _BELOW - 6, side=side, moment=moment)
+        yield _fill(
+            "time", x=_x(report, at), y=_y(0) + _BELOW - 6, side=side, moment=moment
+        )
 
 
 def _x(report: Report, at: int) -> float:
@@ -242,20 +316,29 @@ def _group(group: Group, kind: str) -> _Html:
     rest = group.count - len(group.results)
     return _fill(
         "group",
-        **{name: getattr(group, name) for name in ("verdict", "cause", "count", "advice")},
+        **{
+            name: getattr(group, name)
+            for name in ("verdict", "cause", "count", "advice")
+        },
         command=_each("command", [group.command] if group.command else []),
         writes=[*map(_write, group.results)],
         colour=_COLOURS[group.verdict],
-        more=f"And {rest:,} more: invsvc {kind} report --jsonl FILE lists them all." if rest else "",
+        more=f"And {rest:,} more: invsvc {kind} report --jsonl FILE lists them all."
+        if rest
+        else "",
     )
 
 
 def _write(result: Result) -> _Html:
     is_told = result.verdict is Verdict.UNKNOWN and result.story
-    candidates = f" Candidates: {', '.join(result.candidates)}." if result.candidates else ""
+    candidates = (
+        f" Candidates: {', '.join(result.candidates)}." if result.candidates else ""
+    )
     words = f"{words_of(result)}.{candidates}"
     story = _each("story", [result.story] if is_told else [])
-    return _fill("write", key=result.key, operation=result.operation, words=words, story=story)
+    return _fill(
+        "write", key=result.key, operation=result.operation, words=words, story=story
+    )
 
 
 # --- applied, but to be looked at
@@ -263,12 +346,17 @@ def _write(result: Result) -> _Html:
 
 def _lost(report: Report) -> _Html:
     rest = report.summary.secrets_lost - len(report.secrets_lost)
-    more = f"And {rest:,} more: invsvc {report.kind} report --jsonl FILE lists them all."
+    more = (
+        f"And {rest:,} more: invsvc {report.kind} report --jsonl FILE lists them all."
+    )
     return _fill(
         "webhooks",
         title="Secrets lost",
         advice=LOST_SECRETS,
-        writes=[_fill("webhook", key=each.key, thing=each.thing or "") for each in report.secrets_lost],
+        writes=[
+            _fill("webhook", key=each.key, thing=each.thing or "")
+            for each in report.secrets_lost
+        ],
         more=more if rest > 0 else "",
     )
 
@@ -281,11 +369,14 @@ def _duplicates(report: Report) -> _Html:
         title="Duplicates",
         advice=SECOND_EFFECTS,
         writes=[
-            _fill("webhook", key=each.key, thing=", ".join(each.duplicates)) for each in report.second_effects
+            _fill("webhook", key=each.key, thing=", ".join(each.duplicates))
+            for each in report.second_effects
         ],
         more=more if report.duplicates > shown else "",
     )
 
 
 def _moment(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime(
+        "%Y-%m-%d %H:%M:%S"
+    )

@@ -71,7 +71,10 @@ class Watch:
         """Return the state as JSON values; times in seconds."""
         entries = self._entries
         summary = await summary_of(entries)
-        counts = attrs.asdict(summary, recurse=False) | {"done": summary.done, "total": summary.total}
+        counts = attrs.asdict(summary, recurse=False) | {
+            "done": summary.done,
+            "total": summary.total,
+        }
         facts = await entries.facts.beginning(RUN)
         began = await entries.facts.get(BEGUN)
         workers = await workers_of(entries) if self._file is None else None
@@ -90,7 +93,9 @@ class Watch:
             "expected": _expected(summary, facts),
             "state": _state_of(summary, limits, workers, age),
             "changed": None if age is None else max(age, 0.0),
-            "seconds": None if began is None or ended is None else max(ended - int(began) / 1000, 0.0),
+            "seconds": None
+            if began is None or ended is None
+            else max(ended - int(began) / 1000, 0.0),
             "limits": [*map(_plain_limit, limits)],
             "workers": None if workers is None else [*map(plain_worker, workers)],
             "groups": self._groups,
@@ -99,7 +104,9 @@ class Watch:
     def _running_in(self, facts: Mapping[str, str]) -> list[Status]:
         """Return the statuses in *facts* of processes that run now."""
         runs = statuses_in(facts)
-        if self._file is not None:  # only one process has it, so that the others are gone
+        if (
+            self._file is not None
+        ):  # only one process has it, so that the others are gone
             del runs[1:]
         return [each for each in runs if each.is_current]
 
@@ -110,10 +117,14 @@ class Watch:
         groups = Groups()
         for verdict, count in failed.items():
             if count:
-                await groups.add_page(self._entries, await self._entries.latest(verdict, _GROUPED))
+                await groups.add_page(
+                    self._entries, await self._entries.latest(verdict, _GROUPED)
+                )
         self._grouped = failed
         self._groups = []
-        for group in groups.sorted(self.name, self._kind):  # of few writes, and of those only the reason
+        for group in groups.sorted(
+            self.name, self._kind
+        ):  # of few writes, and of those only the reason
             writes = [
                 {
                     "key": each.key,
@@ -122,13 +133,18 @@ class Watch:
                 }
                 for each in group.results[:_WRITES]
             ]
-            told = {name: getattr(group, name) for name in ("verdict", "cause", "count", "advice")}
+            told = {
+                name: getattr(group, name)
+                for name in ("verdict", "cause", "count", "advice")
+            }
             self._groups.append(told | {"writes": writes})
 
     def _changed(self, workers: Sequence[Worker]) -> float | None:
         """Return when it was changed last, in epoch s. To read a file creates an empty log beside it."""
         found = [each.seen.timestamp() for each in workers]
-        for path in () if self._file is None else (self._file, Path(f"{self._file}-wal")):
+        for path in (
+            () if self._file is None else (self._file, Path(f"{self._file}-wal"))
+        ):
             with suppress(OSError):
                 state = path.stat()
                 found += [state.st_mtime] if state.st_size else []
@@ -154,7 +170,12 @@ def _plain_limit(status: Status) -> Plain:
     return limit
 
 
-def _state_of(summary: Summary, limits: list[Status], workers: list[Worker] | None, age: float | None) -> str:
+def _state_of(
+    summary: Summary,
+    limits: list[Status],
+    workers: list[Worker] | None,
+    age: float | None,
+) -> str:
     """Return the state in a word; ``quiet`` means that the run waits, or that no process runs."""
     if any(each.is_paused for each in limits):
         return "paused"

@@ -33,7 +33,12 @@ SECOND_EFFECTS = "These webhooks were made by the same writes as others. Delete 
 SHOWN = 200  # writes of one group that a report lists
 _MOST_GROUPS = 100  # more, of codes that only the service knows, are one group
 _KEYS_NAMED = 5  # in a command, at most
-NOT_APPLIED = (Verdict.REFUSED, Verdict.NOT_APPLIED, Verdict.SUPERSEDED, Verdict.UNKNOWN)  # as reported
+NOT_APPLIED = (
+    Verdict.REFUSED,
+    Verdict.NOT_APPLIED,
+    Verdict.SUPERSEDED,
+    Verdict.UNKNOWN,
+)  # as reported
 
 _REFUSED = {
     401: "The team's plan lacks the feature, or the credential is not valid. Change that, then retry.",
@@ -100,7 +105,9 @@ class Group:
 
     def plain(self) -> WireObject:
         """Return it as JSON values, with the first of its writes."""
-        named = attrs.asdict(self, recurse=False, filter=lambda field, _: field.name != "results")
+        named = attrs.asdict(
+            self, recurse=False, filter=lambda field, _: field.name != "results"
+        )
         return {**named, "writes": [*map(plain_result, self.results)]}
 
 
@@ -131,7 +138,9 @@ class Groups:
         if is_overtaken and cause != "overtaken":
             cause = f"{cause}, then overtaken"
             advice = _ADVICE["overtaken"]
-        if (result.verdict, cause) not in self._groups and len(self._groups) >= _MOST_GROUPS:
+        if (result.verdict, cause) not in self._groups and len(
+            self._groups
+        ) >= _MOST_GROUPS:
             cause = "other"
             advice = _OTHERWISE.get(result.verdict, _CORRECT)
         new = Group(verdict=result.verdict, cause=cause, advice=advice)
@@ -146,10 +155,15 @@ class Groups:
 
         *place* is the name of the store, without a login; *kind* is the command that it is for.
         """
-        found = sorted(self._groups.values(), key=lambda each: (NOT_APPLIED.index(each.verdict), -each.count))
+        found = sorted(
+            self._groups.values(),
+            key=lambda each: (NOT_APPLIED.index(each.verdict), -each.count),
+        )
         for group in found:
             if kind == "journal":  # its writes are run by the application
-                group.advice = group.advice.replace("with retry --force", "under new keys")
+                group.advice = group.advice.replace(
+                    "with retry --force", "under new keys"
+                )
             group.command = command_for(group, found, quote(place), kind)
         return found
 
@@ -158,24 +172,37 @@ def _cause_in(result: Result) -> str | None:
     """Return why a write is not applied, in the few words that name its group."""
     if result.verdict is not Verdict.REFUSED:
         return result.cause
-    return f"HTTP {result.status} {result.code or ''}".strip() if result.status else result.code
+    return (
+        f"HTTP {result.status} {result.code or ''}".strip()
+        if result.status
+        else result.code
+    )
 
 
 def _advice_for(result: Result, cause: str) -> str:
     """Return what to do about a write that is not applied because of *cause*."""
-    otherwise = _OTHERWISE.get(result.verdict) or _REFUSED.get(result.status or 0, _CORRECT)
+    otherwise = _OTHERWISE.get(result.verdict) or _REFUSED.get(
+        result.status or 0, _CORRECT
+    )
     return _ADVICE.get(cause) or otherwise
 
 
 def words_of(result: Result) -> str:
     """Return why a write is not applied: the words of the service's refusal, or else the reason."""
-    words = result.error if result.verdict is Verdict.REFUSED and result.error else result.message
+    words = (
+        result.error
+        if result.verdict is Verdict.REFUSED and result.error
+        else result.message
+    )
     return words.removesuffix(".")
 
 
 def plain_result(result: Result) -> WireObject:
     """Return what is known of a result as JSON values."""
-    fields = attrs.asdict(result, recurse=False) | {"outcome": None, "secret_lost": result.secret_lost}
+    fields = attrs.asdict(result, recurse=False) | {
+        "outcome": None,
+        "secret_lost": result.secret_lost,
+    }
     return {name: value for name, value in fields.items() if value not in (None, ())}
 
 
@@ -195,7 +222,11 @@ async def _overtaken_in(entries: Entries, page: Sequence[Entry]) -> set[int]:
     Not those that are UNKNOWN: to retry them finds out what became of them.
     """
     settled = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED)
-    placed = [(entry, entry.thing) for entry in page if entry.verdict in settled and entry.thing is not None]
+    placed = [
+        (entry, entry.thing)
+        for entry in page
+        if entry.verdict in settled and entry.thing is not None
+    ]
     last = await _last_places(entries, {thing for _, thing in placed})
     return {entry.seq for entry, thing in placed if last.get(thing, 0) > entry.place}
 
@@ -209,20 +240,28 @@ def command_for(group: Group, groups: list[Group], place: str, kind: str) -> str
     """
     advice = group.advice.lower()
     by_key = kind == "journal"
-    if "resolve each" in advice:  # what was found has to be added, and is asked for otherwise
+    if (
+        "resolve each" in advice
+    ):  # what was found has to be added, and is asked for otherwise
         key = _named(group.results[0].key) if group.count == 1 else "KEY"
         return f"invsvc {kind} resolve {place} --because TEXT {key}"
     if "retry" in advice:
         force = " --force" if "--force" in advice else ""
-        return _retry_of(group, groups, f"invsvc {kind} retry {place}{force}", by_key=by_key)
+        return _retry_of(
+            group, groups, f"invsvc {kind} retry {place}{force}", by_key=by_key
+        )
     if "correct the" in advice and not by_key:
         return f"invsvc {kind} report {place} --failed out.jsonl"
     return None
 
 
-def _retry_of(group: Group, groups: list[Group], retry: str, *, by_key: bool) -> str | None:
+def _retry_of(
+    group: Group, groups: list[Group], retry: str, *, by_key: bool
+) -> str | None:
     """Return the command *retry* for *group*, by verdict if it cannot harm other groups, or else *by_key*."""
-    is_alone = all(each is group or each.verdict is not group.verdict for each in groups)
+    is_alone = all(
+        each is group or each.verdict is not group.verdict for each in groups
+    )
     is_harmless = "--force" not in retry and group.verdict is not Verdict.SUPERSEDED
     if not by_key and (is_alone or is_harmless):
         return f"{retry} --verdict {str(group.verdict).replace(' ', '-')}"
@@ -234,10 +273,14 @@ def _retry_of(group: Group, groups: list[Group], retry: str, *, by_key: bool) ->
 def _named(*keys: str) -> str:
     """Return *keys* as arguments of a command."""
     quoted = [quote(key) for key in keys]
-    return " ".join(["--", *quoted] if any(key.startswith("-") for key in quoted) else quoted)
+    return " ".join(
+        ["--", *quoted] if any(key.startswith("-") for key in quoted) else quoted
+    )
 
 
-async def failed_writes(entries: Entries) -> AsyncIterator[tuple[str, WireObject | None, str]]:
+async def failed_writes(
+    entries: Entries,
+) -> AsyncIterator[tuple[str, WireObject | None, str]]:
     """
     Iterate over the writes that are not applied, in the order of the input.
 
@@ -254,20 +297,34 @@ async def failed_writes(entries: Entries) -> AsyncIterator[tuple[str, WireObject
             yield entry.key, line, lacks
 
 
-async def _last_places(entries: Entries, things: AbstractSet[str | None]) -> Mapping[str | None, int]:
+async def _last_places(
+    entries: Entries, things: AbstractSet[str | None]
+) -> Mapping[str | None, int]:
     """Return the place of the last write that is done, for each of *things* but ``None``."""
     names = sorted(thing for thing in things if thing is not None)
-    return {each.thing: each.place for each in await last_writes(entries.store, names)} if names else {}
+    return (
+        {each.thing: each.place for each in await last_writes(entries.store, names)}
+        if names
+        else {}
+    )
 
 
-def _line_of(entries: Entries, entry: Entry, *, is_overtaken: bool) -> tuple[WireObject | None, str]:
+def _line_of(
+    entries: Entries, entry: Entry, *, is_overtaken: bool
+) -> tuple[WireObject | None, str]:
     """Return the line of input for *entry*, ``None`` if there is none, and what it lacks."""
     try:
         intent = intent_of(entry, entries.store.commons)
     except JournalError:
-        why = "were pruned" if entry.intent is None else "cannot be read by this version"
+        why = (
+            "were pruned" if entry.intent is None else "cannot be read by this version"
+        )
         return None, f"its arguments {why}"
-    line = {"operation": intent.operation, "arguments": arguments_of(intent), "key": entry.key}
+    line = {
+        "operation": intent.operation,
+        "arguments": arguments_of(intent),
+        "key": entry.key,
+    }
     check = _check_of(result_of(entries, entry), is_overtaken=is_overtaken)
     if check is not None:
         line["check"] = check
@@ -284,7 +341,9 @@ def _check_of(result: Result, *, is_overtaken: bool) -> str | None:
     if result.verdict is Verdict.UNKNOWN:
         return f"It may be applied already ({result.message}). Delete this member only if it is not."
     if result.verdict is Verdict.SUPERSEDED:
-        return f"{result.message}. Delete this member only if that is to be overwritten."
+        return (
+            f"{result.message}. Delete this member only if that is to be overwritten."
+        )
     if is_overtaken or result.overtaken:
         return "A newer write to the same resource was sent. Delete this member only to overwrite it."
     return None

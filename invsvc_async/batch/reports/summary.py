@@ -39,21 +39,33 @@ class Report:
     name: str
     kind: str = "batch"  # the command that it is for
     summary: Summary
-    operations: dict[str, Counter[Verdict]] = attrs.field(factory=dict[str, Counter[Verdict]])
+    operations: dict[str, Counter[Verdict]] = attrs.field(
+        factory=dict[str, Counter[Verdict]]
+    )
     slices: list[Slice] = attrs.field(factory=list[Slice])
     width: int = 1000  # of a slice, in ms
-    times: Counter[int] = attrs.field(factory=Counter[int])  # steps of a logarithmic scale
+    times: Counter[int] = attrs.field(
+        factory=Counter[int]
+    )  # steps of a logarithmic scale
     attempts: int = 0
     resends: int = 0
     reads: int = 0
     duplicates: int = 0
     faults: Counter[str] = attrs.field(factory=Counter[str])
-    limits: dict[str, float] = attrs.field(factory=dict[str, float])  # what limited its runs for how many s
-    runs: list[Status] = attrs.field(factory=list[Status])  # of the processes that sent it, in their order
+    limits: dict[str, float] = attrs.field(
+        factory=dict[str, float]
+    )  # what limited its runs for how many s
+    runs: list[Status] = attrs.field(
+        factory=list[Status]
+    )  # of the processes that sent it, in their order
     secrets_discarded: int = 0
-    groups: list[Group] = attrs.field(factory=list)  # of the writes that are not applied
+    groups: list[Group] = attrs.field(
+        factory=list
+    )  # of the writes that are not applied
     secrets_lost: list[Result] = attrs.field(factory=list)  # the first of them
-    second_effects: list[Result] = attrs.field(factory=list)  # the first writes that had more than one
+    second_effects: list[Result] = attrs.field(
+        factory=list
+    )  # the first writes that had more than one
 
     def quantile(self, part: float) -> float:
         """Return the time, in seconds, within which *part* of the writes had their verdict."""
@@ -104,7 +116,9 @@ class Report:
 async def report_of(entries: Entries, name: str, kind: str = "batch") -> Report:
     """Read the whole store once and summarise it."""
     report = Report(name=name, kind=kind, summary=await summary_of(entries))
-    report.runs = sorted(statuses_in(await entries.facts.beginning(RUN)), key=lambda each: each.begun)
+    report.runs = sorted(
+        statuses_in(await entries.facts.beginning(RUN)), key=lambda each: each.begun
+    )
     for each in report.runs:
         for why, lasted in each.seconds.items():
             report.limits[why] = report.limits.get(why, 0.0) + lasted
@@ -125,7 +139,10 @@ async def report_of(entries: Entries, name: str, kind: str = "batch") -> Report:
     begun = min(seconds)
     span = max(seconds) - min(seconds) + 1000
     report.width = max(1000, -(-span // _COLUMNS))
-    report.slices = [Slice(begun + number * report.width) for number in range(-(-span // report.width))]
+    report.slices = [
+        Slice(begun + number * report.width)
+        for number in range(-(-span // report.width))
+    ]
     for piece in seconds.values():
         into = report.slices[(piece.begun - begun) // report.width]
         into.verdicts.update(piece.verdicts)
@@ -156,5 +173,7 @@ def failure_of(result: Result) -> str | None:
     kind = result.error.partition(":")[0]
     if not result.status:
         return kind
-    is_refusal = result.status >= _FIRST_ERROR  # otherwise the answer itself was not usable
+    is_refusal = (
+        result.status >= _FIRST_ERROR
+    )  # otherwise the answer itself was not usable
     return f"HTTP {result.status}" if is_refusal else f"{kind} (HTTP {result.status})"

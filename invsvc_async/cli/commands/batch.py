@@ -13,8 +13,24 @@ from typer.core import TyperGroup
 from invsvc_async.cli.commands.report import INPUT_INCOMPLETE, counts_of, show_groups
 from invsvc_async.cli.commands.stores import BATCH, Place, attach
 from invsvc_async.cli.files import check_outputs, existing_file
-from invsvc_async.cli.options import CommandGroup, Concurrency, SendingOptions, argument, misuse, option
-from invsvc_async.cli.output import Exit, counted, emit_json, emitted, fail, note, print_facts, reporting
+from invsvc_async.cli.options import (
+    CommandGroup,
+    Concurrency,
+    SendingOptions,
+    argument,
+    misuse,
+    option,
+)
+from invsvc_async.cli.output import (
+    Exit,
+    counted,
+    emit_json,
+    emitted,
+    fail,
+    note,
+    print_facts,
+    reporting,
+)
 from invsvc_async.cli.progress import batch_bar
 from invsvc_async.cli.signals import handled, interruptible, stop_signals
 from invsvc_async.errors import BatchStoppedError
@@ -34,14 +50,18 @@ _FORM = (
     'The input must have one write per line: {"operation": …, "arguments": {…}, "key": …}. '
     "Of a table, --operation says what its rows are"
 )
-_NAMED = 20  # bad lines that are shown; 2 if no line is good, as in a file of another format
+_NAMED = (
+    20  # bad lines that are shown; 2 if no line is good, as in a file of another format
+)
 _GRACE = 10.0  # s for writes in flight to finish after an interrupt
 
 _INPUT = "One write per line, as JSON, or a table; - is stdin."
 _OPERATION = "The input is a CSV table; each row is such a write."
 _MAP = "Of a table: one argument; repeatable."
 _TAG = "Tag new webhooks, so that they can be identified."
-_STOP_AFTER = "Stop after so many writes, or such a share (0.05), that were not applied."
+_STOP_AFTER = (
+    "Stop after so many writes, or such a share (0.05), that were not applied."
+)
 
 
 def _limit(text: str) -> float:
@@ -63,12 +83,16 @@ class _BatchSending(SendingOptions):
 class _Group(TyperGroup):
     """Treats ``invsvc batch FILE …`` as ``invsvc batch run FILE …``."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: newer typer brings its own click
+    def parse_args(
+        self, ctx: Any, args: list[str]
+    ) -> list[str]:  # Any: newer typer brings its own click
         """Insert the command ``run`` if the first word is not a command."""
         if args and args[0] not in (*self.commands, "-h", "--help"):
             from invsvc_async.resources.by_name import did_you_mean
 
-            if not Path(args[0]).exists() and (words := did_you_mean(args[0], self.commands)):
+            if not Path(args[0]).exists() and (
+                words := did_you_mean(args[0], self.commands)
+            ):
                 ctx.fail(f"No such file or command {args[0]!r}. {words}")
             args = ["run", *args]
         return list(super().parse_args(ctx, args))
@@ -88,7 +112,9 @@ async def run(
     file: Annotated[Path, argument(_INPUT, "FILE", callback=existing_file)],
     *,
     journal: Annotated[str, option("The journal: a file, or postgresql://…", "FILE")],
-    dry_run: Annotated[bool, option("Check the file, and show its first writes.")] = False,
+    dry_run: Annotated[
+        bool, option("Check the file, and show its first writes.")
+    ] = False,
     skip_bad: Annotated[bool, option("Skip invalid lines and list them.")] = False,
     operation: Annotated[str | None, option(_OPERATION, "NAME")] = None,
     map_: Annotated[list[str] | None, option(_MAP, "ARGUMENT=COLUMN")] = None,
@@ -112,12 +138,19 @@ async def run(
     another process has not read its input to its end yet, or that invalid lines were skipped.
     """
     from invsvc_async.batch.entries import checkpoint_at
-    from invsvc_async.batch.file_check import FileWrites, check_file, read_lines, rereadable
+    from invsvc_async.batch.file_check import (
+        FileWrites,
+        check_file,
+        read_lines,
+        rereadable,
+    )
     from invsvc_async.cli.table_input import InputTable
 
     check_outputs({"--secrets-to": options.secrets_to}, input=file, journal=journal)
     if operation is None and (map_ or key is not None):
-        raise misuse("--map and --key need --operation, which says that the input is a table")
+        raise misuse(
+            "--map and --key need --operation, which says that the input is a table"
+        )
     with interruptible():  # a pipe may give nothing
         opened = rereadable(file)
     with opened as lines:
@@ -127,7 +160,9 @@ async def run(
                 writes = FileWrites(lines, client, read=read_lines, form=b"", **how)
             else:
                 rows = InputTable(lines, client, operation, map_ or (), key)
-                writes = FileWrites(lines, client, read=rows.lines, form=rows.form, **how)
+                writes = FileWrites(
+                    lines, client, read=rows.lines, form=rows.form, **how
+                )
             checkpoint = None if dry_run else await checkpoint_at(journal)
             with interruptible():  # a large file takes minutes
                 check_file(writes, checkpoint, note)
@@ -157,8 +192,15 @@ def _tell_problems(file: Path, writes: FileWrites, *, skip_bad: bool) -> bool:
 def _tell_check(writes: FileWrites) -> int:
     names = ("operation", "arguments", "key")
     first = [{name: getattr(each, name) for name in names} for each in writes.first]
-    problems = [{"line": each.number, "reason": each.reason} for each in writes.problems]
-    found = {"good": writes.good, "bad": writes.bad, "problems": problems, "first": first}
+    problems = [
+        {"line": each.number, "reason": each.reason} for each in writes.problems
+    ]
+    found = {
+        "good": writes.good,
+        "bad": writes.bad,
+        "problems": problems,
+        "first": first,
+    }
     for each in () if emitted(found) else first:
         emit_json(each)
     valid = counted(writes.good, "valid write")
@@ -187,21 +229,33 @@ class _Ended:
     progress: Progress
     failure: BatchStoppedError | None
     was_interrupted: bool
-    groups: list[Group]  # the writes that are not applied; a worker shows each when it ends
+    groups: list[
+        Group
+    ]  # the writes that are not applied; a worker shows each when it ends
     may_create: bool  # whether webhooks may have been created
     bad: int = 0  # lines that were skipped
 
     def show(self, *, discarded: bool) -> None:
         """Print the result; *discarded*: the secrets of new webhooks were thrown away."""
-        this_run = {"done_now": self.progress.done, "skipped": self.progress.skipped, "bad": self.bad}
+        this_run = {
+            "done_now": self.progress.done,
+            "skipped": self.progress.skipped,
+            "bad": self.bad,
+        }
         groups = [each.plain() for each in self.groups]
         with reporting("The run has ended. `invsvc batch report` shows its result."):
-            if not emitted(counts_of(self.summary) | this_run | {"not_applied": groups}):
-                print_facts(_facts(self.summary, self.progress, self.bad, discarded=discarded))
+            if not emitted(
+                counts_of(self.summary) | this_run | {"not_applied": groups}
+            ):
+                print_facts(
+                    _facts(self.summary, self.progress, self.bad, discarded=discarded)
+                )
                 show_groups(self.groups)
 
 
-async def _run_file(journal: str, options: _BatchSending, client: Client, writes: FileWrites) -> int:
+async def _run_file(
+    journal: str, options: _BatchSending, client: Client, writes: FileWrites
+) -> int:
     """Run the unfinished writes of *writes* and of the journal, and print the result."""
     ended = await _run(journal, options, client, writes)
     ended.show(discarded=options.no_secrets and ended.may_create)
@@ -209,7 +263,9 @@ async def _run_file(journal: str, options: _BatchSending, client: Client, writes
         fail(str(ended.failure))
         return Exit.UNKNOWN if ended.summary.unknown else Exit.FAILED
     if ended.was_interrupted:
-        note("interrupted: run the same command again to resume; writes in flight are settled first")
+        note(
+            "interrupted: run the same command again to resume; writes in flight are settled first"
+        )
         return Exit.INTERRUPTED
     return _exit_code_of(ended.summary, writes.bad)
 
@@ -224,7 +280,9 @@ async def _work(journal: str, options: _BatchSending, client: Client) -> int:
     return Exit.DONE
 
 
-async def _run(journal: str, options: _BatchSending, client: Client, writes: FileWrites | None) -> _Ended:
+async def _run(
+    journal: str, options: _BatchSending, client: Client, writes: FileWrites | None
+) -> _Ended:
     """Run *writes*, or without them work on a shared batch, until the end or an interrupt."""
     from invsvc_async.batch import Batch
     from invsvc_async.batch.entries import name_of
@@ -238,9 +296,13 @@ async def _run(journal: str, options: _BatchSending, client: Client, writes: Fil
         total = 0 if writes is None else writes.good
         show = stack.enter_context(batch_bar(total, shown=writes is not None))
         take = await options.secret_sink(stack)  # its file is closed after the batch
-        opening = Batch.open(journal, client, on_secret=take, on_progress=show, **options.settings)
+        opening = Batch.open(
+            journal, client, on_secret=take, on_progress=show, **options.settings
+        )
         batch = await stack.enter_async_context(opening)
-        if not batch.entries.is_shared:  # what an earlier run has left, this one would do
+        if (
+            not batch.entries.is_shared
+        ):  # what an earlier run has left, this one would do
             may_create = may_create or await batch.entries.has_secrets()
             options.check_secrets(may_create=may_create)
         stops = stack.enter_context(_signals(batch))
@@ -251,7 +313,9 @@ async def _run(journal: str, options: _BatchSending, client: Client, writes: Fil
         summary = await batch.summary()
         progress = batch.progress
         assert progress is not None  # it has begun
-        groups = [] if writes is None else await groups_of(batch.entries, name_of(journal))
+        groups = (
+            [] if writes is None else await groups_of(batch.entries, name_of(journal))
+        )
     return _Ended(
         summary=summary,
         progress=progress,
@@ -295,27 +359,36 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
     def stop() -> None:
         grace = 0.0 if stops else _GRACE
         if grace:
-            note(f"stopping: writes in flight have {grace:g} s to finish; press Ctrl-C again to stop now")
+            note(
+                f"stopping: writes in flight have {grace:g} s to finish; press Ctrl-C again to stop now"
+            )
         stops.append(asyncio.create_task(batch.stop(grace)))
 
     with handled(stop_signals(), stop):
         yield stops
 
 
-def _facts(summary: Summary, progress: Progress, bad: int, *, discarded: bool) -> dict[str, object]:
+def _facts(
+    summary: Summary, progress: Progress, bad: int, *, discarded: bool
+) -> dict[str, object]:
     left = summary.to_do + summary.sending
     lost = summary.secrets_lost
     overtaken = summary.overtaken
     speed = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
     return {
-        **{str(verdict): f"{count:,}" for verdict, count in sorted(summary.verdicts.items())},
+        **{
+            str(verdict): f"{count:,}"
+            for verdict, count in sorted(summary.verdicts.items())
+        },
         "left": left and f"{left:,}",
         "secrets lost": lost and f"{lost:,}; `invsvc batch report` names them",
-        "overtaken": overtaken and f"{overtaken:,} of those not applied, by newer writes",
+        "overtaken": overtaken
+        and f"{overtaken:,} of those not applied, by newer writes",
         "input": summary.open_inputs and INPUT_INCOMPLETE,
         "skipped lines": bad and f"{bad:,}, which are not valid",
         "this run": f"{speed}; {progress.skipped:,} already done",
-        "secrets": discarded and "of new webhooks were thrown away, as --no-secrets says",
+        "secrets": discarded
+        and "of new webhooks were thrown away, as --no-secrets says",
     }
 
 

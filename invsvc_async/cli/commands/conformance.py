@@ -8,12 +8,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from invsvc_async.cli.files import existing_file
-from invsvc_async.cli.options import FAULTS, FaultPlan, StoresPlan, argument, misuse, number, option
-from invsvc_async.cli.output import Exit, as_json, console, emitted, fail, note, print_facts, table
+from invsvc_async.cli.options import (
+    FAULTS,
+    FaultPlan,
+    StoresPlan,
+    argument,
+    misuse,
+    number,
+    option,
+)
+from invsvc_async.cli.output import (
+    Exit,
+    as_json,
+    console,
+    emitted,
+    fail,
+    note,
+    print_facts,
+    table,
+)
 from invsvc_async.cli.progress import Waiting, progress
 from invsvc_async.cli.signals import interruptible
 from invsvc_async.conformance import workload
-from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, ORDINARY, POLICY, ClientRun, run_client
+from invsvc_async.conformance.client_runs import (
+    ATTEMPT_TIMEOUT,
+    ORDINARY,
+    POLICY,
+    ClientRun,
+    run_client,
+)
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator import Faults
@@ -29,7 +52,11 @@ if TYPE_CHECKING:
 UNKNOWN_ALLOWED = 0.01
 STORIES = 3
 _DUPLICATES = "duplicates (took effect again)"
-_SHOULD_BE_ZERO = {_DUPLICATES: "red", "wrong verdicts": "red", f"reported {Verdict.UNKNOWN}": "yellow"}
+_SHOULD_BE_ZERO = {
+    _DUPLICATES: "red",
+    "wrong verdicts": "red",
+    f"reported {Verdict.UNKNOWN}": "yellow",
+}
 _UNASKED = "effects that belong to no write"  # a row that is left out if there are none
 _LABELS = {
     "writes": "writes requested",
@@ -54,11 +81,17 @@ _WINDOWS = f"{POLICY.settle_after_error:g} s after a 500, {POLICY.settle_after_l
 
 async def demo(
     *,
-    writes: Annotated[int, number(int, "Number of writes; each client does all.", least=1)] = 2000,
-    concurrency: Annotated[int, number(int, "Number of writes in flight.", least=1, most=1000)] = 200,
+    writes: Annotated[
+        int, number(int, "Number of writes; each client does all.", least=1)
+    ] = 2000,
+    concurrency: Annotated[
+        int, number(int, "Number of writes in flight.", least=1, most=1000)
+    ] = 200,
     seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
     faults: FaultPlan = FAULTS,
-    input_: Annotated[Path | None, option(_INPUT, "FILE.jsonl", callback=existing_file)] = None,
+    input_: Annotated[
+        Path | None, option(_INPUT, "FILE.jsonl", callback=existing_file)
+    ] = None,
 ) -> int:
     """
     Run the same writes under faults through an ordinary client and through this one: `invsvc demo --seed 2`.
@@ -82,11 +115,24 @@ async def demo(
         async with embedded(plan) as service:
             with progress(label, total) as advance:
                 runs[name] = await run_client(
-                    name, units, service, concurrency=concurrency, seed=seed, on_done=advance
+                    name,
+                    units,
+                    service,
+                    concurrency=concurrency,
+                    seed=seed,
+                    on_done=advance,
                 )
     failed = failures(runs)
-    windows = {"after_error": POLICY.settle_after_error, "after_loss": POLICY.settle_after_loss}
-    told = {"passed": not failed, "failures": failed, "seed": seed, "settle_windows": windows}
+    windows = {
+        "after_error": POLICY.settle_after_error,
+        "after_loss": POLICY.settle_after_loss,
+    }
+    told = {
+        "passed": not failed,
+        "failures": failed,
+        "seed": seed,
+        "settle_windows": windows,
+    }
     plain = {name: _plain(run) for name, run in runs.items()}
     if not emitted({**told, "webhooks_requested": kept, **plain}):
         show(runs, failed, kept=kept)
@@ -116,25 +162,36 @@ def _head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) ->
         "ordinary client": f"{ORDINARY}; {ATTEMPT_TIMEOUT:g} s per attempt",
         "invsvc_async": _OURS,
         "settle windows": f"{_WINDOWS} (shortened for the demo)",
-        "note": is_late and "some faults commit after the settle windows: expect wrong verdicts",
+        "note": is_late
+        and "some faults commit after the settle windows: expect wrong verdicts",
     }
-    out.print(f"[bold]{count:,} writes, {concurrency} in flight, by each client[/]", end=", ")
+    out.print(
+        f"[bold]{count:,} writes, {concurrency} in flight, by each client[/]", end=", "
+    )
     out.print(f"against the embedded service (seed {seed})")
     if count <= _USUAL:
-        out.print("This takes about 20 seconds, longer on a busy machine. Nothing leaves it.")
+        out.print(
+            "This takes about 20 seconds, longer on a busy machine. Nothing leaves it."
+        )
     print_facts(facts)
     out.print()
 
 
 def _work(units: Sequence[Unit]) -> str:
-    kinds = Counter(step.operation.rpartition(".")[2] for unit in units for step in unit)
-    updates = [sum(step.operation.endswith(".update") for step in unit) for unit in units]
+    kinds = Counter(
+        step.operation.rpartition(".")[2] for unit in units for step in unit
+    )
+    updates = [
+        sum(step.operation.endswith(".update") for step in unit) for unit in units
+    ]
     sequences = [count for count in updates if count > 1]
     parts = [f"{count:,} {kind}s" for kind, count in sorted(kinds.items())]
     if sequences:
         many = len(sequences)
         most = max(sequences)
-        parts.append(f"{sum(sequences):,} of the updates in {many:,} sequences of 2 to {most} to one thing")
+        parts.append(
+            f"{sum(sequences):,} of the updates in {many:,} sequences of 2 to {most} to one thing"
+        )
     return ", ".join(parts)
 
 
@@ -148,25 +205,35 @@ def failures(runs: Mapping[str, ClientRun]) -> list[str]:
         "wrong verdicts": len(ours.wrong),
         "effects without a write": ours.unasked,
     }
-    found = [f"invsvc_async has {count} {name}" for name, count in counts.items() if count]
+    found = [
+        f"invsvc_async has {count} {name}" for name, count in counts.items() if count
+    ]
     unknown = ours.verdicts.get(Verdict.UNKNOWN, 0)
     if unknown > UNKNOWN_ALLOWED * ours.asked:
-        found.append(f"invsvc_async left {unknown} of {ours.asked} writes unknown: more than 1 %")
+        found.append(
+            f"invsvc_async left {unknown} of {ours.asked} writes unknown: more than 1 %"
+        )
     if not theirs.duplicates:
-        found.append("the faults were so mild that the ordinary client made no duplicate")
+        found.append(
+            "the faults were so mild that the ordinary client made no duplicate"
+        )
     return found
 
 
 def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -> None:
     """Print the table, and the stories of wrong verdicts.  *kept* webhooks were requested to be left."""
     out = console()
-    out.print(_table([runs["ordinary"], runs["sdk"]], kept, is_terminal=out.is_terminal))
+    out.print(
+        _table([runs["ordinary"], runs["sdk"]], kept, is_terminal=out.is_terminal)
+    )
     for wrong in runs["sdk"].judgement.wrong[:STORIES]:
         out.print(f"[red]{wrong.why}[/]\n{wrong.report.story}")
     for failure in failures:
         out.print(f"[bold red]FAIL[/] {failure}")
     if not failures:
-        out.print("[bold green]PASS[/] invsvc_async has no duplicate, no lost write, no wrong verdict")
+        out.print(
+            "[bold green]PASS[/] invsvc_async has no duplicate, no lost write, no wrong verdict"
+        )
 
 
 def _table(pair: Sequence[ClientRun], kept: int, *, is_terminal: bool) -> Table:
@@ -174,11 +241,17 @@ def _table(pair: Sequence[ClientRun], kept: int, *, is_terminal: bool) -> Table:
     from rich import box
     from rich.table import Table
 
-    shown = Table(box=box.SIMPLE_HEAD if is_terminal else box.ASCII2, header_style="bold", pad_edge=False)
+    shown = Table(
+        box=box.SIMPLE_HEAD if is_terminal else box.ASCII2,
+        header_style="bold",
+        pad_edge=False,
+    )
     shown.add_column("by the service's ledger")
     shown.add_column("ordinary client", justify="right")
     shown.add_column("invsvc_async", justify="right")
-    reasons = sorted({reason for run in pair for reason in run.judgement.unknown_reasons})
+    reasons = sorted(
+        {reason for run in pair for reason in run.judgement.unknown_reasons}
+    )
     columns = [_numbers(run, reasons, kept) for run in pair]
     for name in columns[0]:
         numbers = [each[name] for each in columns]
@@ -203,7 +276,11 @@ def _cell(number: int, colour: str | None) -> str:
 
 def _plain(run: ClientRun) -> WireObject:
     judged = run.judgement
-    counts = {"writes": judged.asked, "took_effect": judged.effective, "effects": judged.effects}
+    counts = {
+        "writes": judged.asked,
+        "took_effect": judged.effective,
+        "effects": judged.effects,
+    }
     return counts | {
         "duplicates": judged.duplicates,
         "lost": len(judged.lost),
@@ -211,7 +288,9 @@ def _plain(run: ClientRun) -> WireObject:
         "out_of_order": judged.inverted,
         "unasked": judged.unasked,
         "already_so": judged.already,
-        "verdicts": {str(verdict): judged.verdicts.get(verdict, 0) for verdict in Verdict},
+        "verdicts": {
+            str(verdict): judged.verdicts.get(verdict, 0) for verdict in Verdict
+        },
         "unknown_reasons": dict(judged.unknown_reasons),
         "sends": judged.sends,
         "reads": run.reads,
@@ -227,7 +306,12 @@ def _numbers(run: ClientRun, reasons: Sequence[str], kept: int) -> dict[str, int
     lost = len(judged.lost)
     misordered = sum("came after" in each.why for each in judged.wrong)
     denied = wrong - lost - misordered - judged.false_reasons
-    verdicts = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED, Verdict.UNKNOWN)
+    verdicts = (
+        Verdict.NOT_APPLIED,
+        Verdict.REFUSED,
+        Verdict.SUPERSEDED,
+        Verdict.UNKNOWN,
+    )
     return {
         "writes requested": judged.asked,
         "  had no effect": judged.asked - judged.effective,
@@ -256,14 +340,20 @@ _TIMEOUT = "Until the command is killed."
 
 
 async def conformance(
-    words: Annotated[list[str], argument("The client's command; put -- before it.", "COMMAND")],
+    words: Annotated[
+        list[str], argument("The client's command; put -- before it.", "COMMAND")
+    ],
     *,
     writes: Annotated[int, number(int, "Number of writes.", least=1)] = 400,
-    concurrency: Annotated[int, number(int, "Requested number of writes in flight.", least=1)] = 50,
+    concurrency: Annotated[
+        int, number(int, "Requested number of writes in flight.", least=1)
+    ] = 50,
     seed: Annotated[int, number(int, "Seed of the writes and faults.")] = 1,
     faults: FaultPlan = FAULTS,
     stores: StoresPlan = "none",
-    timeout: Annotated[float, number(float, _TIMEOUT, least=1, metavar="SECONDS")] = 300.0,
+    timeout: Annotated[
+        float, number(float, _TIMEOUT, least=1, metavar="SECONDS")
+    ] = 300.0,
 ) -> int:
     """
     Judge a client in any language: `invsvc conformance -- python examples/conformance/sdk.py`.
@@ -295,7 +385,11 @@ async def conformance(
     contradicted = {each.report.key: each.why for each in found.judgement.wrong}
     if emitted({**counts, "contradicted": contradicted}):
         return code
-    table(("what", "count"), [(label, str(counts[name])) for name, label in _LABELS.items()], right=(1,))
+    table(
+        ("what", "count"),
+        [(label, str(counts[name])) for name, label in _LABELS.items()],
+        right=(1,),
+    )
     if found.exit_code is None:
         note("the command was killed: it exceeded --timeout")
     elif found.exit_code:

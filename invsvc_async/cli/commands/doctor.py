@@ -56,7 +56,9 @@ def _print_answers(found: Checkup) -> None:
     for each in found.names:
         good = bool(each.name) if each.certain else None
         words = f"{each.name} ({each.why})"
-        rows.append((f"parameter: {each.role}", _MARKS[good], words if each.name else each.why))
+        rows.append(
+            (f"parameter: {each.role}", _MARKS[good], words if each.name else each.why)
+        )
     table(("question", "", "answer"), rows)
 
 
@@ -70,14 +72,20 @@ def _print_settings(settings: dict[str, Any]) -> None:  # Any: as above
     typer.echo(f"\n# invsvc.toml\n{with_profile('', 'default', settings)}", nl=False)
 
 
-def _settings(found: Checkup, used: ClientOptions, team: str | None) -> dict[str, Any]:  # Any: as above
+def _settings(
+    found: Checkup, used: ClientOptions, team: str | None
+) -> dict[str, Any]:  # Any: as above
     """Return a profile, with the parameters whose names differ from those assumed or used."""
     from invsvc_async.settings import ParameterNames
 
     base_url = used.core.base_url
     others = (ParameterNames(), used.names)
     known = {each.role: each.name for each in found.names if each.name and each.certain}
-    names = {role: name for role, name in known.items() if {getattr(each, role) for each in others} != {name}}
+    names = {
+        role: name
+        for role, name in known.items()
+        if {getattr(each, role) for each in others} != {name}
+    }
     return {
         "base_url": base_url,
         **({"team": team} if team else {}),

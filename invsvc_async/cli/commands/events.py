@@ -15,12 +15,38 @@ import attrs
 
 from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.cli.arguments import complete_event
-from invsvc_async.cli.options import CommandGroup, Yes, argument, confirm, misuse, number, option
-from invsvc_async.cli.output import Exit, age, counted, emitted, fail, note, print_facts, say, table, tell
+from invsvc_async.cli.options import (
+    CommandGroup,
+    Yes,
+    argument,
+    confirm,
+    misuse,
+    number,
+    option,
+)
+from invsvc_async.cli.output import (
+    Exit,
+    age,
+    counted,
+    emitted,
+    fail,
+    note,
+    print_facts,
+    say,
+    table,
+    tell,
+)
 from invsvc_async.resources.by_name import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Mapping,
+        Sequence,
+    )
 
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.events import HandlerStore, StoredEvent
@@ -58,7 +84,9 @@ class EventStoreOptions:
     """The options of each command: where the store is, and how its content is printed."""
 
     store: Annotated[str, option(_STORE, "FILE", envvar="INVSVC_EVENT_STORE")]
-    table: Annotated[str, option("The table in PostgreSQL.", "NAME")] = "invsvc_delivery"
+    table: Annotated[str, option("The table in PostgreSQL.", "NAME")] = (
+        "invsvc_delivery"
+    )
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[HandlerStore]:
@@ -76,7 +104,10 @@ class EventStoreOptions:
             await store.close()
 
 
-Type = Annotated[str | None, option("Only events of this type.", "TYPE", autocompletion=complete_event)]
+Type = Annotated[
+    str | None,
+    option("Only events of this type.", "TYPE", autocompletion=complete_event),
+]
 _SINCE = "Received at this time (UTC) or later; 1d means a day ago."
 
 
@@ -85,15 +116,23 @@ class Filter:
     """The options of commands that select events by type, handler and time of arrival."""
 
     type_: Type = None
-    handler: Annotated[str | None, option("Only what is for the handler with this name.", "NAME")] = None
+    handler: Annotated[
+        str | None, option("Only what is for the handler with this name.", "NAME")
+    ] = None
     since: Annotated[float | None, option(_SINCE, "TIME", parser=_moment)] = None
-    until: Annotated[float | None, option("Received before this time.", "TIME", parser=_moment)] = None
+    until: Annotated[
+        float | None, option("Received before this time.", "TIME", parser=_moment)
+    ] = None
 
     async def of(
         self, store: HandlerStore, state: State | None, *, after: int = 0
     ) -> AsyncIterator[StoredEvent]:
         """Return the events in *state* that these options select, page by page."""
-        if self.type_ and self.type_ not in EVENT_TYPES and (words := did_you_mean(self.type_, EVENT_TYPES)):
+        if (
+            self.type_
+            and self.type_ not in EVENT_TYPES
+            and (words := did_you_mean(self.type_, EVENT_TYPES))
+        ):
             note(f"--type: {self.type_!r} is not in the specification. {words}")
         while page := await store.events(state=state, after=after, limit=_PAGE):
             after = page[-1].id
@@ -102,7 +141,10 @@ class Filter:
                     yield event
 
     def _selects(self, event: StoredEvent) -> bool:
-        if self.type_ not in {None, event.type} or self.handler not in {None, event.handler}:
+        if self.type_ not in {None, event.type} or self.handler not in {
+            None,
+            event.handler,
+        }:
             return False
         since = self.since or 0.0
         until = float("inf") if self.until is None else self.until
@@ -113,7 +155,10 @@ class Filter:
 class Choice(Filter):
     """The options of commands that change events: named events, or all events that the filter selects."""
 
-    ids: Annotated[list[int] | None, argument("Ids, as `list` shows them.", "[ID]...", max=_LARGEST)] = None
+    ids: Annotated[
+        list[int] | None,
+        argument("Ids, as `list` shows them.", "[ID]...", max=_LARGEST),
+    ] = None
     all_: Annotated[bool, option("All that the other options select.")] = False
 
     def __attrs_post_init__(self) -> None:
@@ -132,9 +177,14 @@ _DROPPED = "With --all: dead letters, events that wait, or kept bodies of handle
 async def list_(
     at: EventStoreOptions,
     *,
-    state: Annotated[Literal["dead", "open", "handled", "all"], option(_LISTED)] = "dead",
+    state: Annotated[
+        Literal["dead", "open", "handled", "all"], option(_LISTED)
+    ] = "dead",
     chosen: Filter,
-    after: Annotated[int, number(int, "Continue after this id.", least=0, most=_LARGEST, metavar="ID")] = 0,
+    after: Annotated[
+        int,
+        number(int, "Continue after this id.", least=0, most=_LARGEST, metavar="ID"),
+    ] = 0,
     limit: Annotated[int, number(int, "Maximum number of events.", least=1)] = 100,
 ) -> None:
     """
@@ -153,13 +203,20 @@ async def list_(
     if emitted(*map(_facts, found)):
         return
     titles = ("id", "state", "type", "key", "attempts", "handler", "age", "reason")
-    rows = [_facts(event) | {"age": age(time.time() - event.received_at)} for event in found]
-    table(titles, [[str(row[title] or "") for title in titles] for row in rows], right=(0, 4, 6))
+    rows = [
+        _facts(event) | {"age": age(time.time() - event.received_at)} for event in found
+    ]
+    table(
+        titles,
+        [[str(row[title] or "") for title in titles] for row in rows],
+        right=(0, 4, 6),
+    )
 
 
 @events.add
 async def show(
-    id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LARGEST)], at: EventStoreOptions
+    id_: Annotated[int, argument("As `list` shows it.", "ID", max=_LARGEST)],
+    at: EventStoreOptions,
 ) -> int:
     """
     Show one event: `invsvc events show 17 --store events.db`.
@@ -177,8 +234,13 @@ async def show(
     except UnicodeDecodeError:
         content = {"body_base64": b64encode(body or b"").decode()}
     if not emitted(facts | content):
-        print_facts({name: str(value) for name, value in facts.items() if value is not None})
-        say("\n" + ("(deleted)" if body is None else body.decode(errors="backslashreplace")))
+        print_facts(
+            {name: str(value) for name, value in facts.items() if value is not None}
+        )
+        say(
+            "\n"
+            + ("(deleted)" if body is None else body.decode(errors="backslashreplace"))
+        )
     return Exit.DONE
 
 
@@ -207,7 +269,11 @@ async def drop(
     if an event is being handled, or has no body because the service will send it again.
     """
     if not yes:
-        what = counted(len(chosen.ids), "event") if chosen.ids else f"all selected events that are {state}"
+        what = (
+            counted(len(chosen.ids), "event")
+            if chosen.ids
+            else f"all selected events that are {state}"
+        )
         confirm(f"events drop: delete {what}?")
     return await _change(at, chosen, None if chosen.ids else state, "dropped")
 
@@ -222,20 +288,33 @@ async def replay(chosen: Choice, at: EventStoreOptions) -> int:
     with 1 if the body of an event that was given by its id was not kept.
     """
     handler = chosen.handler
-    if handler is not None and not handler.strip():  # an unset variable of the shell is not "all handlers"
+    if (
+        handler is not None and not handler.strip()
+    ):  # an unset variable of the shell is not "all handlers"
         raise misuse("give the handler's name", "--handler")
-    every = attrs.evolve(chosen, handler=None)  # the name is that of the handler that gets them
-    return await _change(at, every, None if handler else "handled", "replayed", to=handler)
+    every = attrs.evolve(
+        chosen, handler=None
+    )  # the name is that of the handler that gets them
+    return await _change(
+        at, every, None if handler else "handled", "replayed", to=handler
+    )
 
 
 async def _change(
-    at: EventStoreOptions, chosen: Choice, state: State | None, done: str, *, to: str | None = None
+    at: EventStoreOptions,
+    chosen: Choice,
+    state: State | None,
+    done: str,
+    *,
+    to: str | None = None,
 ) -> int:
     """Change the chosen events; *to* is the handler to which they are given."""
     changed = failed = bodiless = 0
     async with at.opened() as store:
         act = _action(store, done, to)
-        async for event in _named(store, chosen.ids) if chosen.ids else chosen.of(store, state):
+        async for event in (
+            _named(store, chosen.ids) if chosen.ids else chosen.of(store, state)
+        ):
             if to and not event.type:
                 continue  # a body that is no event
             if state not in {None, event.state}:
@@ -251,12 +330,16 @@ async def _change(
     if done != "replayed":
         bodiless = 0
     if bodiless:
-        note(f"{counted(bodiless, 'event')} passed over: no body was kept (InboxPolicy(keep_bodies=…))")
+        note(
+            f"{counted(bodiless, 'event')} passed over: no body was kept (InboxPolicy(keep_bodies=…))"
+        )
     not_there = len(chosen.ids or ()) - changed
     return _tell_changes(changed, max(failed, not_there), done, to)
 
 
-def _action(store: HandlerStore, done: str, to: str | None) -> Callable[[StoredEvent], Awaitable[bool]]:
+def _action(
+    store: HandlerStore, done: str, to: str | None
+) -> Callable[[StoredEvent], Awaitable[bool]]:
     """Return what is done to each event: it is given to the handler *to*, dropped, or handled again."""
     if to:
         return partial(store.give, handler=to)
@@ -265,7 +348,9 @@ def _action(store: HandlerStore, done: str, to: str | None) -> Callable[[StoredE
 
 def _tell_changes(changed: int, failed: int, done: str, to: str | None) -> int:
     """Print how many events were changed, and return the exit code."""
-    is_json = tell({done: changed, "failed": failed}, f"{counted(changed, 'event')} {done}")
+    is_json = tell(
+        {done: changed, "failed": failed}, f"{counted(changed, 'event')} {done}"
+    )
     if changed and to and not is_json:
         note(f"only a receiver that has a handler named {to!r} handles them")
     return Exit.FAILED if failed else Exit.DONE
@@ -277,7 +362,9 @@ async def _named(store: HandlerStore, ids: Sequence[int]) -> AsyncIterator[Store
         if page and page[0].id == one:
             yield page[0]
         else:
-            fail(f"{one}: there is no such event in the store. Use an id that `list` shows")
+            fail(
+                f"{one}: there is no such event in the store. Use an id that `list` shows"
+            )
 
 
 @events.add
@@ -290,7 +377,9 @@ async def stats(at: EventStoreOptions) -> None:
         backlog = await store.backlog()
     if emitted(_counted(found) | {"backlog": attrs.asdict(backlog)}):
         return
-    rows = [(state, _number(one), _time(one.oldest) or "") for state, one in found.items()]
+    rows = [
+        (state, _number(one), _time(one.oldest) or "") for state, one in found.items()
+    ]
     table(("state", "events", "oldest"), rows, right=(1,))
     many = " or more" if backlog.due >= COUNTED else ""
     late = f", for up to {backlog.late:,.0f} s" if backlog.due else ""
@@ -298,7 +387,10 @@ async def stats(at: EventStoreOptions) -> None:
 
 
 def _counted(found: Mapping[State, StateStats]) -> WireObject:
-    return {state: attrs.asdict(one) | {"oldest": _time(one.oldest)} for state, one in found.items()}
+    return {
+        state: attrs.asdict(one) | {"oldest": _time(one.oldest)}
+        for state, one in found.items()
+    }
 
 
 def _number(stats: StateStats) -> str:
@@ -325,19 +417,40 @@ async def prune(
     async with at.opened() as store:
         pruned = await store.prune(**ages)
         left = await store.stats()
-    if tell({"pruned": pruned, "kept": _counted(left)}, f"{counted(pruned, 'event')} pruned"):
+    if tell(
+        {"pruned": pruned, "kept": _counted(left)}, f"{counted(pruned, 'event')} pruned"
+    ):
         return
-    kept = "until dropped: --dead was not given" if dead is None else f"younger than {dead}"
-    reasons = {"open": "not handled yet", "handled": f"less than {older_than} ago", "dead": kept}
-    table(("kept", "events", "why"), [[s, _number(one), reasons[s]] for s, one in left.items()], right=(1,))
+    kept = (
+        "until dropped: --dead was not given"
+        if dead is None
+        else f"younger than {dead}"
+    )
+    reasons = {
+        "open": "not handled yet",
+        "handled": f"less than {older_than} ago",
+        "dead": kept,
+    }
+    table(
+        ("kept", "events", "why"),
+        [[s, _number(one), reasons[s]] for s, one in left.items()],
+        right=(1,),
+    )
 
 
 def _facts(event: StoredEvent) -> WireObject:
-    plain = {name: getattr(event, name) for name in ("id", "state", "type", "key", "attempts", "handler")}
+    plain = {
+        name: getattr(event, name)
+        for name in ("id", "state", "type", "key", "attempts", "handler")
+    }
     return plain | {"received": _time(event.received_at), "reason": event.reason}
 
 
 def _time(seconds: float | None) -> str | None:
     if seconds is None:
         return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(seconds, UTC)
+        .isoformat(timespec="seconds")
+        .replace("+00:00", "Z")
+    )

@@ -14,7 +14,12 @@ import attrs
 
 from invsvc_async import events
 from invsvc_async.api.json_values import is_object
-from invsvc_async.cli.files import check_outputs, content_of, existing_file, text_of_secret
+from invsvc_async.cli.files import (
+    check_outputs,
+    content_of,
+    existing_file,
+    text_of_secret,
+)
 from invsvc_async.cli.options import InsecureHttp, Port, check_url, misuse, option
 from invsvc_async.cli.output import Exit, as_json, fail, note, tell
 from invsvc_async.cli.secrets_file import end_line
@@ -32,11 +37,17 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import WireObject
     from invsvc_async.events.receiving.admission import Arrival
 
-FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
+FORWARD_TIMEOUT = (
+    6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
+)
 
-_SECRET = "A webhook's secret; others see it in the list of processes: use --secret-file."
+_SECRET = (
+    "A webhook's secret; others see it in the list of processes: use --secret-file."
+)
 _SECRETS = "A file with webhooks' secrets, one in a line (- is stdin); or set INVSVC_WEBHOOK_SECRET."
-_HEADER = "The secret header of resource events; others see it: use --shared-header-file."
+_HEADER = (
+    "The secret header of resource events; others see it: use --shared-header-file."
+)
 _HEADERS = "A file with the shared header, NAME=VALUE; or set INVSVC_SHARED_HEADER."
 _STORE = "Append each event to this file, one per line."
 _REPLAY = "Process the events of a --store file instead; - is standard input."
@@ -47,16 +58,30 @@ async def listen(
     *,
     port: Port = 8765,
     host: Annotated[str, option("Address to listen on.", "ADDRESS")] = "127.0.0.1",
-    secret: Annotated[list[str] | None, option(_SECRET, "SECRET", envvar="INVSVC_WEBHOOK_SECRET")] = None,
-    shared_header: Annotated[str | None, option(_HEADER, "NAME=VALUE", envvar="INVSVC_SHARED_HEADER")] = None,
-    accept_unsigned: Annotated[bool, option("Accept events that nothing authenticates.")] = False,
-    secret_file: Annotated[Path | None, option(_SECRETS, "FILE", callback=existing_file)] = None,
-    shared_header_file: Annotated[Path | None, option(_HEADERS, "FILE", callback=existing_file)] = None,
+    secret: Annotated[
+        list[str] | None, option(_SECRET, "SECRET", envvar="INVSVC_WEBHOOK_SECRET")
+    ] = None,
+    shared_header: Annotated[
+        str | None, option(_HEADER, "NAME=VALUE", envvar="INVSVC_SHARED_HEADER")
+    ] = None,
+    accept_unsigned: Annotated[
+        bool, option("Accept events that nothing authenticates.")
+    ] = False,
+    secret_file: Annotated[
+        Path | None, option(_SECRETS, "FILE", callback=existing_file)
+    ] = None,
+    shared_header_file: Annotated[
+        Path | None, option(_HEADERS, "FILE", callback=existing_file)
+    ] = None,
     store: Annotated[Path | None, option(_STORE, "FILE", dir_okay=False)] = None,
     forward: Annotated[str | None, option(_FORWARD, "URL")] = None,
     allow_insecure_http: InsecureHttp = False,
-    replay: Annotated[Path | None, option(_REPLAY, "FILE", callback=existing_file)] = None,
-    print_json: Annotated[bool, option("Print each event as one JSON object, as --json does.")] = False,
+    replay: Annotated[
+        Path | None, option(_REPLAY, "FILE", callback=existing_file)
+    ] = None,
+    print_json: Annotated[
+        bool, option("Print each event as one JSON object, as --json does.")
+    ] = False,
 ) -> int:
     """
     Receive events: `invsvc listen --forward http://127.0.0.1:8000/events --store events.jsonl`.
@@ -76,14 +101,20 @@ async def listen(
         _check_authentic(secrets, shared_header)
     if forward is not None:
         check_url(forward, "--forward", insecure=allow_insecure_http)
-    check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
+    check_outputs(
+        {"--store": store}
+    )  # `invsvc events` has a --store that is a database
     shared = None if shared_header is None else _shared_header(shared_header)
     as_json.set(as_json.get() or print_json)
-    listener = Listener(secrets=secrets, shared_header=shared, store=store, forward=forward)
+    listener = Listener(
+        secrets=secrets, shared_header=shared, store=store, forward=forward
+    )
     if replay is not None:
         failed = await replayed(listener, replay, content_of(replay))
         return Exit.FAILED if failed else Exit.DONE
-    async with listening(listener, host=host, port=port, accept_unsigned=accept_unsigned) as url:
+    async with listening(
+        listener, host=host, port=port, accept_unsigned=accept_unsigned
+    ) as url:
         with stopping() as stopped:
             sys.stderr.write(f"Listening on {url}; press Ctrl-C to stop.\n")
             await stopped.wait()
@@ -116,13 +147,19 @@ class Listener:
     shared_header: events.SharedHeader | None = None
     store: Path | None = None
     forward: str | None = None
-    _stored: set[tuple[str, bool]] = attrs.field(factory=set[tuple[str, bool]], init=False, repr=False)
+    _stored: set[tuple[str, bool]] = attrs.field(
+        factory=set[tuple[str, bool]], init=False, repr=False
+    )
 
     async def handle(self, event: events.Event) -> None:
         """Store an event, unless it is a retry of a stored event; then print and forward the event."""
-        key = key_of(event)  # with its family: an id in another one is that of another event
+        key = key_of(
+            event
+        )  # with its family: an id in another one is that of another event
         if self.store is not None and (key, event.is_test) not in self._stored:
-            await asyncio.to_thread(_append, self.store, envelope.dumps(_record(event)) + b"\n")
+            await asyncio.to_thread(
+                _append, self.store, envelope.dumps(_record(event)) + b"\n"
+            )
             if key is not None:
                 self._stored.add((key, event.is_test))
         await self.emit(event)
@@ -138,7 +175,13 @@ class Listener:
     async def emit(self, event: events.Event) -> None:
         """Print an event and forward it."""
         family = event.version if isinstance(event, events.ResourceEvent) else "signed"
-        cells = (_now(), event.type, family, event.id or "", "test" if event.is_test else "")
+        cells = (
+            _now(),
+            event.type,
+            family,
+            event.id or "",
+            "test" if event.is_test else "",
+        )
         tell(_record(event), "\t".join(cells).rstrip())
         sys.stdout.flush()
         if self.forward is not None:
@@ -154,7 +197,9 @@ class Listener:
             return headers if shared is None else {**headers, shared.name: shared.value}
         headers["X-Service-Event"] = event.type
         if self.secrets:
-            headers["X-Service-Signature"] = signature_of(event.raw, keys_of(self.secrets)[0].raw)
+            headers["X-Service-Signature"] = signature_of(
+                event.raw, keys_of(self.secrets)[0].raw
+            )
         return headers
 
 
@@ -168,12 +213,16 @@ async def listening(
     from invsvc_async.simulator.loopback_page import serving
 
     receiver = events.Receiver(
-        secrets=listener.secrets, shared_header=listener.shared_header, accept_unsigned=accept_unsigned
+        secrets=listener.secrets,
+        shared_header=listener.shared_header,
+        accept_unsigned=accept_unsigned,
     )
     receiver.on("*")(listener.handle)
     receiver.on_test(listener.handle)
 
-    async def keep_if_unreadable(arrival: Arrival, running: Awaitable[events.Receipt]) -> events.Receipt:
+    async def keep_if_unreadable(
+        arrival: Arrival, running: Awaitable[events.Receipt]
+    ) -> events.Receipt:
         receipt = await running
         if receipt.outcome == "dead letter":
             await listener.keep_unreadable(arrival.body, receipt.error)
@@ -231,7 +280,13 @@ def _event_in(line: bytes) -> events.Event:
 def _record(event: events.Event) -> WireObject:
     """Return the stored form of an event.  Its body is text, and so is preserved byte for byte."""
     body = event.raw.decode()
-    return {"received_at": _now(), "type": event.type, "id": event.id, "test": event.is_test, "body": body}
+    return {
+        "received_at": _now(),
+        "type": event.type,
+        "id": event.id,
+        "test": event.is_test,
+        "body": body,
+    }
 
 
 def _unreadable_record(body: bytes, error: EventError | None) -> WireObject:
@@ -263,14 +318,22 @@ async def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
         async with (
             asyncio.timeout(FORWARD_TIMEOUT),  # aiohttp rounds its own timeout up
             ClientSession(timeout=ClientTimeout(total=None)) as session,
-            session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
+            session.post(
+                url, data=body, headers=headers, allow_redirects=False
+            ) as answer,
         ):
             status = answer.status
     except TimeoutError:
         message = f"{place}: no answer within {FORWARD_TIMEOUT:g} s"
         raise ForwardError(f"{message}. Check its log, then use --replay") from None
     except (ClientError, OSError, ValueError) as error:
-        why = "" if isinstance(error, ValueError) else f": {error}"  # which quotes the URL
-        raise ForwardError(f"{place}: not reachable{why}. Start it, then use --replay") from None
+        why = (
+            "" if isinstance(error, ValueError) else f": {error}"
+        )  # which quotes the URL
+        raise ForwardError(
+            f"{place}: not reachable{why}. Start it, then use --replay"
+        ) from None
     if status >= 300:
-        raise ForwardError(f"{place}: answered {status}. Check its log, then use --replay")
+        raise ForwardError(
+            f"{place}: answered {status}. Check its log, then use --replay"
+        )

@@ -29,7 +29,10 @@ _TYPES: dict[object, Schema] = {  # of types of fields, and forms of arguments
     Form.FOLIO: {"type": ["string", "integer"]},
     Form.TIME: {"type": ["string", "integer"], "description": _TIME},
     Form.EVENTS: {"type": "array"},
-    Form.MEMBERS: {"type": "array", "items": {"type": "object", "required": ["id", "role"]}},
+    Form.MEMBERS: {
+        "type": "array",
+        "items": {"type": "object", "required": ["id", "role"]},
+    },
     Form.URL: {"type": "string", "format": "uri"},
 }
 
@@ -40,14 +43,22 @@ def description() -> Schema:
     details = {"details": {"type": ["string", "array"], "items": text}}
     error = _object({"code": text, "message": text} | details, "code", "message")
     envelope = {"success": {"const": False}, "error": error, "timestamp": _TYPES[int]}
-    schemas = {"Error": _object(envelope, *envelope), "Unauthorized": _object({"message": text}, "message")}
+    schemas = {
+        "Error": _object(envelope, *envelope),
+        "Unauthorized": _object({"message": text}, "message"),
+    }
     paths: dict[str, Schema] = {}
     for route in BY_OPERATION.values():
         if not route.named_only:
-            paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+            paths.setdefault(route.path, {})[route.method.lower()] = _operation(
+                route, schemas
+            )
     return {
         "openapi": "3.1.0",
-        "info": {"title": "The embedded service of invsvc_async", "version": __version__},
+        "info": {
+            "title": "The embedded service of invsvc_async",
+            "version": __version__,
+        },
         "servers": [{"url": "/v2"}],
         "security": [{"bearer": []}],
         "paths": paths,
@@ -59,35 +70,61 @@ def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
     row = BY_NAME[route.operation]
     words = " ".join((route.run.__doc__ or "").split())
     assumed = ParameterNames()
-    named = [(each.wire or getattr(assumed, str(each.assumed)), each) for each in row.parameters]
+    named = [
+        (each.wire or getattr(assumed, str(each.assumed)), each)
+        for each in row.parameters
+    ]
     body = {name: each for name, each in named if each.where == "body"}
     others = {name: each for name, each in named if each.where != "body"}
-    patterns = [name for name in others if "<" in name]  # OpenAPI has no names with a free part
+    patterns = [
+        name for name in others if "<" in name
+    ]  # OpenAPI has no names with a free part
     found: Schema = {
         "operationId": route.operation,
         "tags": [route.operation.partition(".")[0]],
-        "description": " ".join([words, *(f"It also takes `{each}` in the query." for each in patterns)]),
-        "parameters": [_parameter(name, each) for name, each in others.items() if name not in patterns],
+        "description": " ".join(
+            [words, *(f"It also takes `{each}` in the query." for each in patterns)]
+        ),
+        "parameters": [
+            _parameter(name, each)
+            for name, each in others.items()
+            if name not in patterns
+        ],
         "responses": {
-            "201" if route.method == "POST" else "200": _json("Success", _answer(row, schemas)),
-            "4XX": _json("Refused", {"anyOf": [_reference("Error"), _reference("Unauthorized")]}),
-            "5XX": {"description": "By a fault: nothing says whether a write was applied"},
+            "201" if route.method == "POST" else "200": _json(
+                "Success", _answer(row, schemas)
+            ),
+            "4XX": _json(
+                "Refused", {"anyOf": [_reference("Error"), _reference("Unauthorized")]}
+            ),
+            "5XX": {
+                "description": "By a fault: nothing says whether a write was applied"
+            },
         },
     }
     if row.connect:
-        found["parameters"].append({"name": "team", "in": "query", "schema": {"type": "string"}})
+        found["parameters"].append(
+            {"name": "team", "in": "query", "schema": {"type": "string"}}
+        )
     if body:
         found["requestBody"] = _body(body, takes_others="body" in row.extra)
     return found | ({"security": []} if route.public else {})
 
 
 def _parameter(name: str, row: Parameter) -> Schema:
-    return {"name": name, "in": row.where, "required": row.required, "schema": _accepted(row)}
+    return {
+        "name": name,
+        "in": row.where,
+        "required": row.required,
+        "schema": _accepted(row),
+    }
 
 
 def _body(members: Mapping[str, Parameter], *, takes_others: bool) -> Schema:
     required = [name for name, each in members.items() if each.required]
-    schema = _object({name: _accepted(each) for name, each in members.items()}, *required)
+    schema = _object(
+        {name: _accepted(each) for name, each in members.items()}, *required
+    )
     schema["additionalProperties"] = takes_others
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
@@ -101,7 +138,9 @@ def _accepted(parameter: Parameter) -> Schema:
         found["pattern"] = f"^{parameter.pattern}$"
     for limit, number in (("min", parameter.minimum), ("max", parameter.maximum)):
         if number is not None:
-            found[f"{limit}Length" if found["type"] == "string" else f"{limit}imum"] = number
+            found[f"{limit}Length" if found["type"] == "string" else f"{limit}imum"] = (
+                number
+            )
     return _or_null(found, parameter.nullable)
 
 
@@ -111,11 +150,20 @@ def _answer(row: Operation, schemas: dict[str, Schema]) -> Schema:
         return payload
     if row.result == "SheetConnection":  # the one that is a member of the payload
         payload = _object({"connection": payload}, "connection")
-    members: Schema = {"success": {"const": True}, "message": _TYPES[str], "timestamp": _TYPES[int]}
+    members: Schema = {
+        "success": {"const": True},
+        "message": _TYPES[str],
+        "timestamp": _TYPES[int],
+    }
     members["data"] = {"type": "array", "items": payload} if row.many else payload
-    required = ["success"] if row.shape is Shape.OPEN else ["success", "data", "timestamp"]
+    required = (
+        ["success"] if row.shape is Shape.OPEN else ["success", "data", "timestamp"]
+    )
     if row.shape is Shape.LIST:
-        members |= {"has_more": {"type": "boolean"}, "next": {"type": ["string", "null"]}}
+        members |= {
+            "has_more": {"type": "boolean"},
+            "next": {"type": ["string", "null"]},
+        }
         required.append("has_more")
     return _object(members, *required)
 
@@ -126,7 +174,10 @@ def _schema(hint: Any, schemas: dict[str, Schema]) -> Schema:
         if hint.__name__ not in schemas:
             schemas[hint.__name__] = {}
             fields = fields_of(hint)
-            members = {each.wire: _or_null(_schema(each.type, schemas), each.nullable) for each in fields}
+            members = {
+                each.wire: _or_null(_schema(each.type, schemas), each.nullable)
+                for each in fields
+            }
             required = [each.wire for each in fields if not each.nullable]
             schemas[hint.__name__] = _object(members, *required)
         return _reference(hint.__name__)
@@ -137,7 +188,10 @@ def _schema(hint: Any, schemas: dict[str, Schema]) -> Schema:
     if origin is tuple:
         return {"type": "array", "items": _schema(arguments[0], schemas)}
     if origin in (Mapping, dict):
-        return {"type": "object", "additionalProperties": _schema(arguments[1], schemas)}
+        return {
+            "type": "object",
+            "additionalProperties": _schema(arguments[1], schemas),
+        }
     return _TYPES[hint]
 
 

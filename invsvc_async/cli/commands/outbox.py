@@ -14,7 +14,14 @@ import typer
 
 from invsvc_async.cli.commands.stores import OUTBOX, Place, attach
 from invsvc_async.cli.files import check_outputs
-from invsvc_async.cli.options import Calling, CommandGroup, Concurrency, Profile, SendingOptions, option
+from invsvc_async.cli.options import (
+    Calling,
+    CommandGroup,
+    Concurrency,
+    Profile,
+    SendingOptions,
+    option,
+)
 from invsvc_async.cli.output import emitted, note
 from invsvc_async.cli.signals import handled, stop_signals
 from invsvc_async.errors import ConfigurationError
@@ -24,7 +31,9 @@ from invsvc_async.storage.address import is_postgres
 outbox: CommandGroup = CommandGroup()
 
 
-async def work(place: Place, *, concurrency: Concurrency = 100, sending: SendingOptions) -> None:
+async def work(
+    place: Place, *, concurrency: Concurrency = 100, sending: SendingOptions
+) -> None:
     """
     Send what is committed, until interrupted: `invsvc outbox work outbox.db --no-secrets`.
 
@@ -50,10 +59,16 @@ async def work(place: Place, *, concurrency: Concurrency = 100, sending: Sending
             note(words)
 
     # The application has created a file; a misspelt path is not a new one.
-    settings: dict[str, Any] = {"concurrency": concurrency, "create": is_postgres(place), **sending.settings}
+    settings: dict[str, Any] = {
+        "concurrency": concurrency,
+        "create": is_postgres(place),
+        **sending.settings,
+    }
     async with sending.client_for(concurrency) as client, AsyncExitStack() as stack:
         take = await sending.secret_sink(stack)
-        outbox = await stack.enter_async_context(Outbox.open(place, client, on_secret=take, **settings))
+        outbox = await stack.enter_async_context(
+            Outbox.open(place, client, on_secret=take, **settings)
+        )
         try:
             with handled(stop_signals(), stop):
                 async with outbox.dispatching():
@@ -73,7 +88,9 @@ outbox.add(work, lacks="team")  # each write has its own
 def schema(
     place: Place,
     *,
-    role: Annotated[str | None, option("Grant it what applications need.", "ROLE")] = None,
+    role: Annotated[
+        str | None, option("Grant it what applications need.", "ROLE")
+    ] = None,
     profile: Profile = None,
 ) -> None:
     """
@@ -84,7 +101,9 @@ def schema(
     `invsvc outbox schema postgresql://db/shop --role shop | psql postgresql://admin@db/shop`.
     """
     if not is_postgres(place):
-        raise ConfigurationError(f"outbox: {place} is a file. Its tables are made when it is first opened.")
+        raise ConfigurationError(
+            f"outbox: {place} is a file. Its tables are made when it is first opened."
+        )
     from invsvc_async.durable.postgres_store import PostgresStore
     from invsvc_async.durable.store import store_at
 
@@ -101,13 +120,19 @@ def schema(
             f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {name} TO {to}",
         ]
     if not emitted({"statements": statements}):
-        typer.echo("\n".join(["BEGIN;", *(f"{each};" for each in statements), "COMMIT;"]))
+        typer.echo(
+            "\n".join(["BEGIN;", *(f"{each};" for each in statements), "COMMIT;"])
+        )
 
 
 def _is_of_nobody(profile: str | None) -> bool:
     """Return whether neither an option nor the environment nor a file says which service is meant."""
     named = ("INVSVC_BASE_URL", "INVSVC_PROFILE", "INVSVC_CONFIG")
-    return profile is None and not any(os.environ.get(name) for name in named) and not Path(FILE).exists()
+    return (
+        profile is None
+        and not any(os.environ.get(name) for name in named)
+        and not Path(FILE).exists()
+    )
 
 
 attach(outbox, OUTBOX)

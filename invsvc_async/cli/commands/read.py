@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 
 from invsvc_async.api.operations import CLIENT_REQUEST, OperationKind
-from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
-from invsvc_async.cli.options import Calling, EscapeFormulas, argument, misuse, number, option
+from invsvc_async.cli.arguments import (
+    arguments_of,
+    complete_argument,
+    complete_operation,
+    operation_of,
+)
+from invsvc_async.cli.options import (
+    Calling,
+    EscapeFormulas,
+    argument,
+    misuse,
+    number,
+    option,
+)
 from invsvc_async.cli.output import as_json, emitted, note, tell
 from invsvc_async.cli.progress import progress, waiting_for_read
 from invsvc_async.errors import InvsvcError
@@ -25,17 +37,29 @@ if TYPE_CHECKING:
 
 # Columns that fit a terminal.  --columns selects others; JSON and CSV have all fields.
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "Invoice": ("uuid", "created_at", "total", "currency", "status", "client.legal_name"),
+    "Invoice": (
+        "uuid",
+        "created_at",
+        "total",
+        "currency",
+        "status",
+        "client.legal_name",
+    ),
     "Webhook": ("id", "url", "events", "status", "description", "created_at"),
     "RetentionFile": ("filename", "type"),
 }
 
 _LISTS = "invoices.egress, invoices.payment_complements, webhooks, retentions.files."
 What = Annotated[
-    str, argument(_LISTS, "WHAT", autocompletion=complete_operation(OperationKind.READ, many=True))
+    str,
+    argument(
+        _LISTS, "WHAT", autocompletion=complete_operation(OperationKind.READ, many=True)
+    ),
 ]
 _FILTERS = "Filters: status=valid created_after=2026-05-01 metadata.order=A-1."
-Filters = Annotated[list[str] | None, argument(_FILTERS, "NAME=VALUE", autocompletion=complete_argument)]
+Filters = Annotated[
+    list[str] | None, argument(_FILTERS, "NAME=VALUE", autocompletion=complete_argument)
+]
 _ITEM = "A read, such as webhooks.get (or webhooks), or a path like /users/usr_1."
 _WORDS = "Its id and other arguments."
 _FIELDS = "Comma-separated columns: uuid,client.email."
@@ -43,10 +67,16 @@ _FIELDS = "Comma-separated columns: uuid,client.email."
 
 async def get(
     what: Annotated[
-        str, argument(_ITEM, "WHAT", autocompletion=complete_operation(OperationKind.READ, many=False))
+        str,
+        argument(
+            _ITEM,
+            "WHAT",
+            autocompletion=complete_operation(OperationKind.READ, many=False),
+        ),
     ],
     words: Annotated[
-        list[str] | None, argument(_WORDS, "ID | NAME=VALUE", autocompletion=complete_argument)
+        list[str] | None,
+        argument(_WORDS, "ID | NAME=VALUE", autocompletion=complete_argument),
     ] = None,
     *,
     calling: Calling,
@@ -61,7 +91,9 @@ async def get(
                 found = (await client.request("GET", what, params=params)).data
         else:
             operation = operation_of(what, OperationKind.READ, many=False)
-            reading = called(client, operation.name, arguments_of(operation, words or []))
+            reading = called(
+                client, operation.name, arguments_of(operation, words or [])
+            )
             with waiting_for_read(client, operation.name):
                 found = await reading
     from invsvc_async.codec import unstructure
@@ -77,12 +109,20 @@ async def list_(
     words: Filters = None,
     *,
     all_: Annotated[bool, option("Read all pages.")] = False,
-    fields: Annotated[str | None, option(_FIELDS, "NAMES", names=("--columns", "--fields"))] = None,
-    wide: Annotated[bool, option("Do not wrap columns, even if rows are longer than the terminal.")] = False,
-    jsonl: Annotated[bool, option("Print one JSON object per line, as items arrive.")] = False,
+    fields: Annotated[
+        str | None, option(_FIELDS, "NAMES", names=("--columns", "--fields"))
+    ] = None,
+    wide: Annotated[
+        bool, option("Do not wrap columns, even if rows are longer than the terminal.")
+    ] = False,
+    jsonl: Annotated[
+        bool, option("Print one JSON object per line, as items arrive.")
+    ] = False,
     csv: Annotated[bool, option("Print CSV, as items arrive.")] = False,
     escape_formulas: EscapeFormulas = False,
-    resume: Annotated[str | None, option("Resume an interrupted list.", "TOKEN")] = None,
+    resume: Annotated[
+        str | None, option("Resume an interrupted list.", "TOKEN")
+    ] = None,
     calling: Calling,
 ) -> None:
     """
@@ -102,7 +142,9 @@ async def list_(
     arguments = arguments_of(operation, words or [])
     if all_:
         arguments = _largest_limit(operation) | arguments
-    await _print_list(operation.name, arguments, sink, calling, every=all_, resume=resume)
+    await _print_list(
+        operation.name, arguments, sink, calling, every=all_, resume=resume
+    )
 
 
 def _form(*, jsonl: bool, csv: bool) -> Form:
@@ -118,13 +160,21 @@ def _form(*, jsonl: bool, csv: bool) -> Form:
 
 def _largest_limit(operation: Operation) -> dict[str, int]:
     """Return the largest limit of a list without pages; a parameter whose name is assumed is left out."""
-    named = {each.name: each.maximum for each in operation.parameters if not each.assumed}
+    named = {
+        each.name: each.maximum for each in operation.parameters if not each.assumed
+    }
     limit = named.get("limit")
     return {} if limit is None or "cursor" in named else {"limit": limit}
 
 
 async def _print_list(
-    operation: str, arguments: WireObject, sink: Sink, calling: Calling, *, every: bool, resume: str | None
+    operation: str,
+    arguments: WireObject,
+    sink: Sink,
+    calling: Calling,
+    *,
+    every: bool,
+    resume: str | None,
 ) -> None:
     """Print the items of a list, also those before an error, and then how to continue."""
     notes: list[str] = []
@@ -135,7 +185,9 @@ async def _print_list(
             found = called(client, operation, arguments)
             waiting = waiting_for_read(client, operation, shown=not every)
             with progress(operation, shown=every) as advance, waiting:
-                async for item in _items(found, notes.append, every=every, resume=resume):
+                async for item in _items(
+                    found, notes.append, every=every, resume=resume
+                ):
                     sink.take(item)
                     advance()
                     broken += len(item.problems)
@@ -146,7 +198,9 @@ async def _print_list(
         raise
     finally:
         if broken:
-            notes.append(f"{broken} malformed fields are shown as '!'; --json has them as received")
+            notes.append(
+                f"{broken} malformed fields are shown as '!'; --json has them as received"
+            )
         if complete or sink.taken:
             sink.end()
         for text in notes:
@@ -162,7 +216,10 @@ def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
         return COLUMNS[result] if form == "table" else known
     asked = tuple(name.strip() for name in fields.split(","))
     if unknown := [name for name in asked if name.partition(".")[0] not in known]:
-        raise misuse(f"{', '.join(unknown)}: unknown. {result} has {', '.join(known)}", "--columns")
+        raise misuse(
+            f"{', '.join(unknown)}: unknown. {result} has {', '.join(known)}",
+            "--columns",
+        )
     return asked
 
 
@@ -174,7 +231,9 @@ async def _items(
         for item in items:
             yield item
         if getattr(items, "is_full", False):
-            tell("the list reached its limit and may be incomplete; the maximum is limit=100")
+            tell(
+                "the list reached its limit and may be incomplete; the maximum is limit=100"
+            )
         return
     pages = found if resume is None else found.resume(resume)
     async for page in pages.by_page():
@@ -201,10 +260,14 @@ class _ExportOptions:
 
 async def export(
     what: Annotated[str, argument(_WHAT, "WHAT")],
-    words: Annotated[list[str] | None, argument("Filters: status=valid.", "NAME=VALUE")] = None,
+    words: Annotated[
+        list[str] | None, argument("Filters: status=valid.", "NAME=VALUE")
+    ] = None,
     *,
     format_: Annotated[str | None, option("jsonl, csv or parquet.", "FORMAT")] = None,
-    output: Annotated[Path | None, option(_FILE, "FILE", names=("--output", "-o"), dir_okay=False)] = None,
+    output: Annotated[
+        Path | None, option(_FILE, "FILE", names=("--output", "-o"), dir_okay=False)
+    ] = None,
     how: _ExportOptions,
     calling: Calling,
 ) -> None:
@@ -226,18 +289,26 @@ async def export(
     path = output or Path(f"{what}.{format_ or 'jsonl'}")
     arguments = arguments_of(operation, words or [])
     if how.resume and not how.overwrite and is_finished(path):
-        note(f"{path}: exists, and is not an interrupted export, so that nothing was read. Use --overwrite")
+        note(
+            f"{path}: exists, and is not an interrupted export, so that nothing was read. Use --overwrite"
+        )
         emitted({"path": str(path), "rows": None, "resumed": False})
         return
     settings: dict[str, Any] = {"format": format_, **attrs.asdict(how)}
     try:
         async with calling.client() as client:
-            limit = {"limit": 100} if options_of(client).names.limit else {}  # its name may be switched off
+            limit = (
+                {"limit": 100} if options_of(client).names.limit else {}
+            )  # its name may be switched off
             pages = called(client, operation.name, limit | arguments, prefetch=True)
             with progress(operation.name) as advance:
-                done = await invoices(pages, path, **settings, on_page=lambda _rows: advance())
+                done = await invoices(
+                    pages, path, **settings, on_page=lambda _rows: advance()
+                )
     except asyncio.CancelledError:
-        note(f"stopped: repeat the command with --resume (progress is in {path}.resume)")
+        note(
+            f"stopped: repeat the command with --resume (progress is in {path}.resume)"
+        )
         raise
     plain = {"path": str(done.path), "rows": done.rows, "resumed": done.resumed}
     tell(plain, f"{done.path}\t{done.rows} rows")
@@ -248,5 +319,7 @@ def _exported(what: str) -> Operation:
     name = "invoices.egress" if what == "invoices" else what
     operation = operation_of(name, OperationKind.READ, many=True)
     if operation.result != "Invoice":
-        raise misuse("only invoices and invoices.payment_complements can be exported", "WHAT")
+        raise misuse(
+            "only invoices and invoices.payment_complements can be exported", "WHAT"
+        )
     return operation

@@ -22,16 +22,22 @@ _SHOWN = 500  # differences on a terminal, and in a report
 _TITLES = ("difference", "key", "line", "field", "yours", "theirs")
 _ROWS = "Rows: .csv, .jsonl or .parquet; - is stdin."
 _MAP = "Compare FIELD with COLUMN; FIELD= leaves it out."
-Zone = Annotated[str | None, option("Zone of times without an offset: America/Mexico_City.", "NAME")]
+Zone = Annotated[
+    str | None, option("Zone of times without an offset: America/Mexico_City.", "NAME")
+]
 
 
 async def reconcile(
-    what: Annotated[str, argument("invoices, invoices.payment_complements or webhooks.", "LIST")],
+    what: Annotated[
+        str, argument("invoices, invoices.payment_complements or webhooks.", "LIST")
+    ],
     rows: Annotated[Path, argument(_ROWS, "FILE", callback=existing_file)],
     *,
     key: Annotated[str | None, option("Column of the uuid or id.", "COLUMN")] = None,
     map_: Annotated[list[str] | None, option(_MAP, "FIELD=COLUMN")] = None,
-    from_: Annotated[str | None, option("Created at or after this time.", "TIME")] = None,
+    from_: Annotated[
+        str | None, option("Created at or after this time.", "TIME")
+    ] = None,
     to: Annotated[str | None, option("Created before this time.", "TIME")] = None,
     zone: Zone = None,
     ignore_case: Annotated[bool, option("Ignore the case of keys.")] = False,
@@ -52,8 +58,17 @@ async def reconcile(
     check_outputs({"--report": report}, rows=rows)
     what = {"invoices": "invoices.egress", "webhooks": "webhooks.list"}.get(what, what)
     fields = _fields(what, map_ or (), key)
-    settings: dict[str, Any] = {"fields": fields, "created_from": from_, "created_to": to, "form": format_}
-    settings |= {"zone": _zone(zone), "ignore_case": ignore_case, "delimiter": delimiter}
+    settings: dict[str, Any] = {
+        "fields": fields,
+        "created_from": from_,
+        "created_to": to,
+        "form": format_,
+    }
+    settings |= {
+        "zone": _zone(zone),
+        "ignore_case": ignore_case,
+        "delimiter": delimiter,
+    }
     async with calling.client() as client:
         with progress(f"{what}: rows and items read") as advance:
             found = Comparison(client, what, rows, **settings, on_read=advance)
@@ -64,7 +79,9 @@ async def reconcile(
         table(_TITLES, [line for each in kept for line in _lines(each)])
     note(_words(found, found.counts.total() if has_all else len(kept)))
     if report is not None:
-        _write_report(report, f"{what} and {rows.name}{_window(from_, to)}", found, kept)
+        _write_report(
+            report, f"{what} and {rows.name}{_window(from_, to)}", found, kept
+        )
     if not found.complete:
         return Exit.UNKNOWN
     return Exit.FAILED if found.counts else Exit.DONE
@@ -116,9 +133,18 @@ def _zone(name: str | None) -> tzinfo | None:
 
 
 def _plain(each: Difference) -> WireObject:
-    plain = {"difference": str(each.kind), "key": each.key, "line": each.line, "note": each.note or None}
+    plain = {
+        "difference": str(each.kind),
+        "key": each.key,
+        "line": each.line,
+        "note": each.note or None,
+    }
     fields = [part._asdict() for part in each.fields] or None
-    return {name: value for name, value in {**plain, "fields": fields}.items() if value is not None}
+    return {
+        name: value
+        for name, value in {**plain, "fields": fields}.items()
+        if value is not None
+    }
 
 
 def _lines(each: Difference) -> list[list[str]]:
@@ -126,16 +152,22 @@ def _lines(each: Difference) -> list[list[str]]:
     from invsvc_async.export.files import text_of
 
     head = [str(each.kind), re.sub(r"\s", "␣", each.key or ""), text_of(each.line)]
-    parts = [[part.field, text_of(part.yours), text_of(part.theirs)] for part in each.fields]
+    parts = [
+        [part.field, text_of(part.yours), text_of(part.theirs)] for part in each.fields
+    ]
     return [head + part for part in parts or [["", each.note, ""]]]
 
 
-def _write_report(path: Path, title: str, found: Comparison, kept: list[Difference]) -> None:
+def _write_report(
+    path: Path, title: str, found: Comparison, kept: list[Difference]
+) -> None:
     from invsvc_async.batch.reports.html import listing_page
     from invsvc_async.storage.private_file import write_private
 
     lines = (line for each in kept for line in _lines(each))
-    page = listing_page(title, _words(found, len(kept)), _counts(found).items(), _TITLES, lines)
+    page = listing_page(
+        title, _words(found, len(kept)), _counts(found).items(), _TITLES, lines
+    )
     write_private(path, page)
 
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import attrs
 
-from invsvc_async.cli.output import counted, note, print_facts, print_hanging, say, table
+from invsvc_async.cli.output import (
+    counted,
+    note,
+    print_facts,
+    print_hanging,
+    say,
+    table,
+)
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.private_file import create_private, errors_naming
 
@@ -23,7 +30,9 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entries import Entries
 
 INPUT_INCOMPLETE = "incomplete: run it again to its end"
-_DISCARDED = "are not stored: --no-secrets was given, or the results of the run had them"
+_DISCARDED = (
+    "are not stored: --no-secrets was given, or the results of the run had them"
+)
 _SHOWN = 20  # writes of one group, or without arguments, that are listed
 
 
@@ -50,7 +59,9 @@ async def write_failed(entries: Entries, path: Path) -> None:
             if line is not None:
                 file.write(_line(line))
                 count, checks = count + 1, checks + ("check" in line)
-    note(f"not applied: {counted(count, 'write')}, {checks:,} of them to check before a run")
+    note(
+        f"not applied: {counted(count, 'write')}, {checks:,} of them to check before a run"
+    )
     if lacking > _SHOWN:
         note(f"and {lacking - _SHOWN:,} more lack something")
 
@@ -78,7 +89,10 @@ def plain(report: Report) -> WireObject:
         "seconds": report.seconds,
         "active_seconds": report.active_seconds,
         "per_second": round(report.rate, 3),
-        "seconds_to_verdict": {"median": report.quantile(0.5), "p99": report.quantile(0.99)},
+        "seconds_to_verdict": {
+            "median": report.quantile(0.5),
+            "p99": report.quantile(0.99),
+        },
         "attempts": report.attempts,
         "resends": report.resends,
         "reads": report.reads,
@@ -86,11 +100,14 @@ def plain(report: Report) -> WireObject:
         "limited_by": report.limits,
         "second_effects": report.duplicates,
         "duplicates": [
-            {"key": each.key, "webhooks": list(each.duplicates)} for each in report.second_effects
+            {"key": each.key, "webhooks": list(each.duplicates)}
+            for each in report.second_effects
         ],
         "not_applied": [group.plain() for group in report.groups],
         "secrets_not_stored": report.secrets_discarded,
-        "lost_secrets": [{"key": each.key, "webhook": each.thing} for each in report.secrets_lost],
+        "lost_secrets": [
+            {"key": each.key, "webhook": each.thing} for each in report.secrets_lost
+        ],
     }
 
 
@@ -103,7 +120,10 @@ def show(report: Report) -> None:
     """Print the report."""
     titles = ["operation", *map(str, Verdict)]
     found = sorted(report.operations.items())
-    rows = [[name, *(f"{counts[verdict]:,}" for verdict in Verdict)] for name, counts in found]
+    rows = [
+        [name, *(f"{counts[verdict]:,}" for verdict in Verdict)]
+        for name, counts in found
+    ]
     table(titles, rows, right=range(1, len(titles)))
     print_facts(_facts(report))
     show_groups(report.groups, report.kind)
@@ -114,12 +134,16 @@ def show(report: Report) -> None:
         lines = [(each, ", ".join(each.duplicates)) for each in report.second_effects]
         _show_webhooks(lines, report.kind)
     if report.secrets_lost:
-        print_hanging(f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {LOST_SECRETS}")
+        print_hanging(
+            f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {LOST_SECRETS}"
+        )
         lines = [(each, str(each.thing)) for each in report.secrets_lost]
         _show_webhooks(lines, report.kind, many=report.summary.secrets_lost)
 
 
-def _show_webhooks(lines: list[tuple[Result, str]], kind: str, *, many: int = 0) -> None:
+def _show_webhooks(
+    lines: list[tuple[Result, str]], kind: str, *, many: int = 0
+) -> None:
     """Print writes with webhooks that a person has to look at; there are *many*, or these."""
     for result, webhooks in lines[:_SHOWN]:
         say(f"  - {result.key} ({result.operation}): {webhooks}")
@@ -132,33 +156,44 @@ def show_groups(groups: list[Group], kind: str = "batch") -> None:
     from invsvc_async.batch.reports.not_applied import words_of
 
     for group in groups:
-        print_hanging(f"\n{group.verdict}: {group.cause}: {group.count:,}\n  {group.advice}")
+        print_hanging(
+            f"\n{group.verdict}: {group.cause}: {group.count:,}\n  {group.advice}"
+        )
         if group.command is not None:
             say(f"  $ {group.command}")  # whole, so that it can be copied
         for result in group.results[:_SHOWN]:
             line = f"  - {result.key} ({result.operation}): {words_of(result)}"
             print_hanging(line.replace("\n", " "))
         if (more := group.count - _SHOWN) > 0:
-            say(f"  and {more:,} more: invsvc {kind} report --jsonl FILE lists them all")
+            say(
+                f"  and {more:,} more: invsvc {kind} report --jsonl FILE lists them all"
+            )
 
 
 def _facts(report: Report) -> dict[str, object]:
     summary = report.summary
     left = report.summary.to_do + report.summary.sending
-    sent = f"{counted(report.attempts, 'write')} ({report.resends:,} sent again on proof)"
+    sent = (
+        f"{counted(report.attempts, 'write')} ({report.resends:,} sent again on proof)"
+    )
     limits = sorted(report.limits.items(), key=lambda each: -each[1])
-    faults = ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8))
+    faults = ", ".join(
+        f"{count:,} x {kind}" for kind, count in report.faults.most_common(8)
+    )
     killed = sum(run.is_lost for run in report.runs)
     discarded = report.secrets_discarded if report.kind == "batch" else 0
     lost = f"{summary.secrets_lost:,} lost webhook secrets"
     return {
         "writes": f"{summary.total:,}, {left:,} of them open",
-        "rate": report.runs and f"{report.rate:,.1f} a second while it ran, {report.active_seconds:,.0f} s",
+        "rate": report.runs
+        and f"{report.rate:,.1f} a second while it ran, {report.active_seconds:,.0f} s",
         "time to verdict": f"median {report.quantile(0.5):.3g} s, p99 {report.quantile(0.99):.3g} s",
         "requests": f"{sent}, {counted(report.reads, 'read')}",
         "failures": faults or None,
-        "limited by": limits and ", ".join(f"{why} {seconds:.0f} s" for why, seconds in limits),
-        "killed": killed and f"{killed:,} of {len(report.runs):,} processes, or their machines were lost",
+        "limited by": limits
+        and ", ".join(f"{why} {seconds:.0f} s" for why, seconds in limits),
+        "killed": killed
+        and f"{killed:,} of {len(report.runs):,} processes, or their machines were lost",
         "input": summary.open_inputs and INPUT_INCOMPLETE,
         "secrets": discarded and f"{discarded:,} {_DISCARDED}",
         "look at": (report.duplicates or summary.secrets_lost)

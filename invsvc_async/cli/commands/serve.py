@@ -12,7 +12,15 @@ import attrs
 import typer
 
 from invsvc_async.cli.commands.trigger import Credentials, PayloadVersion
-from invsvc_async.cli.options import FaultPlan, Port, StoresPlan, check_url, misuse, number, option
+from invsvc_async.cli.options import (
+    FaultPlan,
+    Port,
+    StoresPlan,
+    check_url,
+    misuse,
+    number,
+    option,
+)
 from invsvc_async.cli.output import as_json, note
 from invsvc_async.cli.signals import stopping
 
@@ -32,14 +40,21 @@ class _Service:
     faults: FaultPlan = "none"
     stores: StoresPlan = "none"
     latency: Annotated[float, number(float, _LATENCY, least=0, metavar="SECONDS")] = 0.0
-    at_once: Annotated[int | None, number(int, "Maximum requests processed at once.", least=1)] = None
-    admin: Annotated[bool, option("Enable /_simulator/: ledger, scripts, faults.")] = False
+    at_once: Annotated[
+        int | None, number(int, "Maximum requests processed at once.", least=1)
+    ] = None
+    admin: Annotated[bool, option("Enable /_simulator/: ledger, scripts, faults.")] = (
+        False
+    )
     inspect: Annotated[bool, option(_INSPECT)] = False
 
     def made(self, **settings: Any) -> Simulator:  # Any: more arguments of Simulator
         from invsvc_async.simulator import Faults, Simulator, Stores
 
-        plans = {"faults": Faults.parse(self.faults), "stores": Stores.parse(self.stores)}
+        plans = {
+            "faults": Faults.parse(self.faults),
+            "stores": Stores.parse(self.stores),
+        }
         given = attrs.asdict(self) | plans
         try:
             return Simulator(**given, **settings)
@@ -55,10 +70,14 @@ async def serve(
     *,
     of: _Service,
     deliver_to: Annotated[str | None, option(_TO, "URL")] = None,
-    deliver_every: Annotated[float | None, number(float, _EVERY, least=0.001, metavar="SECONDS")] = None,
+    deliver_every: Annotated[
+        float | None, number(float, _EVERY, least=0.001, metavar="SECONDS")
+    ] = None,
     deliver_version: PayloadVersion = "v2",
     credentials: Credentials,
-    openapi: Annotated[bool, option("Print an OpenAPI 3.1 description of it as JSON, and end.")] = False,
+    openapi: Annotated[
+        bool, option("Print an OpenAPI 3.1 description of it as JSON, and end.")
+    ] = False,
 ) -> None:
     """
     Run the embedded service: `invsvc serve --faults rate=0.2`.
@@ -81,7 +100,9 @@ async def serve(
 
     if deliver_every is not None and deliver_to is None:
         raise misuse("--deliver-every needs --deliver-to")
-    service = of.made(deliver=deliver_to is not None, delivery_backoff=1.0, deliveries_kept=_KEPT)
+    service = of.made(
+        deliver=deliver_to is not None, delivery_backoff=1.0, deliveries_kept=_KEPT
+    )
     missing: list[str] = []
     if deliver_to is not None:
         check_url(deliver_to, "--deliver-to", insecure=credentials.allow_insecure_http)
@@ -102,10 +123,22 @@ async def _serve(service: Simulator, every: float | None, missing: list[str]) ->
     with stopping() as stopped:
         async with service:
             if missing:
-                note(f"not set: {', '.join(missing)}. A receiver that expects it refuses the deliveries")
-            names = ("base_url", "api_key", "test_key", "oauth_token", "person_token", "teams")
+                note(
+                    f"not set: {', '.join(missing)}. A receiver that expects it refuses the deliveries"
+                )
+            names = (
+                "base_url",
+                "api_key",
+                "test_key",
+                "oauth_token",
+                "person_token",
+                "teams",
+            )
             facts = {name: getattr(service, name) for name in names}
-            facts |= {"faults": plan_text(service.faults), "stores": service.stores.text()}
+            facts |= {
+                "faults": plan_text(service.faults),
+                "stores": service.stores.text(),
+            }
             facts |= service.pages
             typer.echo(json.dumps(facts) if as_json.get() else _shown(facts))
             for event in itertools.cycle(EVENTS):

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import attrs
 
-from invsvc_async.cli.commands.report import plain, show as show_report, write_failed, write_results
+from invsvc_async.cli.commands.report import (
+    plain,
+    show as show_report,
+    write_failed,
+    write_results,
+)
 from invsvc_async.cli.files import check_outputs
 from invsvc_async.cli.options import (
     Calling,
@@ -27,7 +32,18 @@ from invsvc_async.cli.options import (
     number,
     option,
 )
-from invsvc_async.cli.output import Exit, age, as_json, counted, emitted, fail, note, print_facts, table, tell
+from invsvc_async.cli.output import (
+    Exit,
+    age,
+    as_json,
+    counted,
+    emitted,
+    fail,
+    note,
+    print_facts,
+    table,
+    tell,
+)
 from invsvc_async.cli.signals import stopping
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import is_postgres
@@ -42,7 +58,9 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
 
 PAGE = ("invsvc_async.cli", "batch_watch.html")
-_UNTOLD = "untold {0.done_at} {0.key}".format  # the fact with the last error of an outbox's on_result
+_UNTOLD = (
+    "untold {0.done_at} {0.key}".format
+)  # the fact with the last error of an outbox's on_result
 _MOST = 100_000  # writes that are counted
 _JSONL = "Write each outcome as a line of JSON here; - is stdout."
 _FAILED = "Write what is not applied here, as lines of a batch's input; - is stdout."
@@ -59,7 +77,9 @@ _KEPT = {  # why a write was not pruned
 }
 
 _AGE = "Finished at least so long ago."
-Place = Annotated[str, argument("A file, or postgresql://…", "PLACE", show_default=False)]
+Place = Annotated[
+    str, argument("A file, or postgresql://…", "PLACE", show_default=False)
+]
 
 
 @attrs.frozen
@@ -103,7 +123,9 @@ class StoreOptions(Calling):
         else:
             from invsvc_async.durable.entries import JournalEntries
 
-            entries = JournalEntries(self.place, self.core if is_shared else None, reading=reading)
+            entries = JournalEntries(
+                self.place, self.core if is_shared else None, reading=reading
+            )
         await entries.open()
         async with aclosing(entries):
             yield entries
@@ -124,11 +146,15 @@ async def list_(
     Works beside a process that has the file.  A write is untold while nobody has acknowledged its verdict.
     The age is the time since its verdict, or else since it was stored.
     """
-    wanted = state if state in (None, "open", "untold") else _verdict_in(state, "--state")
+    wanted = (
+        state if state in (None, "open", "untold") else _verdict_in(state, "--state")
+    )
     async with at.opened(reading=True) as entries:
         found = await entries.first(limit, wanted)
         count, first = await entries.count(wanted, _MOST)
-        errors = await entries.facts.of(_UNTOLD(each) for each in found if not each.heard)
+        errors = await entries.facts.of(
+            _UNTOLD(each) for each in found if not each.heard
+        )
         rows = [_row(entries, entry, errors.get(_UNTOLD(entry))) for entry in found]
     total = max(count, len(rows))
     oldest = _since(first)
@@ -137,7 +163,11 @@ async def list_(
         return
     names = ["namespace"] if at.kind is JOURNAL else []
     names += ["key", "operation", "thing", "state", "attempts"]
-    table([*names, "age", ""], [_cells(row, names) for row in rows], right=(len(names) - 1, len(names)))
+    table(
+        [*names, "age", ""],
+        [_cells(row, names) for row in rows],
+        right=(len(names) - 1, len(names)),
+    )
     note(_count_of(total, shown=len(rows), more=more, oldest=oldest))
 
 
@@ -145,7 +175,9 @@ def _count_of(total: int, *, shown: int, more: bool, oldest: float | None) -> st
     words = f"{total:,} or more in all" if more else f"{total:,} in all"
     if total > shown:
         words += f", {total - shown:,} of them not shown: see --limit"
-    return words if oldest is None else f"{words}; the oldest was stored {age(oldest)} ago"
+    return (
+        words if oldest is None else f"{words}; the oldest was stored {age(oldest)} ago"
+    )
 
 
 def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
@@ -156,7 +188,9 @@ def _cells(row: WireObject, names: Sequence[str]) -> list[str]:
     return [*shown, age(row["age"]), "" if is_told else f"untold{error}"]
 
 
-async def show(at: StoreOptions, key: Annotated[str, argument("The key of the write.", "KEY")]) -> int:
+async def show(
+    at: StoreOptions, key: Annotated[str, argument("The key of the write.", "KEY")]
+) -> int:
     """
     Show one write: `invsvc KIND show PLACE row-17`.
 
@@ -179,7 +213,9 @@ async def show(at: StoreOptions, key: Annotated[str, argument("The key of the wr
             row = plain_result(result_of(entries, entry)) | row
     if not emitted(row):
         print_facts({name.replace("_", " "): words for name, words in _facts(row)})
-    return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(row["state"], Exit.FAILED)
+    return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(
+        row["state"], Exit.FAILED
+    )
 
 
 def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
@@ -192,10 +228,14 @@ def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
         "key": key,
         "namespace": entry.key.removesuffix(key).rstrip() or None,
         "operation": entry.operation,
-        "thing": None if entry.thing is None else entry.thing.partition("?")[0],  # a query may have a token
+        "thing": None
+        if entry.thing is None
+        else entry.thing.partition("?")[0],  # a query may have a token
         "state": entry.verdict or ("to do", "sending")[entry.state],
         "attempts": attempts_of(entry),
-        "since": None if since is None else datetime.fromtimestamp(since // 1000, UTC).isoformat(),
+        "since": None
+        if since is None
+        else datetime.fromtimestamp(since // 1000, UTC).isoformat(),
         "age": _since(since),
     }
     if entry.verdict is not None:
@@ -213,8 +253,15 @@ def _facts(row: WireObject) -> Iterator[tuple[str, str]]:
     """Yield what people are shown of a write: nothing empty, nothing twice, and times as dates."""
     for name, value in row.items():
         if name == "done_at":
-            yield name, datetime.fromtimestamp(value / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
-        elif value not in (None, "", [], False) and not ("verdict" in row and name in ("state", "since")):
+            yield (
+                name,
+                datetime.fromtimestamp(value / 1000, UTC).isoformat(
+                    sep=" ", timespec="milliseconds"
+                ),
+            )
+        elif value not in (None, "", [], False) and not (
+            "verdict" in row and name in ("state", "since")
+        ):
             yield name, _words(value)
     if not row.get("told", True):
         yield "told", "no: nobody has acknowledged the verdict"
@@ -222,7 +269,9 @@ def _facts(row: WireObject) -> Iterator[tuple[str, str]]:
 
 def _words(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name.replace('_', ' ')} {_words(each)}" for name, each in value.items())
+        return ", ".join(
+            f"{name.replace('_', ' ')} {_words(each)}" for name, each in value.items()
+        )
     if isinstance(value, float):
         return age(value) if value > 1 else f"{value:.3f} s"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -233,7 +282,9 @@ def _verdict_in(word: str, option: str) -> Verdict:
     try:
         return Verdict(re.sub("[-_]", " ", word))
     except ValueError:
-        raise misuse(f"must be one of {', '.join(Verdict)}, not {word!r}", option) from None
+        raise misuse(
+            f"must be one of {', '.join(Verdict)}, not {word!r}", option
+        ) from None
 
 
 async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
@@ -242,7 +293,9 @@ async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
 
     ahead = await entries.ahead_of(entry)
     owner = await entries.owner_of(entry.lane)
-    runs = statuses_in(await entries.facts.beginning(RUN))[: None if entries.lanes > 1 else 1]
+    runs = statuses_in(await entries.facts.beginning(RUN))[
+        : None if entries.lanes > 1 else 1
+    ]
     limits = sorted(_limits_of(runs))
     if entry.state:
         why = "it may have been sent: its answer is awaited, or its fate is found out by reads"
@@ -251,15 +304,27 @@ async def _waits(kind: StoreKind, entries: Entries, entry: Entry) -> WireObject:
     else:
         why = "its turn has not come"
     if owner is None or not owner.alive:
-        why += "; no process has it" if kind is JOURNAL else "; no process sends it: start one"
+        why += (
+            "; no process has it"
+            if kind is JOURNAL
+            else "; no process sends it: start one"
+        )
     elif limits:
         why += f"; limited by {', '.join(limits)}"
-    return {"waits": why, "after": ahead, "process": None if owner is None else owner._asdict()}
+    return {
+        "waits": why,
+        "after": ahead,
+        "process": None if owner is None else owner._asdict(),
+    }
 
 
 def _limits_of(runs: Iterable[Status]) -> set[str]:
     """Return what limits the current *runs*."""
-    return {each.limited_by for each in runs if each.limited_by is not None and each.is_current}
+    return {
+        each.limited_by
+        for each in runs
+        if each.limited_by is not None and each.is_current
+    }
 
 
 async def report(
@@ -289,7 +354,9 @@ async def report(
             await write_results(entries, jsonl)
         if failed is not None:
             await write_failed(entries, failed)
-        only_files = (jsonl or failed) is not None and html is None and not as_json.get()
+        only_files = (
+            (jsonl or failed) is not None and html is None and not as_json.get()
+        )
         if only_files:
             return
         found = await report_of(entries, name_of(at.place), at.kind.name)
@@ -325,15 +392,23 @@ async def watch(
             async with serving_page(PAGE, watched.data, port=port) as address:
                 words = f"Watching {watched.name}; press Ctrl-C to stop.\n  watch_url   {address}\n"
                 words += f"  data_url    {address}data (what the page reads, as JSON)"
-                is_json = tell({"watch_url": address, "data_url": f"{address}data"}, words)
+                is_json = tell(
+                    {"watch_url": address, "data_url": f"{address}data"}, words
+                )
                 sys.stdout.flush()
-                has_screen = sys.platform in {"darwin", "win32"} or any(map(os.environ.get, _SCREENS))
-                if open_ and has_screen and not is_json:  # a browser for terminals would take over this one
+                has_screen = sys.platform in {"darwin", "win32"} or any(
+                    map(os.environ.get, _SCREENS)
+                )
+                if (
+                    open_ and has_screen and not is_json
+                ):  # a browser for terminals would take over this one
                     await asyncio.to_thread(webbrowser.open, address)
                 with stopping() as stopped:
                     await stopped.wait()
     except OSError as error:
-        raise misuse(f"--port: {error.strerror or error}. Use another one, or 0.") from error
+        raise misuse(
+            f"--port: {error.strerror or error}. Use another one, or 0."
+        ) from error
 
 
 async def workers(at: StoreOptions) -> None:
@@ -349,9 +424,27 @@ async def workers(at: StoreOptions) -> None:
         found = [plain_worker(each) for each in await workers_of(entries)]
     if emitted(found):
         return
-    titles = ["host", "pid", "state", "done", "per second", "lanes", "seconds since a sign of life"]
-    forms = {"host": "", "pid": "", "state": "", "done": ",", "rate": ".1f", "lanes": "", "silent": ".0f"}
-    rows = [[format(each[name], form) for name, form in forms.items()] for each in found]
+    titles = [
+        "host",
+        "pid",
+        "state",
+        "done",
+        "per second",
+        "lanes",
+        "seconds since a sign of life",
+    ]
+    forms = {
+        "host": "",
+        "pid": "",
+        "state": "",
+        "done": ",",
+        "rate": ".1f",
+        "lanes": "",
+        "silent": ".0f",
+    }
+    rows = [
+        [format(each[name], form) for name, form in forms.items()] for each in found
+    ]
     table(titles, rows, right=(1, 3, 4, 5, 6))
 
 
@@ -363,7 +456,9 @@ async def retry(
     keys: Annotated[list[str] | None, argument("Keys of writes.", "KEY")] = None,
     *,
     verdict: Annotated[list[str] | None, option(_RETRIED, "VERDICT")] = None,
-    force: Annotated[bool, option("Send them even over newer writes to the same resource.")] = False,
+    force: Annotated[
+        bool, option("Send them even over newer writes to the same resource.")
+    ] = False,
 ) -> int:
     """
     Mark finished writes as to be done again, by key or verdict: `invsvc KIND retry PLACE row-17`.
@@ -373,7 +468,9 @@ async def retry(
     Exits with 1 if keys are given, and none of them was marked.
     """
     if not (keys or verdict):
-        raise misuse("give keys" if "verdict" in at.kind.lacks else "give keys or --verdict")
+        raise misuse(
+            "give keys" if "verdict" in at.kind.lacks else "give keys or --verdict"
+        )
     wanted = _retried_verdicts(verdict or ())
     async with at.opened() as entries:
         if keys:
@@ -393,7 +490,9 @@ async def _retry_keys(
     marked = await entries.do_again(named.values(), verdicts=verdicts, newest=force)
     for key, whole in named.items():
         if whole not in marked:
-            fail(f"{key}: not marked: there is no such write, it is applied or open, or has another verdict")
+            fail(
+                f"{key}: not marked: there is no such write, it is applied or open, or has another verdict"
+            )
     return len(marked)
 
 
@@ -401,7 +500,9 @@ def _retried_verdicts(words: Sequence[str]) -> list[Verdict]:
     """Return the verdicts in *words*, or all that can be retried."""
     verdicts = [_verdict_in(each, "--verdict") for each in words]
     if Verdict.APPLIED in verdicts:
-        raise misuse("applied writes are done, and sending them again would have a second effect")
+        raise misuse(
+            "applied writes are done, and sending them again would have a second effect"
+        )
     return sorted(verdicts or {*Verdict} - {Verdict.APPLIED})
 
 
@@ -412,7 +513,9 @@ async def resolve(
     because: Annotated[str, option("How you know it.", "TEXT")],
     applied: Annotated[str | None, option(_APPLIED, "ID")] = None,
     not_applied: Annotated[bool, option("It did not happen.")] = False,
-    by: Annotated[str | None, option("Who found it out; by default, who runs this.", "NAME")] = None,
+    by: Annotated[
+        str | None, option("Who found it out; by default, who runs this.", "NAME")
+    ] = None,
 ) -> None:
     """
     Store what you have found out about a write that is unknown:
@@ -427,14 +530,26 @@ async def resolve(
 
     if (applied is None) != not_applied:
         raise misuse("give either --applied or --not-applied")
-    found: bool | str = False if applied is None else True if applied == "-" else applied
+    found: bool | str = (
+        False if applied is None else True if applied == "-" else applied
+    )
     finding = resolution(found, because, by)
     async with at.opened() as entries:
-        _, outcome = await store_finding(entries.store, await entries.named(key), finding, key=key)
+        _, outcome = await store_finding(
+            entries.store, await entries.named(key), finding, key=key
+        )
     person = outcome.evidence.person
     assert person is not None
-    told = {"key": key, "verdict": str(outcome.verdict), "message": outcome.message, "by": person.by}
-    tell(told | {"because": person.because, "at": person.at}, f"{key}: {outcome.verdict}: {outcome.message}")
+    told = {
+        "key": key,
+        "verdict": str(outcome.verdict),
+        "message": outcome.message,
+        "by": person.by,
+    }
+    tell(
+        told | {"because": person.because, "at": person.at},
+        f"{key}: {outcome.verdict}: {outcome.message}",
+    )
 
 
 async def drop(
@@ -457,7 +572,9 @@ async def drop(
     dropped = list[str]()
     missed = list[str]()
     why = "there is no such write, or it may have been sent and has no verdict yet"
-    why += ", or it is finished: its input would send it again" if at.kind is BATCH else ""
+    why += (
+        ", or it is finished: its input would send it again" if at.kind is BATCH else ""
+    )
     async with at.opened() as entries:
         for key in dict.fromkeys(keys):
             if await entries.drop(await entries.named(key)):
@@ -465,7 +582,10 @@ async def drop(
             else:
                 missed.append(key)
                 fail(f"{key}: not dropped: {why}")
-    tell({"dropped": dropped, "kept": missed}, f"{counted(len(dropped), 'write')} dropped")
+    tell(
+        {"dropped": dropped, "kept": missed},
+        f"{counted(len(dropped), 'write')} dropped",
+    )
     return Exit.FAILED if missed else Exit.DONE
 
 
@@ -473,7 +593,9 @@ async def prune(
     at: StoreOptions,
     *,
     days: Annotated[float, number(float, _AGE, least=0, most=100_000, metavar="DAYS")],
-    unacknowledged: Annotated[bool, option("Also those whose verdict nobody has acknowledged.")] = False,
+    unacknowledged: Annotated[
+        bool, option("Also those whose verdict nobody has acknowledged.")
+    ] = False,
 ) -> None:
     """
     Delete finished writes: `invsvc KIND prune PLACE --days 30`.
@@ -485,21 +607,34 @@ async def prune(
     from invsvc_async.batch.entries import summary_of
 
     async with at.opened() as entries:
-        pruned = await entries.prune(await entries.ago(days * _DAY), unacknowledged=unacknowledged)
+        pruned = await entries.prune(
+            await entries.ago(days * _DAY), unacknowledged=unacknowledged
+        )
         summary = await summary_of(entries)
     left = summary.to_do + summary.sending
     done = summary.done - summary.unknown
     others = max(done - pruned, 0) if at.kind is BATCH else done
     kept = {"open": left, "unknown": summary.unknown, "other": others}
-    lines = [f"  {count:,} left as they are: {_KEPT[why]}" for why, count in kept.items() if count]
-    tell({"pruned": pruned, "kept": kept}, "\n".join([f"{counted(pruned, 'write')} pruned", *lines]))
+    lines = [
+        f"  {count:,} left as they are: {_KEPT[why]}"
+        for why, count in kept.items()
+        if count
+    ]
+    tell(
+        {"pruned": pruned, "kept": kept},
+        "\n".join([f"{counted(pruned, 'write')} pruned", *lines]),
+    )
 
 
 def attach(group: CommandGroup, kind: StoreKind) -> CommandGroup:
     """Add the commands of one kind of store to *group*, and return the group."""
     for command in (list_, show, report, watch, workers, retry, resolve, drop, prune):
         if command.__name__ not in kind.lacks.split():
-            words = (command.__doc__ or "").replace("KIND", kind.name).replace("PLACE", kind.example)
+            words = (
+                (command.__doc__ or "")
+                .replace("KIND", kind.name)
+                .replace("PLACE", kind.example)
+            )
             words = words.replace("AGAIN", kind.resent)
             group.add(command, words=words, lacks=kind.lacks, kind=kind)
     return group

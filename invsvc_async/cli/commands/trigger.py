@@ -12,7 +12,14 @@ import attrs
 
 from invsvc_async.cli.arguments import complete_event
 from invsvc_async.cli.files import existing_file, text_of_secret
-from invsvc_async.cli.options import InsecureHttp, argument, check_url, misuse, number, option
+from invsvc_async.cli.options import (
+    InsecureHttp,
+    argument,
+    check_url,
+    misuse,
+    number,
+    option,
+)
 from invsvc_async.cli.output import Exit, fail, tell
 from invsvc_async.codec.exact_json import WireObject, loads
 from invsvc_async.codec.nesting import NestingError
@@ -26,7 +33,9 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator
     from invsvc_async.simulator.deliveries import EventDelivery
 
-PayloadVersion = Annotated[Literal["v1", "v1.1", "v2"], option("The payload version of resource events.")]
+PayloadVersion = Annotated[
+    Literal["v1", "v1.1", "v2"], option("The payload version of resource events.")
+]
 _SECRET = "A file with the webhook's secret (- is stdin); or set INVSVC_WEBHOOK_SECRET."
 _HEADER = "A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC_SHARED_HEADER."
 
@@ -35,13 +44,19 @@ _HEADER = "A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC
 class Credentials:
     """The options for what authenticates events, which is never given on the command line."""
 
-    secret_file: Annotated[Path | None, option(_SECRET, "FILE", callback=existing_file)] = None
-    shared_header_file: Annotated[Path | None, option(_HEADER, "FILE", callback=existing_file)] = None
+    secret_file: Annotated[
+        Path | None, option(_SECRET, "FILE", callback=existing_file)
+    ] = None
+    shared_header_file: Annotated[
+        Path | None, option(_HEADER, "FILE", callback=existing_file)
+    ] = None
     allow_insecure_http: InsecureHttp = False
 
     def secret(self) -> str | None:
         """Return the webhook's secret from a file or the environment."""
-        return next(iter(_text_in(self.secret_file, "INVSVC_WEBHOOK_SECRET").split()), None)
+        return next(
+            iter(_text_in(self.secret_file, "INVSVC_WEBHOOK_SECRET").split()), None
+        )
 
     def header(self) -> Mapping[str, str]:
         """Return the shared header from a file or the environment; empty if there is none."""
@@ -69,14 +84,22 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
     *,
     to: Annotated[str, option("The receiver.", "URL")],
     version: PayloadVersion = "v2",
-    signed: Annotated[bool, option("Sign resource events too, which the service does not.")] = False,
+    signed: Annotated[
+        bool, option("Sign resource events too, which the service does not.")
+    ] = False,
     set_: Annotated[list[str] | None, option(_SET, "PATH=VALUE")] = None,
     test: Annotated[bool, option("A test, as the dashboard sends it.")] = False,
     count: Annotated[int, number(int, "How many events of each type.", least=1)] = 1,
-    duplicates: Annotated[int, number(int, "How many further copies of each event.", least=0)] = 0,
+    duplicates: Annotated[
+        int, number(int, "How many further copies of each event.", least=0)
+    ] = 0,
     reorder: Annotated[bool, option("Send events and copies in random order.")] = False,
-    retries: Annotated[bool, option("Send unsigned events up to 16 times, as the service does.")] = False,
-    backoff: Annotated[float, number(float, "Before the second attempt.", least=0, metavar="SECONDS")] = 1.0,
+    retries: Annotated[
+        bool, option("Send unsigned events up to 16 times, as the service does.")
+    ] = False,
+    backoff: Annotated[
+        float, number(float, "Before the second attempt.", least=0, metavar="SECONDS")
+    ] = 1.0,
     seed: Annotated[int | None, number(int, _SEED)] = None,
     credentials: Credentials,
 ) -> int:
@@ -100,7 +123,12 @@ async def trigger(  # noqa: PLR0913 - each is an option of its own
     headers = credentials.header()
     if secret is None and signed:
         raise misuse("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
-    again: WireObject = {"url": to, "signed": signed, "secret": secret, "headers": headers}
+    again: WireObject = {
+        "url": to,
+        "signed": signed,
+        "secret": secret,
+        "headers": headers,
+    }
     again["attempts"] = 16 if retries else 1
     first = {**again, "version": version, "test": test, "changes": _changes(set_ or ())}
     events = _repeated(types, count)
@@ -118,13 +146,19 @@ def _repeated(items: Iterable[T], times: int) -> list[T]:
 
 
 async def _send(
-    service: Simulator, events: Sequence[str], turns: Sequence[int], first: WireObject, again: WireObject
+    service: Simulator,
+    events: Sequence[str],
+    turns: Sequence[int],
+    first: WireObject,
+    again: WireObject,
 ) -> list[EventDelivery]:
     """Deliver the events whose numbers are in *turns*; at a later turn, the same body again."""
     sent: list[EventDelivery] = []
     bodies: dict[int, WireObject] = {}
     for turn in turns:
-        event, settings = (bodies[turn], again) if turn in bodies else (events[turn], first)
+        event, settings = (
+            (bodies[turn], again) if turn in bodies else (events[turn], first)
+        )
         try:
             sent.append(await service.deliver(event, **settings))
         except ValueError as error:
@@ -136,12 +170,18 @@ async def _send(
 def _report(sent: Sequence[EventDelivery]) -> int:
     for delivery in sent:
         answers = [attempt.status or attempt.error for attempt in delivery.attempts]
-        plain = {"type": delivery.event, "answers": answers, "body": delivery.body.decode()}
+        plain = {
+            "type": delivery.event,
+            "answers": answers,
+            "body": delivery.body.decode(),
+        }
         tell(plain, f"{delivery.event}\t{', '.join(map(str, answers))}")
     failed = sum(not delivery.delivered for delivery in sent)
     if not failed:
         return Exit.DONE
-    was_answered = any(attempt.status for delivery in sent for attempt in delivery.attempts)
+    was_answered = any(
+        attempt.status for delivery in sent for attempt in delivery.attempts
+    )
     if was_answered:
         advice = "The receiver's log says why"
     else:

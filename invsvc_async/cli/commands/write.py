@@ -16,10 +16,24 @@ import attrs
 import typer
 
 from invsvc_async.api.operations import BY_NAME, OperationKind
-from invsvc_async.cli.arguments import arguments_of, complete_argument, complete_operation, operation_of
+from invsvc_async.cli.arguments import (
+    arguments_of,
+    complete_argument,
+    complete_operation,
+    operation_of,
+)
 from invsvc_async.cli.files import check_outputs, content_of, existing_file
 from invsvc_async.cli.options import Calling, Yes, argument, confirm, misuse, option
-from invsvc_async.cli.output import Exit, console, emitted, fail, note, print_hanging, reporting, told
+from invsvc_async.cli.output import (
+    Exit,
+    console,
+    emitted,
+    fail,
+    note,
+    print_hanging,
+    reporting,
+    told,
+)
 from invsvc_async.cli.progress import WaitingForWrite
 from invsvc_async.cli.signals import handled, unhandled
 from invsvc_async.codec import envelope
@@ -45,10 +59,15 @@ _NO_READ = (
 
 _OP = "A write, such as webhooks.create."
 _WORDS = "Its id and arguments; NAME:=JSON for JSON values."
-Words = Annotated[list[str] | None, argument(_WORDS, "ID | NAME=VALUE", autocompletion=complete_argument)]
+Words = Annotated[
+    list[str] | None,
+    argument(_WORDS, "ID | NAME=VALUE", autocompletion=complete_argument),
+]
 _SECRETS = "Write the secret of a new webhook here (mode 0600); it is never printed."
 SecretsTo = Annotated[Path, option(_SECRETS, "FILE")]
-SameMode = Annotated[bool, option("Confirm that the credential has the intent's team and data mode.")]
+SameMode = Annotated[
+    bool, option("Confirm that the credential has the intent's team and data mode.")
+]
 _FILE = 'One write: {"operation", "arguments"}; - is stdin.'
 _STORY = "Write the history of the decision here, for `invsvc explain`."
 _INTENT = "The intent, as JSON; - is standard input."
@@ -66,12 +85,16 @@ def _in_existing_folder(story: Path | None) -> Path | None:
 class _LookupOptions(Calling):
     """The options of commands that find out what became of a write."""
 
-    story: Annotated[Path | None, option(_STORY, "FILE", dir_okay=False, callback=_in_existing_folder)] = None
+    story: Annotated[
+        Path | None,
+        option(_STORY, "FILE", dir_okay=False, callback=_in_existing_folder),
+    ] = None
 
 
 async def write(
     what: Annotated[
-        str | None, argument(_OP, "WHAT", autocompletion=complete_operation(OperationKind.WRITE))
+        str | None,
+        argument(_OP, "WHAT", autocompletion=complete_operation(OperationKind.WRITE)),
     ] = None,
     words: Words = None,
     *,
@@ -97,7 +120,9 @@ async def write(
     def make(client: Client) -> Write[Any]:
         if content is None:
             operation = operation_of(what or "", OperationKind.WRITE)
-            write = as_write(client, operation.name, arguments_of(operation, words or []))
+            write = as_write(
+                client, operation.name, arguments_of(operation, words or [])
+            )
         else:
             write = client.write_from(_only_line(content))
         if not yes:
@@ -109,11 +134,15 @@ async def write(
 
 def _only_line(content: bytes) -> bytes:
     """Return the only line in *content* that is not blank."""
-    lines = [line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()]
+    lines = [
+        line for line in content.removeprefix(BOM_UTF8).splitlines() if line.strip()
+    ]
     if not lines:
         raise InvalidRequestError("--file: it has no write")
     if len(lines) > 1:
-        raise InvalidRequestError(f"--file: {len(lines)} writes. Use `invsvc batch` for several")
+        raise InvalidRequestError(
+            f"--file: {len(lines)} writes. Use `invsvc batch` for several"
+        )
     return lines[0]
 
 
@@ -131,7 +160,9 @@ def _confirm_delete(write: Write[Any]) -> None:
         raise
 
 
-async def settle(file: IntentFile, *, same_mode: SameMode = False, how: _LookupOptions) -> int:
+async def settle(
+    file: IntentFile, *, same_mode: SameMode = False, how: _LookupOptions
+) -> int:
     """
     Find out whether a write was applied: `invsvc settle invsvc-intent-row-17.json`.
 
@@ -162,7 +193,9 @@ async def resume(
     """
     check_outputs({"--secrets-to": secrets_to, "--story": how.story}, intent=file)
     intent = _intent_in(file)
-    return await _finish(lambda client: client.resume(intent, same_mode=same_mode), how, secrets_to)
+    return await _finish(
+        lambda client: client.resume(intent, same_mode=same_mode), how, secrets_to
+    )
 
 
 def _intent_in(file: Path) -> Intent:
@@ -174,19 +207,27 @@ def _intent_in(file: Path) -> Intent:
         return Intent.from_json(content)
     except InvalidRequestError as error:
         if b'"history":' not in content or b'"intent":' not in content:
-            raise _named(error, file, "the file that `invsvc write` left, invsvc-intent-….json") from error
+            raise _named(
+                error, file, "the file that `invsvc write` left, invsvc-intent-….json"
+            ) from error
         words = "is a story, not an intent. `invsvc explain` reads it; its member `intent` is the intent"
-        raise InvalidRequestError(f"{file}: {words}", hint="Save that to a file of its own.") from error
+        raise InvalidRequestError(
+            f"{file}: {words}", hint="Save that to a file of its own."
+        ) from error
 
 
-def _named(error: InvalidRequestError, file: Path, expected: str) -> InvalidRequestError:
+def _named(
+    error: InvalidRequestError, file: Path, expected: str
+) -> InvalidRequestError:
     """Return *error* with the name of the *file*, and what was *expected* if that is something else."""
     problem = "; ".join(error.problems)
     hint = f"Use {expected}." if problem.startswith("not ") else None
     return type(error)(f"{file}: {problem}", hint=hint)
 
 
-async def _finish(make: Callable[[Client], Write[Any]], how: _LookupOptions, secrets_to: Path) -> int:
+async def _finish(
+    make: Callable[[Client], Write[Any]], how: _LookupOptions, secrets_to: Path
+) -> int:
     """Send the write that *make* returns, print its outcome, and return the exit code."""
     waiting = WaitingForWrite()
     task = asyncio.current_task()
@@ -199,8 +240,12 @@ async def _finish(make: Callable[[Client], Write[Any]], how: _LookupOptions, sec
             try:
                 outcome, lost = await _sent(write, client, waiting, secrets_to, known)
             except asyncio.CancelledError:
-                for each in known:  # interrupted later, for example while the secret was stored
-                    note(f"interrupted; {each.intent.operation}: {each.verdict}: {each.message}")
+                for each in (
+                    known
+                ):  # interrupted later, for example while the secret was stored
+                    note(
+                        f"interrupted; {each.intent.operation}: {each.verdict}: {each.message}"
+                    )
                 if not (known or client.unsettled):
                     note("interrupted; no write is in flight")
                 raise
@@ -214,7 +259,11 @@ async def _finish(make: Callable[[Client], Write[Any]], how: _LookupOptions, sec
 
 
 async def _sent(
-    write: Write[Any], client: Client, waiting: WaitingForWrite, secrets_to: Path, known: list[Outcome[Any]]
+    write: Write[Any],
+    client: Client,
+    waiting: WaitingForWrite,
+    secrets_to: Path,
+    known: list[Outcome[Any]],
 ) -> tuple[Outcome[Any], JournalError | None]:
     """Send *write*, append the outcome to *known*, and store the secret; return an error of storing it."""
     from invsvc_async.cli.secrets_file import SecretsFile
@@ -225,13 +274,19 @@ async def _sent(
         with waiting.shown(client):
             outcome = await write.outcome()
         known.append(outcome)
-        if secrets is not None and (hook := outcome.value) and getattr(hook, "secret", None) is not None:
+        if (
+            secrets is not None
+            and (hook := outcome.value)
+            and getattr(hook, "secret", None) is not None
+        ):
             try:
                 await secrets.take(outcome.intent.key, hook)
             except JournalError as error:
                 return attrs.evolve(outcome, secret="lost"), error
             outcome = attrs.evolve(outcome, secret="delivered")
-            note(f"its secret, which is returned only once, is in {secrets_to}, readable only by you")
+            note(
+                f"its secret, which is returned only once, is in {secrets_to}, readable only by you"
+            )
     return outcome, None
 
 
@@ -243,19 +298,29 @@ def _print_outcome(outcome: Outcome[Any], how: _LookupOptions) -> int:
 
         intent = envelope.loads(outcome.intent.to_json().encode())
         story = outcome.explain()
-        if not emitted({**summary(outcome, unstructure), "story": story.splitlines(), "intent": intent}):
+        if not emitted(
+            {
+                **summary(outcome, unstructure),
+                "story": story.splitlines(),
+                "intent": intent,
+            }
+        ):
             _print(outcome, story)
     if how.story is not None:
         try:
             write_private(how.story, outcome.to_json())
         except OSError as error:  # does not change the verdict or the exit code
             fail(f"{how.story}: cannot write the story: {error.strerror}")
-    return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(outcome.verdict, Exit.FAILED)
+    return {Verdict.APPLIED: Exit.DONE, Verdict.UNKNOWN: Exit.UNKNOWN}.get(
+        outcome.verdict, Exit.FAILED
+    )
 
 
 def _print(outcome: Outcome[Any], story: str) -> None:
     out = console()
-    colour = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}.get(outcome.verdict, "red")
+    colour = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}.get(
+        outcome.verdict, "red"
+    )
     out.print(f"[bold {colour}]{str(outcome.verdict).upper()}[/]", end="  ")
     out.print(outcome.message, markup=False)
     print_hanging(story, style="dim")
@@ -274,7 +339,11 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
     """Store each unsettled intent of *client* in a file here, readable only by its owner, or print it."""
     for intent in client.unsettled:
         # A key from a file that is no plain name is hashed.
-        name = intent.key if _NAME.fullmatch(intent.key) else sha256(intent.key.encode()).hexdigest()[:16]
+        name = (
+            intent.key
+            if _NAME.fullmatch(intent.key)
+            else sha256(intent.key.encode()).hexdigest()[:16]
+        )
         text = intent.to_json()
         path = Path(f"invsvc-intent-{name}.json")
         try:
@@ -287,7 +356,11 @@ def _store_unsettled(client: Client, profile: str | None) -> None:
             path = Path("FILE")  # a placeholder in the hint
         given = "" if profile is None else f"--profile {quote(profile)} "
         has_read = BY_NAME[intent.operation].reader is not None
-        step = f"run: invsvc settle {given}{path}" if has_read else f"{path} has its intent. {_NO_READ}"
+        step = (
+            f"run: invsvc settle {given}{path}"
+            if has_read
+            else f"{path} has its intent. {_NO_READ}"
+        )
         note(f"{intent.operation} is not settled; {step}")
 
 
@@ -308,12 +381,18 @@ def explain(file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)])
     try:
         intent, history, stored = from_json(content)
     except InvalidRequestError as error:
-        raise _named(error, file, "what `--story FILE` wrote, or outcome.to_json() returned") from error
+        raise _named(
+            error, file, "what `--story FILE` wrote, or outcome.to_json() returned"
+        ) from error
     if not history:  # of a replay, what a store gave back, or a person's finding
         message = str(envelope.loads(content).get("message"))
-        if not emitted({"said": stored, "verdict": stored, "same": True, "decisions": []}):
+        if not emitted(
+            {"said": stored, "verdict": stored, "same": True, "decisions": []}
+        ):
             print_hanging(tell(intent, history, stored, message))
-        note("it has no history, so there is nothing to replay: the outcome is from a store, or a person's")
+        note(
+            "it has no history, so there is nothing to replay: the outcome is from a store, or a person's"
+        )
         return Exit.DONE
     steps = replay(intent, history)
     last = steps[-1][1]
@@ -324,12 +403,19 @@ def explain(file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)])
         now = "none: the story ends before a verdict"
         reason = "no verdict yet"
     decisions = [_decision_line(event, decision) for event, decision in steps]
-    plain = {"said": stored, "verdict": now, "same": stored == now, "decisions": decisions}
+    plain = {
+        "said": stored,
+        "verdict": now,
+        "same": stored == now,
+        "decisions": decisions,
+    }
     story = [tell(intent, history, now, reason), "decision after each event:"]
     if not emitted(plain):
         print_hanging("\n".join([*story, *(f"  {line}" for line in decisions)]))
     if stored != now:
-        fail(f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}")
+        fail(
+            f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}"
+        )
     return Exit.DONE if stored == now else Exit.FAILED
 
 

@@ -30,7 +30,14 @@ from invsvc_async.errors import (
     UnauthenticatedEventError,
     without_frames,
 )
-from invsvc_async.events.event import SIGNATURE, Event, Head, ResourceEvent, parse, says_test
+from invsvc_async.events.event import (
+    SIGNATURE,
+    Event,
+    Head,
+    ResourceEvent,
+    parse,
+    says_test,
+)
 from invsvc_async.events.verify import (
     Secret,
     Trust,
@@ -45,17 +52,30 @@ from invsvc_async.events.verify import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from invsvc_async.events.verify import Credential, SecretsSource, SharedHeader, SharedHeadersSource
+    from invsvc_async.events.verify import (
+        Credential,
+        SecretsSource,
+        SharedHeader,
+        SharedHeadersSource,
+    )
 
-_Accepted: TypeAlias = Literal["handled", "stored", "duplicate", "ignored", "unknown", "test", "dead letter"]
-Outcome: TypeAlias = _Accepted | Literal["refused", "unreadable", "busy", "failed", "unavailable"]
+_Accepted: TypeAlias = Literal[
+    "handled", "stored", "duplicate", "ignored", "unknown", "test", "dead letter"
+]
+Outcome: TypeAlias = (
+    _Accepted | Literal["refused", "unreadable", "busy", "failed", "unavailable"]
+)
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 COME_BACK: Final[Mapping[str, str]] = MappingProxyType({"Retry-After": "5"})
-_PAUSE: Final = 1.0  # s at least between two fetches, however many forged deliveries come
+_PAUSE: Final = (
+    1.0  # s at least between two fetches, however many forged deliveries come
+)
 _LIMIT: Final = 5.0  # s for one fetch: the sender waits 10 s
-_NOTHING: Final = "secrets: nothing authenticates events. Pass secrets or a SharedHeader."
+_NOTHING: Final = (
+    "secrets: nothing authenticates events. Pass secrets or a SharedHeader."
+)
 _NO_BODY: Final = (
     "An authentic delivery came without a body. Check that nothing reads it before the receiver, and that "
     "the server accepts bodies in chunks."
@@ -105,7 +125,9 @@ class Arrival:
     head: Head
 
 
-class Admitted(msgspec.Struct, frozen=True, eq=False, gc=False):  # nothing refers back to it
+class Admitted(
+    msgspec.Struct, frozen=True, eq=False, gc=False
+):  # nothing refers back to it
     """
     An event to be handled; one sent ``as a test`` only by the handler of tests.
 
@@ -137,7 +159,9 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
     except SignatureMismatchError as error:
         return Receipt(401, "refused", error=without_frames(error))
     except MalformedEventError as error:
-        return _judge_malformed(without_frames(error), proof, has_body=bool(arrival.body))
+        return _judge_malformed(
+            without_frames(error), proof, has_body=bool(arrival.body)
+        )
     is_signed = isinstance(proof, Secret)
     is_resource = isinstance(event, ResourceEvent)
     try:
@@ -153,7 +177,9 @@ def judge(trust: Trust, arrival: Arrival, now: float) -> Verdict:
     return Admitted(event, "until acknowledged" if again else "once", proof)
 
 
-def _judge_malformed(error: MalformedEventError, proof: Credential | None, *, has_body: bool) -> Verdict:
+def _judge_malformed(
+    error: MalformedEventError, proof: Credential | None, *, has_body: bool
+) -> Verdict:
     """Classify a malformed delivery; *proof* authenticates the body."""
     if proof is None:
         return Receipt(400, "unreadable", error=error)
@@ -163,7 +189,9 @@ def _judge_malformed(error: MalformedEventError, proof: Credential | None, *, ha
     return Unreadable(error, proof)
 
 
-def judge_head(trust: Trust, head: Head, now: float, *, takes_tests: bool) -> Receipt | None:
+def judge_head(
+    trust: Trust, head: Head, now: float, *, takes_tests: bool
+) -> Receipt | None:
     """
     Return the answer to a delivery that no body can change, or ``None`` if the body has to be read.
 
@@ -178,7 +206,9 @@ def judge_head(trust: Trust, head: Head, now: float, *, takes_tests: bool) -> Re
             return Receipt(401, "refused", error=without_frames(error))
         return None
     try:
-        proof = trust.prove(b"", head, now)  # by a shared header: there is no signature, or no secret
+        proof = trust.prove(
+            b"", head, now
+        )  # by a shared header: there is no signature, or no secret
     except SignatureMismatchError as error:
         return Receipt(401, "refused", error=without_frames(error))
     is_open = trust.accept_unsigned and not (trust.keys and trust.shared_headers)
@@ -214,7 +244,9 @@ def retired_match(trust: Trust, arrival: Arrival, now: float) -> Credential | No
     keys = tuple(key for key in trust.keys if is_retired(key, now))
     shared = tuple(header for header in trust.shared_headers if is_retired(header, now))
     try:
-        return Trust(keys, shared, accept_unsigned=False).prove(arrival.body, arrival.head, 0.0)
+        return Trust(keys, shared, accept_unsigned=False).prove(
+            arrival.body, arrival.head, 0.0
+        )
     except SignatureMismatchError:
         return None
 
@@ -227,7 +259,12 @@ class TrustSource:
     """
 
     def __init__(
-        self, secrets: SecretsSource, shared: SharedHeadersSource, *, accept_unsigned: bool, max_age: float
+        self,
+        secrets: SecretsSource,
+        shared: SharedHeadersSource,
+        *,
+        accept_unsigned: bool,
+        max_age: float,
     ) -> None:
         check_flag(accept_unsigned)
         self._accept_unsigned = accept_unsigned
@@ -247,7 +284,10 @@ class TrustSource:
     def at_hand(self) -> Trust | None:
         """Return the trust as known now, or ``None``; fetch it anew in the background if it is old."""
         is_fetched = self.known is not None and not self.is_fixed
-        if is_fetched and asyncio.get_running_loop().time() > self._fetched + self._max_age:
+        if (
+            is_fetched
+            and asyncio.get_running_loop().time() > self._fetched + self._max_age
+        ):
             self._later()
         return self.known
 
@@ -263,7 +303,9 @@ class TrustSource:
                 is_fetched = await asyncio.shield(fetching)
             except asyncio.CancelledError:
                 raise_if_cancelled()
-                raise ConfigurationError("receiver: it was stopped. Start it again.") from None
+                raise ConfigurationError(
+                    "receiver: it was stopped. Start it again."
+                ) from None
             if not is_fetched:
                 raise ConfigurationError(_FAILED)
         return None if self.known is known else self.known
@@ -280,7 +322,9 @@ class TrustSource:
     def _later(self) -> asyncio.Task[bool]:
         """Return a fetch that has not begun yet."""
         if self._next is None or self._next.done():
-            self._next = asyncio.create_task(self._fetch(), name="invsvc events secrets")
+            self._next = asyncio.create_task(
+                self._fetch(), name="invsvc events secrets"
+            )
             self._under_way.add(self._next)
             self._next.add_done_callback(self._under_way.discard)
         return self._next
@@ -299,14 +343,21 @@ class TrustSource:
                 trust = self._checked_trust(keys, headers)
             except Exception as error:  # noqa: BLE001 - a vault's client may raise anything, also secrets
                 # Not what it says: that may be a secret.
-                _log.error("The function for secrets or headers failed with %s", type(error).__name__)
+                _log.error(
+                    "The function for secrets or headers failed with %s",
+                    type(error).__name__,
+                )
                 return False
             self._fetched = self._began
-            if trust != self.known:  # else the same object shows that nothing has changed
+            if (
+                trust != self.known
+            ):  # else the same object shows that nothing has changed
                 self.known = trust
             return True
 
-    def _checked_trust(self, keys: tuple[Secret, ...], headers: tuple[SharedHeader, ...]) -> Trust:
+    def _checked_trust(
+        self, keys: tuple[Secret, ...], headers: tuple[SharedHeader, ...]
+    ) -> Trust:
         if not (keys or headers or self._accept_unsigned):
             raise ConfigurationError(_NOTHING)
         return Trust(keys, headers, self._accept_unsigned)

@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _BODIES: Final = 64  # of the largest size, in memory at once
-_SMALL: Final = 16  # a small body has at most this part of the largest size: 64 KiB of 1 MiB
+_SMALL: Final = (
+    16  # a small body has at most this part of the largest size: 64 KiB of 1 MiB
+)
 _FOR_SMALL: Final = 4  # this part of all the room is for small bodies alone
-_RATE: Final = 32  # large bodies of the largest size in a second, but at least as many MiB
+_RATE: Final = (
+    32  # large bodies of the largest size in a second, but at least as many MiB
+)
 _MIB: Final = 2**20
 _BURST: Final = 0.2  # s of that rate, for what comes after a pause
 
@@ -117,7 +121,9 @@ class BodyRoom:
         self._large = _Part(size - size // _FOR_SMALL)
         self._lock = threading.Lock()
         self._rate = _RATE * max(largest, _MIB)  # bytes in a second
-        self._next = 0.0  # the loop's time at which the next piece of a large body is due
+        self._next = (
+            0.0  # the loop's time at which the next piece of a large body is due
+        )
 
     @property
     def free(self) -> int:
@@ -154,7 +160,9 @@ class BodyRoom:
                 return True
             body.part.give_back(body)
             body.is_refused = True
-        _log.warning("A delivery was refused: others fill the %s bytes for bodies", self.size)
+        _log.warning(
+            "A delivery was refused: others fill the %s bytes for bodies", self.size
+        )
         return False
 
     def _takes(self, body: Body, size: int) -> bool:

@@ -42,7 +42,11 @@ class Current:
     """
 
     def __init__(self, client: Client | Callable[[], Client] | None) -> None:
-        if client is not None and not callable(client) and not hasattr(client, "invoices"):
+        if (
+            client is not None
+            and not callable(client)
+            and not hasattr(client, "invoices")
+        ):
             raise ConfigurationError(
                 f"client: {type(client).__name__} is not valid. Pass a Client, or a function that makes one."
             )
@@ -64,11 +68,15 @@ class Current:
             await client.aclose()
 
     async def given_to(
-        self, function: Callable[[Event, Invoice | Gone], Awaitable[object]], event: Event
+        self,
+        function: Callable[[Event, Invoice | Gone], Awaitable[object]],
+        event: Event,
     ) -> object:
         """Call *function* with *event* and its invoice, whose read begins after this call."""
         if self._client is None:
-            raise ConfigurationError("receiver: its client is not open. Use 'async with receiver'.")
+            raise ConfigurationError(
+                "receiver: its client is not open. Use 'async with receiver'."
+            )
         client = self._client
         data = event.data
         uuid = _field(data, "uuid")
@@ -76,15 +84,25 @@ class Current:
         filters = _filters(data)
         invoice: Invoice | Gone | None = None
         if isinstance(uuid, str) and uuid and filters:
-            invoice = await self._reads.share(uuid.upper(), lambda: _read(client, uuid, filters, kind))
-        if invoice is None or (isinstance(invoice, Gone) and kind not in (None, "E", "P")):
-            why = "neither list has its type" if invoice else "its data does not say which invoice it is"
+            invoice = await self._reads.share(
+                uuid.upper(), lambda: _read(client, uuid, filters, kind)
+            )
+        if invoice is None or (
+            isinstance(invoice, Gone) and kind not in (None, "E", "P")
+        ):
+            why = (
+                "neither list has its type"
+                if invoice
+                else "its data does not say which invoice it is"
+            )
             advice = "Register the handler without fetch=True, and look at event.raw."
             raise MalformedEventError(f"{event.type}: {why}. {advice}", raw=event.raw)
         return await function(event, invoice)
 
 
-async def _read(client: Client, uuid: str, filters: dict[str, Any], kind: object) -> Invoice | Gone:
+async def _read(
+    client: Client, uuid: str, filters: dict[str, Any], kind: object
+) -> Invoice | Gone:
     """Look the invoice up in the list for its *kind*, P or E; for any other kind in both lists."""
     lists = [client.invoices.egress(**filters)] if kind != "P" else []
     if kind != "E":
@@ -95,7 +113,9 @@ async def _read(client: Client, uuid: str, filters: dict[str, Any], kind: object
                 if str(_field(invoice, "uuid")).upper() == uuid.upper():
                     return invoice
     except ServiceError as error:
-        if error.status not in {404, 410} or not error.own_envelope:  # a gateway's 404 proves nothing
+        if (
+            error.status not in {404, 410} or not error.own_envelope
+        ):  # a gateway's 404 proves nothing
             raise
     return Gone(uuid)
 
@@ -106,11 +126,21 @@ def _filters(data: object) -> dict[str, Any]:
     created = _field(data, "created_at")
     if key:
         return {"idempotency_key": key}
-    if _field(data, "invoice_type") == "E" and _field(data, "series") and _field(data, "folio_number"):
+    if (
+        _field(data, "invoice_type") == "E"
+        and _field(data, "series")
+        and _field(data, "folio_number")
+    ):
         return {"series": _field(data, "series"), "folio": _field(data, "folio_number")}
-    second: Any = timedelta(seconds=1) if isinstance(created, datetime) else 1000  # it may compare in seconds
+    second: Any = (
+        timedelta(seconds=1) if isinstance(created, datetime) else 1000
+    )  # it may compare in seconds
     has_time = isinstance(created, (int, datetime))
-    return {"created_after": created - second, "created_before": created + second} if has_time else {}
+    return (
+        {"created_after": created - second, "created_before": created + second}
+        if has_time
+        else {}
+    )
 
 
 def _field(data: Any, name: str) -> Any:

@@ -41,7 +41,12 @@ def check_valid(name: str, value: object, use: str, *, fits: bool) -> None:
 
 def _positive(_: object, field: attrs.Attribute[float], seconds: float) -> None:
     fits = isinstance(seconds, (int, float)) and 0 < seconds <= _LONGEST
-    check_valid(field.name, seconds, f"more than 0 and at most {_LONGEST:.0e} seconds", fits=fits)
+    check_valid(
+        field.name,
+        seconds,
+        f"more than 0 and at most {_LONGEST:.0e} seconds",
+        fits=fits,
+    )
 
 
 def _at_least_one(_: object, field: attrs.Attribute[int], number: int) -> None:
@@ -72,8 +77,12 @@ class InboxPolicy:
     concurrency: int = attrs.field(default=16, validator=_at_least_one)
     poll: float = attrs.field(default=1.0, validator=_positive)
     keep: float = attrs.field(default=30 * 86400.0, validator=_positive)
-    keep_bodies: float | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
-    keep_dead: float | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
+    keep_bodies: float | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_positive)
+    )
+    keep_dead: float | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_positive)
+    )
 
     def __attrs_post_init__(self) -> None:
         if self.keep_bodies is not None and self.keep_bodies > self.keep:
@@ -92,10 +101,14 @@ Function: TypeAlias = "Callable[..., Awaitable[object]]"
 Options: TypeAlias = "Mapping[str, Any]"
 EventHandler: TypeAlias = "Callable[[Any], Awaitable[object]]"
 FetchingHandler: TypeAlias = "Callable[[Any, Invoice | Gone], Awaitable[object]]"
-Middleware: TypeAlias = "Callable[[Handling, Callable[[], Awaitable[None]]], Awaitable[object]]"
+Middleware: TypeAlias = (
+    "Callable[[Handling, Callable[[], Awaitable[None]]], Awaitable[object]]"
+)
 Where: TypeAlias = "Callable[[Any], bool]"
 Key: TypeAlias = "Callable[[Any], str | int | None]"
-_OfResources: TypeAlias = Literal["payment.*", "invoice.*", "receipt.*", "customer.*", "service.*"]
+_OfResources: TypeAlias = Literal[
+    "payment.*", "invoice.*", "receipt.*", "customer.*", "service.*"
+]
 EventPattern: TypeAlias = _OfResources | Literal["*", "invoice_batch.*", "sat.*"]
 
 _OfType: TypeAlias = "tuple[list[Handler], list[Handler]]"  # the handlers of one type, and those of ``*``
@@ -170,7 +183,9 @@ class Handler:
     timeout: float | None = None
     rate: float | None = None
     pace: Pace | None = attrs.field(
-        init=False, eq=False, default=attrs.Factory(lambda it: it.rate and Pace(it.rate), takes_self=True)
+        init=False,
+        eq=False,
+        default=attrs.Factory(lambda it: it.rate and Pace(it.rate), takes_self=True),
     )
 
     def is_for(self, kind: str) -> bool:
@@ -185,7 +200,9 @@ class Handler:
         if inspect.iscoroutine(found):
             found.close()  # so that nothing warns that it was never awaited
         if inspect.isawaitable(found):  # which would always be true
-            raise TypeError(f"where: that of {self.name!r} is async. Use a function that is not.")
+            raise TypeError(
+                f"where: that of {self.name!r} is async. Use a function that is not."
+            )
         return bool(found)
 
     def ordering_key(self, event: Event) -> str | None:
@@ -197,7 +214,9 @@ class Handler:
             raise TypeError(
                 f"key: {self.name!r} returned {type(value).__name__}. Return text, a number or None."
             )
-        return hashlib.sha256(f"{self.name}\0{value}".encode(errors="surrogatepass")).hexdigest()[:32]
+        return hashlib.sha256(
+            f"{self.name}\0{value}".encode(errors="surrogatepass")
+        ).hexdigest()[:32]
 
 
 def _families(kind: str) -> list[str]:
@@ -205,7 +224,11 @@ def _families(kind: str) -> list[str]:
     return [".".join((*parts[:end], "*")) for end in range(1, len(parts))]
 
 
-_PATTERNS: Final = {"*", *EVENT_TYPES, *chain.from_iterable(map(_families, EVENT_TYPES))}
+_PATTERNS: Final = {
+    "*",
+    *EVENT_TYPES,
+    *chain.from_iterable(map(_families, EVENT_TYPES)),
+}
 
 
 def _takes(function: Callable[..., object], *arguments: str) -> bool:
@@ -238,7 +261,9 @@ def check_options(types: Sequence[object], options: Options, *, fetch: bool) -> 
     own = options.get("name")
     rate = options.get("rate")
     fits = own is None or (isinstance(own, str) and _NAME.fullmatch(own) is not None)
-    check_valid("name", own, "letters, digits, '_', '-' and '.', at most 100", fits=fits)
+    check_valid(
+        "name", own, "letters, digits, '_', '-' and '.', at most 100", fits=fits
+    )
     for name in ("where", "key"):
         function = options.get(name)
         fits = function is None or is_plain_function(function)
@@ -280,14 +305,20 @@ class Group:
 class Handlers:
     """The handlers of a receiver, by name; *policy* is for handlers without options of their own."""
 
-    def __init__(self, policy: InboxPolicy, store: Store, *, stored_first: bool) -> None:
+    def __init__(
+        self, policy: InboxPolicy, store: Store, *, stored_first: bool
+    ) -> None:
         self.policy: Final = policy
-        self.store: Final = store if isinstance(store, HandlerStore) else None  # if it knows handlers
+        self.store: Final = (
+            store if isinstance(store, HandlerStore) else None
+        )  # if it knows handlers
         self._stored_first = stored_first
         self._by_name: dict[str, Handler] = {}
         self._by_type: dict[str, _OfType] = {}
 
-    def add(self, function: Function, types: Sequence[str], options: Options, *, fetch: bool) -> None:
+    def add(
+        self, function: Function, types: Sequence[str], options: Options, *, fetch: bool
+    ) -> None:
         """Register a handler, or more types of one that has the same *options*, as HandlerOptions."""
         check_async(function)
         arguments = ("event", "current") if fetch else ("event",)
@@ -297,10 +328,16 @@ class Handlers:
                 "the current state is given with fetch=True."
             )
         given = {name: value for name, value in options.items() if value is not None}
-        given.setdefault("name", str(getattr(function, "__name__", type(function).__name__)))
-        policy = attrs.evolve(self.policy, **{name: given[name] for name in _OF_POLICY if name in given})
+        given.setdefault(
+            "name", str(getattr(function, "__name__", type(function).__name__))
+        )
+        policy = attrs.evolve(
+            self.policy, **{name: given[name] for name in _OF_POLICY if name in given}
+        )
         own = {name: given[name] for name in _OF_HANDLER if name in given}
-        handler = Handler(function=function, types=frozenset(types), fetch=fetch, policy=policy, **own)
+        handler = Handler(
+            function=function, types=frozenset(types), fetch=fetch, policy=policy, **own
+        )
         known = self._by_name.get(handler.name)
         if known is not None:
             if known != handler:
@@ -319,7 +356,11 @@ class Handlers:
         One whose ``where`` raises is among them, so that the error counts as a failed attempt.
         """
         for some in self._by_type.get(event.type) or self._by_type_of(event.type):
-            found = [one for one in some if one.where is None or _tried("where", one, one.wants, event, True)]
+            found = [
+                one
+                for one in some
+                if one.where is None or _tried("where", one, one.wants, event, True)
+            ]
             if found:
                 return found
         return ()
@@ -335,7 +376,15 @@ class Handlers:
         for one in matching:
             order = _tried("key", one, one.ordering_key, event, None)
             own = None if found else key
-            found.append(Delivery(key=own, type=kind, body=event.raw, handler=one.name, ordering_key=order))
+            found.append(
+                Delivery(
+                    key=own,
+                    type=kind,
+                    body=event.raw,
+                    handler=one.name,
+                    ordering_key=order,
+                )
+            )
         return tuple(found)
 
     def to_assign(self, entry: Entry, event: Event) -> Sequence[Delivery]:
@@ -353,7 +402,9 @@ class Handlers:
         if handler is None or handler.key is None or not handler.wants(event):
             return []
         key = handler.ordering_key(event)
-        given = Delivery(key=None, type=event.type, body=None, handler=handler.name, ordering_key=key)
+        given = Delivery(
+            key=None, type=event.type, body=None, handler=handler.name, ordering_key=key
+        )
         return [] if key is None else [given]
 
     def of(self, entry: Entry, event: Event) -> Handler | None:
@@ -375,9 +426,13 @@ class Handlers:
 
     def groups(self) -> list[Group]:
         """Return the groups of events to take together; events without a handler are in the first."""
-        names: dict[tuple[float, Pace | None], list[str]] = {(self.policy.timeout, None): [""]}
+        names: dict[tuple[float, Pace | None], list[str]] = {
+            (self.policy.timeout, None): [""]
+        }
         for handler in self._by_name.values():
-            names.setdefault((handler.policy.timeout, handler.pace), []).append(handler.name)
+            names.setdefault((handler.policy.timeout, handler.pace), []).append(
+                handler.name
+            )
         if self.store is None:
             return [Group((), max(timeout for timeout, _ in names), None)]
         return [Group(tuple(found), *limits) for limits, found in names.items()]
@@ -395,10 +450,18 @@ class Handlers:
     def _check_store(self, handler: Handler) -> None:
         ordered = handler.key is not None or handler.pace is not None
         if ordered and not self._stored_first:
-            raise ConfigurationError("on: key= and rate= need stored events. Use Receiver(mode='inbox').")
-        others = [other for other in self._by_name.values() if other.name != handler.name]
+            raise ConfigurationError(
+                "on: key= and rate= need stored events. Use Receiver(mode='inbox')."
+            )
+        others = [
+            other for other in self._by_name.values() if other.name != handler.name
+        ]
         kinds = ("*", *EVENT_TYPES)  # no family has the first one
-        shared = any(handler.is_for(kind) and other.is_for(kind) for other in others for kind in kinds)
+        shared = any(
+            handler.is_for(kind) and other.is_for(kind)
+            for other in others
+            for kind in kinds
+        )
         if self.store is None and (ordered or shared):
             raise ConfigurationError(
                 "on: this store does not know handlers. Make it a HandlerStore, or register one handler for "
@@ -406,10 +469,18 @@ class Handlers:
             )
 
 
-def _tried(what: str, handler: Handler, function: Callable[[Event], T], event: Event, otherwise: T) -> T:
+def _tried(
+    what: str,
+    handler: Handler,
+    function: Callable[[Event], T],
+    event: Event,
+    otherwise: T,
+) -> T:
     """Call a user-supplied function; return *otherwise* if it raises: it is called again, as an attempt."""
     try:
         return function(event)
     except Exception as error:  # noqa: BLE001 - it may raise anything
-        _log.warning("%s of handler %s failed: %s", what, handler.name, type(error).__name__)
+        _log.warning(
+            "%s of handler %s failed: %s", what, handler.name, type(error).__name__
+        )
         return otherwise

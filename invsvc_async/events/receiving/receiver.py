@@ -48,8 +48,22 @@ from invsvc_async.events.receiving.handlers import (
     check_options,
     check_valid,
 )
-from invsvc_async.events.receiving.stats import SECRETS, STORE, Health, Observer, ReceiverStats, Tally
-from invsvc_async.events.receiving.web import FULL, AsgiApp, SyncReceiver, cut_off, length_in, refuse_by_head
+from invsvc_async.events.receiving.stats import (
+    SECRETS,
+    STORE,
+    Health,
+    Observer,
+    ReceiverStats,
+    Tally,
+)
+from invsvc_async.events.receiving.web import (
+    FULL,
+    AsgiApp,
+    SyncReceiver,
+    cut_off,
+    length_in,
+    refuse_by_head,
+)
 from invsvc_async.events.receiving.worker import Inline, Worker
 from invsvc_async.events.stores import Delivery, Store, choose_store
 from invsvc_async.models.common import UNSET, Unset
@@ -74,7 +88,9 @@ _log: Final = logging.getLogger("invsvc_async.events")
 _MAKING_SYNC: Final = threading.Lock()
 _LIMIT: Final = 10.0  # s that the sender waits (spec: Delivery behavior)
 _TO_LEAVE: Final = 1.0  # s that a cancelled closing waits for its end
-_OF_KEEP: Final = 0.95  # of the time for which keys are kept: a signed event that is older is refused
+_OF_KEEP: Final = (
+    0.95  # of the time for which keys are kept: a signed event that is older is refused
+)
 
 
 class Receiver:
@@ -132,9 +148,14 @@ class Receiver:
     ) -> None:
         _check_settings(mode, deadline, max_body_bytes, inbox, refresh_after)
         policy = inbox or InboxPolicy()
-        self._max_age = _checked_age(policy.keep * _OF_KEEP if isinstance(max_age, Unset) else max_age)
+        self._max_age = _checked_age(
+            policy.keep * _OF_KEEP if isinstance(max_age, Unset) else max_age
+        )
         self._source = TrustSource(
-            secrets, shared_header, accept_unsigned=accept_unsigned, max_age=refresh_after
+            secrets,
+            shared_header,
+            accept_unsigned=accept_unsigned,
+            max_age=refresh_after,
         )
         self._tally = Tally(clock)
         self.deadline: Final = deadline
@@ -145,11 +166,17 @@ class Receiver:
         """The store of events, which also contains the dead letters."""
         self._current = Current(client)
         self._handlers = Handlers(policy, self.store, stored_first=mode == "inbox")
-        self._worker = Worker(self.store, self._handlers, self._handle, random=random, tally=self._tally)
+        self._worker = Worker(
+            self.store, self._handlers, self._handle, random=random, tally=self._tally
+        )
         self._inline = Inline(self._worker, deadline=deadline)
-        self.on_delivery: Callable[[Arrival, Awaitable[Receipt]], Awaitable[Receipt]] | None = None
+        self.on_delivery: (
+            Callable[[Arrival, Awaitable[Receipt]], Awaitable[Receipt]] | None
+        ) = None
         """Called around each delivery; for tracing."""
-        self.on_handling: Callable[[Handling, Awaitable[None]], Awaitable[None]] | None = None
+        self.on_handling: (
+            Callable[[Handling, Awaitable[None]], Awaitable[None]] | None
+        ) = None
         """Called around each call of a handler; for tracing."""
         self._middleware: list[Middleware] = []
         self._test_handler: EventHandler | None = None
@@ -167,11 +194,17 @@ class Receiver:
 
     @overload
     def on(
-        self, *types: EventName | EventPattern, fetch: Literal[True], **options: Unpack[HandlerOptions]
+        self,
+        *types: EventName | EventPattern,
+        fetch: Literal[True],
+        **options: Unpack[HandlerOptions],
     ) -> Callable[[F], F]: ...
 
     def on(
-        self, *types: EventName | EventPattern, fetch: bool = False, **options: Unpack[HandlerOptions]
+        self,
+        *types: EventName | EventPattern,
+        fetch: bool = False,
+        **options: Unpack[HandlerOptions],
     ) -> Callable[[H], H] | Callable[[F], F]:
         """
         Register a handler of event types; ``"invoice.*"`` stands for all types of that family.
@@ -201,7 +234,9 @@ class Receiver:
         """
         check_options(types, options, fetch=fetch)
         if fetch and not self._current.is_given:
-            raise ConfigurationError("on: fetch=True needs a client. Use Receiver(client=…).")
+            raise ConfigurationError(
+                "on: fetch=True needs a client. Use Receiver(client=…)."
+            )
 
         def register(handler: Any) -> Any:
             self._handlers.add(handler, types, options, fetch=fetch)
@@ -235,11 +270,15 @@ class Receiver:
         """
         check_async(handler)
         if self._test_handler is not None:
-            raise ConfigurationError("on_test: there is a handler of test events already. Call both in one.")
+            raise ConfigurationError(
+                "on_test: there is a handler of test events already. Call both in one."
+            )
         self._test_handler = handler
         return handler
 
-    async def receive(self, body: bytes, headers: Headers | Head, *, until: float | None = None) -> Receipt:
+    async def receive(
+        self, body: bytes, headers: Headers | Head, *, until: float | None = None
+    ) -> Receipt:
         """
         Process one delivery and return the answer.  Raises nothing but ``CancelledError``.
 
@@ -257,7 +296,11 @@ class Receiver:
 
     async def _answered(self, arrival: Arrival, until: float) -> Receipt:
         receiving = self._receive(until, arrival)
-        receipt = await (receiving if self.on_delivery is None else self.on_delivery(arrival, receiving))
+        receipt = await (
+            receiving
+            if self.on_delivery is None
+            else self.on_delivery(arrival, receiving)
+        )
         return self.counted(until, receipt)
 
     def doubts(self, head: Head) -> bool:
@@ -266,7 +309,9 @@ class Receiver:
         return known is not None and self._judge_head(known, head) is not None
 
     def _judge_head(self, trust: Trust, head: Head) -> Receipt | None:
-        return judge_head(trust, head, self._tally.clock(), takes_tests=self._test_handler is not None)
+        return judge_head(
+            trust, head, self._tally.clock(), takes_tests=self._test_handler is not None
+        )
 
     async def refusal(self, until: float | None, head: Head) -> Receipt | None:
         """
@@ -276,7 +321,11 @@ class Receiver:
         """
         if not self.doubts(head):
             return None
-        until = asyncio.get_running_loop().time() + self.deadline if until is None else until
+        until = (
+            asyncio.get_running_loop().time() + self.deadline
+            if until is None
+            else until
+        )
         empty = Arrival(b"", head)
         receipt = await self._judged(until, empty, self._judge_head_of)
         if not isinstance(receipt, Receipt):
@@ -285,14 +334,22 @@ class Receiver:
             receipt = await self.on_delivery(empty, _same(receipt))
         return self.counted(until, receipt)
 
-    def counted(self, until: float, receipt: Receipt, now: float | None = None) -> Receipt:
+    def counted(
+        self, until: float, receipt: Receipt, now: float | None = None
+    ) -> Receipt:
         """Count and log the answer to a delivery that had until the time *until* of the loop, or of *now*."""
         seconds = (now or asyncio.get_running_loop().time()) - until + self.deadline
         self._tally.answered(receipt, seconds)
         level = logging.DEBUG if receipt.status < 300 else logging.WARNING
         if _log.isEnabledFor(level):
             kind = receipt.event.type if receipt.event else "a delivery"
-            _log.log(level, "Answered %s with %s: %s", kind, receipt.status, receipt.error or receipt.outcome)
+            _log.log(
+                level,
+                "Answered %s with %s: %s",
+                kind,
+                receipt.status,
+                receipt.error or receipt.outcome,
+            )
         return receipt
 
     async def answer(
@@ -364,9 +421,13 @@ class Receiver:
         # more than checking its signature.
         is_whole = content.is_eof() and content.exception() is None
         receipt = await self.answer(
-            request.method, request.headers, content.read_nowait() if is_whole else content.iter_any()
+            request.method,
+            request.headers,
+            content.read_nowait() if is_whole else content.iter_any(),
         )
-        return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers or None)
+        return web.Response(
+            status=receipt.status, text=receipt.outcome, headers=receipt.headers or None
+        )
 
     @property
     def asgi_app(self) -> AsgiApp:
@@ -391,7 +452,9 @@ class Receiver:
             return self._sync
 
     @property
-    def wsgi_app(self) -> Callable[[dict[str, Any], Callable[..., object]], Iterable[bytes]]:
+    def wsgi_app(
+        self,
+    ) -> Callable[[dict[str, Any], Callable[..., object]], Iterable[bytes]]:
         """
         Return a WSGI application for one path; the receiver starts in a thread with the first delivery.
 
@@ -425,7 +488,11 @@ class Receiver:
         within the deadline, a store (or a source of secrets) that failed for the last deliveries, and a dead
         letter that is authentic but could not be read, until it is revived or dropped, are problems too.
         """
-        problems = [] if self._worker.is_running else ["no worker runs: use 'async with receiver'"]
+        problems = (
+            []
+            if self._worker.is_running
+            else ["no worker runs: use 'async with receiver'"]
+        )
         problems += self._tally.problems
         if overdue := self._worker.overdue:
             problems.append(f"handlers that did not end at their timeout: {overdue}")
@@ -440,7 +507,9 @@ class Receiver:
             problems += [] if unread is None else [unread]
         self._tally.backlog = backlog
         if backlog is not None and backlog.late > behind:
-            problems.append(f"{backlog.due} events are due, for up to {backlog.late:.0f} s")
+            problems.append(
+                f"{backlog.due} events are due, for up to {backlog.late:.0f} s"
+            )
         return Health(problems=tuple(problems), backlog=backlog)
 
     async def __aenter__(self) -> Self:
@@ -455,7 +524,10 @@ class Receiver:
             ConfigurationError: The receiver is already running, or its secrets cannot be fetched.
         """
         self._refuse_if_running()
-        if self._closing is not None and self._closing.get_loop() is asyncio.get_running_loop():
+        if (
+            self._closing is not None
+            and self._closing.get_loop() is asyncio.get_running_loop()
+        ):
             await asyncio.wait({self._closing})  # it was cancelled, and goes on
         if self._source.known is None:
             await self._source.newer(None)
@@ -478,7 +550,10 @@ class Receiver:
         except JournalError as error:
             if not error.is_away:
                 raise
-            _log.error("The receiver starts without its store, and answers 503 until that is back: %s", error)
+            _log.error(
+                "The receiver starts without its store, and answers 503 until that is back: %s",
+                error,
+            )
 
     async def __aexit__(self, *_exc: object) -> None:
         """
@@ -501,7 +576,9 @@ class Receiver:
             )
 
     async def _close(self) -> None:
-        async with AsyncExitStack() as stack:  # so that each step is made whatever happens in another
+        async with (
+            AsyncExitStack() as stack
+        ):  # so that each step is made whatever happens in another
             stack.push_async_callback(self.store.close)
             stack.push_async_callback(self._source.stop)
             stack.push_async_callback(self._current.close)
@@ -543,9 +620,13 @@ class Receiver:
         handlers = self._handlers.matching(event)
         if not handlers:
             return Receipt(200, "ignored" if event.is_known else "unknown", event)
-        return await self._inline.answer(until, event, handlers, once=admitted.sent == "once")
+        return await self._inline.answer(
+            until, event, handlers, once=admitted.sent == "once"
+        )
 
-    async def _bury(self, until: float, arrival: Arrival, unreadable: Unreadable) -> Receipt:
+    async def _bury(
+        self, until: float, arrival: Arrival, unreadable: Unreadable
+    ) -> Receipt:
         """Store an authentic delivery that cannot be read as a dead letter, for a person to look at."""
         found = Delivery(key=None, type="", body=arrival.body)
         left = until - asyncio.get_running_loop().time()
@@ -571,8 +652,13 @@ class Receiver:
                 trust = trust or await self._source.newer(None)
                 assert trust is not None  # or it would have raised
                 verdict = verdict or judging(trust, arrival)
-                newer = await self._source.newer(trust) if _is_refusal(verdict) else None
-        except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known
+                newer = (
+                    await self._source.newer(trust) if _is_refusal(verdict) else None
+                )
+        except (
+            ConfigurationError,
+            TimeoutError,
+        ) as failure:  # the secrets are not known
             return self._tally.unavailable(SECRETS, failure)
         if newer is not None:
             trust = newer
@@ -589,7 +675,9 @@ class Receiver:
         use = self._tally.uses[retired]
         use.refused += 1
         if use.refused == 1:
-            _log.warning("A delivery was refused: it came with %r, which is retired", retired)
+            _log.warning(
+                "A delivery was refused: it came with %r, which is retired", retired
+            )
 
     def _within(self, until: float) -> Deadline:
         """Return the context manager of a block that ends at the loop time *until*."""
@@ -603,7 +691,11 @@ class Receiver:
         known = self._handlers.store
         try:
             with self._within(until):
-                new = await (self.store.put(first) if known is None else known.put(first, further))
+                new = await (
+                    self.store.put(first)
+                    if known is None
+                    else known.put(first, further)
+                )
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self._tally.unavailable(STORE, failure, event)
         self._tally.failing.pop(STORE, None)
@@ -616,7 +708,11 @@ class Receiver:
                 with self._within(until):
                     await _called(self._test_handler(event))
             except Exception as error:  # noqa: BLE001 - a handler may raise anything; tests are not sent again
-                _log.warning("The handler of test events failed on %s", event.type, exc_info=error)
+                _log.warning(
+                    "The handler of test events failed on %s",
+                    event.type,
+                    exc_info=error,
+                )
         return Receipt(200, "test", event)
 
     async def _handle(self, handler: Handler, event: Event, attempt: int) -> None:
@@ -628,11 +724,17 @@ class Receiver:
         proceed: Callable[[], Awaitable[Any]] = partial(handler.function, event)
         if handler.fetch:
             proceed = partial(self._current.given_to, handler.function, event)
-        for function in reversed(self._middleware):  # what any of them returns is dropped
+        for function in reversed(
+            self._middleware
+        ):  # what any of them returns is dropped
             proceed = partial(function, handling, proceed)  # pyright: ignore[reportArgumentType] - as said
         try:
             running = _called(proceed())
-            await (running if self.on_handling is None else self.on_handling(handling, running))
+            await (
+                running
+                if self.on_handling is None
+                else self.on_handling(handling, running)
+            )
         except BaseException as error:
             failure = error
             raise
@@ -666,20 +768,38 @@ async def _called(running: Awaitable[object]) -> None:
     except (Exception, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        raise RuntimeError(f"handler: it raised {type(error).__name__}, which is no Exception.") from error
+        raise RuntimeError(
+            f"handler: it raised {type(error).__name__}, which is no Exception."
+        ) from error
 
 
 def _check_settings(
-    mode: object, deadline: object, max_body_bytes: object, inbox: object, refresh_after: object
+    mode: object,
+    deadline: object,
+    max_body_bytes: object,
+    inbox: object,
+    refresh_after: object,
 ) -> None:
     check_valid("mode", mode, "'inline' or 'inbox'", fits=mode in {"inline", "inbox"})
     fits = isinstance(deadline, (int, float)) and 0 < deadline < _LIMIT
-    check_valid("deadline", deadline, f"more than 0 and less than {_LIMIT:.0f} seconds", fits=fits)
+    check_valid(
+        "deadline",
+        deadline,
+        f"more than 0 and less than {_LIMIT:.0f} seconds",
+        fits=fits,
+    )
     fits = isinstance(max_body_bytes, int) and max_body_bytes >= 1
     check_valid("max_body_bytes", max_body_bytes, "a whole number", fits=fits)
-    check_valid("inbox", inbox, "an InboxPolicy", fits=inbox is None or isinstance(inbox, InboxPolicy))
+    check_valid(
+        "inbox",
+        inbox,
+        "an InboxPolicy",
+        fits=inbox is None or isinstance(inbox, InboxPolicy),
+    )
     fits = isinstance(refresh_after, (int, float)) and refresh_after > 0
-    check_valid("refresh_after", refresh_after, "a positive number of seconds", fits=fits)
+    check_valid(
+        "refresh_after", refresh_after, "a positive number of seconds", fits=fits
+    )
 
 
 def _checked_age(max_age: object) -> float | None:

@@ -93,7 +93,9 @@ class Observer(Protocol):
     def answered(self, receipt: Receipt, seconds: float) -> None:
         """Count an answer."""
 
-    def called(self, handling: Handling, seconds: float, error: BaseException | None) -> None:
+    def called(
+        self, handling: Handling, seconds: float, error: BaseException | None
+    ) -> None:
         """Count a call of a handler."""
 
     def ended(self, how: Literal["lease lost", "dead letter"]) -> None:
@@ -116,18 +118,27 @@ class Tally:
         self.clock: Final = clock
         self.observers: list[Observer] = []
         self.backlog: Backlog | None = None
-        self._answering = threading.Lock()  # a server that is not async answers in several threads
+        self._answering = (
+            threading.Lock()
+        )  # a server that is not async answers in several threads
         self._answers: Counter[tuple[int, str]] = Counter()
         self._answer_seconds = self._slowest_answer = 0.0
         self._calls = self._failed_calls = 0
         self._ends: Counter[str] = Counter()
         self.uses: defaultdict[Credential, Use] = defaultdict(Use)
         self.unread: Final = Unread()
-        self.failing: dict[str, tuple[int, str]] = {}  # by what failed: how often in a row, and how last
+        self.failing: dict[
+            str, tuple[int, str]
+        ] = {}  # by what failed: how often in a row, and how last
 
-    def unavailable(self, what: str, failure: Exception, event: Event | None = None) -> Receipt:
+    def unavailable(
+        self, what: str, failure: Exception, event: Event | None = None
+    ) -> Receipt:
         """Note the failure of *what*, and return the answer that makes the sender come back."""
-        self.failing[what] = self.failing.get(what, (0, ""))[0] + 1, type(failure).__name__
+        self.failing[what] = (
+            self.failing.get(what, (0, ""))[0] + 1,
+            type(failure).__name__,
+        )
         return unavailable(what, failure, event)
 
     def used(self, credential: Credential | None) -> None:
@@ -155,7 +166,9 @@ class Tally:
         for observer in self.observers:
             _tell(observer.answered, receipt, seconds)
 
-    def called(self, handling: Handling, seconds: float, error: BaseException | None) -> None:
+    def called(
+        self, handling: Handling, seconds: float, error: BaseException | None
+    ) -> None:
         """Count a call of a handler."""
         self._calls += 1
         self._failed_calls += error is not None
@@ -171,14 +184,20 @@ class Tally:
     def stats(self, trust: Trust | None, *, running: int) -> ReceiverStats:
         """Return the counts; only of the secrets and headers that are in *trust*."""
         credentials: list[CredentialStats] = []
-        groups: Sequence[Sequence[Credential]] = (trust.keys, trust.shared_headers) if trust else ()
-        for number, credential in chain.from_iterable(enumerate(group, 1) for group in groups):
+        groups: Sequence[Sequence[Credential]] = (
+            (trust.keys, trust.shared_headers) if trust else ()
+        )
+        for number, credential in chain.from_iterable(
+            enumerate(group, 1) for group in groups
+        ):
             use = self.uses.get(credential, Use())
             found = CredentialStats(
                 kind="secret" if isinstance(credential, Secret) else "shared header",
                 label=credential.label or str(number),
                 matched=use.matched,
-                last_matched_at=None if use.last is None else datetime.fromtimestamp(use.last, UTC),
+                last_matched_at=None
+                if use.last is None
+                else datetime.fromtimestamp(use.last, UTC),
                 refused=use.refused,
                 retires_at=credential.retires_at,
             )
@@ -201,4 +220,8 @@ def _tell(told: Callable[..., None], *facts: object) -> None:
     try:
         told(*facts)
     except Exception as error:  # noqa: BLE001 - an observer may raise anything
-        _log.error("An observer of the receiver failed: %s", type(error).__name__, exc_info=error)
+        _log.error(
+            "An observer of the receiver failed: %s",
+            type(error).__name__,
+            exc_info=error,
+        )

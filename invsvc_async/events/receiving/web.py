@@ -44,14 +44,22 @@ _Message: TypeAlias = "MutableMapping[str, Any]"  # Any: as in ASGI
 _Receive: TypeAlias = "Callable[[], Awaitable[_Message]]"
 _Send: TypeAlias = "Callable[[_Message], Awaitable[None]]"
 
-_Started: TypeAlias = concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
+_Started: TypeAlias = concurrent.futures.Future[
+    tuple[asyncio.AbstractEventLoop, asyncio.Event]
+]
 
 _log: Final = logging.getLogger("invsvc_async.events")
-FULL: Final = Receipt(503, "unavailable", headers=COME_BACK)  # other bodies take all the room
+FULL: Final = Receipt(
+    503, "unavailable", headers=COME_BACK
+)  # other bodies take all the room
 _DIGITS: Final = 18  # of a length, at most: longer ones are too large in any case
-_PIECE: Final = 16_384  # bytes of a body that are read at once where the application is not async
+_PIECE: Final = (
+    16_384  # bytes of a body that are read at once where the application is not async
+)
 _RECEIVER: Final = "The receiver"
-_PATIENCE: Final = 1.0  # s beyond the receiver's deadline until a request is answered without it
+_PATIENCE: Final = (
+    1.0  # s beyond the receiver's deadline until a request is answered without it
+)
 
 
 def cut_off(error: Exception) -> Receipt:
@@ -65,8 +73,12 @@ def refuse_by_head(method: str, head: Head, limit: int) -> Receipt | None:
     if method != "POST":
         return Receipt(405, "refused", headers={"Allow": "POST"})
     kind = (head.get("content-type") or "").partition(";")[0].strip().lower()
-    coding = head.get("content-encoding")  # "" if it came twice; a server may have decoded it
-    if kind != "application/json" or (coding is not None and coding.lower() != "identity"):
+    coding = head.get(
+        "content-encoding"
+    )  # "" if it came twice; a server may have decoded it
+    if kind != "application/json" or (
+        coding is not None and coding.lower() != "identity"
+    ):
         return Receipt(415, "refused", headers={"Accept": "application/json"})
     length = length_in(head)
     if length is not None and length > limit:
@@ -85,7 +97,10 @@ def length_in(head: Head) -> int | None:
 def _told(receipt: Receipt) -> tuple[bytes, dict[str, str]]:
     """Return the body and the headers of an answer."""
     body = receipt.outcome.encode()
-    basic = {"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(body))}
+    basic = {
+        "Content-Type": "text/plain; charset=utf-8",
+        "Content-Length": str(len(body)),
+    }
     return body, {**basic, **receipt.headers}
 
 
@@ -108,9 +123,18 @@ class AsgiApp:
                 del scope  # which holds the headers as they came
                 receipt = await self._receiver.answer(method, head, _chunks(receive))
                 body, headers = _told(receipt)
-                pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+                pairs = [
+                    (name.lower().encode(), value.encode())
+                    for name, value in headers.items()
+                ]
                 try:
-                    await send({"type": "http.response.start", "status": receipt.status, "headers": pairs})
+                    await send(
+                        {
+                            "type": "http.response.start",
+                            "status": receipt.status,
+                            "headers": pairs,
+                        }
+                    )
                     await send({"type": "http.response.body", "body": body})
                 except Exception as error:  # noqa: BLE001 - each server has its own for a sender that is gone
                     _log.info("An answer could not be sent: %s", type(error).__name__)
@@ -178,7 +202,10 @@ class SyncReceiver:
     def _starting(self) -> _Started:
         """Return the start that is under way, or has succeeded; or begin one."""
         with self._lock:
-            if self._started_in not in {None, os.getpid()}:  # its thread and connections stayed behind
+            if self._started_in not in {
+                None,
+                os.getpid(),
+            }:  # its thread and connections stayed behind
                 raise ConfigurationError(
                     "receiver: it was started before the process forked. Start it in each process, or let "
                     "the first delivery start it."
@@ -188,7 +215,9 @@ class SyncReceiver:
                 live = partial(self._live, self._started)
                 self._stop_at_exit()
                 # Stored before its start, for ``stop``, as this may be cut off.
-                self._thread = thread = threading.Thread(target=live, name="invsvc events", daemon=True)
+                self._thread = thread = threading.Thread(
+                    target=live, name="invsvc events", daemon=True
+                )
                 try:
                     thread.start()
                 except RuntimeError:  # the process has too many
@@ -238,7 +267,9 @@ class SyncReceiver:
         """
         return self._waited(self._receiver.receive(body, headers), time.monotonic())
 
-    def answer(self, method: str, headers: Headers | Head, read: Callable[[int], bytes]) -> Receipt:
+    def answer(
+        self, method: str, headers: Headers | Head, read: Callable[[int], bytes]
+    ) -> Receipt:
         """
         Process one request: judge the head, then read the body in pieces, and process the delivery.
 
@@ -269,7 +300,11 @@ class SyncReceiver:
             return self._waited(self._receiver.receive(whole, head), begun)
 
     def _read(
-        self, read: Callable[[int], bytes], arriving: Body, length: int | None, begun: float
+        self,
+        read: Callable[[int], bytes],
+        arriving: Body,
+        length: int | None,
+        begun: float,
     ) -> Receipt | None:
         """
         Read a body in pieces, each into room of its own; return the answer if it cannot be read whole.
@@ -289,7 +324,9 @@ class SyncReceiver:
                 break
             if time.monotonic() > begun + self._receiver.deadline:
                 return Receipt(408, "refused")
-        if length is not None and 0 < arriving.held < expected:  # servers and Django do not tell
+        if (
+            length is not None and 0 < arriving.held < expected
+        ):  # servers and Django do not tell
             raise EOFError
         return None
 
@@ -303,7 +340,10 @@ class SyncReceiver:
         del environ
         receipt = self.answer(method, head, read)
         body, answer = _told(receipt)
-        start_response(f"{receipt.status} {HTTPStatus(receipt.status).phrase}", list(answer.items()))
+        start_response(
+            f"{receipt.status} {HTTPStatus(receipt.status).phrase}",
+            list(answer.items()),
+        )
         return [body]
 
     def django_view(self, request: Any) -> Any:  # Any: Django has no types
@@ -314,7 +354,9 @@ class SyncReceiver:
         # Under WSGI, Django reads no body that comes in chunks.
         is_chunked = not has_length and hasattr(request, "environ")
         read = _WsgiInput(request.environ) if is_chunked else request.read
-        receipt = self.answer(request.method, head_of(list(request.headers.items())), read)
+        receipt = self.answer(
+            request.method, head_of(list(request.headers.items())), read
+        )
         body, headers = _told(receipt)
         return HttpResponse(body, status=receipt.status, headers=headers)
 
@@ -323,7 +365,9 @@ class SyncReceiver:
 
     def _counted(self, begun: float, receipt: Receipt) -> Receipt:
         """Count an answer of this thread to a request that came at *begun*."""
-        return self._receiver.counted(begun + self._receiver.deadline, receipt, time.monotonic())
+        return self._receiver.counted(
+            begun + self._receiver.deadline, receipt, time.monotonic()
+        )
 
     def _waited(self, running: Coroutine[Any, Any, T], begun: float) -> T | Receipt:
         """Return what a coroutine returns in the receiver's thread, or the answer if it has none."""
@@ -331,11 +375,15 @@ class SyncReceiver:
         try:
             loop, stopping = self._starting().result(self._receiver.deadline)
             if stopping.is_set():
-                raise ConfigurationError("receiver: its thread has ended. Start it again.")  # noqa: TRY301
+                raise ConfigurationError(  # noqa: TRY301
+                    "receiver: its thread has ended. Start it again."
+                )
             future = asyncio.run_coroutine_threadsafe(running, loop)
             return future.result(self._receiver.deadline + _PATIENCE)
         except concurrent.futures.CancelledError:
-            return self._counted(begun, unavailable(_RECEIVER, TimeoutError("the receiver stopped")))
+            return self._counted(
+                begun, unavailable(_RECEIVER, TimeoutError("the receiver stopped"))
+            )
         except Exception as failure:  # noqa: BLE001 - of the store, of a vault's client, or of a closed loop
             return self._counted(
                 begun, unavailable(_RECEIVER, failure)
@@ -348,12 +396,16 @@ class SyncReceiver:
 
     def _live(self, started: _Started) -> None:
         try:
-            with asyncio.Runner() as runner:  # which fails if the process has no more files, for example
+            with (
+                asyncio.Runner() as runner
+            ):  # which fails if the process has no more files, for example
                 runner.run(self._run(started))
         except BaseException as error:
             if started.done():
                 raise
-            self._thread = None  # the next one begins anew, although this one has not ended yet
+            self._thread = (
+                None  # the next one begins anew, although this one has not ended yet
+            )
             started.set_exception(error)
 
     async def _run(self, started: _Started) -> None:
@@ -377,7 +429,9 @@ class _WsgiInput:
 
     def __call__(self, size: int) -> bytes:
         """Read up to *size* bytes; without a length, only if the server marks the end of the body."""
-        if not self._environ.get("CONTENT_LENGTH") and not self._environ.get("wsgi.input_terminated"):
+        if not self._environ.get("CONTENT_LENGTH") and not self._environ.get(
+            "wsgi.input_terminated"
+        ):
             return b""
         found: bytes = self._environ["wsgi.input"].read(size)
         return found

@@ -28,16 +28,27 @@ from invsvc_async.events.receiving.stats import STORE, Tally
 from invsvc_async.events.stores import Backlog, Delivery, Entry, Standing, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sequence
+    from collections.abc import (
+        Awaitable,
+        Callable,
+        Collection,
+        Coroutine,
+        Generator,
+        Sequence,
+    )
 
     from invsvc_async.events.receiving.handlers import Group, Handler, Handlers
 
 T = TypeVar("T")
-Handle: TypeAlias = "Callable[[Handler, Event, int], Awaitable[object]]"  # with the attempt, from 1
+Handle: TypeAlias = (
+    "Callable[[Handler, Event, int], Awaitable[object]]"  # with the attempt, from 1
+)
 _Asked: TypeAlias = "dict[str, asyncio.Future[None]]"  # by handler: done once its claim is stored, or failed
 
 _log: Final = logging.getLogger("invsvc_async.events")
-_MARGIN: Final = 5.0  # s between the handler's timeout and the end of the lease, to store the result
+_MARGIN: Final = (
+    5.0  # s between the handler's timeout and the end of the lease, to store the result
+)
 _PRUNE_EVERY: Final = 3600.0
 _SAMPLE_EVERY: Final = 5.0  # s between two looks at the backlog
 _LOOK_EVERY: Final = 0.5  # s between two looks
@@ -56,7 +67,13 @@ class Worker:
     """
 
     def __init__(
-        self, store: Store, handlers: Handlers, handle: Handle, *, random: Callable[[], float], tally: Tally
+        self,
+        store: Store,
+        handlers: Handlers,
+        handle: Handle,
+        *,
+        random: Callable[[], float],
+        tally: Tally,
     ) -> None:
         self.store: Final = store
         self.handle: Final = handle
@@ -66,7 +83,9 @@ class Worker:
         self._random = random
         self._turns = 0
         self._stir = asyncio.Event()
-        self._running: dict[asyncio.Task[None], float] = {}  # with the end of its lease, by the loop's time
+        self._running: dict[
+            asyncio.Task[None], float
+        ] = {}  # with the end of its lease, by the loop's time
         self._loop: asyncio.Task[None] | None = None
         self._stopping = False
         self._warned = False
@@ -96,8 +115,13 @@ class Worker:
         self._stopping = False
         self._stir = asyncio.Event()
         self._running = {}
-        upkeep = (_repeated(self._prune, _PRUNE_EVERY), _repeated(self._sample, _SAMPLE_EVERY))
-        self._upkeep = [asyncio.create_task(work, name="invsvc events upkeep") for work in upkeep]
+        upkeep = (
+            _repeated(self._prune, _PRUNE_EVERY),
+            _repeated(self._sample, _SAMPLE_EVERY),
+        )
+        self._upkeep = [
+            asyncio.create_task(work, name="invsvc events upkeep") for work in upkeep
+        ]
         self._loop = asyncio.create_task(self._work(), name="invsvc events worker")
 
     def wake(self) -> None:
@@ -134,7 +158,9 @@ class Worker:
                 self._stir.clear()
                 pause = self._policy.poll
                 if self._room():
-                    with _survived(f"The event store failed; trying again in {pause} s"):
+                    with _survived(
+                        f"The event store failed; trying again in {pause} s"
+                    ):
                         pause = await self._take()
                 if pause:
                     await set_within(self._stir, pause)
@@ -147,13 +173,17 @@ class Worker:
         now = loop.time()
         if now - expected < _LATE:
             self._free = now
-        self._watch: asyncio.TimerHandle = loop.call_later(_LOOK_EVERY, self._look, now + _LOOK_EVERY)
+        self._watch: asyncio.TimerHandle = loop.call_later(
+            _LOOK_EVERY, self._look, now + _LOOK_EVERY
+        )
 
     async def _take(self) -> float:
         """Start what is due, within the limit; return how many seconds to wait for a reason to look again."""
         groups = self._handlers.groups()
         pause = self._policy.poll
-        self._turns += 1  # each group is the first in its turn, so that none waits for ever
+        self._turns += (
+            1  # each group is the first in its turn, so that none waits for ever
+        )
         first = self._turns % len(groups)
         started = False
         for group in (*groups[first:], *groups[:first]):
@@ -171,7 +201,9 @@ class Worker:
         """Start at most *limit* events of *group* that are due; return whether there were any."""
         self._free = now
         only: dict[str, Any] = {"handlers": group.names} if group.names else {}
-        entries = await self.store.take(limit=limit, lease=group.timeout + _MARGIN, **only)
+        entries = await self.store.take(
+            limit=limit, lease=group.timeout + _MARGIN, **only
+        )
         if group.pace is not None:
             group.pace.use(len(entries), now)
         return self._start(entries)
@@ -183,7 +215,9 @@ class Worker:
         """Start what was taken.  Its leases began when the loop was free, or a little later."""
         for entry in entries:
             end = self._free + self._handlers.policy_of(entry).timeout + _MARGIN
-            task = asyncio.create_task(self._run(entry, end - _MARGIN / 2), name=_name_of(entry))
+            task = asyncio.create_task(
+                self._run(entry, end - _MARGIN / 2), name=_name_of(entry)
+            )
             self._running[task] = end
             task.add_done_callback(self._forget)
             task.add_done_callback(_report_failure)
@@ -195,13 +229,21 @@ class Worker:
 
     async def _prune(self) -> None:
         policy = self._policy
-        ages = {"older_than": policy.keep, "bodies": policy.keep_bodies, "dead": policy.keep_dead}
+        ages = {
+            "older_than": policy.keep,
+            "bodies": policy.keep_bodies,
+            "dead": policy.keep_dead,
+        }
         with _survived("Handled events could not be deleted; trying again in an hour"):
-            await self.store.prune(**{name: age for name, age in ages.items() if age is not None})
+            await self.store.prune(
+                **{name: age for name, age in ages.items() if age is not None}
+            )
 
     async def _sample(self) -> None:
         """Read the backlog, for ``Receiver.stats``, if the store has that method."""
-        read: Callable[[], Awaitable[Backlog]] | None = getattr(self.store, "backlog", None)
+        read: Callable[[], Awaitable[Backlog]] | None = getattr(
+            self.store, "backlog", None
+        )
         if read is None:
             return
         backlog = None
@@ -213,11 +255,16 @@ class Worker:
         """Handle one event until the loop's time *latest*, just before its lease ends; store the result."""
         policy = self._handlers.policy_of(entry)
         end = latest + _MARGIN / 2
-        if entry.attempts > policy.attempts:  # all leases ran out: it may kill the process every time
+        if (
+            entry.attempts > policy.attempts
+        ):  # all leases ran out: it may kill the process every time
             await self._bury(entry, f"not handled in {policy.attempts} attempts", end)
             return
         if asyncio.get_running_loop().time() >= latest:
-            _log.warning("%s was not begun in its lease: the event loop was blocked", _name_of(entry))
+            _log.warning(
+                "%s was not begun in its lease: the event loop was blocked",
+                _name_of(entry),
+            )
             await self.store.release(entry, delay=0)
             return
         store = self._handlers.store
@@ -238,7 +285,9 @@ class Worker:
             else:
                 await self.succeeded(entry, end)
 
-    async def _call(self, entry: Entry, event: Event, timeout: float, latest: float) -> None:
+    async def _call(
+        self, entry: Entry, event: Event, timeout: float, latest: float
+    ) -> None:
         handler = self._handlers.of(entry, event)
         if handler is None:
             _log.info("There is no handler for %s: it is ignored", event.type)
@@ -252,9 +301,13 @@ class Worker:
         except TimeoutError as error:
             if not limit.expired():  # a timeout of its own
                 raise
-            raise TimeoutError(f"the handler did not end within {seconds:g} s") from error
+            raise TimeoutError(
+                f"the handler did not end within {seconds:g} s"
+            ) from error
 
-    async def succeeded(self, entry: Entry, end: float, event: Event | None = None) -> None:
+    async def succeeded(
+        self, entry: Entry, end: float, event: Event | None = None
+    ) -> None:
         """
         Store that *entry* is handled, whose lease lasts until the loop's time *end*.
 
@@ -264,7 +317,10 @@ class Worker:
         kept = {} if self._policy.keep_bodies is None else {"body": body}
         if not await _stored(lambda: self.store.handled(entry, **kept), end):
             self.tally.ended("lease lost")
-            _log.warning("%s was handled after its lease had ended: it may be handled twice", _name_of(entry))
+            _log.warning(
+                "%s was handled after its lease had ended: it may be handled twice",
+                _name_of(entry),
+            )
 
     async def failed(self, entry: Entry, error: Exception, end: float) -> None:
         """Store that handling failed, for a retry or as a dead letter; the lease lasts until *end*."""
@@ -317,15 +373,29 @@ class Inline:
         stored = once or key is not None
         answers: list[Awaitable[Receipt]] = []
         asked: _Asked = {}
-        if once and len(handlers) > 1:  # one may end the process, so all claims come before any of them
-            asked = {each.name: asyncio.get_running_loop().create_future() for each in handlers}
+        if (
+            once and len(handlers) > 1
+        ):  # one may end the process, so all claims come before any of them
+            asked = {
+                each.name: asyncio.get_running_loop().create_future()
+                for each in handlers
+            }
         for handler in handlers:
-            claim = Delivery(key=key, type=event.type, body=body, handler=handler.name) if stored else None
+            claim = (
+                Delivery(key=key, type=event.type, body=body, handler=handler.name)
+                if stored
+                else None
+            )
             answers.append(self._answer(until, event, handler, claim, asked))
         return answers[0] if len(answers) == 1 else _worst(answers)
 
     async def _answer(
-        self, until: float, event: Event, handler: Handler, claim: Delivery | None, asked: _Asked
+        self,
+        until: float,
+        event: Event,
+        handler: Handler,
+        claim: Delivery | None,
+        asked: _Asked,
     ) -> Receipt:
         entry = None
         is_claimed = claim is None
@@ -343,7 +413,9 @@ class Inline:
                 await self._call(until, event, handler, entry)
         except asyncio.CancelledError:  # the sender disconnected
             if entry is not None:
-                self._recorded(self._store.release(entry, delay=0))  # accept the sender's next attempt
+                self._recorded(
+                    self._store.release(entry, delay=0)
+                )  # accept the sender's next attempt
             raise
         except Exception as error:  # noqa: BLE001 - a user-supplied store or a handler may raise anything
             if not is_claimed:
@@ -358,7 +430,9 @@ class Inline:
         claiming = self._store.claim(claim, lease=self._lease)
         return _noted(claiming, asked[claim.handler]) if asked else claiming
 
-    async def _call(self, until: float, event: Event, handler: Handler, entry: Entry | None) -> None:
+    async def _call(
+        self, until: float, event: Event, handler: Handler, entry: Entry | None
+    ) -> None:
         """
         Call *handler*, unless its ``where`` refuses *event*, for at most its timeout; *entry* is the claim.
 
@@ -369,32 +443,53 @@ class Inline:
         if loop.time() >= until:
             raise TimeoutError("the handler was not called before the deadline")
         timeout = handler.timeout
-        with nullcontext() if timeout is None else Deadline(loop, loop.time() + timeout):
-            if handler.where is None or handler.wants(event):  # raises what where raises
-                await self._worker.handle(handler, event, 1 if entry is None else entry.attempts)
+        with (
+            nullcontext() if timeout is None else Deadline(loop, loop.time() + timeout)
+        ):
+            if handler.where is None or handler.wants(
+                event
+            ):  # raises what where raises
+                await self._worker.handle(
+                    handler, event, 1 if entry is None else entry.attempts
+                )
 
     async def stop(self, *, grace: float) -> None:
         """Wait up to *grace* seconds until all results are stored."""
         await _ended(self._records, grace)
 
     async def _failed(
-        self, event: Event, handler: Handler, entry: Entry | None, error: Exception, end: float
+        self,
+        event: Event,
+        handler: Handler,
+        entry: Entry | None,
+        error: Exception,
+        end: float,
     ) -> Receipt:
         if isinstance(error, MalformedEventError):  # sending it again would not help
             key = key_of(event) if entry is None else entry.key
-            found = Delivery(key=key, type=event.type, body=event.raw, handler=handler.name)
+            found = Delivery(
+                key=key, type=event.type, body=event.raw, handler=handler.name
+            )
             return attrs.evolve(await self.bury(found, error, entry), event=event)
         if entry is not None and entry.body is not None:
             await self._soon(self._worker.failed(entry, error, end))
             self._worker.wake()
         else:
-            _log.warning("Handling %s failed; the service will send it again", event.type, exc_info=error)
+            _log.warning(
+                "Handling %s failed; the service will send it again",
+                event.type,
+                exc_info=error,
+            )
             if entry is not None:
                 await self._soon(self._store.release(entry, delay=0))
         return Receipt(500, "failed", event)
 
     async def bury(
-        self, found: Delivery, error: MalformedEventError, entry: Entry | None = None, within: float = _SOON
+        self,
+        found: Delivery,
+        error: MalformedEventError,
+        entry: Entry | None = None,
+        within: float = _SOON,
     ) -> Receipt:
         """Store what is malformed as a dead letter, *within* so many seconds; return the answer."""
         try:
@@ -407,7 +502,11 @@ class Inline:
         self._tally.failing.pop(STORE, None)
         self._tally.ended("dead letter")
         self._tally.unread.note()
-        _log.error("%s cannot be read, and is kept as a dead letter: %s", _told_of(found), _reason_of(error))
+        _log.error(
+            "%s cannot be read, and is kept as a dead letter: %s",
+            _told_of(found),
+            _reason_of(error),
+        )
         return Receipt(202, "dead letter", error=error)
 
     def _soon(self, record: Coroutine[Any, Any, object]) -> Awaitable[object]:
@@ -453,10 +552,14 @@ def _told_by(standing: Standing, event: Event) -> Receipt:
 
 async def _worst(answers: Sequence[Awaitable[Receipt]]) -> Receipt:
     receipts = await asyncio.gather(*answers)
-    return max(receipts, key=lambda receipt: (receipt.status, receipt.outcome != "duplicate"))
+    return max(
+        receipts, key=lambda receipt: (receipt.status, receipt.outcome != "duplicate")
+    )
 
 
-async def _noted(claiming: Awaitable[Entry | Standing], done: asyncio.Future[None]) -> Entry | Standing:
+async def _noted(
+    claiming: Awaitable[Entry | Standing], done: asyncio.Future[None]
+) -> Entry | Standing:
     try:
         return await claiming
     finally:
@@ -486,7 +589,11 @@ def _name_of(entry: Entry) -> str:
 def _told_of(found: Delivery) -> str:
     """Return words for an authentic delivery that cannot be read, with the digest of its body."""
     digest = sha256(found.body or b"").hexdigest()[:16]
-    name = f"Event {found.type} {found.key or 'without a key'}" if found.type else "An authentic delivery"
+    name = (
+        f"Event {found.type} {found.key or 'without a key'}"
+        if found.type
+        else "An authentic delivery"
+    )
     return f"{name} ({len(found.body or b'')} bytes, SHA-256 {digest}…)"
 
 
@@ -496,14 +603,18 @@ async def _ended(tasks: Collection[asyncio.Task[object]], grace: float) -> None:
         if tasks:
             _, tasks = await asyncio.wait(tasks, timeout=grace)
         for task in tasks:
-            _log.warning("%s did not end within %s s and is cancelled", task.get_name(), grace)
+            _log.warning(
+                "%s did not end within %s s and is cancelled", task.get_name(), grace
+            )
             task.cancel()
 
 
 def _report_failure(task: asyncio.Task[object]) -> None:
     """Log why a task could not store a result; the lease will run out, and the event is handled again."""
     if not task.cancelled() and (error := task.exception()):
-        _log.error("The result of handling an event could not be stored: %s", _reason_of(error))
+        _log.error(
+            "The result of handling an event could not be stored: %s", _reason_of(error)
+        )
 
 
 def _reason_of(error: BaseException) -> str:

@@ -10,7 +10,15 @@ from __future__ import annotations
 import os
 from enum import Enum
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    TypeAlias,
+    runtime_checkable,
+)
 
 import attrs
 
@@ -21,12 +29,39 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["COUNTED", "STATES", "Backlog", "Delivery", "Entry", "HandlerStore", "Standing", "State"]
-__all__ += ["StateStats", "Store", "StoredEvent", "choose_store", "made_up_key", "open_store", "shown_key"]
+__all__ = [
+    "COUNTED",
+    "STATES",
+    "Backlog",
+    "Delivery",
+    "Entry",
+    "HandlerStore",
+    "Standing",
+    "State",
+]
+__all__ += [
+    "StateStats",
+    "Store",
+    "StoredEvent",
+    "choose_store",
+    "made_up_key",
+    "open_store",
+    "shown_key",
+]
 
 State: TypeAlias = Literal["open", "handled", "dead"]
 _MADE_UP: Final = "\n"  # begins no key of the service: those are printable
-_NEEDED: Final = ("open", "close", "put", "bury", "claim", "take", "handled", "release", "prune")
+_NEEDED: Final = (
+    "open",
+    "close",
+    "put",
+    "bury",
+    "claim",
+    "take",
+    "handled",
+    "release",
+    "prune",
+)
 COUNTED: Final = 10_000  # events that ``Backlog`` counts
 STATES: Final[tuple[State, ...]] = ("open", "handled", "dead")
 
@@ -204,7 +239,11 @@ class Store(Protocol):
         ...
 
     async def prune(
-        self, *, older_than: float, bodies: float | None = None, dead: float | None = None
+        self,
+        *,
+        older_than: float,
+        bodies: float | None = None,
+        dead: float | None = None,
     ) -> int:
         """
         Delete what was handled longer ago; return how many.  Such an event would be handled again.
@@ -271,7 +310,9 @@ def shown_key(key: str) -> str | None:
     return None if key.startswith(_MADE_UP) else key
 
 
-def open_store(address: str, **settings: Any) -> HandlerStore:  # Any: arguments of PostgresStore
+def open_store(
+    address: str, **settings: Any
+) -> HandlerStore:  # Any: arguments of PostgresStore
     """Return the store at an address: ``postgresql://…``, or else the path of a SQLite file."""
     if is_postgres(address):
         from invsvc_async.events.stores.postgres import PostgresStore
@@ -286,7 +327,9 @@ def open_store(address: str, **settings: Any) -> HandlerStore:  # Any: arguments
     return SqliteStore(address)
 
 
-def choose_store(dedupe: Store | str | Path | None, store: Store | str | Path | None, mode: str) -> Store:
+def choose_store(
+    dedupe: Store | str | Path | None, store: Store | str | Path | None, mode: str
+) -> Store:
     """Return the store that the arguments of ``Receiver`` mean; raises ``ConfigurationError``."""
     if dedupe is not None and store is not None:
         raise ConfigurationError("store: dedupe means the same. Pass only one of them.")
@@ -294,13 +337,17 @@ def choose_store(dedupe: Store | str | Path | None, store: Store | str | Path | 
     if isinstance(chosen, (str, os.PathLike)):
         return open_store(os.fspath(chosen))
     if chosen is not None:
-        if isinstance(chosen, type) or not all(callable(getattr(chosen, name, None)) for name in _NEEDED):
+        if isinstance(chosen, type) or not all(
+            callable(getattr(chosen, name, None)) for name in _NEEDED
+        ):
             raise ConfigurationError(
                 f"store: {type(chosen).__name__} is not a Store. Pass a Store, a path, or an address as text."
             )
         return chosen
     if mode == "inbox":
-        raise ConfigurationError("store: the inbox needs a durable one. Pass store='events.db', for example.")
+        raise ConfigurationError(
+            "store: the inbox needs a durable one. Pass store='events.db', for example."
+        )
     from invsvc_async.events.stores.memory import MemoryStore
 
     return MemoryStore()

@@ -75,7 +75,9 @@ class MemoryStore(HandlerStore):
         self._ids = count(1)
         self._leases = count(1)
         self._records: dict[int, _Record] = {}
-        self._by_name: dict[str, dict[str, _Record]] = {}  # those of each event, by handler
+        self._by_name: dict[
+            str, dict[str, _Record]
+        ] = {}  # those of each event, by handler
         self._open: dict[int, _Record] = {}
         self._ended: dict[int, _Record] = {}  # handled and dead ones, oldest first
 
@@ -115,12 +117,18 @@ class MemoryStore(HandlerStore):
         if record.state != "open":
             return Standing.HANDLED
         # Most have no ordering key, and then no other need be looked at.
-        if record.due > self._steady() or (record.ordering_key and record not in self._due()):
+        if record.due > self._steady() or (
+            record.ordering_key and record not in self._due()
+        ):
             return Standing.BUSY if record.body is None else Standing.STORED
         return self._lease(record, lease)
 
-    async def take(self, *, limit: int, lease: float, handlers: Collection[str] | None = None) -> list[Entry]:
-        due = [one for one in self._due() if handlers is None or one.handler in handlers]
+    async def take(
+        self, *, limit: int, lease: float, handlers: Collection[str] | None = None
+    ) -> list[Entry]:
+        due = [
+            one for one in self._due() if handlers is None or one.handler in handlers
+        ]
         return [self._lease(record, lease) for record in due[:limit]]
 
     async def assign(self, entry: Entry, deliveries: Sequence[Delivery]) -> bool:
@@ -129,7 +137,10 @@ class MemoryStore(HandlerStore):
             return False
         self._make_room(len(deliveries) - 1)
         known = self._by_name[record.name]
-        first = next((each for each in deliveries if known.get(each.handler, record) is record), None)
+        first = next(
+            (each for each in deliveries if known.get(each.handler, record) is record),
+            None,
+        )
         if first is None:
             record.body = None
             self._end(record, "handled")
@@ -147,11 +158,19 @@ class MemoryStore(HandlerStore):
 
     async def give(self, event: StoredEvent, handler: str) -> bool:
         record = self._records.get(event.id)
-        if record is None or record.body is None or handler in self._by_name[record.name]:
+        if (
+            record is None
+            or record.body is None
+            or handler in self._by_name[record.name]
+        ):
             return False
-        if record.state == "open" and not record.handler:  # will be for all handlers that it fits
+        if (
+            record.state == "open" and not record.handler
+        ):  # will be for all handlers that it fits
             return False
-        given = Delivery(key=record.key, type=record.type, body=record.body, handler=handler)
+        given = Delivery(
+            key=record.key, type=record.type, body=record.body, handler=handler
+        )
         self._add(given, record.name, record.received_at)
         return True
 
@@ -178,8 +197,15 @@ class MemoryStore(HandlerStore):
     ) -> list[StoredEvent]:
         records = self._records.values()
         names = [field.name for field in attrs.fields(StoredEvent)]
-        found = (record for record in records if record.id > after and state in {None, record.state})
-        return [StoredEvent(**{name: getattr(one, name) for name in names}) for one in islice(found, limit)]
+        found = (
+            record
+            for record in records
+            if record.id > after and state in {None, record.state}
+        )
+        return [
+            StoredEvent(**{name: getattr(one, name) for name in names})
+            for one in islice(found, limit)
+        ]
 
     async def revive(self, event: StoredEvent) -> bool:
         record = self._records.get(event.id)
@@ -212,7 +238,10 @@ class MemoryStore(HandlerStore):
         received: dict[State, list[float]] = {state: [] for state in STATES}
         for record in self._records.values():
             received[record.state].append(record.received_at)
-        return {state: StateStats(len(found), min(found, default=None)) for state, found in received.items()}
+        return {
+            state: StateStats(len(found), min(found, default=None))
+            for state, found in received.items()
+        }
 
     async def backlog(self) -> Backlog:
         due = self._due()
@@ -221,7 +250,11 @@ class MemoryStore(HandlerStore):
         return Backlog(min(len(due), COUNTED), late, min(dead, COUNTED))
 
     async def prune(
-        self, *, older_than: float, bodies: float | None = None, dead: float | None = None
+        self,
+        *,
+        older_than: float,
+        bodies: float | None = None,
+        dead: float | None = None,
     ) -> int:
         now = self._steady()
         pruned = 0
@@ -242,9 +275,21 @@ class MemoryStore(HandlerStore):
         first = dict[str, _Record]()
         for record in self._open.values():
             if (key := record.ordering_key) is not None:
-                first[key] = min(first.get(key, record), record, key=lambda one: (not one.attempts, one.id))
-        waiting = (one for one in self._open.values() if one.body is not None and one.due <= now)
-        due = [one for one in waiting if one.ordering_key is None or first[one.ordering_key] is one]
+                first[key] = min(
+                    first.get(key, record),
+                    record,
+                    key=lambda one: (not one.attempts, one.id),
+                )
+        waiting = (
+            one
+            for one in self._open.values()
+            if one.body is not None and one.due <= now
+        )
+        due = [
+            one
+            for one in waiting
+            if one.ordering_key is None or first[one.ordering_key] is one
+        ]
         return sorted(due, key=attrgetter("due", "id"))
 
     def _make_room(self, number: int) -> None:
@@ -256,7 +301,9 @@ class MemoryStore(HandlerStore):
         for record in list(islice(self._ended.values(), max(excess, 0))):
             self._forget(record)
 
-    def _add(self, delivery: Delivery, name: str = "", received: float | None = None) -> _Record:
+    def _add(
+        self, delivery: Delivery, name: str = "", received: float | None = None
+    ) -> _Record:
         if len(self._records) >= self._capacity:
             self._make_room(1)
         record = _Record(
@@ -269,7 +316,9 @@ class MemoryStore(HandlerStore):
         self._by_name.setdefault(record.name, {})[record.handler] = record
         return record
 
-    def _complete(self, delivery: Delivery, name: str, received: float | None = None) -> None:
+    def _complete(
+        self, delivery: Delivery, name: str, received: float | None = None
+    ) -> None:
         """Store a delivery that is new to its handler, or else the body missing in a claim."""
         record = self._by_name.get(name, {}).get(delivery.handler)
         if record is None:

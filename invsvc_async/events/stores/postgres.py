@@ -60,7 +60,9 @@ _CORRECT: Final = """
         LIMIT 1000 {skip}
     ))
 """
-_OTHERWISE: Final = "Handle what is open in it with that version, or choose another table"
+_OTHERWISE: Final = (
+    "Handle what is open in it with that version, or choose another table"
+)
 
 
 @attrs.define(eq=False)
@@ -83,17 +85,26 @@ class PostgresStore(ScriptedStore):
 
     @takes_secrets
     def __init__(
-        self, dsn: str, *, table: str = "invsvc_delivery", connections: int = 8, create: bool = True
+        self,
+        dsn: str,
+        *,
+        table: str = "invsvc_delivery",
+        connections: int = 8,
+        create: bool = True,
     ) -> None:
         if not _NAME.fullmatch(table):
-            raise ConfigurationError("table: not a valid name. Use lower-case letters, digits and _.")
+            raise ConfigurationError(
+                "table: not a valid name. Use lower-case letters, digits and _."
+            )
         self._dsn = dsn
         self._table = table
         self._dialect = PostgresDialect(t=table, **_WORDS)
         self._connections = connections
         self._creates = create
         self._by_loop: dict[asyncio.AbstractEventLoop, _Connected] = {}
-        self._corrections: dict[tuple[str, ...] | None, float] = {}  # by handlers: the last (monotonic s)
+        self._corrections: dict[
+            tuple[str, ...] | None, float
+        ] = {}  # by handlers: the last (monotonic s)
 
     def __repr__(self) -> str:
         return f"PostgresStore(table={self._table!r})"  # the address may contain a password
@@ -144,7 +155,13 @@ class PostgresStore(ScriptedStore):
                     raise ConfigurationError(words) from None
                 # Each statement is tried once, because the sender waits for only 10 s.
                 name = "the event store's database"
-                pool = Pool(self._dsn, name, size=self._connections, patience=_TIMEOUT, retry=False)
+                pool = Pool(
+                    self._dsn,
+                    name,
+                    size=self._connections,
+                    patience=_TIMEOUT,
+                    retry=False,
+                )
                 await pool.connect(self._prepare)
                 here.puts = GroupedPuts(pool, self._dialect)
             return here.puts
@@ -161,15 +178,28 @@ class PostgresStore(ScriptedStore):
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         if await connection.fetchval("SELECT to_regclass($1)", self._table) is None:
             if not self._creates:
-                raise JournalError(f"table {self._table}: does not exist. Check its name and the database.")
+                raise JournalError(
+                    f"table {self._table}: does not exist. Check its name and the database."
+                )
             await self._dialect.run(connection, create())
-            await connection.execute(f"COMMENT ON TABLE {self._table} IS '{_MARK}schema {VERSION}'")
+            await connection.execute(
+                f"COMMENT ON TABLE {self._table} IS '{_MARK}schema {VERSION}'"
+            )
             return
-        found = await connection.fetchval("SELECT obj_description(to_regclass($1))", self._table) or ""
+        found = (
+            await connection.fetchval(
+                "SELECT obj_description(to_regclass($1))", self._table
+            )
+            or ""
+        )
         if not found.startswith(_MARK):
-            raise JournalError(f"table {self._table}: it is another program's. Choose another table.")
+            raise JournalError(
+                f"table {self._table}: it is another program's. Choose another table."
+            )
         _, of_schema, version = found.partition("schema ")
-        check_version(f"table {self._table}", version if of_schema else None, _OTHERWISE)
+        check_version(
+            f"table {self._table}", version if of_schema else None, _OTHERWISE
+        )
 
 
 class GroupedPuts:
@@ -227,12 +257,20 @@ class GroupedPuts:
         from invsvc_async.storage.postgres_pool import AWAY
 
         rows = [
-            (each.key or made_up_key(), each.type, each.body, each.handler, (len(group) - number) / 1e6)
+            (
+                each.key or made_up_key(),
+                each.type,
+                each.body,
+                each.handler,
+                (len(group) - number) / 1e6,
+            )
             for number, (each, _) in enumerate(group)
         ]
         try:
             in_order = sorted(rows, key=itemgetter(0))
-            new = dict(await self.pool.fetch(*self._dialect.translated(PUT, (in_order,))))
+            new = dict(
+                await self.pool.fetch(*self._dialect.translated(PUT, (in_order,)))
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait get it
             if len(group) > 1 and not isinstance(error.__cause__, AWAY):
                 for each in group:

@@ -15,7 +15,17 @@ import asyncio
 import secrets
 from functools import cache, partial, wraps
 from math import inf
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    cast,
+)
 
 from invsvc_async.events.stores import (
     COUNTED,
@@ -41,7 +51,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_Method: TypeAlias = "Callable[Concatenate[Any, P], CoroutineType[Any, Any, T]]"  # Any: a store
+_Method: TypeAlias = (
+    "Callable[Concatenate[Any, P], CoroutineType[Any, Any, T]]"  # Any: a store
+)
 _Row: TypeAlias = "Sequence[Any]"  # Any: as the columns
 How: TypeAlias = Literal["each alone", "together", "to read", "aside"]
 """
@@ -50,10 +62,16 @@ runs aside changes some rows while others use the store.
 """
 
 MOST: Final = 100_000  # events in one state that ``Store.stats`` counts
-WALKED: Final = 5_000  # rows that a statement passes which no index leads to the right ones
+WALKED: Final = (
+    5_000  # rows that a statement passes which no index leads to the right ones
+)
 _FIRST_ROWS: Final = 20  # of the first slice
-_LEAST_ROWS: Final = 10  # of any: on a slow disk, a commit takes its time whatever is in it
-_MOST_ROWS: Final = 2_000  # of any: on PostgreSQL, a statement must end within its time limit
+_LEAST_ROWS: Final = (
+    10  # of any: on a slow disk, a commit takes its time whatever is in it
+)
+_MOST_ROWS: Final = (
+    2_000  # of any: on PostgreSQL, a statement must end within its time limit
+)
 
 _CREATE: Final = (
     # ``due`` of an open delivery is the end of its lease or delay; otherwise it is when the delivery ended.
@@ -86,8 +104,27 @@ _CREATE: Final = (
     "CREATE INDEX {t}_ordered ON {t} (ordering_key, id) WHERE ordering_key IS NOT NULL",
 )
 _LAST_ID: Final = (1 << 63) - 1
-_ENTRY: Final = ("id", "token", "key", "type", "body", "attempts", "handler", "ordering_key")
-_EVENT: Final = ("id", "key", "type", "body", "reason", "attempts", "received_at", "state", "handler")
+_ENTRY: Final = (
+    "id",
+    "token",
+    "key",
+    "type",
+    "body",
+    "attempts",
+    "handler",
+    "ordering_key",
+)
+_EVENT: Final = (
+    "id",
+    "key",
+    "type",
+    "body",
+    "reason",
+    "attempts",
+    "received_at",
+    "state",
+    "handler",
+)
 _IS_CLAIM: Final = "state = 'open' AND body IS NULL"  # until a body comes
 # Many deliveries, of which those are left out whose event is stored for another handler.  The result is
 # whether each is new: a token shows that a claim was there, of its handler or of another.  PostgreSQL gets
@@ -117,7 +154,9 @@ _INSERT_DEAD: Final = """
     ON CONFLICT (key, handler) DO NOTHING {changed}
 """
 _KNOWN: Final = f"SELECT {_IS_CLAIM} FROM {{t}} WHERE key = $1 {{update}}"
-_COMPLETE: Final = f"UPDATE {{t}} SET body = $3 WHERE key = $1 AND handler = $2 AND {_IS_CLAIM}"
+_COMPLETE: Final = (
+    f"UPDATE {{t}} SET body = $3 WHERE key = $1 AND handler = $2 AND {_IS_CLAIM}"
+)
 _CLAIM: Final = f"""
     INSERT INTO {{t}} AS kept (key, type, body, state, due, token, attempts, handler, received)
     VALUES ($1, $2, $3, 'open', {{now}} + $4, $5, 1,
@@ -194,23 +233,33 @@ _OLD: Final = """
     %s WHERE id {picked} RETURNING id
 """
 _PRUNES: Final = {
-    "claims": _OLD % ("state = 'open' AND body IS NULL AND due < {began}", "DELETE FROM {t}"),
+    "claims": _OLD
+    % ("state = 'open' AND body IS NULL AND due < {began}", "DELETE FROM {t}"),
     "bodies": _OLD
-    % ("state = 'handled' AND body IS NOT NULL AND due < {calendar}", "UPDATE {t} SET body = NULL"),
+    % (
+        "state = 'handled' AND body IS NOT NULL AND due < {calendar}",
+        "UPDATE {t} SET body = NULL",
+    ),
     "dead": _OLD % ("state = 'dead' AND due < {calendar}", "DELETE FROM {t}"),
     "handled": _OLD % ("state = 'handled' AND due < {calendar}", "DELETE FROM {t}"),
 }
 
 
-def runs(how: How) -> Callable[[Callable[Concatenate[Any, P], Script[T]]], _Method[P, T]]:
+def runs(
+    how: How,
+) -> Callable[[Callable[Concatenate[Any, P], Script[T]]], _Method[P, T]]:
     """Return a decorator that makes an async method of a script; each run begins the script anew."""
 
     def decorate(script: Callable[Concatenate[Any, P], Script[T]]) -> _Method[P, T]:
         @wraps(script)
-        async def method(self: ScriptedStore, /, *args: P.args, **settings: P.kwargs) -> T:
+        async def method(
+            self: ScriptedStore, /, *args: P.args, **settings: P.kwargs
+        ) -> T:
             return await self._ask(partial(script, self, *args, **settings), how)
 
-        return cast("_Method[P, T]", method)  # mypy has another name for what it returns than pyright
+        return cast(
+            "_Method[P, T]", method
+        )  # mypy has another name for what it returns than pyright
 
     return decorate
 
@@ -241,7 +290,9 @@ class ScriptedStore(HandlerStore):
         yield from _lock(delivery, *further)
         key = delivery.key or made_up_key()
         known = yield _KNOWN, (key,)
-        if not all(is_claim for (is_claim,) in known):  # it is stored: only its claims lack a body
+        if not all(
+            is_claim for (is_claim,) in known
+        ):  # it is stored: only its claims lack a body
             for each in (delivery, *further):
                 yield _COMPLETE, (key, each.handler, each.body)
             return False
@@ -254,13 +305,18 @@ class ScriptedStore(HandlerStore):
         if isinstance(found, Entry):
             return await self._end(_BURIED, found, reason)
         key = found.key or made_up_key()
-        return await self._changes(_INSERT_DEAD, key, found.type, found.body, reason, found.handler)
+        return await self._changes(
+            _INSERT_DEAD, key, found.type, found.body, reason, found.handler
+        )
 
     @runs("each alone")
     def claim(self, delivery: Delivery, *, lease: float) -> Script[Entry | Standing]:
         key = delivery.key or made_up_key()
         token = secrets.token_hex(8)
-        rows = yield _CLAIM, (key, delivery.type, delivery.body, lease, token, delivery.handler)
+        rows = yield (
+            _CLAIM,
+            (key, delivery.type, delivery.body, lease, token, delivery.handler),
+        )
         if rows:
             return _entry(rows[0])
         found = yield _CLAIMED, (key, delivery.handler)
@@ -303,7 +359,10 @@ class ScriptedStore(HandlerStore):
             yield _HANDLED, (entry.id, entry.token, None)
         else:
             delay = yield from _delay(first)
-            yield _ASSIGN, (entry.id, entry.token, delay, first.handler, first.ordering_key)
+            yield (
+                _ASSIGN,
+                (entry.id, entry.token, delay, first.handler, first.ordering_key),
+            )
         for each in deliveries:
             if each is not first:
                 yield from _add(each, key, received)
@@ -322,11 +381,15 @@ class ScriptedStore(HandlerStore):
     def events(
         self, *, state: State | None = None, after: int = 0, limit: int = 100
     ) -> Script[list[StoredEvent]]:
-        text = _EVENTS % ("" if state is None else f"state = '{STATES[STATES.index(state)]}' AND")
+        text = _EVENTS % (
+            "" if state is None else f"state = '{STATES[STATES.index(state)]}' AND"
+        )
         if state != "handled":
             return list(map(_event, (yield text, (after, _LAST_ID, limit))))
         found: list[StoredEvent] = []
-        while len(found) < limit:  # no index has their ids in order: look at some of all at a time
+        while (
+            len(found) < limit
+        ):  # no index has their ids in order: look at some of all at a time
             ((last,),) = yield _WALK, (after, WALKED)
             if last is None:
                 break
@@ -342,7 +405,9 @@ class ScriptedStore(HandlerStore):
         same = (event.id, event.received_at)
         found = yield f"SELECT due, ordering_key FROM {{t}} {_SAME}", same
         key = found[0][1] if found else None
-        if key is not None:  # read again under the lock: meanwhile it may have become the due one
+        if (
+            key is not None
+        ):  # read again under the lock: meanwhile it may have become the due one
             yield _LOCK, (key,)
             found = yield f"SELECT due FROM {{t}} {_SAME}", same
         dropped = yield _DROP if event.key is None else _EMPTY, same
@@ -354,7 +419,10 @@ class ScriptedStore(HandlerStore):
     def stats(self) -> Script[dict[State, StateStats]]:
         found: dict[State, StateStats] = {}
         for state in STATES:
-            ((count, oldest),) = yield _STATS % (state, "due" if state == "handled" else "id"), (MOST + 1,)
+            ((count, oldest),) = yield (
+                _STATS % (state, "due" if state == "handled" else "id"),
+                (MOST + 1,),
+            )
             found[state] = StateStats(min(count, MOST), oldest, has_more=count > MOST)
         return found
 
@@ -364,9 +432,18 @@ class ScriptedStore(HandlerStore):
         return Backlog(due, 0.0 if first is None else now - first, dead)
 
     async def prune(
-        self, *, older_than: float, bodies: float | None = None, dead: float | None = None
+        self,
+        *,
+        older_than: float,
+        bodies: float | None = None,
+        dead: float | None = None,
     ) -> int:
-        ages = {"claims": older_than, "bodies": bodies, "dead": dead, "handled": older_than}
+        ages = {
+            "claims": older_than,
+            "bodies": bodies,
+            "dead": dead,
+            "handled": older_than,
+        }
         pruned = 0
         for what, age in ages.items():
             if age is not None:
@@ -391,7 +468,9 @@ class ScriptedStore(HandlerStore):
                 yield _ADVANCE, (entry.ordering_key,)
             return bool(ended)
 
-        return await self._ask(script, "each alone" if entry.ordering_key is None else "together")
+        return await self._ask(
+            script, "each alone" if entry.ordering_key is None else "together"
+        )
 
 
 def create() -> Script[None]:
@@ -412,11 +491,15 @@ def _take(handlers: int | None) -> str:
         for name in names
     ]
     found = " UNION ALL ".join(f"SELECT id, due FROM due_{name}" for name in names)
-    each.append(f"picked AS (SELECT id FROM ({found}) AS found ORDER BY due, id LIMIT $1)")
+    each.append(
+        f"picked AS (SELECT id FROM ({found}) AS found ORDER BY due, id LIMIT $1)"
+    )
     return f"WITH {', '.join(each)} {_LEASE}"
 
 
-async def in_slices(work: Callable[[int], Awaitable[int]], *, seconds: float = 0.02) -> int:
+async def in_slices(
+    work: Callable[[int], Awaitable[int]], *, seconds: float = 0.02
+) -> int:
     """
     Call *work* with a number of rows until fewer were changed; return the number of all changed rows.
 
@@ -439,7 +522,9 @@ async def in_slices(work: Callable[[int], Awaitable[int]], *, seconds: float = 0
 
 def _lock(*found: Delivery | Entry) -> Script[None]:
     """Lock ordering keys until the transaction ends, always in the same sequence."""
-    for key in sorted({each.ordering_key for each in found if each.ordering_key is not None}):
+    for key in sorted(
+        {each.ordering_key for each in found if each.ordering_key is not None}
+    ):
         yield _LOCK, (key,)
 
 
@@ -452,7 +537,14 @@ def _delay(delivery: Delivery) -> Script[float]:
 def _add(delivery: Delivery, key: str, received: float | None = None) -> Script[bool]:
     """Add a delivery, or else store the body that its claim lacks; return whether a row was added."""
     delay = yield from _delay(delivery)
-    values = (delivery.type, delivery.body, delay, received, delivery.handler, delivery.ordering_key)
+    values = (
+        delivery.type,
+        delivery.body,
+        delay,
+        received,
+        delivery.handler,
+        delivery.ordering_key,
+    )
     added = yield _INSERT, (key, *values)
     if not added:
         yield _COMPLETE, (key, delivery.handler, delivery.body)

@@ -24,12 +24,26 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
 from invsvc_async.events.stores import Delivery, made_up_key
-from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create, in_slices, runs
+from invsvc_async.events.stores.scripts import (
+    PUT,
+    How,
+    ScriptedStore,
+    create,
+    in_slices,
+    runs,
+)
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, Script, SqliteDialect, slices
 from invsvc_async.storage.file_lock import FileLock, LockedConnection
 from invsvc_async.storage.private_file import make_database_private
-from invsvc_async.storage.sqlite_file import DAMAGE, STEPS, SameFile, check_file, in_words, opened_as
+from invsvc_async.storage.sqlite_file import (
+    DAMAGE,
+    STEPS,
+    SameFile,
+    check_file,
+    in_words,
+    opened_as,
+)
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 from invsvc_async.storage.table_version import VERSION, check_version
 
@@ -45,22 +59,32 @@ _FACTS: Final = (
     f"INSERT INTO facts VALUES ('schema', {VERSION}), ('opened', ''), ('checked', ''), ('ahead', 0)",
     f"PRAGMA application_id = {_APPLICATION}",
 )
-_OTHERWISE: Final = "Handle what is open in it with that version, or choose another file"
+_OTHERWISE: Final = (
+    "Handle what is open in it with that version, or choose another file"
+)
 # The end of the last lease or delay: of each kind, an index has the times.
-_LAST: Final = "SELECT max(due) FROM delivery WHERE state = 'open' AND body IS {} AND due < 9e999"
+_LAST: Final = (
+    "SELECT max(due) FROM delivery WHERE state = 'open' AND body IS {} AND due < 9e999"
+)
 _NOTE: Final = "UPDATE facts SET value = ?2 WHERE name = ?1"
 _creating: Final = threading.Lock()  # so that no other thread has connected meanwhile
-_SMALL: Final = 8 << 20  # bytes of a file that is checked before its first use: about 0.1 s
+_SMALL: Final = (
+    8 << 20
+)  # bytes of a file that is checked before its first use: about 0.1 s
 _CHECKED: Final = """
     SELECT value, page_count * page_size FROM facts, pragma_page_count, pragma_page_size
     WHERE name = 'checked'
 """
 _AGAIN: Final = 60.0  # s until the next try, if one failed
-_WANTED: Final = 1_000  # pages of the log, after which SQLite's own commits would copy it
+_WANTED: Final = (
+    1_000  # pages of the log, after which SQLite's own commits would copy it
+)
 # Changed rows between two copies: if each has a commit of its own, and if many share one.
 _FEWEST: Final = 250
 _MOST: Final = 4_000
-_PAGES: Final = 8_000  # of the log, 32 MB; beyond, the thread is too slow, and commits do it
+_PAGES: Final = (
+    8_000  # of the log, 32 MB; beyond, the thread is too slow, and commits do it
+)
 _PATIENCE: Final = 100  # ms that a transaction of prune waits until no delivery waits
 
 
@@ -108,7 +132,11 @@ class SqliteStore(ScriptedStore):
         await self._stop_left(asyncio.get_running_loop())
 
     async def prune(
-        self, *, older_than: float, bodies: float | None = None, dead: float | None = None
+        self,
+        *,
+        older_than: float,
+        bodies: float | None = None,
+        dead: float | None = None,
     ) -> int:
         """Delete what was handled longer ago, which would be handled again; the file then shrinks."""
         pruned = await super().prune(older_than=older_than, bodies=bodies, dead=dead)
@@ -120,7 +148,10 @@ class SqliteStore(ScriptedStore):
         ((free,),) = yield "PRAGMA freelist_count", ()
         freed: int = min(free, pages)
         for _ in range(freed):
-            yield "PRAGMA incremental_vacuum(1)", ()  # Python's driver frees only one at a time
+            yield (
+                "PRAGMA incremental_vacuum(1)",
+                (),
+            )  # Python's driver frees only one at a time
         return freed
 
     async def _put(self, delivery: Delivery) -> bool:
@@ -137,7 +168,9 @@ class SqliteStore(ScriptedStore):
                 break
             await asyncio.sleep(0.001)
 
-        def run() -> T:  # on a connection of its own, because a reader holds no delivery up
+        def run() -> (
+            T
+        ):  # on a connection of its own, because a reader holds no delivery up
             try:
                 with closing(connect_again(file.path, self._wait)) as db:
                     work = partial(file.dialect.run, db, script())
@@ -164,7 +197,9 @@ class SqliteStore(ScriptedStore):
     async def _stop_left(self, here: asyncio.AbstractEventLoop | None = None) -> None:
         """Finish the requests of closed event loops, and of this loop."""
         for loop in list(self._files):  # a copy: another loop may add its own
-            if (loop is here or loop.is_closed()) and (file := self._files.pop(loop, None)) is not None:
+            if (loop is here or loop.is_closed()) and (
+                file := self._files.pop(loop, None)
+            ) is not None:
                 await file.close()
 
 
@@ -177,7 +212,12 @@ class _File:
     """
 
     def __init__(
-        self, path: str, name: str, wait: float, steady: Callable[[], float], calendar: Callable[[], float]
+        self,
+        path: str,
+        name: str,
+        wait: float,
+        steady: Callable[[], float],
+        calendar: Callable[[], float],
     ) -> None:
         self.path: str = os.path.abspath(path)  # noqa: PTH100 - the process may change its folder later
         self._name = name
@@ -186,13 +226,24 @@ class _File:
         self._ahead = 0.0
         clocks = {"now": self._now, "began": self._now, "calendar": calendar}
         self.dialect = SqliteDialect(
-            clocks, t="delivery", id="INTEGER PRIMARY KEY", bytes="BLOB", picked="IN (SELECT id FROM picked)"
+            clocks,
+            t="delivery",
+            id="INTEGER PRIMARY KEY",
+            bytes="BLOB",
+            picked="IN (SELECT id FROM picked)",
         )
         self.upkeep = Upkeep(self.path, name)
         self._same = SameFile(Path(self.path), name, "all its receivers")
         check = self._same.check
         ended = self.upkeep.committed
-        self.writer = Writer(name, self._connect, self._put_all, begin=self._begin, check=check, ended=ended)
+        self.writer = Writer(
+            name,
+            self._connect,
+            self._put_all,
+            begin=self._begin,
+            check=check,
+            ended=ended,
+        )
         self.writer.start_thread()
 
     async def close(self) -> None:
@@ -211,24 +262,36 @@ class _File:
         db.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
         with transaction(db, self._begin):
             result = work()
-        _checkpoint(db)  # disk writes would else pile up until they hold the deliveries' commits up
+        _checkpoint(
+            db
+        )  # disk writes would else pile up until they hold the deliveries' commits up
         return result
 
     def _now(self) -> float:
         return self._steady() + self._ahead
 
-    def _put_all(self, db: sqlite3.Connection, deliveries: list[Delivery]) -> list[bool]:
+    def _put_all(
+        self, db: sqlite3.Connection, deliveries: list[Delivery]
+    ) -> list[bool]:
         """Store deliveries by ``PUT``; return the result of each."""
         results: list[bool] = []
         with transaction(db, self._begin):
             for some in slices(deliveries, MOST):
                 # sqlite3 looks for an adapter of each value of another type than these, also of bytes.
                 rows = [
-                    (one.key or made_up_key(), one.type, bytearray(one.body or b""), one.handler, 0.0)
+                    (
+                        one.key or made_up_key(),
+                        one.type,
+                        bytearray(one.body or b""),
+                        one.handler,
+                        0.0,
+                    )
                     for one in some
                 ]
                 new = dict(db.execute(*self.dialect.translated(PUT, (rows,))))
-                results += (bool(new.pop(key, False)) for key, *_ in rows)  # of several with a key, the first
+                results += (
+                    bool(new.pop(key, False)) for key, *_ in rows
+                )  # of several with a key, the first
         return results
 
     def _begin(self, db: sqlite3.Connection) -> None:
@@ -249,7 +312,10 @@ class _File:
                 db.execute(statement)
             except sqlite3.OperationalError as error:
                 # The lower byte: another process that recovers the log after a kill has a code of its own.
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                if (
+                    error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY
+                    or time.monotonic() > until
+                ):
                     raise
                 time.sleep(0.001)
             else:
@@ -261,14 +327,18 @@ class _File:
             self._create()
         except OSError as error:
             wrong = f"the file cannot be opened ({error.strerror})"
-            raise JournalError(f"{self._name}: {wrong}. Check the path and its permissions.") from None
+            raise JournalError(
+                f"{self._name}: {wrong}. Check the path and its permissions."
+            ) from None
         db = connect_again(self.path, self._wait)
         try:
             self._prepare(db)
             self._start_clock(db)
             self._same.remember()
             self.upkeep.start(db)
-            db.execute("PRAGMA busy_timeout = 0").fetchall()  # from now on, ``_begin`` waits
+            db.execute(
+                "PRAGMA busy_timeout = 0"
+            ).fetchall()  # from now on, ``_begin`` waits
         except BaseException:
             db.close()
             raise
@@ -285,13 +355,21 @@ class _File:
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        with transaction(db):  # one snapshot: another process may be creating the tables at this moment
-            is_new = self._is_new(db)  # before anything is changed: the file may belong to another program
+        with transaction(
+            db
+        ):  # one snapshot: another process may be creating the tables at this moment
+            is_new = self._is_new(
+                db
+            )  # before anything is changed: the file may belong to another program
         make_database_private(self.path)
         if is_new:
-            db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables can be given it
+            db.execute(
+                "PRAGMA auto_vacuum = INCREMENTAL"
+            )  # only a file without tables can be given it
         db.execute("PRAGMA synchronous = FULL")
-        self._patiently(db, "PRAGMA journal_mode = WAL")  # SQLite does not wait for another that does it
+        self._patiently(
+            db, "PRAGMA journal_mode = WAL"
+        )  # SQLite does not wait for another that does it
         if is_new:
             with transaction(db, "BEGIN IMMEDIATE"):
                 if self._is_new(db):  # two processes may both have found it new
@@ -306,7 +384,9 @@ class _File:
         if not (application or tables):
             return True
         if application != _APPLICATION:
-            raise JournalError(f"{self._name}: the file is another program's database. Choose another path.")
+            raise JournalError(
+                f"{self._name}: the file is another program's database. Choose another path."
+            )
         text = "SELECT max(value) FROM facts WHERE name = 'schema'"
         version = db.execute(text).fetchone()[0] if "facts" in tables else None
         check_version(self._name, version, _OTHERWISE)
@@ -319,8 +399,15 @@ class _File:
             facts = dict(db.execute("SELECT name, value FROM facts"))
             self._ahead = facts["ahead"]
             if facts["opened"] != opened:
-                last = [end for body in ("NOT NULL", "NULL") for (end,) in db.execute(_LAST.format(body))]
-                self._ahead = max((end for end in last if end is not None), default=0.0) - self._steady()
+                last = [
+                    end
+                    for body in ("NOT NULL", "NULL")
+                    for (end,) in db.execute(_LAST.format(body))
+                ]
+                self._ahead = (
+                    max((end for end in last if end is not None), default=0.0)
+                    - self._steady()
+                )
                 db.executemany(_NOTE, [("ahead", self._ahead), ("opened", opened)])
 
 
@@ -333,7 +420,13 @@ def connect_again(path: str, wait: float = 5.0) -> sqlite3.Connection:
         lock.join()
     try:
         place = f"{absolute.as_uri()}?mode=rw"
-        db = sqlite3.connect(place, timeout=wait, isolation_level=None, factory=LockedConnection, uri=True)
+        db = sqlite3.connect(
+            place,
+            timeout=wait,
+            isolation_level=None,
+            factory=LockedConnection,
+            uri=True,
+        )
     except BaseException:
         lock.release()
         raise
@@ -360,7 +453,9 @@ class Upkeep:
         self._changes = _FEWEST
         self._due = threading.Event()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"invsvc upkeep of {name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"invsvc upkeep of {name}", daemon=True
+        )
         self.failure: JournalError | None = None
         """What is wrong with the file, once that is known."""
 
@@ -399,7 +494,9 @@ class Upkeep:
                 if self._stopping.is_set():
                     return
                 code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-                if not self._is_checked and (isinstance(error, JournalError) or code in DAMAGE):
+                if not self._is_checked and (
+                    isinstance(error, JournalError) or code in DAMAGE
+                ):
                     self.failure = in_words(self._name, error)
                     _log.error("%s", self.failure)
                     return
@@ -417,7 +514,9 @@ class Upkeep:
             self._due.clear()
             self._changes = changes_until_next(self._changes, _checkpoint(db))
 
-    def _check(self, db: sqlite3.Connection, stops: Callable[[], bool] | None = None) -> None:
+    def _check(
+        self, db: sqlite3.Connection, stops: Callable[[], bool] | None = None
+    ) -> None:
         check_file(db, self._name, stops)
         db.execute("UPDATE facts SET value = ? WHERE name = 'checked'", (self._opened,))
         self._is_checked = True

@@ -36,20 +36,29 @@ async def read(path):
 
 def told(summary):
     """Return what the state says of a summary."""
-    verdicts = {str(verdict): count for verdict, count in summary.verdicts.items() if count}
+    verdicts = {
+        str(verdict): count for verdict, count in summary.verdicts.items() if count
+    }
     return summary.total, summary.done, summary.sending, summary.open_inputs, verdicts
 
 
 def counts(live):
-    return tuple(live[name] for name in ("total", "done", "sending", "open_inputs", "verdicts"))
+    return tuple(
+        live[name] for name in ("total", "done", "sending", "open_inputs", "verdicts")
+    )
 
 
 def mixed(client, n, start=0):
     """Make keyed creates of which every third is refused."""
     for i in range(start, start + n):
-        write = client.webhooks.update("wh_none", description="x") if i % 3 == 0 else None
+        write = (
+            client.webhooks.update("wh_none", description="x") if i % 3 == 0 else None
+        )
         yield (
-            write or client.webhooks.create(url=f"https://me.example/{i}", events=["invoice.created"])
+            write
+            or client.webhooks.create(
+                url=f"https://me.example/{i}", events=["invoice.created"]
+            )
         ).keyed(f"row-{i}")
 
 
@@ -64,7 +73,9 @@ async def test_counts_beside_a_run(client, journal):
             await all_of_rest(run)
             after = await watch.read()
             assert counts(after) == told(await batch.summary())
-            assert [(group["verdict"], group["count"]) for group in after["groups"]] == [("refused", 20)]
+            assert [
+                (group["verdict"], group["count"]) for group in after["groups"]
+            ] == [("refused", 20)]
             assert 20 <= during["done"] <= 60
             for force in (False, True):
                 assert await batch.retry(failed=True, force=force) == 20
@@ -93,7 +104,10 @@ async def test_pause_and_the_length_of_the_input(service, tmp_path, journal, pat
             async with asyncio.timeout(300):
                 while not (  # noqa: ASYNC110 - no event
                     any(each["paused"] for each in (await read(journal))["limits"])
-                    and any(has_lasted(run) for run in statuses_in(await batch.entries.facts.beginning(RUN)))
+                    and any(
+                        has_lasted(run)
+                        for run in statuses_in(await batch.entries.facts.beginning(RUN))
+                    )
                 ):
                     await asyncio.sleep(0.01)
             live = await read(journal)
@@ -106,10 +120,18 @@ async def test_pause_and_the_length_of_the_input(service, tmp_path, journal, pat
     assert (run.ended, run.is_lost) == (True, False)
     assert live["limits"][0]["why"] in {each.why for each in run.pauses}
     paused_for = sum(each.ended - each.begun for each in run.pauses) / 1000
-    assert 0 < paused_for == pytest.approx((run.at - run.begun) / 1000 - report.active_seconds, abs=0.002)
+    assert (
+        0
+        < paused_for
+        == pytest.approx((run.at - run.begun) / 1000 - report.active_seconds, abs=0.002)
+    )
     (pause,) = live["limits"]
     assert "cannot be reached" in pause["why"]
-    assert (pause["pid"], pause["paused"], pause["next_probe"] < 120) == (os.getpid(), True, True)
+    assert (pause["pid"], pause["paused"], pause["next_probe"] < 120) == (
+        os.getpid(),
+        True,
+        True,
+    )
     assert (live["done"], live["expected"], live["state"]) == (0, 50, "paused")
     assert after["limits"] == []
     assert (after["done"], after["expected"], after["state"]) == (50, 50, "finished")
@@ -136,7 +158,12 @@ def status(at):
 def test_status_of_a_process_that_is_gone():
     """It is not current, and a text of another form is none."""
     gone, text = status(at=1), msgspec.json.encode(status(at=1)).decode()
-    given = {"run status 1": text, "run status 2": "{}", "run status 3": "x", "run total": "5"}
+    given = {
+        "run status 1": text,
+        "run status 2": "{}",
+        "run status 3": "x",
+        "run total": "5",
+    }
     assert [*statuses_in(given)] == [gone]
     assert gone.is_lost
     assert not gone.is_current
@@ -184,7 +211,11 @@ async def test_what_a_reading_costs(client, tmp_path, monkeypatch, form):
 
     costs = []
     for many in (10, 400):
-        path = tmp_path / f"{many}.db" if form == "file" else database().journal(f"cost{many}")
+        path = (
+            tmp_path / f"{many}.db"
+            if form == "file"
+            else database().journal(f"cost{many}")
+        )
         await run_all(path, client, creates(client, many, start=10 * many))
         async with watching(path) as watch:
             monkeypatch.setattr(type(watch._entries.store), "rows", counting)

@@ -15,7 +15,14 @@ import pytest
 from invsvc_async import Absent, CallOptions, PersonToken
 from invsvc_async.batch import Batch
 from invsvc_async.batch.reports.live import Watch
-from invsvc_async.batch.reports.not_applied import _ADVICE, _REFUSED, Group, Groups, command_for, groups_of
+from invsvc_async.batch.reports.not_applied import (
+    _ADVICE,
+    _REFUSED,
+    Group,
+    Groups,
+    command_for,
+    groups_of,
+)
 from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.sending import content_of
@@ -58,12 +65,20 @@ def lines_of(path):
 @pytest.mark.parametrize("team", [{}, {"team": "team_9"}])
 @pytest.mark.parametrize(
     ("operation", "more"),
-    [*((name, {}) for name in WRITES), *(("webhooks.create", {"tag": tag}) for tag in ("ours", True))],
+    [
+        *((name, {}) for name in WRITES),
+        *(("webhooks.create", {"tag": tag}) for tag in ("ours", True)),
+    ],
 )
 async def test_arguments_of_each_operation(service, operation, more, team):
     """The arguments taken from an intent make the same write again."""
-    given, is_of_person = WRITES[operation] | more | team, operation == "users.update_preferences"
-    credential = {"credential": PersonToken(service.person_token)} if is_of_person else {}
+    given, is_of_person = (
+        WRITES[operation] | more | team,
+        operation == "users.update_preferences",
+    )
+    credential = (
+        {"credential": PersonToken(service.person_token)} if is_of_person else {}
+    )
     async with client_of(service, **credential) as client:
         first = as_write(client, operation, given)
         back = arguments_of(intent_of(first._spec))
@@ -79,7 +94,10 @@ async def test_arguments_of_each_operation(service, operation, more, team):
     ("operation", "given"),
     [
         ("client.write", {"method": "DELETE", "path": "/a"}),
-        ("webhooks.create", {"url": HOOK["url"], "events": HOOK["events"], "tag": "ours"}),
+        (
+            "webhooks.create",
+            {"url": HOOK["url"], "events": HOOK["events"], "tag": "ours"},
+        ),
         ("webhooks.create", {"url": HOOK["url"], "events": HOOK["events"]}),
     ],
 )
@@ -95,7 +113,12 @@ def test_many_writes_of_many_causes():
     groups = Groups()
     for number in range(600):
         code = "one" if number < 300 else f"code {number}"
-        result = Result(key=f"{number}", operation="webhooks.update", verdict=Verdict.REFUSED, code=code)
+        result = Result(
+            key=f"{number}",
+            operation="webhooks.update",
+            verdict=Verdict.REFUSED,
+            code=code,
+        )
         groups.add(result)
     found = groups.sorted("run.db")
     assert sum(each.count for each in found) == 600
@@ -130,12 +153,23 @@ async def test_groups_of_a_journal(journal):
     async with opened(journal, reading=True) as entries:
         groups = await groups_of(entries, journal.name)
 
-    found = {(str(each.verdict), each.cause): [result.key for result in each.results] for each in groups}
-    assert {cause: keys for (_, cause), keys in found.items() if not cause.startswith("HTTP")} == {
+    found = {
+        (str(each.verdict), each.cause): [result.key for result in each.results]
+        for each in groups
+    }
+    assert {
+        cause: keys
+        for (_, cause), keys in found.items()
+        if not cause.startswith("HTTP")
+    } == {
         "overtaken": ["overtaken"],
         "no read": ["unknown"],
     }
-    refused = {cause[:8]: keys for (verdict, cause), keys in found.items() if verdict == "refused"}
+    refused = {
+        cause[:8]: keys
+        for (verdict, cause), keys in found.items()
+        if verdict == "refused"
+    }
     assert refused == {"HTTP 422": ["refused"], "HTTP 403": ["forbidden"]}
     assert all(each.advice for each in groups)
 
@@ -143,12 +177,19 @@ async def test_groups_of_a_journal(journal):
 @pytest.mark.parametrize("place", ["file", "database"])
 async def test_write_that_a_newer_one_has_overtaken_since(service, client, path, place):
     """To retry it would not send it: the advice says so, in the report and on the page that is watched."""
-    journal = path if place == "file" else database().journal("overtaken_since", silence=60)
+    journal = (
+        path if place == "file" else database().journal("overtaken_since", silence=60)
+    )
     hook = service.seed_webhook().id
     service.script("webhooks.update", "403", "403")
     async with Batch.open(journal, client, concurrency=1) as batch:
-        writes = [client.webhooks.update(hook, description=text).keyed(text) for text in ("old", "new")]
-        alone = client.webhooks.update(service.seed_webhook().id, description="alone").keyed("alone")
+        writes = [
+            client.webhooks.update(hook, description=text).keyed(text)
+            for text in ("old", "new")
+        ]
+        alone = client.webhooks.update(
+            service.seed_webhook().id, description="alone"
+        ).keyed("alone")
         await all_of(batch, [writes[0], alone])
         await all_of(batch, [writes[1]])
         found = await groups_of(batch.entries, "run.db")
@@ -162,14 +203,24 @@ async def test_write_that_a_newer_one_has_overtaken_since(service, client, path,
     advice, command = told["HTTP 403 forbidden, then overtaken"]
     assert advice == _ADVICE["overtaken"]
     assert command == "invsvc batch retry run.db --force old"
-    assert told["HTTP 403 forbidden"][1] == "invsvc batch retry run.db --verdict refused"
-    assert [(each.cause, each.advice) for each in reported] == [(each.cause, each.advice) for each in found]
+    assert (
+        told["HTTP 403 forbidden"][1] == "invsvc batch retry run.db --verdict refused"
+    )
+    assert [(each.cause, each.advice) for each in reported] == [
+        (each.cause, each.advice) for each in found
+    ]
     assert {each["cause"] for each in watched} == {each.cause for each in found}
 
 
 def group(verdict, advice, *keys, count=0):
     results = [SimpleNamespace(key=key) for key in keys]
-    return Group(verdict=verdict, cause="cause", advice=advice, count=count or len(results), results=results)
+    return Group(
+        verdict=verdict,
+        cause="cause",
+        advice=advice,
+        count=count or len(results),
+        results=results,
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,23 +267,43 @@ def test_advice_names_no_option_that_is_not_there(kind):
     """Of each cause and each refusal, the advice and the command have only options of this kind's commands."""
     groups = Groups()
     for cause in _ADVICE:
-        verdict = Verdict.NOT_APPLIED if cause in ("overtaken", "never left", "absent") else Verdict.UNKNOWN
-        groups.add(Result(key=cause, operation="webhooks.update", verdict=verdict, cause=cause))
+        verdict = (
+            Verdict.NOT_APPLIED
+            if cause in ("overtaken", "never left", "absent")
+            else Verdict.UNKNOWN
+        )
+        groups.add(
+            Result(key=cause, operation="webhooks.update", verdict=verdict, cause=cause)
+        )
     for status in (*_REFUSED, 422):
         groups.add(
-            Result(key=f"{status}", operation="webhooks.update", verdict=Verdict.REFUSED, status=status)
+            Result(
+                key=f"{status}",
+                operation="webhooks.update",
+                verdict=Verdict.REFUSED,
+                status=status,
+            )
         )
     for each in groups.sorted("J", kind.name):
         told = re.findall("--([a-z]+)", f"{each.advice} {each.command or ''}")
-        assert {*told} <= {"verdict", "force", "failed", "because"} - {*kind.lacks.split()}, each.advice
+        assert {*told} <= {"verdict", "force", "failed", "because"} - {
+            *kind.lacks.split()
+        }, each.advice
 
 
 def test_command_quotes_the_journal():
     """An address has characters that a shell would read."""
     groups = Groups()
-    groups.add(Result(key="a", operation="webhooks.update", verdict=Verdict.REFUSED, status=403))
+    groups.add(
+        Result(
+            key="a", operation="webhooks.update", verdict=Verdict.REFUSED, status=403
+        )
+    )
     [found] = groups.sorted("postgresql://db/data?batch=june&x")
-    assert found.command == "invsvc batch retry 'postgresql://db/data?batch=june&x' --verdict refused"
+    assert (
+        found.command
+        == "invsvc batch retry 'postgresql://db/data?batch=june&x' --verdict refused"
+    )
 
 
 async def test_command_for_a_shared_journal(service, client, capsys, monkeypatch):
@@ -240,14 +311,20 @@ async def test_command_for_a_shared_journal(service, client, capsys, monkeypatch
     address = database().journal("command", silence=60)
     monkeypatch.setenv("PGUSER", urlsplit(address).username or "")
     missing = client.webhooks.update("wh_missing", description="x").keyed("row-1")
-    assert [result.verdict for result in await run_all(address, client, [missing])] == [Verdict.REFUSED]
+    assert [result.verdict for result in await run_all(address, client, [missing])] == [
+        Verdict.REFUSED
+    ]
     assert await invsvc("report", address) == 0
     [command] = [
-        line.removeprefix("  $ ") for line in capsys.readouterr().out.splitlines() if line.startswith("  $ ")
+        line.removeprefix("  $ ")
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("  $ ")
     ]
     assert command.startswith("invsvc batch report ")
     assert await invsvc(*shlex.split(command.replace("out.jsonl", "-"))[2:]) == 0
-    assert [json.loads(line)["key"] for line in capsys.readouterr().out.splitlines()] == ["row-1"]
+    assert [
+        json.loads(line)["key"] for line in capsys.readouterr().out.splitlines()
+    ] == ["row-1"]
 
 
 async def test_groups_are_shown_everywhere(journal, capsys, tmp_path):
@@ -288,10 +365,21 @@ async def test_failed_writes_round_trip(service, journal, tmp_path, capsys):
     """The file is refused until its doubts are resolved; then a new journal applies each line once."""
     out = tmp_path / "out.jsonl"
     assert await invsvc("report", journal, "--failed", out) == 0
-    assert "not applied: 4 writes, 2 of them to check before a run" in capsys.readouterr().err
+    assert (
+        "not applied: 4 writes, 2 of them to check before a run"
+        in capsys.readouterr().err
+    )
     lines = lines_of(out)
-    assert [line["key"] for line in lines] == ["refused", "forbidden", "overtaken", "unknown"]
-    assert [line["key"] for line in lines if "check" in line] == ["overtaken", "unknown"]
+    assert [line["key"] for line in lines] == [
+        "refused",
+        "forbidden",
+        "overtaken",
+        "unknown",
+    ]
+    assert [line["key"] for line in lines if "check" in line] == [
+        "overtaken",
+        "unknown",
+    ]
 
     before = service.arrivals()
     assert (
@@ -301,25 +389,34 @@ async def test_failed_writes_round_trip(service, journal, tmp_path, capsys):
     assert service.arrivals() == before
 
     lines[0]["arguments"]["description"] = "corrected"
-    out.write_text("".join(json.dumps(line) + "\n" for line in lines if "check" not in line))
+    out.write_text(
+        "".join(json.dumps(line) + "\n" for line in lines if "check" not in line)
+    )
     assert await invsvc(out, "--journal", tmp_path / "new.db", "--no-secrets") == 0
     effects = [entry.body for entry in service.ledger.effects("webhooks.update")]
     assert sorted(body["description"] for body in effects) == ["corrected", "two"]
 
 
 @pytest.mark.usefixtures("credential_in_environment")
-async def test_failed_writes_fed_into_the_same_journal(service, journal, tmp_path, capsys):
+async def test_failed_writes_fed_into_the_same_journal(
+    service, journal, tmp_path, capsys
+):
     """An unchanged line is skipped, because its write is finished; a changed one is refused in words."""
     out = tmp_path / "out.jsonl"
     await invsvc("report", journal, "--failed", out)
     line = lines_of(out)[0]
     before = service.arrivals("webhooks.update")
     out.write_text(json.dumps(line) + "\n")
-    assert await invsvc(out, "--journal", journal, "--no-secrets") == 3  # as before: one is unknown
+    assert (
+        await invsvc(out, "--journal", journal, "--no-secrets") == 3
+    )  # as before: one is unknown
     line["arguments"]["description"] = "corrected"
     out.write_text(json.dumps(line) + "\n")
     assert await invsvc(out, "--journal", journal, "--no-secrets") == 2
-    assert "the journal has another write under the key 'refused'" in capsys.readouterr().err
+    assert (
+        "the journal has another write under the key 'refused'"
+        in capsys.readouterr().err
+    )
     assert service.arrivals("webhooks.update") == before
 
 
@@ -328,7 +425,9 @@ async def test_pruned_writes_are_named(journal, tmp_path, capsys):
     assert await invsvc("prune", journal, "--days", "0") == 0
     out = tmp_path / "out.jsonl"
     assert await invsvc("report", journal, "--failed", out) == 0
-    assert [line["key"] for line in lines_of(out)] == ["unknown"]  # whose content is needed to settle it
+    assert [line["key"] for line in lines_of(out)] == [
+        "unknown"
+    ]  # whose content is needed to settle it
     err = capsys.readouterr().err
     for key in ("refused", "forbidden", "overtaken"):
         assert f"{key}: its arguments were pruned" in err
@@ -352,8 +451,12 @@ async def test_what_a_line_cannot_have(service, client, tmp_path, capsys, path):
 
     service.script("webhooks.create", "422")
     traced = CallOptions(headers={"X-Trace": "t-1"})
-    write = client.write("POST", "/webhooks", json=HOOK, reader=reader, options=traced).keyed("row-1")
-    assert [each.verdict for each in await run_all(path, client, [write])] == [Verdict.REFUSED]
+    write = client.write(
+        "POST", "/webhooks", json=HOOK, reader=reader, options=traced
+    ).keyed("row-1")
+    assert [each.verdict for each in await run_all(path, client, [write])] == [
+        Verdict.REFUSED
+    ]
     out = tmp_path / "out.jsonl"
     assert await invsvc("report", path, "--failed", out) == 0
     assert [line["key"] for line in lines_of(out)] == ["row-1"]

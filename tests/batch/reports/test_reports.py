@@ -33,7 +33,8 @@ async def journal(service, client, path):
     service.script("webhooks.get", *["pass"] * 4)
     async with Batch.open(path, client, concurrency=1) as batch:
         writes = [
-            client.webhooks.update(hook.id, description=f"<b>{i}</b>") for i, hook in enumerate(hooks[:3])
+            client.webhooks.update(hook.id, description=f"<b>{i}</b>")
+            for i, hook in enumerate(hooks[:3])
         ]
         bodies = client.sheets.save_mapping({"a": "personal"}).keyed("odd <key>")
         service.script("sheets.save_mapping", "reset")
@@ -89,7 +90,12 @@ async def test_report_where_nothing_can_be_written(journal, capsys):
     """SQLite needs files beside the journal to read it, so that the error says to read a copy."""
     await told_by(capsys, journal)  # which imports all that it needs
     with foreign_folder(journal) as folder:
-        assert await asyncio.to_thread(run, ["batch", "report", str(folder / journal.name)]) == 1
+        assert (
+            await asyncio.to_thread(
+                run, ["batch", "report", str(folder / journal.name)]
+            )
+            == 1
+        )
     assert "Copy it" in capsys.readouterr().err
 
 
@@ -105,11 +111,19 @@ def test_page_escapes_every_text():
     """No text of the journal becomes markup, wherever it is shown."""
     odd = "<i>'\"$name&"
     unknown = Result(
-        key=odd, operation=odd, verdict=Verdict.UNKNOWN, message=odd, candidates=[odd], story=odd, attempts=1
+        key=odd,
+        operation=odd,
+        verdict=Verdict.UNKNOWN,
+        message=odd,
+        candidates=[odd],
+        story=odd,
+        attempts=1,
     )
     report = Report(
         name=odd,
-        summary=Summary(to_do=0, sending=0, verdicts={Verdict.UNKNOWN: 1}, secrets_lost=0),
+        summary=Summary(
+            to_do=0, sending=0, verdicts={Verdict.UNKNOWN: 1}, secrets_lost=0
+        ),
         operations={odd: Counter({Verdict.UNKNOWN: 1})},
         faults=Counter({odd: 1}),
         groups=groups_of_results([unknown]),
@@ -123,13 +137,18 @@ def test_page_names_lost_secrets():
     """It names the write and the webhook of each."""
     lost = [
         Result(
-            key=f"row {number}", operation="webhooks.create", verdict=Verdict.APPLIED, thing=f"wh_{number}"
+            key=f"row {number}",
+            operation="webhooks.create",
+            verdict=Verdict.APPLIED,
+            thing=f"wh_{number}",
         )
         for number in range(2)
     ]
     report = Report(
         name="run",
-        summary=Summary(to_do=0, sending=0, verdicts={Verdict.APPLIED: 5}, secrets_lost=5),
+        summary=Summary(
+            to_do=0, sending=0, verdicts={Verdict.APPLIED: 5}, secrets_lost=5
+        ),
         operations={"webhooks.create": Counter({Verdict.APPLIED: 5})},
         faults=Counter(),
         groups=[],
@@ -137,13 +156,16 @@ def test_page_names_lost_secrets():
     )
     page = page_of(report)
     assert "Secrets lost" in page
-    assert all(f"row {number}" in page and f"wh_{number}" in page for number in range(2))
+    assert all(
+        f"row {number}" in page and f"wh_{number}" in page for number in range(2)
+    )
 
 
 def run_of(pid, begun, at, *pauses, ended=True):
     """Return a process; times in s."""
     told = [
-        Pause(begun=1000 * from_, ended=1000 * to, why="the service answers HTTP 503") for from_, to in pauses
+        Pause(begun=1000 * from_, ended=1000 * to, why="the service answers HTTP 503")
+        for from_, to in pauses
     ]
     return Status(
         host="one", pid=pid, begun=1000 * begun, at=1000 * at, ended=ended, pauses=told, limited_by=None,
@@ -162,12 +184,18 @@ def test_times_in_which_nothing_was_sent():
         ],
     )  # fmt: skip
     assert report.active == [(100_000, 104_000), (110_000, 112_000), (117_000, 130_000)]
-    assert (report.active_seconds, report.seconds, report.rate) == (19.0, 30.0, 300 / 19)
+    assert (report.active_seconds, report.seconds, report.rate) == (
+        19.0,
+        30.0,
+        300 / 19,
+    )
     page = page_of(report)
     assert "16 a second while it ran: 19 s of 30 s" in page
     assert page.count('fill="#8883"') == 2
     assert page.count('stroke-dasharray="5 4"') == 1
-    assert "<td>paused for 5 s: the service answers HTTP 503 (one, process 8)</td>" in page
+    assert (
+        "<td>paused for 5 s: the service answers HTTP 503 (one, process 8)</td>" in page
+    )
     assert (
         "1970-01-01 00:01:44</td><td>ended without saying so, killed or with its machine: one, process 7"
         in page
@@ -176,10 +204,15 @@ def test_times_in_which_nothing_was_sent():
     assert re.findall(r'text-anchor="\w+">([\d:]+)<', page) == [
         "00:01:40", "00:01:46", "00:01:52", "00:01:58", "00:02:04", "00:02:10",
     ]  # fmt: skip
-    assert Report(name="outbox.db", summary=Summary(verdicts={Verdict.APPLIED: 9})).rate == 0.0
+    assert (
+        Report(name="outbox.db", summary=Summary(verdicts={Verdict.APPLIED: 9})).rate
+        == 0.0
+    )
 
 
-async def test_page_shows_faults_only_where_there_were_any(journal, service, client, tmp_path):
+async def test_page_shows_faults_only_where_there_were_any(
+    journal, service, client, tmp_path
+):
     """The line of faults stands over a timeline that has some, and over no other."""
     found = await report(journal)
     assert found.faults == {"HTTP 403": 1, "HTTP 500": 1, "ResponseLostError": 2}
@@ -212,7 +245,12 @@ async def test_page_fits_its_window(tmp_path, width):
         for verdict in (Verdict.UNKNOWN, Verdict.REFUSED)
     ]  # fmt: skip
     counts = {"webhooks.create": Counter({Verdict.UNKNOWN: 1_000_000})}
-    report = Report(name="run.db", summary=Summary(), operations=counts, groups=groups_of_results(results))
+    report = Report(
+        name="run.db",
+        summary=Summary(),
+        operations=counts,
+        groups=groups_of_results(results),
+    )
     (tmp_path / "page.html").write_text(
         page_of(report).replace("<details", "<details open"), encoding="utf-8"
     )

@@ -25,12 +25,17 @@ BODY = encoded(v2("invoice.created"))
 
 
 def receiver_at(path: Path, **settings: Any) -> events.Receiver:
-    return events.Receiver(secrets=(), shared_header=HEADER, mode="inbox", store=path, **settings)
+    return events.Receiver(
+        secrets=(), shared_header=HEADER, mode="inbox", store=path, **settings
+    )
 
 
 async def threads_ended(path: Path) -> None:
     """Wait until no thread uses the file; a thread that stays makes this fail."""
-    await until_no(lambda: [each for each in threading.enumerate() if str(path) in each.name], within=300.0)
+    await until_no(
+        lambda: [each for each in threading.enumerate() if str(path) in each.name],
+        within=300.0,
+    )
 
 
 class Handler:
@@ -94,7 +99,9 @@ async def test_closing_that_is_cancelled(tmp_path, by: str) -> None:
     assert (entry.handler, entry.attempts, handler.ended) == ("wait", 2, 0)
 
 
-async def test_receiver_that_is_entered_after_a_cancelled_closing(tmp_path, monkeypatch) -> None:
+async def test_receiver_that_is_entered_after_a_cancelled_closing(
+    tmp_path, monkeypatch
+) -> None:
     """It first waits for the end of that, which would else stop the new worker and close its file."""
     monkeypatch.setattr("invsvc_async.events.receiving.receiver._TO_LEAVE", 0.01)
     path = tmp_path / "events.db"
@@ -134,14 +141,18 @@ async def test_opening_that_is_cancelled(tmp_path, turns: int) -> None:
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 5])
 @pytest.mark.parametrize("is_open", [False, True])
-async def test_store_whose_closing_is_cancelled(tmp_path, monkeypatch, turns: int, is_open: bool) -> None:
+async def test_store_whose_closing_is_cancelled(
+    tmp_path, monkeypatch, turns: int, is_open: bool
+) -> None:
     """All of its threads end, also those that its opening was about to start; what was asked for is stored."""
     monkeypatch.setattr("invsvc_async.events.stores.sqlite._SMALL", 0)
     path = tmp_path / "events.db"
     store = events.SqliteStore(path)
     if is_open:
         await store.open()
-    putting = asyncio.create_task(store.put(events.Delivery(key="e_1", type="t", body=b"{}")))
+    putting = asyncio.create_task(
+        store.put(events.Delivery(key="e_1", type="t", body=b"{}"))
+    )
     await asyncio.sleep(0)
 
     closing = asyncio.create_task(store.close())
@@ -158,7 +169,9 @@ async def test_store_whose_closing_is_cancelled(tmp_path, monkeypatch, turns: in
 
 
 @pytest.mark.parametrize("small", [0, 8 << 20])
-async def test_closing_while_handlers_use_all_threads(tmp_path, monkeypatch, small: int) -> None:
+async def test_closing_while_handlers_use_all_threads(
+    tmp_path, monkeypatch, small: int
+) -> None:
     """Code of handlers that hangs in a thread of asyncio's pool does not keep the receiver from closing."""
     monkeypatch.setattr("invsvc_async.events.stores.sqlite._SMALL", small)
     gate, pool = threading.Event(), ThreadPoolExecutor(1)
@@ -168,7 +181,9 @@ async def test_closing_while_handlers_use_all_threads(tmp_path, monkeypatch, sma
     try:
         async with asyncio.timeout(300):
             async with receiver_at(path) as receiver:
-                assert (await receiver.receive(BODY, dict([SHARED]))).outcome == "stored"
+                assert (
+                    await receiver.receive(BODY, dict([SHARED]))
+                ).outcome == "stored"
         await threads_ended(path)
         assert not hangs.done()
     finally:
@@ -183,8 +198,13 @@ async def test_receiver_that_is_entered_twice(tmp_path) -> None:
     handler.may_end.set()
     receiver.on("*", name="wait")(handler)
 
-    entered = await asyncio.gather(*(receiver.__aenter__() for _ in range(2)), return_exceptions=True)
-    assert sorted(type(one).__name__ for one in entered) == ["ConfigurationError", "Receiver"]
+    entered = await asyncio.gather(
+        *(receiver.__aenter__() for _ in range(2)), return_exceptions=True
+    )
+    assert sorted(type(one).__name__ for one in entered) == [
+        "ConfigurationError",
+        "Receiver",
+    ]
     with pytest.raises(ConfigurationError, match="already running"):
         await receiver.__aenter__()
     await receiver.receive(BODY, dict([SHARED]))
@@ -192,4 +212,8 @@ async def test_receiver_that_is_entered_twice(tmp_path) -> None:
     await receiver.__aexit__(None, None, None)
 
     await threads_ended(path)
-    assert not [task for task in asyncio.all_tasks() if task.get_name() == "invsvc events worker"]
+    assert not [
+        task
+        for task in asyncio.all_tasks()
+        if task.get_name() == "invsvc events worker"
+    ]

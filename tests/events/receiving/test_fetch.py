@@ -42,7 +42,9 @@ class World:
     service: Simulator
     receiver: Receiver
     url: str = ""
-    got: list[tuple[Event, Current]] = attrs.field(factory=list[tuple["Event", Current]])
+    got: list[tuple[Event, Current]] = attrs.field(
+        factory=list[tuple["Event", Current]]
+    )
     raises: list[Exception] = attrs.field(factory=list[Exception])
 
     async def handle(self, event: Event, current: Current) -> None:
@@ -50,14 +52,18 @@ class World:
         if self.raises:
             raise self.raises.pop()
 
-    async def deliver(self, event: str, resource: Record, **options: Any) -> EventDelivery:
+    async def deliver(
+        self, event: str, resource: Record, **options: Any
+    ) -> EventDelivery:
         return await self.service.deliver(
             event, url=self.url, headers=dict([SHARED]), resource=resource, **options
         )
 
     def change(self, invoice: Record, **fields: Any) -> Record:
         """Change an invoice as somebody else does."""
-        return self.service.book().invoices.put(invoice["uuid"], invoice.with_changes(fields))
+        return self.service.book().invoices.put(
+            invoice["uuid"], invoice.with_changes(fields)
+        )
 
 
 def receiver_of(client: Any, **settings: Any) -> Receiver:
@@ -68,14 +74,18 @@ def receiver_of(client: Any, **settings: Any) -> Receiver:
 @asynccontextmanager
 async def world(**settings: Any) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
-        service = await stack.enter_async_context(Simulator(seed=5, delivery_backoff=0.001))
+        service = await stack.enter_async_context(
+            Simulator(seed=5, delivery_backoff=0.001)
+        )
         client = await stack.enter_async_context(
             Client(service.base_url, ApiKey(service.api_key), reads=RETRIES)
         )
         made = World(service, receiver_of(client, **settings))
         made.receiver.on("invoice.created", "invoice.canceled", fetch=True)(made.handle)
         await stack.enter_async_context(made.receiver)
-        made.url = str((await stack.enter_async_context(server_of(made.receiver))).make_url("/"))
+        made.url = str(
+            (await stack.enter_async_context(server_of(made.receiver))).make_url("/")
+        )
         yield made
 
 
@@ -92,11 +102,15 @@ def server_of(receiver: Receiver) -> TestServer:
 @pytest.mark.parametrize("version", ["v1", "v1.1", "v2"])
 @pytest.mark.parametrize("key", ["order-17", None])
 @pytest.mark.parametrize("kind", ["E", "P"])
-async def test_state_is_the_services_own(kind: str, key: str | None, version: Any) -> None:
+async def test_state_is_the_services_own(
+    kind: str, key: str | None, version: Any
+) -> None:
     """Whatever the event says, the handler gets the invoice as the service has it now."""
     async with world() as here:
         here.service.seed_invoices(12, invoice_type=kind)
-        invoice = here.service.seed_invoice(invoice_type=kind, idempotency_key=key, status="valid")
+        invoice = here.service.seed_invoice(
+            invoice_type=kind, idempotency_key=key, status="valid"
+        )
         now = here.change(invoice, status="canceled", emails=["new@cliente.example"])
 
         delivery = await here.deliver("invoice.created", invoice, version=version)
@@ -126,10 +140,14 @@ async def test_what_the_event_tells(kind: str, told: set[str], read: set[str]) -
     """Each of these finds the invoice among others; without its type, both lists are searched."""
     async with world() as here:
         here.service.seed_invoices(12, invoice_type=kind)
-        invoice = here.service.seed_invoice(invoice_type=kind, idempotency_key="order-17")
+        invoice = here.service.seed_invoice(
+            invoice_type=kind, idempotency_key="order-17"
+        )
         told = told | {"uuid"}
 
-        await here.deliver("invoice.created", Record({name: invoice[name] for name in told}))
+        await here.deliver(
+            "invoice.created", Record({name: invoice[name] for name in told})
+        )
 
         [(_, current)] = here.got
         assert isinstance(current, Invoice)
@@ -189,7 +207,9 @@ async def test_read_that_fails(mode: Any, caplog: pytest.LogCaptureFixture) -> N
         delivery = await here.deliver("invoice.created", invoice)
         await eventually(lambda: len(here.got) == 2)
 
-        assert [current.to_dict() for _, current in here.got if isinstance(current, Invoice)] == [invoice] * 2
+        assert [
+            current.to_dict() for _, current in here.got if isinstance(current, Invoice)
+        ] == [invoice] * 2
         assert here.service.arrivals("invoices.egress") == RETRIES.attempts + 2
         assert delivery.statuses == ([500, 500, 200] if mode == "inline" else [200])
         assert here.receiver.stats().failed_calls == 2
@@ -209,15 +229,24 @@ async def test_reads_of_equal_events() -> None:
             return here.service.api_key
 
         @here.receiver.middleware
-        async def count(handling: Handling, proceed: Callable[[], Awaitable[None]]) -> None:
+        async def count(
+            handling: Handling, proceed: Callable[[], Awaitable[None]]
+        ) -> None:
             begun.append(handling.handler)
             await proceed()
 
-        async with Client(here.service.base_url, TokenProvider(token, kind="api_key")) as client:
-            here.receiver._current._client = client  # its first read waits for the token
+        async with Client(
+            here.service.base_url, TokenProvider(token, kind="api_key")
+        ) as client:
+            here.receiver._current._client = (
+                client  # its first read waits for the token
+            )
             tasks = [asyncio.create_task(here.deliver("invoice.created", invoice))]
             await asyncio.wait_for(asked.wait(), 30)
-            tasks += [asyncio.create_task(here.deliver("invoice.created", invoice)) for _ in range(20)]
+            tasks += [
+                asyncio.create_task(here.deliver("invoice.created", invoice))
+                for _ in range(20)
+            ]
             await eventually(lambda: len(begun) == len(tasks))
             await asyncio.sleep(0)
             here.change(invoice, status="canceled")
@@ -225,9 +254,9 @@ async def test_reads_of_equal_events() -> None:
             await asyncio.gather(*tasks)
 
         assert here.service.arrivals("invoices.egress") == 2
-        assert [current.status for _, current in here.got if isinstance(current, Invoice)] == [
-            "canceled"
-        ] * 21
+        assert [
+            current.status for _, current in here.got if isinstance(current, Invoice)
+        ] == ["canceled"] * 21
 
 
 async def test_event_that_names_nothing() -> None:
@@ -262,13 +291,25 @@ async def test_service_that_compares_times_in_seconds(version: Any) -> None:
         data = Record({name: invoice[name] for name in ("uuid", "created_at")})
 
         async def egress(request: web.Request) -> web.Response:
-            first, last = (int(request.query[name]) // 1000 for name in ("created_after", "created_before"))
-            shown = [dict(data)] if first * 1000 <= invoice["created_at"] <= last * 1000 else []
-            return web.json_response({"success": True, "data": shown, "next": None, "has_more": False})
+            first, last = (
+                int(request.query[name]) // 1000
+                for name in ("created_after", "created_before")
+            )
+            shown = (
+                [dict(data)]
+                if first * 1000 <= invoice["created_at"] <= last * 1000
+                else []
+            )
+            return web.json_response(
+                {"success": True, "data": shown, "next": None, "has_more": False}
+            )
 
         app = web.Application()
         app.router.add_get("/v2/invoices/{which}", egress)
-        async with TestServer(app) as server, client_of(server) as here.receiver._current._client:
+        async with (
+            TestServer(app) as server,
+            client_of(server) as here.receiver._current._client,
+        ):
             await here.deliver("invoice.created", data, version=version)
 
         assert [type(current) for _, current in here.got] == [Invoice]
@@ -282,16 +323,29 @@ def test_registrations_that_cannot_be() -> None:
 
     async def of_event(event: object) -> None: ...
 
-    for kind in ("payment.created", "invoice.failed", "invoice.*", "*", "invoice_batch.completed"):
+    for kind in (
+        "payment.created",
+        "invoice.failed",
+        "invoice.*",
+        "*",
+        "invoice_batch.completed",
+    ):
         with pytest.raises(
-            ConfigurationError, match=r"no read.*invoice.canceled and invoice.created.*request"
+            ConfigurationError,
+            match=r"no read.*invoice.canceled and invoice.created.*request",
         ):
             receiver.on("invoice.created", kind, fetch=True)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match=r"cannot be called with \(event, current\)"):
+    with pytest.raises(
+        ConfigurationError, match=r"cannot be called with \(event, current\)"
+    ):
         receiver.on("invoice.created", fetch=True)(of_event)  # type: ignore[type-var]
-    with pytest.raises(ConfigurationError, match=r"cannot be called with \(event\).*fetch=True"):
+    with pytest.raises(
+        ConfigurationError, match=r"cannot be called with \(event\).*fetch=True"
+    ):
         receiver.on("invoice.created")(handler)  # type: ignore[type-var]
-    with pytest.raises(ConfigurationError, match=r"needs a client. Use Receiver\(client="):
+    with pytest.raises(
+        ConfigurationError, match=r"needs a client. Use Receiver\(client="
+    ):
         receiver_of(None).on("invoice.created", fetch=True)(handler)
     with pytest.raises(ConfigurationError, match="client: str is not valid"):
         receiver_of("https://service.example/v2")
@@ -310,7 +364,9 @@ async def test_handler_that_cannot_be_inspected(signature: object) -> None:
 
     receiver = Receiver(secrets=(), accept_unsigned=True, mode="inline")
     receiver.on("invoice.created")(Handler())
-    await receiver.receive(b'{"id":"1","type":"invoice.created","created":1,"data":{"object":{}}}', {})
+    await receiver.receive(
+        b'{"id":"1","type":"invoice.created","created":1,"data":{"object":{}}}', {}
+    )
 
     assert got == ["invoice.created"]
 
@@ -334,11 +390,15 @@ async def test_client_that_a_function_makes() -> None:
         for number in (1, 2):
             async with receiver, server_of(receiver) as server:
                 url = str(server.make_url("/"))
-                await service.deliver("invoice.created", url=url, headers=dict([SHARED]), resource=invoice)
+                await service.deliver(
+                    "invoice.created", url=url, headers=dict([SHARED]), resource=invoice
+                )
             assert len(made) == len(got) == number
             with pytest.raises(ConfigurationError, match="closed"):
                 await made[-1].invoices.egress()
-        assert [each.to_dict() for each in got if isinstance(each, Invoice)] == [invoice] * 2
+        assert [each.to_dict() for each in got if isinstance(each, Invoice)] == [
+            invoice
+        ] * 2
 
 
 async def test_client_that_cannot_be_made() -> None:
@@ -363,20 +423,33 @@ async def test_receiver_that_is_not_async() -> None:
     """It reads with a client that a function makes in its thread; one of another loop is refused at once."""
     async with Simulator(seed=5) as service:
         invoice, got = service.seed_invoice(), list[Current]()
-        receiver = receiver_of(functools.partial(Client, service.base_url, ApiKey(service.api_key)))
+        receiver = receiver_of(
+            functools.partial(Client, service.base_url, ApiKey(service.api_key))
+        )
 
         @receiver.on("invoice.created", fetch=True)
         async def handle(_event: Event, current: Current) -> None:
             got.append(current)
 
-        body = {"id": "del_1", "type": "invoice.created", "livemode": True, "data": {"object": invoice}}
+        body = {
+            "id": "del_1",
+            "type": "invoice.created",
+            "livemode": True,
+            "data": {"object": invoice},
+        }
         delivery = prepare("invoice.created", body, "", None, dict([SHARED]))
         with receiver.sync as threaded:
-            receipt = await asyncio.to_thread(threaded.receive, delivery.body, delivery.headers)
+            receipt = await asyncio.to_thread(
+                threaded.receive, delivery.body, delivery.headers
+            )
             await asyncio.to_thread(threaded.stop)
 
         assert receipt.outcome == "handled"
-        assert [each.to_dict() for each in got if isinstance(each, Invoice)] == [invoice]
+        assert [each.to_dict() for each in got if isinstance(each, Invoice)] == [
+            invoice
+        ]
         async with Client(service.base_url, ApiKey(service.api_key)) as client:
-            with pytest.raises(ConfigurationError, match="Pass a function that makes the client"):
+            with pytest.raises(
+                ConfigurationError, match="Pass a function that makes the client"
+            ):
                 _ = receiver_of(client).sync

@@ -12,7 +12,17 @@ from invsvc_async import events
 from invsvc_async.errors import ConfigurationError, MalformedEventError
 from invsvc_async.events.receiving.handlers import Pace
 from invsvc_async.events.stores import open_store
-from tests.events.bodies import HEADER, SECRET, SHARED, SIGNED_TYPES, encoded, headers_of, signed_body, v1, v2
+from tests.events.bodies import (
+    HEADER,
+    SECRET,
+    SHARED,
+    SIGNED_TYPES,
+    encoded,
+    headers_of,
+    signed_body,
+    v1,
+    v2,
+)
 from tests.events.receiving.test_receiver import FAST, eventually, until_none_is_open
 
 if TYPE_CHECKING:
@@ -29,7 +39,9 @@ def receiver_of(mode: Any = "inbox", **settings: Any) -> events.Receiver:
     return events.Receiver(mode=mode, **settings)
 
 
-async def deliver(receiver: events.Receiver, body: dict[str, Any], **headers: bool) -> events.Receipt:
+async def deliver(
+    receiver: events.Receiver, body: dict[str, Any], **headers: bool
+) -> events.Receipt:
     raw = encoded(body)
     return await receiver.receive(raw, headers_of(raw, **(headers or {"shared": True})))
 
@@ -52,7 +64,9 @@ class Calls(list[tuple[str, str | None]]):
                 self.failures[name] -= 1
                 raise RuntimeError(f"{name} fails")
 
-        self.receiver.on(*(types or ("invoice.created",)), name=name, **settings)(handle)
+        self.receiver.on(*(types or ("invoice.created",)), name=name, **settings)(
+            handle
+        )
 
     def of(self, name: str) -> list[str | None]:
         """Return the keys that one handler was called with."""
@@ -81,10 +95,18 @@ async def test_handlers_by_pattern_and_predicate(mode: str) -> None:
 
     async with receiver:
         for number, name in enumerate(
-            ["invoice.created", "invoice.failed", "payment.created", "service.created", "robot.painted"]
+            [
+                "invoice.created",
+                "invoice.failed",
+                "payment.created",
+                "service.created",
+                "robot.painted",
+            ]
         ):
             assert (await deliver(receiver, v2(name, number=number))).status == 200
-        large = v2("invoice.failed", number=9, data={"object": {"uuid": "U-9", "total": 100.5}})
+        large = v2(
+            "invoice.failed", number=9, data={"object": {"uuid": "U-9", "total": 100.5}}
+        )
         await deliver(receiver, large)
         await deliver(receiver, signed_body("sat.invoice.synced"), signed=True)
         await settled(receiver)
@@ -116,7 +138,11 @@ async def test_handler_that_fails_beside_another() -> None:
         "shaky": 2,
     }
     (letter,) = await receiver.store.events(state="dead")
-    assert (letter.handler, letter.reason, letter.attempts) == ("broken", "RuntimeError: broken fails", 3)
+    assert (letter.handler, letter.reason, letter.attempts) == (
+        "broken",
+        "RuntimeError: broken fails",
+        3,
+    )
 
 
 async def test_inline_handler_that_fails_beside_another() -> None:
@@ -157,7 +183,9 @@ async def test_inline_handler_that_ends_the_process(place: str, name: str) -> No
     claim, claimed, may_claim = store.claim, asyncio.Event(), asyncio.Event()
     stored: list[list[str]] = []
 
-    async def claimed_with_a_pause(delivery: Delivery, *, lease: float) -> Entry | Standing:
+    async def claimed_with_a_pause(
+        delivery: Delivery, *, lease: float
+    ) -> Entry | Standing:
         if delivery.handler == "second":
             await may_claim.wait()
         found: Entry | Standing = await claim(delivery, lease=lease)
@@ -282,7 +310,14 @@ async def test_ids_that_look_like_those_of_copies(mode: str) -> None:
     calls = Calls(receiver)
     calls.add("one", "*")
     calls.add("two", "*")
-    ids = ("x", "handler:two:x", "sat:x", "invoice_batch:x", "resource:x", "handler:one:x")
+    ids = (
+        "x",
+        "handler:two:x",
+        "sat:x",
+        "invoice_batch:x",
+        "resource:x",
+        "handler:one:x",
+    )
     async with receiver:
         for _ in range(2):
             for key in reversed(ids):
@@ -291,7 +326,9 @@ async def test_ids_that_look_like_those_of_copies(mode: str) -> None:
                 await deliver(receiver, signed_body(name, id="x"), signed=True)
         await settled(receiver)
 
-    assert sorted(calls) == sorted((name, key) for name in ("one", "two") for key in (*ids, "x", "x"))
+    assert sorted(calls) == sorted(
+        (name, key) for name in ("one", "two") for key in (*ids, "x", "x")
+    )
 
 
 async def test_predicate_that_fails() -> None:
@@ -393,8 +430,14 @@ async def test_handler_in_order() -> None:
         await settled(ordered.receiver)
 
     for parity in (0, 1):
-        keys = [key for key in ordered.calls.of("in_order") if int((key or "")[4:]) % 2 == parity]
-        assert list(dict.fromkeys(keys)) == [f"dlv_{number}" for number in range(parity, 12, 2)]
+        keys = [
+            key
+            for key in ordered.calls.of("in_order")
+            if int((key or "")[4:]) % 2 == parity
+        ]
+        assert list(dict.fromkeys(keys)) == [
+            f"dlv_{number}" for number in range(parity, 12, 2)
+        ]
         assert keys == sorted(keys, key=lambda key: int((key or "")[4:]))
     assert len(ordered.calls) == 14
 
@@ -421,7 +464,9 @@ async def test_handler_in_order_beside_another() -> None:
     gate = asyncio.Event()
     calls.add("any_order")
 
-    @receiver.on("invoice.created", key=lambda event: None if event.dedupe_key == "dlv_3" else 1)
+    @receiver.on(
+        "invoice.created", key=lambda event: None if event.dedupe_key == "dlv_3" else 1
+    )
     async def in_order(event: events.Event) -> None:
         calls.append(("in_order", event.dedupe_key))
         await gate.wait()
@@ -449,7 +494,11 @@ async def test_key_that_is_not_one(value: object) -> None:
         await settled(receiver, dead=1)
 
     (letter,) = await receiver.store.events(state="dead")
-    assert (calls, letter.reason.startswith("TypeError: key:"), letter.attempts) == ([], True, 3)
+    assert (calls, letter.reason.startswith("TypeError: key:"), letter.attempts) == (
+        [],
+        True,
+        3,
+    )
 
 
 async def test_key_that_fails_at_first() -> None:
@@ -492,7 +541,9 @@ async def test_event_given_to_a_new_handler(ordered: bool) -> None:
             running.remove(handling)
 
         found = await receiver.store.events()
-        assert [await receiver.store.give(event, "new") for event in found] == [True] * 5  # type: ignore[attr-defined]
+        assert [await receiver.store.give(event, "new") for event in found] == [
+            True
+        ] * 5  # type: ignore[attr-defined]
         await settled(receiver)
 
     assert sorted(calls) == [("new", f"dlv_{number}") for number in range(4)]
@@ -508,7 +559,11 @@ async def test_handler_that_is_registered_while_events_come() -> None:
     calls.add("second")
     await deliver(receiver, v2("invoice.created", number=2))
 
-    assert sorted(calls) == [("first", "dlv_1"), ("first", "dlv_2"), ("second", "dlv_2")]
+    assert sorted(calls) == [
+        ("first", "dlv_1"),
+        ("first", "dlv_2"),
+        ("second", "dlv_2"),
+    ]
 
 
 async def test_event_stored_for_no_handler() -> None:
@@ -533,7 +588,9 @@ async def test_limits_of_one_handler() -> None:
     leases: set[tuple[tuple[str, ...], float]] = set()
 
     class Watched(events.MemoryStore):
-        async def take(self, *, handlers: Any = None, lease: float, **more: Any) -> list[events.Entry]:
+        async def take(
+            self, *, handlers: Any = None, lease: float, **more: Any
+        ) -> list[events.Entry]:
             leases.add((tuple(handlers), lease))
             return await super().take(handlers=handlers, lease=lease, **more)
 
@@ -555,9 +612,14 @@ async def test_limits_of_one_handler() -> None:
     assert (len(calls.of("once")), len(calls.of("usual")), len(tried)) == (1, 3, 2)
     assert leases == {(("", "once", "usual"), 65.0), (("hangs",), 5.01)}
     reasons = {
-        letter.handler: letter.reason.split(":")[0] for letter in await receiver.store.events(state="dead")
+        letter.handler: letter.reason.split(":")[0]
+        for letter in await receiver.store.events(state="dead")
     }
-    assert reasons == {"once": "RuntimeError", "usual": "RuntimeError", "hangs": "TimeoutError"}
+    assert reasons == {
+        "once": "RuntimeError",
+        "usual": "RuntimeError",
+        "hangs": "TimeoutError",
+    }
 
 
 async def test_inline_timeout_of_one_handler() -> None:
@@ -569,7 +631,9 @@ async def test_inline_timeout_of_one_handler() -> None:
         await asyncio.Event().wait()
 
     far = asyncio.get_running_loop().time() + 3600
-    receipt = await receiver.receive(encoded(v2("invoice.created")), dict([SHARED]), until=far)
+    receipt = await receiver.receive(
+        encoded(v2("invoice.created")), dict([SHARED]), until=far
+    )
 
     assert receipt.outcome == "failed"
 
@@ -650,7 +714,14 @@ async def test_middleware(mode: str) -> None:
         try:
             await proceed()
         except RuntimeError as error:
-            seen.append((f"inner {error}", handling.handler, handling.attempt, handling.event.type))
+            seen.append(
+                (
+                    f"inner {error}",
+                    handling.handler,
+                    handling.attempt,
+                    handling.event.type,
+                )
+            )
             raise
 
     async with receiver:
@@ -676,7 +747,10 @@ async def test_middleware_that_does_not_proceed() -> None:
         await deliver(receiver, v2("invoice.created"))
         await settled(receiver)
 
-    assert (calls, await receiver.store.counts()) == ([], {"open": 0, "handled": 1, "dead": 0})
+    assert (calls, await receiver.store.counts()) == (
+        [],
+        {"open": 0, "handled": 1, "dead": 0},
+    )
 
 
 def test_pace() -> None:
@@ -788,7 +862,9 @@ def test_registration_that_is_refused() -> None:
     for register in refused:
         with pytest.raises(ConfigurationError):
             register()
-    with pytest.raises(TypeError, match=r"on\(\) got an unexpected keyword argument 'retries'"):
+    with pytest.raises(
+        TypeError, match=r"on\(\) got an unexpected keyword argument 'retries'"
+    ):
         inbox.on("invoice.created", retries=3)(another)  # type: ignore[call-overload]
 
 
@@ -851,11 +927,18 @@ async def test_store_that_does_not_know_handlers() -> None:
         calls.add("more", "*")
 
     async with receiver:
-        for number, name in enumerate(["invoice.created", "payment.created", "receipt.created"]):
+        for number, name in enumerate(
+            ["invoice.created", "payment.created", "receipt.created"]
+        ):
             await deliver(receiver, v2(name, number=number))
         await settled(receiver)
 
-    assert sorted(calls) == [("first", "dlv_0"), ("first", "dlv_0"), ("rest", "dlv_2"), ("second", "dlv_1")]
+    assert sorted(calls) == [
+        ("first", "dlv_0"),
+        ("first", "dlv_0"),
+        ("rest", "dlv_2"),
+        ("second", "dlv_1"),
+    ]
 
 
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
@@ -870,7 +953,9 @@ async def test_limits_in_a_store_that_does_not_know_handlers(mode: str) -> None:
     async with receiver:
         await deliver(receiver, signed_body("sat.invoice.synced"), signed=True)
         await deliver(receiver, signed_body("invoice_batch.completed"), signed=True)
-        await deliver(receiver, signed_body("sat.invoice.deleted", number=2), signed=True)
+        await deliver(
+            receiver, signed_body("sat.invoice.deleted", number=2), signed=True
+        )
         await settled(receiver, dead=3)
 
     assert sorted(name for name, _ in calls) == ["once", "rest", "rest"]
@@ -892,7 +977,9 @@ async def test_inline_event_that_one_handler_cannot_read(version: str) -> None:
         if seen.count("second") == 1:
             raise MalformedEventError("a number has too many digits")
 
-    receipt = await deliver(receiver, (v1 if version == "v1" else v2)("invoice.created"))
+    receipt = await deliver(
+        receiver, (v1 if version == "v1" else v2)("invoice.created")
+    )
     (letter,) = await receiver.store.events(state="dead")
     assert (receipt.outcome, letter.handler) == ("dead letter", "second")
     if version == "v2":  # which has an id

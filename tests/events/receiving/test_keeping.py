@@ -7,16 +7,29 @@ from typing import Any
 import pytest
 
 from invsvc_async import events
-from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
+from tests.events.bodies import (
+    SECRET,
+    SHARED,
+    encoded,
+    headers_of,
+    signature,
+    signed_body,
+    v1,
+    v2,
+)
 from tests.events.receiving.test_receiver import FAST, Service, eventually
 
 pytestmark = pytest.mark.one_python
 
-KEEPING = events.InboxPolicy(initial=1e-6, maximum=1e-6, poll=0.01, attempts=3, keep_bodies=3600.0)
+KEEPING = events.InboxPolicy(
+    initial=1e-6, maximum=1e-6, poll=0.01, attempts=3, keep_bodies=3600.0
+)
 
 
 async def replay_all(store: events.Store) -> int:
-    return sum([await store.revive(event) for event in await store.events(state="handled")])
+    return sum(
+        [await store.revive(event) for event in await store.events(state="handled")]
+    )
 
 
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
@@ -48,7 +61,9 @@ async def test_body_that_nobody_asked_to_keep(mode: Any) -> None:
         await service.deliver(signed_body("sat.invoice.synced"), signed=True)
         await eventually(lambda: len(service.seen) == 2)
 
-    assert {event.body for event in await service.receiver.store.events(state="handled")} == {None}
+    assert {
+        event.body for event in await service.receiver.store.events(state="handled")
+    } == {None}
     assert await replay_all(service.receiver.store) == 0
 
 
@@ -61,7 +76,10 @@ async def test_times_that_the_worker_prunes_by() -> None:
             given.append(ages)
             return 0
 
-    for policy in (FAST, events.InboxPolicy(keep=50.0, keep_bodies=5.0, keep_dead=500.0)):
+    for policy in (
+        FAST,
+        events.InboxPolicy(keep=50.0, keep_bodies=5.0, keep_dead=500.0),
+    ):
         service = Service(mode="inbox", store=Pruned(), inbox=policy)
         async with service.receiver:
             await eventually(lambda: given)
@@ -80,13 +98,24 @@ async def test_two_receivers_with_their_own_secrets_on_one_store(tmp_path) -> No
 
     async with one.receiver, two.receiver:
         answers = [
-            (await service.receiver.receive(body, headers_of(body) | signature(body, secret))).outcome
+            (
+                await service.receiver.receive(
+                    body, headers_of(body) | signature(body, secret)
+                )
+            ).outcome
             for service in (one, two)
             for secret in ("one", "two", SECRET)
         ]
         await eventually(lambda: one.seen or two.seen)
 
-    assert answers == ["stored", "refused", "refused", "refused", "duplicate", "refused"]
+    assert answers == [
+        "stored",
+        "refused",
+        "refused",
+        "refused",
+        "duplicate",
+        "refused",
+    ]
     assert len(one.seen + two.seen) == 1
 
 

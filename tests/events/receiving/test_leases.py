@@ -16,7 +16,9 @@ from tests.support.virtual_time import VirtualTimeLoop
 
 pytestmark = [pytest.mark.one_python, pytest.mark.loop_time]
 
-POLICY = events.InboxPolicy(timeout=4.0, initial=0.01, maximum=0.01)  # so that a lease is of 9 s
+POLICY = events.InboxPolicy(
+    timeout=4.0, initial=0.01, maximum=0.01
+)  # so that a lease is of 9 s
 
 
 def block(seconds: float) -> None:
@@ -33,7 +35,9 @@ def memory(kind: type[events.MemoryStore] = events.MemoryStore) -> events.Memory
 
 def stored(number: int = 1, handler: str = "") -> events.Delivery:
     body = encoded(v2("invoice.created", number=number))
-    return events.Delivery(key=f"dlv_{number}", type="invoice.created", body=body, handler=handler)
+    return events.Delivery(
+        key=f"dlv_{number}", type="invoice.created", body=body, handler=handler
+    )
 
 
 class Handler:
@@ -95,7 +99,9 @@ async def test_inline_event_whose_handler_would_begin_late() -> None:
     """It is not called once the deadline is over: the lease may be over, too, and the event another's."""
 
     class Blocked(events.MemoryStore):
-        async def claim(self, delivery: events.Delivery, *, lease: float) -> events.Entry | events.Standing:
+        async def claim(
+            self, delivery: events.Delivery, *, lease: float
+        ) -> events.Entry | events.Standing:
             claimed = await super().claim(delivery, lease=lease)
             block(20.0)  # as another handler may meanwhile
             return claimed
@@ -109,12 +115,17 @@ async def test_inline_event_whose_handler_would_begin_late() -> None:
 
 @pytest.mark.parametrize("is_plain", [False, True])
 @pytest.mark.parametrize("blocked", [1.0, 6.0, 10.0])
-async def test_events_that_wait_while_a_handler_blocks(blocked: float, is_plain: bool) -> None:
+async def test_events_that_wait_while_a_handler_blocks(
+    blocked: float, is_plain: bool
+) -> None:
     """Each is handled once, and by one receiver at a time, although its lease began before the block."""
     handler, store = Handler(blocked), memory()
     for number in (1, 2, 3):
         await store.put(stored(number))
-    one, two = (receiver_of(store=Plain(store) if is_plain else store, inbox=POLICY) for _ in range(2))
+    one, two = (
+        receiver_of(store=Plain(store) if is_plain else store, inbox=POLICY)
+        for _ in range(2)
+    )
     for receiver in (one, two):
         receiver.on("invoice.created")(handler)
     async with one, two:

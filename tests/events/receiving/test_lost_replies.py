@@ -20,7 +20,9 @@ _numbers = itertools.count()
     ("kind", "make", "how"),
     [("invoice.created", v2, "shared"), ("sat.invoice.synced", signed_body, "signed")],
 )
-async def test_delivery_whose_reply_of_the_database_is_lost(kind: str, make, how: str) -> None:
+async def test_delivery_whose_reply_of_the_database_is_lost(
+    kind: str, make, how: str
+) -> None:
     """
     The first answer is 503, the one to the copy is 200 as a duplicate, and the handler runs once.
 
@@ -31,7 +33,9 @@ async def test_delivery_whose_reply_of_the_database_is_lost(kind: str, make, how
         store = events.PostgresStore(proxy.address, table=f"lost_{next(_numbers)}")
         service = Service(mode="inbox", store=store)
         await service.receiver.store.open()
-        proxy.lose("INSERT INTO", kind)  # the statement is prepared, then executed with this
+        proxy.lose(
+            "INSERT INTO", kind
+        )  # the statement is prepared, then executed with this
         first = await service.deliver(body, **{how: True})
         assert (first.status, first.outcome, proxy.lost) == (503, "unavailable", 1)
 

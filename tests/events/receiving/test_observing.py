@@ -46,15 +46,24 @@ class Traced:
         provider = TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         meters = MeterProvider([self.reader])
-        tracing.instrument_receiver(receiver, tracer_provider=provider, meter_provider=meters)
+        tracing.instrument_receiver(
+            receiver, tracer_provider=provider, meter_provider=meters
+        )
 
     def spans(self, name: str) -> list[Any]:
-        return [span for span in self.exporter.get_finished_spans() if span.name == name]
+        return [
+            span for span in self.exporter.get_finished_spans() if span.name == name
+        ]
 
     def metric(self, name: str) -> list[tuple[dict[str, Any], Any]]:
-        found = self.reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+        found = (
+            self.reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+        )
         points = next(each for each in found if each.name == name).data.data_points
-        return [(dict(one.attributes), getattr(one, "value", getattr(one, "count", None))) for one in points]
+        return [
+            (dict(one.attributes), getattr(one, "value", getattr(one, "count", None)))
+            for one in points
+        ]
 
 
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
@@ -127,7 +136,9 @@ async def test_every_answer_is_counted() -> None:
         given.append(await receiver.answer("POST", headers, broken(EOFError())))
 
     assert [each.status for each in given] == [405, 408, 400, 401, 503]
-    assert receiver.stats().answers == Counter((each.status, each.outcome) for each in given)
+    assert receiver.stats().answers == Counter(
+        (each.status, each.outcome) for each in given
+    )
 
 
 async def test_backlog(kept) -> None:
@@ -139,7 +150,9 @@ async def test_backlog(kept) -> None:
     await kept.store.release(entries["late"], delay=0)
     await kept.store.release(entries["delayed"], delay=1000)
     await kept.store.bury(entries["dead"], reason="x")
-    await kept.store.claim(events.Delivery(key="claimed", type="t", body=None), lease=0.0)
+    await kept.store.claim(
+        events.Delivery(key="claimed", type="t", body=None), lease=0.0
+    )
     await kept.pass_time(100)
 
     found = await kept.store.backlog()
@@ -153,7 +166,9 @@ async def test_backlog(kept) -> None:
 async def test_health() -> None:
     """It is well while it keeps up; a missing worker, a late event and a store that fails are told."""
     now = [1000.0]
-    service = Service(mode="inbox", store=events.MemoryStore(steady=lambda: now[0]), inbox=FAST)
+    service = Service(
+        mode="inbox", store=events.MemoryStore(steady=lambda: now[0]), inbox=FAST
+    )
     await service.deliver(v2("invoice.created"), shared=True)
     now[0] += 100
 
@@ -161,22 +176,32 @@ async def test_health() -> None:
     assert not behind.ok
     assert behind.backlog == events.Backlog(1, 100.0, 0)
     assert any("worker" in problem for problem in behind.problems)
-    assert any("1 events are due, for up to 100 s" in problem for problem in behind.problems)
+    assert any(
+        "1 events are due, for up to 100 s" in problem for problem in behind.problems
+    )
 
     async with service.receiver:
         await eventually(lambda: service.seen)
         well = await service.receiver.health()
-    assert (well.ok, well.problems, well.backlog) == (True, (), events.Backlog(0, 0.0, 0))
+    assert (well.ok, well.problems, well.backlog) == (
+        True,
+        (),
+        events.Backlog(0, 0.0, 0),
+    )
 
 
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
 @pytest.mark.parametrize("end", ["drop", "revive"])
-async def test_health_with_an_event_that_cannot_be_read(mode: Any, end: str, tmp_path, caplog) -> None:
+async def test_health_with_an_event_that_cannot_be_read(
+    mode: Any, end: str, tmp_path, caplog
+) -> None:
     """It is logged as an error and a problem, after a restart too, until somebody drops or revives it."""
     path = str(tmp_path / "events.db")
     async with Service(mode=mode, store=path).receiver as receiver:
         body = b'{"event": "sat.invoice.synced"'
-        assert (await receiver.receive(body, headers_of(body, signed=True))).status == 202
+        assert (
+            await receiver.receive(body, headers_of(body, signed=True))
+        ).status == 202
         [problem] = (await receiver.health()).problems
         assert "could not be read" in problem
     assert [each.levelname for each in caplog.records] == ["ERROR"]
@@ -237,25 +262,35 @@ async def test_spans_and_metrics_of_the_inbox() -> None:
     assert dict(stored.attributes) == {
         "invsvc.event.type": "invoice.created", "invsvc.outcome": "stored", "http.response.status_code": 200,
     }  # fmt: skip
-    assert (refused.status.is_ok, refused.attributes["http.response.status_code"]) == (False, 401)
+    assert (refused.status.is_ok, refused.attributes["http.response.status_code"]) == (
+        False,
+        401,
+    )
     failed, done = traced.spans("handle invoice.created")
     for span in (failed, done):
         assert [link.context.span_id for link in span.links] == [stored.context.span_id]
         assert span.attributes["invsvc.handler"] == "handle"
-    assert (failed.attributes["error.type"], done.status.is_ok) == ("RuntimeError", True)
+    assert (failed.attributes["error.type"], done.status.is_ok) == (
+        "RuntimeError",
+        True,
+    )
     assert not failed.events, "no message of an exception"
     assert traced.metric("invsvc.events.answers") == [
         ({"http.response.status_code": 200, "invsvc.outcome": "stored"}, 1),
         ({"http.response.status_code": 401, "invsvc.outcome": "refused"}, 1),
     ]
     assert len(traced.metric("invsvc.events.answer.duration")) == 2
-    assert [facts.get("error.type") for facts, _ in traced.metric("invsvc.events.call.duration")] == [
+    assert [
+        facts.get("error.type")
+        for facts, _ in traced.metric("invsvc.events.call.duration")
+    ] == [
         "RuntimeError",
         None,
     ]
-    assert {facts["invsvc.handler"] for facts, _ in traced.metric("invsvc.events.call.duration")} == {
-        "handle"
-    }
+    assert {
+        facts["invsvc.handler"]
+        for facts, _ in traced.metric("invsvc.events.call.duration")
+    } == {"handle"}
     assert due == [({}, 0)]
 
 
@@ -266,7 +301,10 @@ async def test_spans_of_inline_mode() -> None:
     await service.deliver(v2("invoice.created"), shared=True)
     await service.deliver(v2("made.up"), shared=True)
 
-    (outer,), (inner,) = traced.spans("receive invoice.created"), traced.spans("handle invoice.created")
+    (outer,), (inner,) = (
+        traced.spans("receive invoice.created"),
+        traced.spans("handle invoice.created"),
+    )
     assert inner.parent.span_id == outer.context.span_id
     assert not inner.links
     assert len(traced.spans("receive unknown")) == 1
@@ -294,19 +332,27 @@ async def refusing_writes(place: str) -> AsyncIterator[None]:
             yield
         return
     others = "datname = current_database() AND pid <> pg_backend_pid()"
-    end_others = f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE {others}"
+    end_others = (
+        f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE {others}"
+    )
     async with connected(place) as admin:
         name = await admin.fetchval("SELECT current_database()")
-        await admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        await admin.execute(
+            f"ALTER DATABASE {name} SET default_transaction_read_only = on"
+        )
         await admin.execute(end_others)
         yield
         await admin.execute("SET default_transaction_read_only = off")
-        await admin.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        await admin.execute(
+            f"ALTER DATABASE {name} RESET default_transaction_read_only"
+        )
         await admin.execute(end_others)
 
 
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
-async def test_health_while_the_store_takes_no_deliveries(place: str, mode: str) -> None:
+async def test_health_while_the_store_takes_no_deliveries(
+    place: str, mode: str
+) -> None:
     """A store that answers reads but took none of the last deliveries is told, until it takes one."""
     body = signed_body("sat.invoice.synced")
     service = Service(mode=mode, store=place, inbox=FAST, deadline=9.9)
@@ -314,7 +360,9 @@ async def test_health_while_the_store_takes_no_deliveries(place: str, mode: str)
         assert (await service.deliver(body, signed=True)).status == 200
         assert (await service.receiver.health()).ok
         async with refusing_writes(place):
-            service.receiver.deadline = 0.5  # which a busy machine needs for what the store does take
+            service.receiver.deadline = (
+                0.5  # which a busy machine needs for what the store does take
+            )
             for _ in range(2):
                 assert (await service.deliver(body, signed=True)).status == 503
             found = await service.receiver.health()
@@ -327,7 +375,9 @@ async def test_health_while_the_store_takes_no_deliveries(place: str, mode: str)
         assert (await service.receiver.health()).ok
 
 
-async def test_health_while_the_secrets_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_health_while_the_secrets_are_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A delivery that only newer secrets could authenticate is answered 503: that is told, until one is taken."""
     monkeypatch.setattr(admission, "_PAUSE", 0.0)
     failing = False
@@ -341,9 +391,15 @@ async def test_health_while_the_secrets_are_away(monkeypatch: pytest.MonkeyPatch
     body = encoded(signed_body("sat.invoice.synced"))
     async with service.receiver:
         failing = True
-        receipt = await service.receiver.receive(body, headers_of(body) | signature(body, "whsec_newer"))
+        receipt = await service.receiver.receive(
+            body, headers_of(body) | signature(body, "whsec_newer")
+        )
         assert receipt.status == 503
         found = await service.receiver.health()
-        assert "the source of secrets failed for the last deliveries" in found.problems[0]
-        assert (await service.deliver(signed_body("sat.invoice.synced"), signed=True)).status == 200
+        assert (
+            "the source of secrets failed for the last deliveries" in found.problems[0]
+        )
+        assert (
+            await service.deliver(signed_body("sat.invoice.synced"), signed=True)
+        ).status == 200
         assert (await service.receiver.health()).ok

@@ -41,7 +41,11 @@ class Service:
     """A receiver with a handler that records its calls, and fails as often as set."""
 
     def __init__(self, **settings: Any) -> None:
-        settings = {"secrets": [SECRET], "shared_header": HEADER, "inbox": FAST} | settings
+        settings = {
+            "secrets": [SECRET],
+            "shared_header": HEADER,
+            "inbox": FAST,
+        } | settings
         self.receiver = events.Receiver(**settings)
         self.seen: list[events.Event] = []
         self.tests: list[events.Event] = []
@@ -63,7 +67,9 @@ class Service:
         return await self.receiver.receive(raw, headers_of(raw, **headers))
 
 
-async def eventually(condition: Callable[[], object], *, within: float = 30.0, every: float = 0.01) -> None:
+async def eventually(
+    condition: Callable[[], object], *, within: float = 30.0, every: float = 0.01
+) -> None:
     """Wait until *condition* holds, for less time than a lease, after which a worker takes what was not released."""
     await until(condition, within=within, every=every)
 
@@ -96,15 +102,23 @@ async def test_delivery_of_every_kind(
     receipt = await service.deliver(body, signed=signed, shared=shared, test=test)
 
     trusted = signed or (shared and version != "signed")
-    expected = (200, "test") if test else (200, "handled") if trusted else (401, "refused")
+    expected = (
+        (200, "test") if test else (200, "handled") if trusted else (401, "refused")
+    )
     assert (receipt.status, receipt.outcome) == expected
     assert [event.type for event in service.tests] == ([name] if test else [])
-    assert [event.type for event in service.seen] == ([name] if trusted and not test else [])
+    assert [event.type for event in service.seen] == (
+        [name] if trusted and not test else []
+    )
 
 
-@pytest.mark.parametrize(("in_body", "in_headers"), [(True, False), (False, True), (False, False)])
+@pytest.mark.parametrize(
+    ("in_body", "in_headers"), [(True, False), (False, True), (False, False)]
+)
 @pytest.mark.parametrize("make", [v1, v11, v2])
-async def test_test_event_that_says_so_once(make, in_body: bool, in_headers: bool) -> None:
+async def test_test_event_that_says_so_once(
+    make, in_body: bool, in_headers: bool
+) -> None:
     """Without both marks nothing is waived, and only the body makes an authentic event a test."""
     service = Service()
     body = make("invoice.created", test=True) if in_body else make("invoice.created")
@@ -120,7 +134,9 @@ async def test_test_event_that_is_forged() -> None:
     """A wrong signature is refused, test or not."""
     body = encoded(signed_body("sat.invoice.synced", test=True))
 
-    receipt = await Service().receiver.receive(body, headers_of(body, test=True) | signature(body, "another"))
+    receipt = await Service().receiver.receive(
+        body, headers_of(body, test=True) | signature(body, "another")
+    )
 
     assert receipt.status == 401
 
@@ -130,10 +146,16 @@ async def test_test_event_that_is_forged() -> None:
     [
         (v2("invoice.created"), {}, "header in the dashboard"),
         (signed_body("sat.invoice.synced"), {}, "webhook has a secret"),
-        (signed_body("sat.invoice.synced"), {"X-Service-Signature": "sha256=0"}, "secret is among"),
+        (
+            signed_body("sat.invoice.synced"),
+            {"X-Service-Signature": "sha256=0"},
+            "secret is among",
+        ),
     ],
 )
-async def test_log_of_a_refusal(caplog, body: object, headers: dict[str, str], words: str) -> None:
+async def test_log_of_a_refusal(
+    caplog, body: object, headers: dict[str, str], words: str
+) -> None:
     """It says what an operator can check if the delivery came from the service."""
     receipt = await Service().receiver.receive(encoded(body), headers)
 
@@ -188,7 +210,10 @@ async def test_three_kinds_of_bad_news() -> None:
         (200, "unknown"),
         (400, "unreadable"),
     ]
-    assert [letter.body for letter in await receiver.store.events(state="dead")] == [b"{", b"{"]
+    assert [letter.body for letter in await receiver.store.events(state="dead")] == [
+        b"{",
+        b"{",
+    ]
     assert isinstance(answers[1].error, MalformedEventError)
 
 
@@ -229,7 +254,11 @@ async def test_known_event_without_a_handler() -> None:
         {"secrets": SECRET, "store": events.MemoryStore},
         {"secrets": SECRET, "store": b"events.db"},
         {"secrets": SECRET, "store": "a.db", "dedupe": "b.db"},
-        {"secrets": SECRET, "store": "postgresql://h/d", "dedupe": events.MemoryStore()},
+        {
+            "secrets": SECRET,
+            "store": "postgresql://h/d",
+            "dedupe": events.MemoryStore(),
+        },
     ],
 )
 def test_receiver_that_cannot_start(settings: dict[str, Any]) -> None:
@@ -239,7 +268,8 @@ def test_receiver_that_cannot_start(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "field", ["attempts", "timeout", "initial", "maximum", "concurrency", "poll", "keep"]
+    "field",
+    ["attempts", "timeout", "initial", "maximum", "concurrency", "poll", "keep"],
 )
 @pytest.mark.parametrize("value", [0, -1, "1", float("inf"), float("nan")])
 def test_policy_out_of_bounds(field: str, value: object) -> None:
@@ -285,9 +315,13 @@ async def test_inline_handler_that_fails_on_a_resource_event(make) -> None:
     service = Service()
     service.failures = 16
 
-    answers = [await service.deliver(make("invoice.created"), shared=True) for _ in range(17)]
+    answers = [
+        await service.deliver(make("invoice.created"), shared=True) for _ in range(17)
+    ]
 
-    assert [(each.status, each.outcome) for each in answers] == [(500, "failed")] * 16 + [(200, "handled")]
+    assert [(each.status, each.outcome) for each in answers] == [
+        (500, "failed")
+    ] * 16 + [(200, "handled")]
     assert await service.receiver.store.events(state="dead") == []
 
 
@@ -314,10 +348,14 @@ async def test_inline_handler_that_is_too_slow() -> None:
 
 
 @pytest.mark.parametrize("name", SIGNED_TYPES)
-async def test_inline_handler_of_a_signed_event_whose_process_dies(tmp_path, name: str) -> None:
+async def test_inline_handler_of_a_signed_event_whose_process_dies(
+    tmp_path, name: str
+) -> None:
     """The event is on the disk before its handler begins, and the next process finds it when the lease ran out."""
     receiver = events.Receiver(secrets=SECRET, store=str(tmp_path / "events.db"))
-    later = events.SqliteStore(tmp_path / "events.db", steady=lambda: time.monotonic() + 60)
+    later = events.SqliteStore(
+        tmp_path / "events.db", steady=lambda: time.monotonic() + 60
+    )
     body = encoded(signed_body(name))
     found: list[events.Entry] = []
 
@@ -332,9 +370,7 @@ async def test_inline_handler_of_a_signed_event_whose_process_dies(tmp_path, nam
     await receiver.store.close()
 
 
-HUGE = (
-    b'{"id":"dlv_1","type":"invoice.created","created":1,"data":{"object":{"total":1e99999999999999999999}}}'
-)
+HUGE = b'{"id":"dlv_1","type":"invoice.created","created":1,"data":{"object":{"total":1e99999999999999999999}}}'
 HUGE_V1 = b'{"event":"invoice.created","data":{"total":1e99999999999999999999}}'
 
 
@@ -343,7 +379,11 @@ HUGE_V1 = b'{"event":"invoice.created","data":{"total":1e99999999999999999999}}'
 async def test_event_whose_data_cannot_be_read(mode: str, body: bytes) -> None:
     """An authentic event that proves unreadable in the handler's hands is kept raw, once, and not sent again."""
     receiver = events.Receiver(
-        secrets=(), shared_header=HEADER, mode=mode, store=events.MemoryStore(), inbox=FAST
+        secrets=(),
+        shared_header=HEADER,
+        mode=mode,
+        store=events.MemoryStore(),
+        inbox=FAST,
     )
 
     @receiver.on("invoice.created")
@@ -405,10 +445,16 @@ async def cancels_itself() -> None:
 )
 @pytest.mark.parametrize("kind", ["real", "test"])
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
-async def test_handler_that_raises_no_exception(kind: str, mode: str, error: Any, words: str) -> None:
+async def test_handler_that_raises_no_exception(
+    kind: str, mode: str, error: Any, words: str
+) -> None:
     """What it raises, a cancellation inside it too, is a failure like any other, and does not end the request."""
     receiver = events.Receiver(
-        secrets=(), shared_header=HEADER, mode=mode, store=events.MemoryStore(), inbox=FAST
+        secrets=(),
+        shared_header=HEADER,
+        mode=mode,
+        store=events.MemoryStore(),
+        inbox=FAST,
     )
 
     async def failing(event: events.Event) -> None:
@@ -422,7 +468,9 @@ async def test_handler_that_raises_no_exception(kind: str, mode: str, error: Any
 
     async with receiver:
         receipt = await receiver.receive(body, dict([SHARED]))
-        expected = "test" if kind == "test" else "failed" if mode == "inline" else "stored"
+        expected = (
+            "test" if kind == "test" else "failed" if mode == "inline" else "stored"
+        )
         assert receipt.outcome == expected
         if expected == "stored":
             await eventually(lambda: receiver.stats().dead_letters)
@@ -435,10 +483,16 @@ async def test_handler_that_raises_no_exception(kind: str, mode: str, error: Any
     [
         ("inbox", v2, "invoice.created"),
         ("inline", signed_body, "sat.invoice.synced"),
-        ("inline", v1, "robot.painted"),  # signed, it counts as sent once, though no specification has it
+        (
+            "inline",
+            v1,
+            "robot.painted",
+        ),  # signed, it counts as sent once, though no specification has it
     ],
 )
-async def test_event_that_waits_where_no_worker_runs(caplog, mode: str, make, name: str) -> None:
+async def test_event_that_waits_where_no_worker_runs(
+    caplog, mode: str, make, name: str
+) -> None:
     """It stays in the store, and the log says once that no worker runs: another process has to handle it."""
     service = Service(mode=mode, store=events.MemoryStore())
     service.failures = 2
@@ -466,7 +520,8 @@ async def test_inbox_answers_before_the_work_is_done(failures: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeout", "reason"), [(0.01, "the handler did not end within 0.01 s"), (60.0, "the ledger")]
+    ("timeout", "reason"),
+    [(0.01, "the handler did not end within 0.01 s"), (60.0, "the ledger")],
 )
 async def test_inbox_handler_whose_time_is_over(timeout: float, reason: str) -> None:
     """It is stopped, which counts as a failure; a timeout within it is reported as it was raised."""
@@ -520,7 +575,9 @@ async def test_inbox_body_that_can_no_longer_be_read() -> None:
 
 async def test_inbox_that_is_told_of_a_delivery() -> None:
     """The worker need not wait for its next look at the store."""
-    service = Service(mode="inbox", store=events.MemoryStore(), inbox=events.InboxPolicy(poll=3600.0))
+    service = Service(
+        mode="inbox", store=events.MemoryStore(), inbox=events.InboxPolicy(poll=3600.0)
+    )
 
     async with service.receiver:
         await asyncio.sleep(0.01)
@@ -654,7 +711,9 @@ class BrokenStore(events.MemoryStore):
     claim = bury = put  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize("error", [JournalError("down"), RuntimeError("bug"), OSError(5, "io"), None])
+@pytest.mark.parametrize(
+    "error", [JournalError("down"), RuntimeError("bug"), OSError(5, "io"), None]
+)
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
 async def test_store_that_is_down(mode: str, error: Exception | None) -> None:
     """A store that fails or hangs is answered 503, so that the service comes back."""
@@ -666,7 +725,11 @@ async def test_store_that_is_down(mode: str, error: Exception | None) -> None:
         (b"{", {"signed": True}),
     ):
         receipt = await service.deliver(body, **headers)
-        assert (receipt.status, receipt.outcome, receipt.headers["Retry-After"]) == (503, "unavailable", "5")
+        assert (receipt.status, receipt.outcome, receipt.headers["Retry-After"]) == (
+            503,
+            "unavailable",
+            "5",
+        )
     assert service.seen == []
 
 
@@ -740,7 +803,13 @@ def test_delay_between_attempts() -> None:
     """Delays double up to their maximum, times chance, and do not overflow."""
     policy = events.InboxPolicy(initial=1.0, maximum=60.0)
 
-    assert [policy.delay(number, 1.0) for number in (1, 2, 3, 7, 10**6)] == [1.0, 2.0, 4.0, 60.0, 60.0]
+    assert [policy.delay(number, 1.0) for number in (1, 2, 3, 7, 10**6)] == [
+        1.0,
+        2.0,
+        4.0,
+        60.0,
+        60.0,
+    ]
     assert policy.delay(3, 0.25) == 1.0
 
 
@@ -748,7 +817,9 @@ async def test_body_beyond_the_limit() -> None:
     """A body that is too large is refused unread."""
     service = Service(max_body_bytes=100)
 
-    assert (await service.deliver(v2("invoice.created", more="x" * 100), shared=True)).status == 413
+    assert (
+        await service.deliver(v2("invoice.created", more="x" * 100), shared=True)
+    ).status == 413
 
 
 async def test_logs_of_a_receiver(caplog) -> None:
@@ -756,12 +827,22 @@ async def test_logs_of_a_receiver(caplog) -> None:
     caplog.set_level(logging.DEBUG)
     service = Service(mode="inbox", store=events.MemoryStore())
     body = encoded(signed_body("sat.invoice.synced"))
-    given = [signature(body), signature(body, "guessed"), dict([SHARED]), {SHARED[0]: "guessed-value"}]
+    given = [
+        signature(body),
+        signature(body, "guessed"),
+        dict([SHARED]),
+        {SHARED[0]: "guessed-value"},
+    ]
     service.failures = 9
 
     receipts = [await service.receiver.receive(body, headers) for headers in given]
-    receipts += [await service.receiver.receive(encoded(v2("invoice.created")), headers) for headers in given]
-    receipts += [await service.receiver.receive(b'{"personal":', signature(b'{"personal":'))]
+    receipts += [
+        await service.receiver.receive(encoded(v2("invoice.created")), headers)
+        for headers in given
+    ]
+    receipts += [
+        await service.receiver.receive(b'{"personal":', signature(b'{"personal":'))
+    ]
     async with service.receiver:
         await eventually(lambda: "dead letter" in caplog.text)
 
@@ -824,16 +905,22 @@ async def test_worker_whose_store_cannot_prune(caplog) -> None:
         ({}, -3, "handled"),
     ],
 )
-async def test_signed_event_that_is_sent_again_late(settings: Any, days: float, expected: str) -> None:
+async def test_signed_event_that_is_sent_again_late(
+    settings: Any, days: float, expected: str
+) -> None:
     """One whose key may be forgotten is refused: somebody may have captured its body."""
     now = 1_900_000_000.0
     service = Service(clock=lambda: now, **settings)
 
     receipt = await service.deliver(
-        signed_body("sat.invoice.synced", created_at=int(now - days * 86400)), signed=True
+        signed_body("sat.invoice.synced", created_at=int(now - days * 86400)),
+        signed=True,
     )
 
-    assert (receipt.outcome, len(service.seen)) == (expected, int(expected == "handled"))
+    assert (receipt.outcome, len(service.seen)) == (
+        expected,
+        int(expected == "handled"),
+    )
     if expected == "refused":
         assert (receipt.status, "days ago" in str(receipt.error)) == (401, True)
 
@@ -842,6 +929,8 @@ async def test_unsigned_event_of_any_age() -> None:
     """What is not signed tells no time that could be trusted."""
     service = Service(max_age=1.0)
 
-    assert (await service.deliver(v2("invoice.created"), shared=True)).outcome == "handled"
+    assert (
+        await service.deliver(v2("invoice.created"), shared=True)
+    ).outcome == "handled"
     with pytest.raises(ConfigurationError, match="max_age"):
         Service(max_age=0)

@@ -34,9 +34,13 @@ class Vault:
     [(None, 2.0), (0.5, 0.5), (5.0, 5.0)],
     ids=["the deadline by default", "sooner", "later"],
 )
-async def test_refusal_that_waits_for_newer_secrets(until: float | None, takes: float) -> None:
+async def test_refusal_that_waits_for_newer_secrets(
+    until: float | None, takes: float
+) -> None:
     """It waits until the time that it was given, and without one for as long as the deadline of the receiver."""
-    receiver = events.Receiver(secrets=(), shared_header=Vault(3600.0), deadline=2.0, refresh_after=1.0)
+    receiver = events.Receiver(
+        secrets=(), shared_header=Vault(3600.0), deadline=2.0, refresh_after=1.0
+    )
     async with receiver:
         loop = asyncio.get_running_loop()
         begun = loop.time()

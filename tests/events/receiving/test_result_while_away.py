@@ -38,7 +38,9 @@ async def test_database_that_is_away_as_a_handler_ends(fails: bool) -> None:
 
         async with receiver:
             raw = encoded(v2("invoice.created"))
-            assert (await receiver.receive(raw, headers_of(raw, shared=True))).status == 200
+            assert (
+                await receiver.receive(raw, headers_of(raw, shared=True))
+            ).status == 200
             await ended.wait()
             await asyncio.sleep(0.1)
             await proxy.open()

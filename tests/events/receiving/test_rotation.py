@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from invsvc_async import events
-from invsvc_async.errors import ConfigurationError, SignatureMismatchError, UnauthenticatedEventError
+from invsvc_async.errors import (
+    ConfigurationError,
+    SignatureMismatchError,
+    UnauthenticatedEventError,
+)
 from invsvc_async.events.receiving import admission
 from tests.events.bodies import encoded, signature, signed_body, v2
 
@@ -42,17 +46,26 @@ async def sent(receiver: events.Receiver, value: str) -> int:
 
 
 def uses(receiver: events.Receiver) -> list[tuple[str, str, int, int]]:
-    return [(one.kind, one.label, one.matched, one.refused) for one in receiver.stats().credentials]
+    return [
+        (one.kind, one.label, one.matched, one.refused)
+        for one in receiver.stats().credentials
+    ]
 
 
 async def test_use_of_each_secret_and_header() -> None:
     """An operator sees which are still used, by name or position, and when last."""
     receiver = receiver_of(
         secrets=[events.Secret("whsec_1", label="old"), "whsec_2"],
-        shared_header=[events.SharedHeader("X-Key", "a", label="old"), events.SharedHeader("X-Key", "b")],
+        shared_header=[
+            events.SharedHeader("X-Key", "a", label="old"),
+            events.SharedHeader("X-Key", "b"),
+        ],
     )
 
-    statuses = [await sent(receiver, value) for value in ("whsec_2", "a", "a", "b", "c", "whsec_3")]
+    statuses = [
+        await sent(receiver, value)
+        for value in ("whsec_2", "a", "a", "b", "c", "whsec_3")
+    ]
 
     assert statuses == [200, 200, 200, 200, 401, 401]
     assert uses(receiver) == [
@@ -61,7 +74,12 @@ async def test_use_of_each_secret_and_header() -> None:
         ("shared header", "old", 2, 0),
         ("shared header", "2", 1, 0),
     ]
-    assert [one.last_matched_at for one in receiver.stats().credentials] == [None, AT, AT, AT]
+    assert [one.last_matched_at for one in receiver.stats().credentials] == [
+        None,
+        AT,
+        AT,
+        AT,
+    ]
     assert receiver.stats().answers[401, "refused"] == 2
 
 
@@ -96,7 +114,10 @@ async def test_retirement(seconds: int, caplog: pytest.LogCaptureFixture) -> Non
     """At that time, what came with the retired one is refused, counted and logged once, without its value."""
     later, early = AT + timedelta(seconds=1), AT - timedelta(seconds=seconds)
     receiver = receiver_of(
-        secrets=[events.Secret("whsec_1", label="old", retires_at=early), events.Secret("whsec_2")],
+        secrets=[
+            events.Secret("whsec_1", label="old", retires_at=early),
+            events.Secret("whsec_2"),
+        ],
         shared_header=[
             events.SharedHeader("X-Key", "value-a", label="old", retires_at=early),
             events.SharedHeader("X-Key", "value-b", retires_at=later),
@@ -117,7 +138,9 @@ async def test_retirement(seconds: int, caplog: pytest.LogCaptureFixture) -> Non
 
 async def test_retired_secret_is_no_way_in_without_one() -> None:
     """With every secret retired, signed events are refused, also where unsigned ones are accepted."""
-    receiver = receiver_of(secrets=[events.Secret("whsec_1", retires_at=AT)], accept_unsigned=True)
+    receiver = receiver_of(
+        secrets=[events.Secret("whsec_1", retires_at=AT)], accept_unsigned=True
+    )
 
     assert await sent(receiver, "whsec_1") == 401
     assert (await receiver.receive(SIGNED, {})).status == 401
@@ -134,7 +157,11 @@ def test_retirement_in_read() -> None:
     header = events.SharedHeader("X-Key", "a", retires_at=gone)
     with pytest.raises(UnauthenticatedEventError):
         events.read(RESOURCE, {"X-Key": "a"}, shared_header=header)
-    events.verify(SIGNED, signature(SIGNED, "whsec_1"), events.Secret(b"whsec_1", retires_at=stays))
+    events.verify(
+        SIGNED,
+        signature(SIGNED, "whsec_1"),
+        events.Secret(b"whsec_1", retires_at=stays),
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,7 +184,9 @@ def test_terms_that_make_no_sense(make, word: str) -> None:
         if "invsvc_async" in trace.tb_frame.f_globals["__name__"]:
             assert "hidden" not in repr(trace.tb_frame.f_locals)
         trace = trace.tb_next
-    assert "hidden" not in repr(events.Secret("hidden", retires_at=datetime(2026, 1, 1, tzinfo=UTC)))
+    assert "hidden" not in repr(
+        events.Secret("hidden", retires_at=datetime(2026, 1, 1, tzinfo=UTC))
+    )
 
 
 class Vault:
@@ -220,9 +249,20 @@ async def test_vault_of_shared_headers() -> None:
     """They may come from a function too, beside fixed secrets."""
     vault = Vault(kind="async", content=events.SharedHeader("X-Key", "a"))
     receiver = receiver_of(secrets="whsec_1", shared_header=vault.ask)
-    assert [await sent(receiver, value) for value in ("a", "b", "whsec_1")] == [200, 401, 200]
-    vault.content = [events.SharedHeader("X-Key", "b"), events.SharedHeader("X-Other", "a")]
-    assert [await sent(receiver, value) for value in ("b", "a", "whsec_1")] == [200, 401, 200]
+    assert [await sent(receiver, value) for value in ("a", "b", "whsec_1")] == [
+        200,
+        401,
+        200,
+    ]
+    vault.content = [
+        events.SharedHeader("X-Key", "b"),
+        events.SharedHeader("X-Other", "a"),
+    ]
+    assert [await sent(receiver, value) for value in ("b", "a", "whsec_1")] == [
+        200,
+        401,
+        200,
+    ]
 
 
 async def test_vault_under_forged_deliveries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,13 +286,20 @@ async def test_vault_under_forged_deliveries(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("content", [RuntimeError("whsec_1"), (), None, "", {"a": 1}, "whsec_1\n"])
-async def test_vault_that_fails_later(content: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "content", [RuntimeError("whsec_1"), (), None, "", {"a": 1}, "whsec_1\n"]
+)
+async def test_vault_that_fails_later(
+    content: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """What it returned before stays valid; what fits nothing is to come again, as it may be genuine."""
     vault = Vault(kind="async")
     receiver = receiver_of(secrets=vault.ask)
     assert await sent(receiver, "whsec_1") == 200
-    vault.content, vault.error = content, content if isinstance(content, Exception) else None
+    vault.content, vault.error = (
+        content,
+        content if isinstance(content, Exception) else None,
+    )
 
     assert await sent(receiver, "whsec_2") == 503
     assert await sent(receiver, "whsec_1") == 200
@@ -291,7 +338,9 @@ async def test_vault_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     async with receiver:
         monkeypatch.setattr(admission, "_LIMIT", 0.05)
         async with asyncio.timeout(300):
-            while not hangs.is_set():  # its thread may need longer than the limit to begin
+            while (
+                not hangs.is_set()
+            ):  # its thread may need longer than the limit to begin
                 assert await sent(receiver, "whsec_1") == 200
                 await asyncio.sleep(0.001)
         assert await sent(receiver, "whsec_1") == 200
@@ -313,7 +362,9 @@ def test_vault_that_hangs_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(times: int) -> None:
         with monkeypatch.context() as quick:
             quick.setattr(admission, "_LIMIT", 0.01)
-            assert [await sent(receiver, "whsec_9") for _ in range(times)] == [503] * times
+            assert [await sent(receiver, "whsec_9") for _ in range(times)] == [
+                503
+            ] * times
 
     async def run() -> None:
         assert await sent(receiver, "whsec_1") == 200
@@ -334,7 +385,9 @@ def test_vault_that_hangs_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     gates[4].set()
 
 
-async def test_vault_in_a_thread_that_fails_or_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_vault_in_a_thread_that_fails_or_cannot_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The delivery that needs it is answered 503; it is called again for the next one."""
     monkeypatch.setattr(admission, "_PAUSE", 0.0)
     failures: list[BaseException] = [StopIteration(), OSError()]

@@ -24,14 +24,18 @@ async def proxy():
 
 
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
-async def test_database_that_is_away_at_the_start(mode: Any, proxy, request, caplog) -> None:
+async def test_database_that_is_away_at_the_start(
+    mode: Any, proxy, request, caplog
+) -> None:
     """Deliveries are answered 503 and it is not healthy; once the database is back, both are well."""
     store = events.PostgresStore(proxy.address, table=f"away_{mode}")
     service = Service(mode=mode, store=store)
     async with service.receiver as receiver:
         assert "starts without its store" in caplog.text
         assert (await service.deliver(v2("invoice.created"), shared=True)).status == 503
-        assert (await service.deliver(signed_body("sat.invoice.synced"), signed=True)).status == 503
+        assert (
+            await service.deliver(signed_body("sat.invoice.synced"), signed=True)
+        ).status == 503
         assert not (await receiver.health()).ok
 
         await proxy.open()
@@ -44,7 +48,9 @@ async def test_database_that_is_away_at_the_start(mode: Any, proxy, request, cap
 async def test_application_whose_database_is_away_at_the_start(proxy) -> None:
     """The ASGI application starts, so that a server does not end for it."""
     receiver = events.Receiver(
-        secrets=["s"], mode="inbox", store=events.PostgresStore(proxy.address, table="away_asgi")
+        secrets=["s"],
+        mode="inbox",
+        store=events.PostgresStore(proxy.address, table="away_asgi"),
     )
     sent = []
     steps = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])

@@ -42,14 +42,19 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.one_python
 
-RESOURCE, SIGNED = encoded(v2("invoice.created")), encoded(signed_body("sat.invoice.synced"))
+RESOURCE, SIGNED = (
+    encoded(v2("invoice.created")),
+    encoded(signed_body("sat.invoice.synced")),
+)
 
 
 class _Threading(WSGIServer):
     request_queue_size = 100
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        threading.Thread(target=self._serve, args=(request, client_address), daemon=True).start()
+        threading.Thread(
+            target=self._serve, args=(request, client_address), daemon=True
+        ).start()
 
     def _serve(self, request: Any, client_address: Any) -> None:
         self.finish_request(request, client_address)
@@ -63,7 +68,9 @@ class _Quiet(WSGIRequestHandler):
 @contextmanager
 def served(app: Any) -> Iterator[int]:
     server = make_server("127.0.0.1", 0, app, _Threading, _Quiet)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}
+    )
     thread.start()
     yield server.server_port
     server.shutdown()
@@ -72,10 +79,17 @@ def served(app: Any) -> Iterator[int]:
 
 
 def post(
-    port: int, body: bytes, headers: dict[str, str], *, method: str = "POST", path: str = "/events"
+    port: int,
+    body: bytes,
+    headers: dict[str, str],
+    *,
+    method: str = "POST",
+    path: str = "/events",
 ) -> tuple[int, str]:
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request(method, path, body, {"Content-Type": "application/json"} | headers)
+    connection.request(
+        method, path, body, {"Content-Type": "application/json"} | headers
+    )
     answer = connection.getresponse()
     found = answer.status, answer.read().decode()
     connection.close()
@@ -86,7 +100,9 @@ class Kept:
     """A receiver, and what its handler was given."""
 
     def __init__(self, **settings: Any) -> None:
-        self.receiver = events.Receiver(**{"secrets": SECRET, "shared_header": HEADER} | settings)
+        self.receiver = events.Receiver(
+            **{"secrets": SECRET, "shared_header": HEADER} | settings
+        )
         self.seen: list[str] = []
         self.threads: set[str] = set()
         self.arrived = threading.Condition()
@@ -109,7 +125,9 @@ def flask_app(receiver: events.Receiver) -> Any:
 
     @app.post("/events")
     def take() -> Any:
-        receipt = receiver.sync.receive(flask.request.get_data(), flask.request.headers.items())
+        receipt = receiver.sync.receive(
+            flask.request.get_data(), flask.request.headers.items()
+        )
         return receipt.outcome, receipt.status, receipt.headers
 
     return app
@@ -127,7 +145,9 @@ def django_app(receiver: events.Receiver) -> Any:
     sys.modules["urls_of_the_test"] = module
     middleware = ["django.middleware.csrf.CsrfViewMiddleware"]
     if not settings.configured:
-        settings.configure(ROOT_URLCONF="urls_of_the_test", MIDDLEWARE=middleware, ALLOWED_HOSTS=["*"])
+        settings.configure(
+            ROOT_URLCONF="urls_of_the_test", MIDDLEWARE=middleware, ALLOWED_HOSTS=["*"]
+        )
         django.setup()
     from django.urls import clear_url_caches
 
@@ -135,7 +155,11 @@ def django_app(receiver: events.Receiver) -> Any:
     return get_wsgi_application()
 
 
-APPS = {"wsgi": lambda receiver: receiver.wsgi_app, "flask": flask_app, "django": django_app}
+APPS = {
+    "wsgi": lambda receiver: receiver.wsgi_app,
+    "flask": flask_app,
+    "django": django_app,
+}
 
 
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
@@ -202,7 +226,9 @@ def test_every_answer_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Kept(max_body_bytes=2000)
 
     def answer(read: Callable[[int], bytes], method: str = "POST") -> int:
-        headers = {"Content-Type": "application/json", "Content-Length": "9"} | dict([SHARED])
+        headers = {"Content-Type": "application/json", "Content-Length": "9"} | dict(
+            [SHARED]
+        )
         return kept.receiver.sync.answer(method, headers, read).status
 
     def broken(_: int) -> bytes:
@@ -220,7 +246,9 @@ def test_every_answer_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert sorted(given) == [200, 400, 405, 503, 503]
     found = kept.receiver.stats()
-    assert sorted(status for (status, _), many in found.answers.items() for _ in range(many)) == sorted(given)
+    assert sorted(
+        status for (status, _), many in found.answers.items() for _ in range(many)
+    ) == sorted(given)
     assert 0 <= found.slowest_answer <= found.answer_seconds < 60
 
 
@@ -243,7 +271,9 @@ def test_strangers_that_fill_the_memory() -> None:
         return read
 
     def answer(read: Callable[[int], bytes], length: str = "2000") -> events.Receipt:
-        headers = {"Content-Type": "application/json", "Content-Length": length} | dict([SHARED])
+        headers = {"Content-Type": "application/json", "Content-Length": length} | dict(
+            [SHARED]
+        )
         return kept.receiver.sync.answer("POST", headers, read)
 
     with kept.receiver.sync, ThreadPoolExecutor(64) as threads:
@@ -264,7 +294,9 @@ def test_body_that_comes_slowly() -> None:
         time.sleep(0.3)
         return b"x" * asked
 
-    headers = {"Content-Type": "application/json", "Content-Length": "100000"} | dict([SHARED])
+    headers = {"Content-Type": "application/json", "Content-Length": "100000"} | dict(
+        [SHARED]
+    )
 
     assert kept.receiver.sync.answer("POST", headers, read).status == 408
 
@@ -279,7 +311,9 @@ def test_body_that_comes_slowly() -> None:
     ids=["in chunks", "without a length", "cut off"],
 )
 @pytest.mark.parametrize("framework", ["wsgi", "django"])
-def test_body_of_another_length(body: bytes, environ: dict[str, Any], expected: str, framework: str) -> None:
+def test_body_of_another_length(
+    body: bytes, environ: dict[str, Any], expected: str, framework: str
+) -> None:
     """A body without a length is read if the server marks its end; one that is cut off is not processed."""
     kept = Kept()
     name, value = SHARED
@@ -306,7 +340,9 @@ def test_store_that_cannot_be_opened(tmp_path) -> None:
     (tmp_path / "no").mkdir()
     with kept.receiver.sync as sync:
         assert sync.receive(RESOURCE, headers).outcome == "handled"
-    assert sync.receive(RESOURCE, headers).outcome == "duplicate", "it starts again by itself"
+    assert sync.receive(RESOURCE, headers).outcome == "duplicate", (
+        "it starts again by itself"
+    )
     sync.stop()
 
 
@@ -322,7 +358,9 @@ def test_thread_that_cannot_make_an_event_loop(monkeypatch) -> None:
         patched.setattr("asyncio.events.new_event_loop", fail)
         for _ in range(2):
             asked = threading.Thread(
-                target=lambda: answers.append(kept.receiver.sync.receive(RESOURCE, headers).status),
+                target=lambda: answers.append(
+                    kept.receiver.sync.receive(RESOURCE, headers).status
+                ),
                 daemon=True,
             )
             asked.start()
@@ -371,7 +409,9 @@ def test_store_that_hangs(monkeypatch) -> None:
         assert sync.receive(RESOURCE, headers).status == 200
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signal can be sent to a thread here")
+@pytest.mark.skipif(
+    not hasattr(signal, "pthread_kill"), reason="no signal can be sent to a thread here"
+)
 def test_start_that_is_interrupted(monkeypatch) -> None:
     """Ctrl-C ends the wait for a store, and ``stop`` ends what was started."""
     kept = Kept()
@@ -391,12 +431,16 @@ def test_start_that_is_interrupted(monkeypatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         kept.receiver.sync.start()
     again.cancel()
-    assert interrupts == [1], "it waits for the end of the thread, which receives events by now"
+    assert interrupts == [1], (
+        "it waits for the end of the thread, which receives events by now"
+    )
     kept.receiver.sync.stop()
     assert not [each for each in threading.enumerate() if each.name == "invsvc events"]
 
 
-@pytest.mark.parametrize("form", [MappingProxyType, CIMultiDict, dict, lambda given: iter(given.items())])
+@pytest.mark.parametrize(
+    "form", [MappingProxyType, CIMultiDict, dict, lambda given: iter(given.items())]
+)
 def test_headers_of_any_form(form: Any) -> None:
     """Those of a framework may be a mapping that is no dict."""
     headers = {"Content-Type": "application/json", **headers_of(RESOURCE, shared=True)}

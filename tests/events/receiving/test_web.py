@@ -22,7 +22,17 @@ from invsvc_async import events
 from invsvc_async.api.operations import EVENT_TYPES
 from invsvc_async.errors import JournalError
 from invsvc_async.simulator import Simulator
-from tests.events.bodies import HEADER, SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
+from tests.events.bodies import (
+    HEADER,
+    SECRET,
+    SHARED,
+    encoded,
+    headers_of,
+    signature,
+    signed_body,
+    v1,
+    v2,
+)
 from tests.events.receiving.test_receiver import until_none_is_open
 from tests.support.waiting import until
 
@@ -61,11 +71,15 @@ async def in_uvicorn(app: Any, lifespan: str = "off") -> AsyncIterator[int]:
 @asynccontextmanager
 async def in_own_endpoint(receiver: events.Receiver) -> AsyncIterator[int]:
     async def endpoint(request: Request) -> PlainTextResponse:
-        receipt = await receiver.answer(request.method, request.headers.raw, request.stream())
+        receipt = await receiver.answer(
+            request.method, request.headers.raw, request.stream()
+        )
         return PlainTextResponse(receipt.outcome, receipt.status, dict(receipt.headers))
 
     methods = ["GET", "POST", "PUT"]
-    async with in_uvicorn(Starlette(routes=[Route("/in", endpoint, methods=methods)])) as port:
+    async with in_uvicorn(
+        Starlette(routes=[Route("/in", endpoint, methods=methods)])
+    ) as port:
         yield port
 
 
@@ -86,7 +100,9 @@ async def bare(receiver: events.Receiver) -> AsyncIterator[int]:
 hosts = pytest.mark.parametrize("host", [in_aiohttp, in_own_endpoint, in_fastapi, bare])
 
 
-async def exchange(port: int, *parts: bytes, pause: float = 0, end: bool = False) -> bytes:
+async def exchange(
+    port: int, *parts: bytes, pause: float = 0, end: bool = False
+) -> bytes:
     """Send raw bytes on a connection of their own and read one answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
@@ -106,14 +122,24 @@ async def exchange(port: int, *parts: bytes, pause: float = 0, end: bool = False
 
 
 def request(
-    body: bytes, headers: Any, *, method: str = "POST", path: str = "/in", **changes: str | None
+    body: bytes,
+    headers: Any,
+    *,
+    method: str = "POST",
+    path: str = "/in",
+    **changes: str | None,
 ) -> bytes:
     """Write a request; a change of ``None`` leaves that header out."""
     pairs = list(headers.items() if isinstance(headers, dict) else headers)
     named = {name.replace("_", "-"): value for name, value in changes.items()}
     kept = [(name, value) for name, value in pairs if name.lower() not in named]
     kept += [(name, value) for name, value in named.items() if value is not None]
-    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in kept), "", ""]
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        *(f"{name}: {value}" for name, value in kept),
+        "",
+        "",
+    ]
     return "\r\n".join(lines).encode() + body
 
 
@@ -125,8 +151,12 @@ async def ignore(_event: events.Event) -> None:
     """Do nothing with an event."""
 
 
-def receiver_of(seen: list[events.Event], *, takes_tests: bool = True, **settings: Any) -> events.Receiver:
-    receiver = events.Receiver(**{"secrets": [SECRET], "shared_header": HEADER} | settings)
+def receiver_of(
+    seen: list[events.Event], *, takes_tests: bool = True, **settings: Any
+) -> events.Receiver:
+    receiver = events.Receiver(
+        **{"secrets": [SECRET], "shared_header": HEADER} | settings
+    )
 
     if takes_tests:
         receiver.on_test(ignore)
@@ -152,23 +182,46 @@ async def test_deliveries_of_every_kind(host) -> None:
 
     async with host(receiver_of(seen)) as port:
 
-        async def answer(body: bytes, headers: Any, **changes: str | None) -> tuple[int, bytes]:
+        async def answer(
+            body: bytes, headers: Any, **changes: str | None
+        ) -> tuple[int, bytes]:
             whole = await exchange(port, request(body, headers, **changes))
             return status(whole), whole.rpartition(b"\r\n\r\n")[2]
 
-        assert await answer(resource, headers_of(resource, shared=True)) == (200, b"handled")
-        assert await answer(resource, headers_of(resource, shared=True)) == (200, b"duplicate")
+        assert await answer(resource, headers_of(resource, shared=True)) == (
+            200,
+            b"handled",
+        )
+        assert await answer(resource, headers_of(resource, shared=True)) == (
+            200,
+            b"duplicate",
+        )
         assert await answer(resource, headers_of(resource)) == (401, b"refused")
-        assert await answer(signed, headers_of(signed, signed=True)) == (200, b"handled")
+        assert await answer(signed, headers_of(signed, signed=True)) == (
+            200,
+            b"handled",
+        )
         assert await answer(signed, headers_of(signed)) == (401, b"refused")
         for given in ("sha1=00", "ü", ""):
-            assert await answer(signed, headers_of(signed), x_service_signature=given) == (401, b"refused")
-        assert await answer(failing, headers_of(failing, shared=True)) == (500, b"failed")
+            assert await answer(
+                signed, headers_of(signed), x_service_signature=given
+            ) == (401, b"refused")
+        assert await answer(failing, headers_of(failing, shared=True)) == (
+            500,
+            b"failed",
+        )
         assert await answer(b"{", headers_of(b"{")) == (401, b"refused")
         assert await answer(b"{", headers_of(b"{", test=True)) == (400, b"unreadable")
-        assert await answer(b"{", headers_of(b"{", signed=True)) == (202, b"dead letter")
+        assert await answer(b"{", headers_of(b"{", signed=True)) == (
+            202,
+            b"dead letter",
+        )
 
-    assert [event.type for event in seen] == ["invoice.created", "sat.invoice.synced", "service.deleted"]
+    assert [event.type for event in seen] == [
+        "invoice.created",
+        "sat.invoice.synced",
+        "service.deleted",
+    ]
 
 
 @hosts
@@ -176,7 +229,11 @@ async def test_signature_that_came_in_two_headers(host) -> None:
     """Two signatures on the wire are refused, even if both are right."""
     seen: list[events.Event] = []
     body = encoded(signed_body("sat.invoice.synced"))
-    pairs = [*headers_of(body).items(), *signature(body).items(), *signature(body).items()]
+    pairs = [
+        *headers_of(body).items(),
+        *signature(body).items(),
+        *signature(body).items(),
+    ]
 
     async with host(receiver_of(seen)) as port:
         assert status(await exchange(port, request(body, pairs))) == 401
@@ -189,7 +246,10 @@ UNREADABLE = {  # others: tests/events/test_parse.py
     "truncated": encoded(v2("invoice.created"))[:-9],
     "no UTF-8": b'{"event":"payment.created","data":{"a":"\xff"}}',
     "deep nesting": b'{"event":"payment.created","data":' + b"[" * 100_000,
-    "deep and whole": b'{"event":"payment.created","data":{"a":' + b'{"a":' * 50_000 + b"0" + b"}" * 50_002,
+    "deep and whole": b'{"event":"payment.created","data":{"a":'
+    + b'{"a":' * 50_000
+    + b"0"
+    + b"}" * 50_002,
 }
 
 
@@ -208,7 +268,10 @@ async def test_body_that_is_no_event(host, what: str) -> None:
         ]
 
     assert answers == [401, 202, 202, 400]
-    assert [letter.body for letter in await receiver.store.events(state="dead")] == [body, body]
+    assert [letter.body for letter in await receiver.store.events(state="dead")] == [
+        body,
+        body,
+    ]
     assert seen == []
 
 
@@ -250,7 +313,9 @@ async def test_requests_that_are_no_deliveries(
     body = encoded(v2("invoice.created"))
 
     async with host(receiver_of(seen)) as port:
-        answer = await exchange(port, request(body, headers_of(body, shared=True), method=method, **changes))
+        answer = await exchange(
+            port, request(body, headers_of(body, shared=True), method=method, **changes)
+        )
 
     assert status(answer) == expected
     assert (b"allow: post" in answer.lower()) is (expected == 405)
@@ -262,12 +327,22 @@ async def test_body_beyond_the_limit(host) -> None:
     """A body that is too large is refused by its announced length, and by its real one."""
     seen: list[events.Event] = []
     body = encoded(v2("invoice.created", more="x" * 2000))
-    chunked = request(b"", headers_of(body, shared=True), content_length=None, transfer_encoding="chunked")
-    pieces = [b"3e8\r\n" + body[:1000] + b"\r\n", b"3e8\r\n" + body[1000:2000] + b"\r\n"]
+    chunked = request(
+        b"",
+        headers_of(body, shared=True),
+        content_length=None,
+        transfer_encoding="chunked",
+    )
+    pieces = [
+        b"3e8\r\n" + body[:1000] + b"\r\n",
+        b"3e8\r\n" + body[1000:2000] + b"\r\n",
+    ]
 
     async with host(receiver_of(seen, max_body_bytes=1500)) as port:
         announced = await exchange(port, request(b"", headers_of(body, shared=True)))
-        absurd = await exchange(port, request(b"", headers_of(body, shared=True), content_length="9" * 18))
+        absurd = await exchange(
+            port, request(b"", headers_of(body, shared=True), content_length="9" * 18)
+        )
         counted = await exchange(port, chunked, *pieces, pause=0.01)
 
     assert [status(one) for one in (announced, absurd, counted)] == [413, 413, 413]
@@ -280,7 +355,9 @@ async def test_body_that_does_not_arrive(host) -> None:
     body = encoded(v2("invoice.created"))
 
     async with host(receiver_of([], deadline=0.05)) as port:
-        answer = await exchange(port, request(b"", headers_of(body, shared=True)), body[:10])
+        answer = await exchange(
+            port, request(b"", headers_of(body, shared=True)), body[:10]
+        )
 
     assert status(answer) == 408
 
@@ -300,7 +377,11 @@ async def test_body_that_does_not_arrive(host) -> None:
         ({}, {"X-Service-Signature": f"sha256={'A' * 64}"}, 401),
         ({}, {"X-Service-Signature": "sha256=00", "X-Service-Test": "true"}, 401),
         ({}, {"X-Service-Test": "true"}, 408),
-        ({"takes_tests": False}, {"X-Service-Test": "true"}, 200),  # nothing is done with it
+        (
+            {"takes_tests": False},
+            {"X-Service-Test": "true"},
+            200,
+        ),  # nothing is done with it
         ({}, dict([SHARED]), 408),
     ],
 )
@@ -317,20 +398,30 @@ async def test_body_that_its_headers_rule_out(
 
 
 @hosts
-@pytest.mark.parametrize(("size", "part"), [(1250, 320_000), (20_000, 960_000)], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("size", "part"), [(1250, 320_000), (20_000, 960_000)], ids=["small", "large"]
+)
 async def test_strangers_that_fill_the_memory(host, size: int, part: int) -> None:
     """Bodies that do not come to their end give way to those that do, whatever their heads say."""
     seen: list[events.Event] = []
     receiver = receiver_of(seen, max_body_bytes=20_000, deadline=9.9)
-    forged = {"Content-Type": "application/json", "X-Service-Signature": f"sha256={'0' * 64}"}
-    unfinished = request(b"x" * (size - 1), forged, Host="me.example", Content_Length=str(size))
+    forged = {
+        "Content-Type": "application/json",
+        "X-Service-Signature": f"sha256={'0' * 64}",
+    }
+    unfinished = request(
+        b"x" * (size - 1), forged, Host="me.example", Content_Length=str(size)
+    )
     body = encoded(signed_body("sat.invoice.synced"))
 
     async with host(receiver) as port:
-        strangers = [asyncio.create_task(exchange(port, unfinished)) for _ in range(300)]
+        strangers = [
+            asyncio.create_task(exchange(port, unfinished)) for _ in range(300)
+        ]
         await until(lambda: receiver.room.size - receiver.room.free > part - 2 * size)
         answers = [
-            status(await exchange(port, request(body, headers_of(body, signed=True)))) for _ in range(3)
+            status(await exchange(port, request(body, headers_of(body, signed=True))))
+            for _ in range(3)
         ]
         free = receiver.room.free
         for stranger in strangers:
@@ -350,8 +441,17 @@ async def test_sender_that_breaks_off(host, caplog) -> None:
     body = encoded(v2("invoice.created"))
 
     async with host(receiver_of(seen)) as port:
-        await exchange(port, request(b"", headers_of(body, shared=True)), body[:10], pause=0.01, end=True)
-        assert status(await exchange(port, request(body, headers_of(body, shared=True)))) == 200
+        await exchange(
+            port,
+            request(b"", headers_of(body, shared=True)),
+            body[:10],
+            pause=0.01,
+            end=True,
+        )
+        assert (
+            status(await exchange(port, request(body, headers_of(body, shared=True))))
+            == 200
+        )
 
     assert len(seen) == 1
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
@@ -363,11 +463,18 @@ async def test_service_that_delivers_every_event(host, version: str) -> None:
     """What a service written from the specification alone sends is taken, each type once by its one handler."""
     seen: list[events.Event] = []
 
-    async with Simulator(delivery_backoff=0.001) as service, host(receiver_of(seen)) as port:
+    async with (
+        Simulator(delivery_backoff=0.001) as service,
+        host(receiver_of(seen)) as port,
+    ):
         url = f"http://127.0.0.1:{port}/in"
         for name in EVENT_TYPES:
-            await service.deliver(name, url=url, version=version, secret=SECRET, headers=dict([SHARED]))
-            await service.deliver(name, url=url, version=version, secret=SECRET, test=True)
+            await service.deliver(
+                name, url=url, version=version, secret=SECRET, headers=dict([SHARED])
+            )
+            await service.deliver(
+                name, url=url, version=version, secret=SECRET, test=True
+            )
 
     assert Counter(event.type for event in seen) == {
         name: 16 if name == "service.deleted" else 1 for name in EVENT_TYPES
@@ -384,7 +491,9 @@ async def test_mount_in_fastapi() -> None:
     body = encoded(v2("invoice.created"))
 
     async with in_uvicorn(app) as port:
-        below = await exchange(port, request(body, headers_of(body, shared=True), path="/in/"))
+        below = await exchange(
+            port, request(body, headers_of(body, shared=True), path="/in/")
+        )
         at = await exchange(port, request(body, headers_of(body, shared=True)))
 
     assert (status(below), status(at)) == (200, 307)
@@ -439,7 +548,10 @@ async def test_asgi_app_whose_store_cannot_be_closed() -> None:
 
     await receiver.asgi_app({"type": "lifespan"}, receive, send)
 
-    assert [message["type"] for message in sent] == ["lifespan.startup.complete", "lifespan.shutdown.failed"]
+    assert [message["type"] for message in sent] == [
+        "lifespan.startup.complete",
+        "lifespan.shutdown.failed",
+    ]
 
 
 async def test_asgi_app_and_a_web_socket() -> None:
@@ -458,7 +570,8 @@ async def test_asgi_server_whose_sender_is_gone() -> None:
     """An answer that can no longer be sent does not raise in the application."""
     body = encoded(v2("invoice.created"))
     headers = [
-        (name.lower().encode(), value.encode()) for name, value in headers_of(body, shared=True).items()
+        (name.lower().encode(), value.encode())
+        for name, value in headers_of(body, shared=True).items()
     ]
 
     async def receive() -> dict[str, Any]:
@@ -468,6 +581,8 @@ async def test_asgi_server_whose_sender_is_gone() -> None:
         raise OSError
 
     seen: list[events.Event] = []
-    await receiver_of(seen).asgi_app({"type": "http", "method": "POST", "headers": headers}, receive, send)
+    await receiver_of(seen).asgi_app(
+        {"type": "http", "method": "POST", "headers": headers}, receive, send
+    )
 
     assert len(seen) == 1

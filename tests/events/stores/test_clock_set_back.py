@@ -32,7 +32,9 @@ async def store(own_postgres: str, monkeypatch) -> AsyncIterator[events.Postgres
 async def set_back(address: str) -> None:
     """Let all times be as if the clock had been set back since."""
     async with connected(address) as owner:
-        await owner.execute(f"UPDATE invsvc_delivery SET due = due + {HOURS} WHERE due < 'Infinity'")
+        await owner.execute(
+            f"UPDATE invsvc_delivery SET due = due + {HOURS} WHERE due < 'Infinity'"
+        )
 
 
 async def test_event_that_nobody_has_had(store, own_postgres) -> None:

@@ -21,8 +21,16 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.one_python
 
 
-def delivery(key: str | None = "e_1", *, handler: str = "first", ordering_key: str | None = None) -> Delivery:
-    return Delivery(key=key, type="invoice.created", body=b"{}", handler=handler, ordering_key=ordering_key)
+def delivery(
+    key: str | None = "e_1", *, handler: str = "first", ordering_key: str | None = None
+) -> Delivery:
+    return Delivery(
+        key=key,
+        type="invoice.created",
+        body=b"{}",
+        handler=handler,
+        ordering_key=ordering_key,
+    )
 
 
 def seen(entries: Sequence[Entry]) -> list[tuple[str | None, str]]:
@@ -34,7 +42,9 @@ async def test_put_for_several_handlers(kept, key: str | None) -> None:
     """Each handler has a copy with a lease, attempts and an end of its own."""
     assert await kept.store.put(delivery(key), [delivery(None, handler="second")])
     if key is not None:
-        assert not await kept.store.put(delivery(key), [delivery(None, handler="third")])
+        assert not await kept.store.put(
+            delivery(key), [delivery(None, handler="third")]
+        )
 
     first, second = await kept.store.take(limit=9, lease=10)
     assert [first.handler, second.handler] == ["first", "second"]
@@ -56,24 +66,36 @@ async def test_take_for_some_handlers(kept) -> None:
     await kept.store.put(delivery("b", handler="new"))
     await kept.store.put(delivery("c", handler=""))
 
-    assert seen(await kept.store.take(limit=9, lease=10, handlers=["", "old"])) == [("a", "old"), ("c", "")]
+    assert seen(await kept.store.take(limit=9, lease=10, handlers=["", "old"])) == [
+        ("a", "old"),
+        ("c", ""),
+    ]
     assert await kept.store.take(limit=9, lease=10, handlers=[]) == []
     assert seen(await kept.store.take(limit=9, lease=10)) == [("b", "new")]
 
 
 async def test_claims_of_several_handlers(kept) -> None:
     """Each handler claims the event for itself, whichever is first, and a finished one stays so."""
-    claims = [await kept.store.claim(delivery(handler=name), lease=10) for name in ("first", "second")]
+    claims = [
+        await kept.store.claim(delivery(handler=name), lease=10)
+        for name in ("first", "second")
+    ]
     assert [claim.key for claim in claims] == ["e_1", "e_1"]
 
-    assert await kept.store.claim(delivery(handler="second"), lease=10) is Standing.STORED
+    assert (
+        await kept.store.claim(delivery(handler="second"), lease=10) is Standing.STORED
+    )
     assert await kept.store.handled(claims[0])
     assert await kept.store.release(claims[1], delay=0)
 
-    assert await kept.store.claim(delivery(handler="first"), lease=10) is Standing.HANDLED
+    assert (
+        await kept.store.claim(delivery(handler="first"), lease=10) is Standing.HANDLED
+    )
     again = await kept.store.claim(delivery(handler="second"), lease=10)
     assert (again.handler, again.attempts) == ("second", 2)
-    assert (await kept.store.claim(delivery(handler="third"), lease=10)).handler == "third"
+    assert (
+        await kept.store.claim(delivery(handler="third"), lease=10)
+    ).handler == "third"
 
 
 async def test_claim_beside_an_abandoned_one(kept) -> None:
@@ -90,7 +112,10 @@ async def test_claim_beside_an_abandoned_one(kept) -> None:
 
 async def test_claim_after_that_of_another_handler_was_deleted(kept) -> None:
     """A handler that has had the event does not get it again by the key that became free."""
-    claims = [Delivery(key="e_1", type="t", body=None, handler=name) for name in ("first", "second")]
+    claims = [
+        Delivery(key="e_1", type="t", body=None, handler=name)
+        for name in ("first", "second")
+    ]
     first, second = [await kept.store.claim(claim, lease=10) for claim in claims]
     assert await kept.store.handled(second)
     assert await kept.store.release(first, delay=0)
@@ -106,7 +131,9 @@ async def test_claim_of_an_event_that_no_handler_is_known_of(kept) -> None:
     claim = await kept.store.claim(delivery(handler=""), lease=10)
     await kept.store.handled(claim)
 
-    assert await kept.store.claim(delivery(handler="first"), lease=10) is Standing.HANDLED
+    assert (
+        await kept.store.claim(delivery(handler="first"), lease=10) is Standing.HANDLED
+    )
     assert await kept.store.claim(delivery(handler=""), lease=10) is Standing.HANDLED
 
 
@@ -129,7 +156,9 @@ async def test_assign(kept) -> None:
 
 async def test_assign_to_handlers_that_have_had_it(kept) -> None:
     """It then counts as handled, and its body, which may be personal data, is deleted."""
-    claim = await kept.store.claim(Delivery(key="e_1", type="t", body=None, handler="first"), lease=10)
+    claim = await kept.store.claim(
+        Delivery(key="e_1", type="t", body=None, handler="first"), lease=10
+    )
     await kept.store.put(delivery(handler=""))
     await kept.store.handled(claim)
     (entry,) = await kept.store.take(limit=1, lease=10)
@@ -158,14 +187,21 @@ async def test_give_to_a_new_handler(kept) -> None:
         assert await kept.store.handled(entry, body=entry.body)
     found = await kept.store.events()
 
-    given = {name: [await kept.store.give(event, name) for event in found] for name in ("first", "second")}
+    given = {
+        name: [await kept.store.give(event, name) for event in found]
+        for name in ("first", "second")
+    }
     new = [await kept.store.give(event, "new") for event in found for _ in range(2)]
 
     assert given == {"first": [False, False, False], "second": [False, False, True]}
     assert new == [True, False, False, False, True, False]
     entries = await kept.store.take(limit=9, lease=10)
     assert sorted(entry.handler for entry in entries) == ["new", "new", "second"]
-    times = {event.received_at for event in await kept.store.events() if event.handler == "new"}
+    times = {
+        event.received_at
+        for event in await kept.store.events()
+        if event.handler == "new"
+    }
     assert times <= {event.received_at for event in found}
 
 
@@ -199,7 +235,9 @@ async def put_in_order(store, number: int, *, key: str = "k") -> None:
         await store.put(delivery(f"{key}_{each}", ordering_key=key))
 
 
-@pytest.mark.parametrize("end", ["handled", "kept", "dead", "dropped", "lease", "retry"])
+@pytest.mark.parametrize(
+    "end", ["handled", "kept", "dead", "dropped", "lease", "retry"]
+)
 async def test_order_of_a_key(kept, end: str) -> None:
     """The next event of a key is due once the one before is handled, dead or dropped, and not before."""
     await put_in_order(kept.store, 3)
@@ -227,8 +265,14 @@ async def test_order_of_a_key(kept, end: str) -> None:
         assert await kept.store.take(limit=9, lease=10) == []
         await kept.pass_time(6)
 
-    found = [entry for entry in await kept.store.take(limit=9, lease=10) if entry.key != "other"]
-    assert [entry.key for entry in found] == (["k_0"] if end in {"lease", "retry"} else ["k_1"])
+    found = [
+        entry
+        for entry in await kept.store.take(limit=9, lease=10)
+        if entry.key != "other"
+    ]
+    assert [entry.key for entry in found] == (
+        ["k_0"] if end in {"lease", "retry"} else ["k_1"]
+    )
     assert found[0].ordering_key == "k"
 
 
@@ -269,10 +313,15 @@ async def test_order_of_a_key_for_several_handlers(kept) -> None:
     """Copies for several handlers may each have a key; one handler does not wait for the other."""
     for number in range(2):
         first = delivery(f"e_{number}", ordering_key="first k")
-        await kept.store.put(first, [delivery(None, handler="second", ordering_key="second k")])
+        await kept.store.put(
+            first, [delivery(None, handler="second", ordering_key="second k")]
+        )
 
     entries = await kept.store.take(limit=9, lease=10)
-    assert sorted((one.handler, one.attempts) for one in entries) == [("first", 1), ("second", 1)]
+    assert sorted((one.handler, one.attempts) for one in entries) == [
+        ("first", 1),
+        ("second", 1),
+    ]
     assert await kept.store.handled(entries[0])
 
     (entry,) = await kept.store.take(limit=9, lease=10)
@@ -291,13 +340,18 @@ async def test_put_for_several_handlers_of_a_claimed_event(kept, claimed: str) -
 
     await kept.pass_time(11)
     found = await kept.store.take(limit=9, lease=10)
-    assert sorted((entry.handler, entry.body) for entry in found) == [("first", b"{}"), ("second", b"{}")]
+    assert sorted((entry.handler, entry.body) for entry in found) == [
+        ("first", b"{}"),
+        ("second", b"{}"),
+    ]
 
 
 async def test_put_of_an_event_that_another_handler_has_claimed(kept) -> None:
     """It is stored for its own handler; the claim of the other one stays as it is."""
     await kept.store.put(delivery("e_0"))
-    claim = await kept.store.claim(Delivery(key="e_1", type="t", body=None, handler="old"), lease=10)
+    claim = await kept.store.claim(
+        Delivery(key="e_1", type="t", body=None, handler="old"), lease=10
+    )
     assert not await kept.store.put(delivery(handler="new"))
 
     (entry,) = await kept.store.take(limit=9, lease=10, handlers=["new", "old"])
@@ -335,7 +389,9 @@ async def test_puts_and_claims_at_the_same_time(kept) -> None:
     async def claim(number: int) -> None:
         await asyncio.sleep(0.001 * chance.random())
         handler = chance.choice(["first", "second"])
-        unfinished = Delivery(key=f"e_{number % 10}", type="t", body=None, handler=handler)
+        unfinished = Delivery(
+            key=f"e_{number % 10}", type="t", body=None, handler=handler
+        )
         await kept.store.claim(unfinished, lease=0)
 
     numbers = chance.sample(range(90), 90)
@@ -386,7 +442,12 @@ async def test_events_without_a_key(kept) -> None:
 
     assert [event.key for event in found] == [None] * 4
     assert [await kept.store.give(event, "second") for event in found] == [False] * 4
-    assert [await kept.store.give(event, "new") for event in found] == [True, False, True, False]
+    assert [await kept.store.give(event, "new") for event in found] == [
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 async def test_assign_to_handlers_that_have_had_the_event(kept) -> None:
@@ -394,13 +455,22 @@ async def test_assign_to_handlers_that_have_had_the_event(kept) -> None:
     await kept.store.put(delivery("e_1"))
     (first,) = await kept.store.take(limit=1, lease=10)
     await kept.store.handled(first, body=b"{}")
-    claim = await kept.store.claim(Delivery(key="e_2", type="t", body=None, handler="second"), lease=10)
+    claim = await kept.store.claim(
+        Delivery(key="e_2", type="t", body=None, handler="second"), lease=10
+    )
     assert await kept.store.put(delivery("e_3", handler=""))
     (entry,) = await kept.store.take(limit=1, lease=10)
-    assert await kept.store.assign(entry, [delivery("e_3"), delivery("e_3", handler="second")])
-    assert {one.handler for one in await kept.store.take(limit=9, lease=10)} == {"first", "second"}
+    assert await kept.store.assign(
+        entry, [delivery("e_3"), delivery("e_3", handler="second")]
+    )
+    assert {one.handler for one in await kept.store.take(limit=9, lease=10)} == {
+        "first",
+        "second",
+    }
 
-    await kept.store.put(delivery("e_2", handler=""))  # by a receiver that has no handler for it
+    await kept.store.put(
+        delivery("e_2", handler="")
+    )  # by a receiver that has no handler for it
     (entry,) = await kept.store.take(limit=1, lease=10, handlers=[""])
     assert await kept.store.assign(entry, [delivery("e_2", handler="second")])
     assert await kept.store.release(claim, delay=0)

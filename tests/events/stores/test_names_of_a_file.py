@@ -16,7 +16,9 @@ from tests.support.children import counted_elsewhere
 
 pytestmark = [
     pytest.mark.one_python,
-    pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these locks and mounts"),
+    pytest.mark.skipif(
+        sys.platform != "linux", reason="only Linux has these locks and mounts"
+    ),
 ]
 
 # Put a delivery into the store at a path, keep it open until the input ends, and print what happened.
@@ -45,7 +47,10 @@ def path(tmp_path):
 @pytest.fixture
 async def put_elsewhere(path, tmp_path):
     """Return what puts a delivery from another process, under the same name or under that of a mount."""
-    if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], check=False).returncode:  # noqa: ASYNC221, S607 - at once
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run(["unshare", "-m", "true"], check=False).returncode  # noqa: ASYNC221, S607 - at once
+    ):
         pytest.skip("nothing can be mounted here")
     children = []
 
@@ -86,7 +91,11 @@ async def test_mounted_file_while_it_is_in_use(path, put_elsewhere):
     _, said = await put_elsewhere("third", mounted=False)
     assert said == "stored"
     assert await store.put(events.Delivery(key="fourth", type="t", body=b"{}"))
-    assert {each.key for each in await store.take(limit=9, lease=9.0)} == {"first", "third", "fourth"}
+    assert {each.key for each in await store.take(limit=9, lease=9.0)} == {
+        "first",
+        "third",
+        "fourth",
+    }
     await store.close()
 
 
@@ -100,7 +109,10 @@ async def test_file_whose_mount_is_in_use(path, put_elsewhere):
     child.stdin.close()
     await child.wait()
     store = await opened(path)
-    assert {each.key for each in await store.take(limit=9, lease=9.0)} == {"first", "second"}
+    assert {each.key for each in await store.take(limit=9, lease=9.0)} == {
+        "first",
+        "second",
+    }
     await store.close()
 
 

@@ -55,17 +55,24 @@ async def test_puts_at_once(store: HandlerStore, monkeypatch, most: int) -> None
     keys = ["c", "a", None, "b", "a", "c", "known", None, "d", "a"]
 
     found = await asyncio.gather(
-        *(store.put(delivery(key, body=b"%d" % number)) for number, key in enumerate(keys))
+        *(
+            store.put(delivery(key, body=b"%d" % number))
+            for number, key in enumerate(keys)
+        )
     )
 
     assert found == [True, True, True, True, False, False, False, True, True, False]
-    taken = [entry.body for _ in range(9) for entry in await store.take(limit=1, lease=10)]
+    taken = [
+        entry.body for _ in range(9) for entry in await store.take(limit=1, lease=10)
+    ]
     assert taken == [b"{}", b"0", b"1", b"2", b"3", b"7", b"8"]
 
 
 @only_sqlite
 @pytest.mark.parametrize("most", [1, 3, 256])
-async def test_many_puts_share_a_commit(store: events.SqliteStore, monkeypatch, most: int) -> None:
+async def test_many_puts_share_a_commit(
+    store: events.SqliteStore, monkeypatch, most: int
+) -> None:
     """They need few statements, and are due in the order in which they came."""
     sizes: list[int] = []
     begun: list[str] = []
@@ -79,7 +86,9 @@ async def test_many_puts_share_a_commit(store: events.SqliteStore, monkeypatch, 
     monkeypatch.setattr(in_sqlite, "slices", noted)
     await on_thread(store, lambda db: db.set_trace_callback(begun.append))
 
-    found = await asyncio.gather(*(store.put(delivery(f"d_{number}")) for number in range(300)))
+    found = await asyncio.gather(
+        *(store.put(delivery(f"d_{number}")) for number in range(300))
+    )
 
     assert all(found)
     whole, rest = divmod(300, most)
@@ -87,7 +96,9 @@ async def test_many_puts_share_a_commit(store: events.SqliteStore, monkeypatch, 
     assert commits <= 2  # the end of what was asked for before may come in between
     assert sum(sizes) == 300
     assert len(sizes) <= whole + bool(rest) + commits - 1
-    assert [entry.key for entry in await store.take(limit=300, lease=10)] == [f"d_{n}" for n in range(300)]
+    assert [entry.key for entry in await store.take(limit=300, lease=10)] == [
+        f"d_{n}" for n in range(300)
+    ]
 
 
 @only_postgres
@@ -109,7 +120,9 @@ async def test_puts_that_are_all_known(store: HandlerStore) -> None:
     [first] = await store.take(limit=1, lease=10)
     await store.handled(first, body=b"kept")  # adds a row to another table
 
-    assert await asyncio.gather(*(store.put(delivery(key)) for key in keys)) == [False] * 3
+    assert (
+        await asyncio.gather(*(store.put(delivery(key)) for key in keys)) == [False] * 3
+    )
     assert await store.counts() == {"open": 2, "handled": 1, "dead": 0}
 
 
@@ -117,7 +130,9 @@ async def test_put_that_completes_a_claim_among_others(store: HandlerStore) -> N
     """A known claim gets its body, and is not new."""
     await store.claim(delivery("a", body=None), lease=10)
 
-    found = await asyncio.gather(*(store.put(delivery(key, body=b"whole")) for key in ("b", "a", "c")))
+    found = await asyncio.gather(
+        *(store.put(delivery(key, body=b"whole")) for key in ("b", "a", "c"))
+    )
 
     assert found == [True, False, True]
     assert [event.body for event in await store.events()] == [b"whole"] * 3
@@ -157,7 +172,9 @@ async def test_puts_of_which_one_cannot_be_stored(store: HandlerStore) -> None:
     """It fails alone."""
     for number, unfit in enumerate(UNFIT[type(store)]):
         given = (delivery(f"a{number}"), unfit, delivery(f"b{number}"))
-        found = await asyncio.gather(*(store.put(one) for one in given), return_exceptions=True)
+        found = await asyncio.gather(
+            *(store.put(one) for one in given), return_exceptions=True
+        )
 
         assert [isinstance(one, Exception) for one in found] == [False, True, False]
     assert (await store.counts())["open"] == 6
@@ -173,7 +190,9 @@ async def test_puts_that_are_cancelled(store: HandlerStore) -> None:
     assert await running[2]
     assert running[1].cancelled()
     keys = {event.key for event in await store.events()}
-    assert keys == {"a", "c"} | (keys & {"b"} if isinstance(store, events.SqliteStore) else set())
+    assert keys == {"a", "c"} | (
+        keys & {"b"} if isinstance(store, events.SqliteStore) else set()
+    )
 
 
 @only_postgres
@@ -182,7 +201,12 @@ async def test_puts_of_large_bodies(store: events.PostgresStore, monkeypatch) ->
     monkeypatch.setattr(in_postgres, "_BYTES", 20)
     sizes = [1, 20, 9, 9, 30]
 
-    await asyncio.gather(*(store.put(delivery(f"d_{at}", body=b"x" * size)) for at, size in enumerate(sizes)))
+    await asyncio.gather(
+        *(
+            store.put(delivery(f"d_{at}", body=b"x" * size))
+            for at, size in enumerate(sizes)
+        )
+    )
 
     assert await transactions(store) == 4
     taken = await store.take(limit=9, lease=10)
@@ -206,7 +230,9 @@ async def test_puts_while_the_database_is_away() -> None:
     pool = Away()
     puts = in_postgres.GroupedPuts(pool, events.PostgresStore("postgresql://")._dialect)  # type: ignore[arg-type]
 
-    found = await asyncio.gather(*(puts.put(delivery(f"d_{n}")) for n in range(5)), return_exceptions=True)
+    found = await asyncio.gather(
+        *(puts.put(delivery(f"d_{n}")) for n in range(5)), return_exceptions=True
+    )
 
     assert [type(one) for one in found] == [JournalError] * 5
     assert pool.asked == 1
@@ -232,7 +258,9 @@ async def test_puts_whose_event_loop_ends(store: events.PostgresStore) -> None:
     """Whoever waits is cancelled with the statement, as ``asyncio.run`` cancels all that is left."""
     running = asyncio.create_task(store.put(delivery("a")))
     await asyncio.sleep(0)
-    (statement,) = (task for task in asyncio.all_tasks() if task.get_name() == "invsvc events put")
+    (statement,) = (
+        task for task in asyncio.all_tasks() if task.get_name() == "invsvc events put"
+    )
     await asyncio.sleep(0)
     statement.cancel()
 

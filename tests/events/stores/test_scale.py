@@ -50,7 +50,11 @@ async def operations(store: HandlerStore, note: Callable[[str], None]) -> None:
     """Use each method once, and call *note* before it."""
     note("put")
     for key in "abcd":
-        await store.put(events.Delivery(key=key, type="t", body=b"{}", handler="mine", ordering_key="o"))
+        await store.put(
+            events.Delivery(
+                key=key, type="t", body=b"{}", handler="mine", ordering_key="o"
+            )
+        )
     note("take")
     (first,) = await store.take(limit=9, lease=60, handlers=["", "mine"])
     note("take all")
@@ -62,14 +66,20 @@ async def operations(store: HandlerStore, note: Callable[[str], None]) -> None:
     assert await store.release(second, delay=0)
     (second,) = await store.take(limit=1, lease=60, handlers=["mine"])
     note("assign")
-    assert await store.assign(second, [events.Delivery(key="b", type="t", body=None, handler="mine")])
+    assert await store.assign(
+        second, [events.Delivery(key="b", type="t", body=None, handler="mine")]
+    )
     note("bury")
     third, *_ = await store.take(limit=1, lease=60, handlers=["mine"])
     assert await store.bury(third, reason="why")
     note("claim")
-    await store.claim(events.Delivery(key="c1", type="t", body=None, handler="mine"), lease=60)
+    await store.claim(
+        events.Delivery(key="c1", type="t", body=None, handler="mine"), lease=60
+    )
     note("claim of a known one")
-    await store.claim(events.Delivery(key="old0", type="t", body=None, handler="mine"), lease=60)
+    await store.claim(
+        events.Delivery(key="old0", type="t", body=None, handler="mine"), lease=60
+    )
     for state in ("open", "handled", "dead", None):
         note(f"events {state}")
         found = await store.events(state=state, limit=3)
@@ -91,7 +101,10 @@ async def operations(store: HandlerStore, note: Callable[[str], None]) -> None:
 
 async def test_steps_of_sqlite_do_not_grow_with_the_rows(tmp_path, monkeypatch) -> None:
     """With 20 times the rows, SQLite runs as many instructions for each operation."""
-    counts = [await _steps_of(tmp_path / f"{rows}.db", rows, monkeypatch) for rows in (500, 10_000)]
+    counts = [
+        await _steps_of(tmp_path / f"{rows}.db", rows, monkeypatch)
+        for rows in (500, 10_000)
+    ]
 
     few_rows, many_rows = counts
     grown = {
@@ -103,14 +116,21 @@ async def test_steps_of_sqlite_do_not_grow_with_the_rows(tmp_path, monkeypatch) 
     assert len(many_rows) > 15
 
 
-async def test_steps_of_opening_do_not_grow_with_what_is_delayed(tmp_path, monkeypatch) -> None:
+async def test_steps_of_opening_do_not_grow_with_what_is_delayed(
+    tmp_path, monkeypatch
+) -> None:
     """Delayed events are not read when the file is opened, unless the machine was restarted."""
-    steps = [await _steps_of_opening(tmp_path / f"{rows}.db", rows, monkeypatch) for rows in (100, 4000)]
+    steps = [
+        await _steps_of_opening(tmp_path / f"{rows}.db", rows, monkeypatch)
+        for rows in (100, 4000)
+    ]
 
     assert steps[1] < steps[0] * 1.5 + 200
 
 
-async def _steps_of_opening(path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
+async def _steps_of_opening(
+    path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> int:
     """Return the instructions that opening takes while *rows* events wait for their next attempt."""
     now = [100.0]
     store = events.SqliteStore(path, steady=lambda: now[0])
@@ -127,7 +147,9 @@ async def _steps_of_opening(path: Path, rows: int, monkeypatch: pytest.MonkeyPat
     await store.close()
 
     now[0] = 1.0
-    monkeypatch.setattr(sqlite_file, "boot", lambda: str(path))  # the machine was restarted: all are due
+    monkeypatch.setattr(
+        sqlite_file, "boot", lambda: str(path)
+    )  # the machine was restarted: all are due
     assert len(await store.take(limit=rows, lease=10)) == rows
     await store.close()
     return taken
@@ -142,12 +164,16 @@ def _counted(patch: pytest.MonkeyPatch) -> itertools.count[int]:
         db.set_progress_handler(lambda: next(steps) < 0, 1)
         return db
 
-    patch.setattr("invsvc_async.events.stores.sqlite.Upkeep.start", lambda *_, **__: None)
+    patch.setattr(
+        "invsvc_async.events.stores.sqlite.Upkeep.start", lambda *_, **__: None
+    )
     patch.setattr(sqlite3, "connect", counting)
     return steps
 
 
-async def _steps_of(path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+async def _steps_of(
+    path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, int]:
     """Return how many instructions each operation takes in a file of so many rows."""
     found, running = dict[str, int](), [("open", 0)]
 
@@ -172,7 +198,9 @@ async def _steps_of(path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> d
 
 
 @pytest.fixture
-async def large(postgres: str) -> AsyncIterator[tuple[asyncpg.Connection, events.PostgresStore]]:
+async def large(
+    postgres: str,
+) -> AsyncIterator[tuple[asyncpg.Connection, events.PostgresStore]]:
     """Yield a connection to the database with a table of many rows, and the store of that."""
     store = events.PostgresStore(postgres, table="scale", connections=2)
     await store.open()
@@ -184,7 +212,9 @@ async def large(postgres: str) -> AsyncIterator[tuple[asyncpg.Connection, events
         await connection.execute("DROP TABLE scale")
 
 
-async def test_pages_that_postgres_reads_do_not_grow_with_the_rows(large, monkeypatch) -> None:
+async def test_pages_that_postgres_reads_do_not_grow_with_the_rows(
+    large, monkeypatch
+) -> None:
     """Each statement reads a few of the 300 pages of the table."""
     store = large[1]
     operation, most = "", dict[str, int]()
@@ -198,7 +228,9 @@ async def test_pages_that_postgres_reads_do_not_grow_with_the_rows(large, monkey
         if connection.is_in_transaction():
             begin, undo = "SAVEPOINT before", "ROLLBACK TO SAVEPOINT before"
         await connection.execute(begin)
-        explained = await fetch(connection, f"EXPLAIN (ANALYZE, BUFFERS) {text}", *values)
+        explained = await fetch(
+            connection, f"EXPLAIN (ANALYZE, BUFFERS) {text}", *values
+        )
         await connection.execute(undo)
         plan = "\n".join(row[0] for row in explained)
         # The first line is of the whole statement.
@@ -222,7 +254,9 @@ async def test_stats_of_many_events(tmp_path, large, kind) -> None:
     if kind == "sqlite":
         store = events.SqliteStore(tmp_path / "events.db")
         await store.open()
-        with closing(sqlite3.connect(tmp_path / "events.db", isolation_level=None)) as db:
+        with closing(
+            sqlite3.connect(tmp_path / "events.db", isolation_level=None)
+        ) as db:
             db.execute(INTO_SQLITE, (5_000,))
     while (found := await store.stats())["dead"].has_more:
         for letter in await store.events(state="dead", limit=800):
@@ -232,11 +266,17 @@ async def test_stats_of_many_events(tmp_path, large, kind) -> None:
     assert {state: one.has_more for state, one in found.items()} == {
         "open": True, "handled": True, "dead": False,
     }  # fmt: skip
-    assert (found["open"].count, found["handled"].count, found["dead"].count) == (20, 20, 0)
+    assert (found["open"].count, found["handled"].count, found["dead"].count) == (
+        20,
+        20,
+        0,
+    )
     assert found["dead"].oldest is None
 
 
-async def test_prune_of_sqlite_does_not_wait_for_the_disk(store: events.SqliteStore, monkeypatch) -> None:
+async def test_prune_of_sqlite_does_not_wait_for_the_disk(
+    store: events.SqliteStore, monkeypatch
+) -> None:
     """Its transactions are not flushed while they have the lock; those of deliveries are."""
     found: list[int] = []
 
@@ -258,4 +298,7 @@ async def test_dead_letters_are_pruned_by_their_age(large) -> None:
         "UPDATE scale SET due = date_part('epoch', now()) WHERE state = 'dead' AND id % 4 = 0"
     )
     await store.prune(older_than=1e9, dead=60)
-    assert await connection.fetchval("SELECT count(*) FROM scale WHERE state = 'dead'") == 500
+    assert (
+        await connection.fetchval("SELECT count(*) FROM scale WHERE state = 'dead'")
+        == 500
+    )

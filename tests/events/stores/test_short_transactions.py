@@ -68,7 +68,12 @@ async def test_deliveries_that_wait_go_before_a_slice(tmp_path) -> None:
     """A delivery that comes while another is being stored does not share its transaction with a prune."""
     now = 0.0
     store = events.SqliteStore(tmp_path / "events.db", steady=lambda: now)
-    await asyncio.gather(*(store.claim(delivery(f"d_{number}", body=None), lease=1) for number in range(5)))
+    await asyncio.gather(
+        *(
+            store.claim(delivery(f"d_{number}", body=None), lease=1)
+            for number in range(5)
+        )
+    )
     now = 100.0
     entered, let_go = threading.Event(), threading.Event()
 
@@ -114,14 +119,18 @@ async def test_log_is_copied_beside_deliveries(tmp_path) -> None:
     store = events.SqliteStore(path)
     await store.open()
     before = path.stat().st_size
-    [pages] = await on_thread(store, lambda db: db.execute("PRAGMA wal_autocheckpoint").fetchone())
+    [pages] = await on_thread(
+        store, lambda db: db.execute("PRAGMA wal_autocheckpoint").fetchone()
+    )
 
     await asyncio.gather(*(store.put(delivery(f"d_{number}")) for number in range(300)))
 
     assert pages == 8_000
     await until(lambda: path.stat().st_size != before)
     await store.close()
-    assert not [thread for thread in threading.enumerate() if "upkeep of" in thread.name]
+    assert not [
+        thread for thread in threading.enumerate() if "upkeep of" in thread.name
+    ]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +155,11 @@ async def test_log_that_cannot_be_copied(tmp_path, caplog, monkeypatch) -> None:
     await store.open()
     await store.close()
     db = sqlite3.connect(tmp_path / "events.db")
-    monkeypatch.setattr(sqlite, "connect_again", lambda _: sqlite3.connect(tmp_path / "none" / "events.db"))
+    monkeypatch.setattr(
+        sqlite,
+        "connect_again",
+        lambda _: sqlite3.connect(tmp_path / "none" / "events.db"),
+    )
     upkeep = Upkeep(str(tmp_path / "events.db"), "store")
     with caplog.at_level(logging.WARNING, "invsvc_async.events"):
         upkeep.start(db)

@@ -161,7 +161,9 @@ async def test_claim_that_its_sender_gives_up(kept) -> None:
     assert await kept.store.prune(older_than=1800) == 0
 
     assert (await kept.store.counts())["open"] == 1
-    assert [entry.key for entry in await kept.store.take(limit=9, lease=10)] == ["whole"]
+    assert [entry.key for entry in await kept.store.take(limit=9, lease=10)] == [
+        "whole"
+    ]
 
 
 async def test_claim_without_a_body_that_became_whole(kept) -> None:
@@ -202,11 +204,16 @@ async def test_dead_letters(kept) -> None:
     await kept.store.put(delivery())
     (entry,) = await kept.store.take(limit=1, lease=10)
     assert await kept.store.bury(entry, reason="why")
-    assert await kept.store.bury(Delivery(key=None, type="", body=b"\xff"), reason="unreadable")
+    assert await kept.store.bury(
+        Delivery(key=None, type="", body=b"\xff"), reason="unreadable"
+    )
 
     letters = await kept.store.events(state="dead")
 
-    assert [(found.key, found.type, found.body, found.reason, found.attempts) for found in letters] == [
+    assert [
+        (found.key, found.type, found.body, found.reason, found.attempts)
+        for found in letters
+    ] == [
         ("d_1", "invoice.created", b"{}", "why", 1),
         (None, "", b"\xff", "unreadable", 0),
     ]
@@ -242,7 +249,9 @@ async def test_takes_at_the_same_time(kept) -> None:
     for number in range(60):
         await kept.store.put(delivery(f"d_{number}"))
 
-    found = await asyncio.gather(*(kept.store.take(limit=5, lease=60) for _ in range(20)))
+    found = await asyncio.gather(
+        *(kept.store.take(limit=5, lease=60) for _ in range(20))
+    )
 
     keys = [entry.key for entries in found for entry in entries]
     assert sorted(keys) == sorted(f"d_{number}" for number in range(60))
@@ -267,14 +276,18 @@ async def test_memory_of_claims_that_all_fail() -> None:
     store = events.MemoryStore(capacity=3)
 
     for number in range(10):
-        assert await store.release(await claimed(store, delivery(f"d_{number}", body=None)), delay=0)
+        assert await store.release(
+            await claimed(store, delivery(f"d_{number}", body=None)), delay=0
+        )
 
     assert await store.put(delivery())
 
 
 @pytest.mark.parametrize("step", [1e6, -1e6])
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_lease_while_the_calendar_is_set(tmp_path, kind: str, step: float) -> None:
+async def test_lease_while_the_calendar_is_set(
+    tmp_path, kind: str, step: float
+) -> None:
     """Setting the wall clock neither ends nor prolongs a lease."""
     calendar, steady = [1_000_000.0], [500.0]
     clocks: Any = {"clock": lambda: calendar[0], "steady": lambda: steady[0]}
@@ -295,7 +308,9 @@ async def test_lease_while_the_calendar_is_set(tmp_path, kind: str, step: float)
     await store.close()
 
 
-async def test_sqlite_lease_of_before_the_machine_was_started_anew(tmp_path, monkeypatch) -> None:
+async def test_sqlite_lease_of_before_the_machine_was_started_anew(
+    tmp_path, monkeypatch
+) -> None:
     """The steady clock then begins anew: what was held is free at once, and nothing waits for old times."""
     steady = [900_000.0]
     before = events.SqliteStore(tmp_path / "events.db", steady=lambda: steady[0])
@@ -303,7 +318,9 @@ async def test_sqlite_lease_of_before_the_machine_was_started_anew(tmp_path, mon
     await before.take(limit=1, lease=3600)
     await claimed(before, delivery("claimed", body=None), lease=3600)
     await before.close()
-    assert await before.take(limit=9, lease=10) == []  # opened again in the same run of the machine
+    assert (
+        await before.take(limit=9, lease=10) == []
+    )  # opened again in the same run of the machine
     await before.close()
 
     monkeypatch.setattr(sqlite_file, "boot", lambda: "the next run of the machine")
@@ -328,7 +345,9 @@ async def test_memory_under_a_long_load() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-async def test_many_that_make_one_store_at_once(tmp_path, postgres: str, kind: str) -> None:
+async def test_many_that_make_one_store_at_once(
+    tmp_path, postgres: str, kind: str
+) -> None:
     """They share its file or table, and each event is given once."""
     stores: list[Any] = [
         events.SqliteStore(tmp_path / "events.db")
@@ -337,7 +356,9 @@ async def test_many_that_make_one_store_at_once(tmp_path, postgres: str, kind: s
         for _ in range(8)
     ]
 
-    found = await asyncio.gather(*(store.claim(delivery(body=None), lease=60) for store in stores))
+    found = await asyncio.gather(
+        *(store.claim(delivery(body=None), lease=60) for store in stores)
+    )
 
     assert Counter(type(one) for one in found) == {Entry: 1, Standing: 7}
     await asyncio.gather(*(store.close() for store in stores))
@@ -365,10 +386,15 @@ def _with(statement: str, *, made: bool = True) -> Callable[[Path], None]:
     ("spoil", "words"),
     [
         (_with("CREATE TABLE theirs (a)", made=False), "another program"),
-        (_with("UPDATE facts SET value = 99 WHERE name = 'schema'"), "its tables have version 99"),
+        (
+            _with("UPDATE facts SET value = 99 WHERE name = 'schema'"),
+            "its tables have version 99",
+        ),
         (_with("DROP TABLE facts"), "its tables have no version"),
         (
-            lambda path: path.write_bytes(b"not a database, but long enough to be looked at" * 10),
+            lambda path: path.write_bytes(
+                b"not a database, but long enough to be looked at" * 10
+            ),
             "not a SQLite database",
         ),
         (lambda path: path.mkdir(), "it is a folder"),
@@ -414,13 +440,20 @@ with open(sys.argv[1], "r+b") as index:
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it locks the file as SQLite does there")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="it locks the file as SQLite does there"
+)
 async def test_sqlite_log_that_another_recovers(tmp_path) -> None:
     """After a kill, the next process recovers the log: a delivery waits for it, as for any lock."""
     store = events.SqliteStore(tmp_path / "events.db", wait=60)
     await store.put(delivery())
     other = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", RECOVERING, str(tmp_path / "events.db-shm"), stdin=PIPE, stdout=PIPE
+        sys.executable,
+        "-c",
+        RECOVERING,
+        str(tmp_path / "events.db-shm"),
+        stdin=PIPE,
+        stdout=PIPE,
     )
     assert other.stdin is not None
     assert other.stdout is not None
@@ -456,9 +489,13 @@ async def test_sqlite_file_that_another_makes_at_this_moment(tmp_path) -> None:
     await impatient.close()
 
 
-async def test_sqlite_store_that_is_closed_under_load(store: events.SqliteStore) -> None:
+async def test_sqlite_store_that_is_closed_under_load(
+    store: events.SqliteStore,
+) -> None:
     """What was asked for before the end is done before the end."""
-    puts = [asyncio.create_task(store.put(delivery(f"d_{number}"))) for number in range(600)]
+    puts = [
+        asyncio.create_task(store.put(delivery(f"d_{number}"))) for number in range(600)
+    ]
     await asyncio.sleep(0)
 
     await store.close()
@@ -532,13 +569,16 @@ async def test_postgres_connection_that_breaks(postgres: str) -> None:
 async def test_postgres_that_has_no_connection_left(own_postgres: str) -> None:
     """Deliveries wait for the connections that there are: one that is refused may not be sent again."""
     async with connected(own_postgres) as owner:
-        await owner.execute("CREATE ROLE few LOGIN CONNECTION LIMIT 2; GRANT ALL ON SCHEMA public TO few")
+        await owner.execute(
+            "CREATE ROLE few LOGIN CONNECTION LIMIT 2; GRANT ALL ON SCHEMA public TO few"
+        )
         dsn = own_postgres.replace(f"//{urlsplit(own_postgres).username}:@", "//few@")
         store = events.PostgresStore(dsn, table="few")
         (await store._opened()).pool.patience = 60.0  # on a busy machine, too
 
         claims = await asyncio.gather(
-            *(store.claim(delivery(str(number)), lease=60) for number in range(30)), return_exceptions=True
+            *(store.claim(delivery(str(number)), lease=60) for number in range(30)),
+            return_exceptions=True,
         )
 
         assert {type(claim) for claim in claims} == {Entry}
@@ -573,12 +613,18 @@ def test_postgres_loop_that_ended_first(postgres: str) -> None:
         return await store.put(delivery(key))
 
     async def both() -> list[bool]:
-        found = [await here("c"), await asyncio.to_thread(asyncio.run, here("d")), await here("d")]
+        found = [
+            await here("c"),
+            await asyncio.to_thread(asyncio.run, here("d")),
+            await here("d"),
+        ]
         await store.close()
         return found
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # of connections whose loop was closed
+        warnings.simplefilter(
+            "ignore", ResourceWarning
+        )  # of connections whose loop was closed
         found = [asyncio.run(here(key)) for key in ("a", "a", "b")]
         assert asyncio.run(both()) == [True, True, False]
         gc.collect()
@@ -594,7 +640,9 @@ def test_postgres_loop_that_ended_first(postgres: str) -> None:
         ("NULL", "another program"),
     ],
 )
-async def test_postgres_table_of_another_version(postgres: str, mark: str, words: str) -> None:
+async def test_postgres_table_of_another_version(
+    postgres: str, mark: str, words: str
+) -> None:
     """A table of a newer version, or of another program, is not changed."""
     store = events.PostgresStore(postgres, table="other")
     await store.open()
@@ -611,7 +659,9 @@ async def test_postgres_table_of_another_version(postgres: str, mark: str, words
 async def test_postgres_without_its_driver(monkeypatch) -> None:
     """The extra that is missing is named."""
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    monkeypatch.delitem(sys.modules, "invsvc_async.storage.postgres_pool", raising=False)
+    monkeypatch.delitem(
+        sys.modules, "invsvc_async.storage.postgres_pool", raising=False
+    )
 
     with pytest.raises(ConfigurationError, match=r"invsvc-async\[postgres\]"):
         await events.PostgresStore("postgresql://h/d").open()
@@ -640,7 +690,9 @@ def test_store_by_its_address(address: str, kind: str) -> None:
 async def test_sqlite_clocks_are_read_under_the_lock(tmp_path) -> None:
     """No clock is read while another process could still write what it is compared with."""
     path = tmp_path / "events.db"
-    other = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    other = sqlite3.connect(
+        path, timeout=0, isolation_level=None, check_same_thread=False
+    )
     unlocked: list[str] = []
 
     def clock() -> float:
@@ -674,7 +726,9 @@ async def test_postgres_lease_that_waits_for_a_lock(postgres: str) -> None:
     async with connected() as other, connected() as watch:
         await other.execute("BEGIN; SELECT id FROM waited FOR UPDATE")
         claiming = asyncio.create_task(store.claim(delivery(body=None), lease=60))
-        await until(lambda: watch.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+        await until(
+            lambda: watch.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        )
         unlocked = await watch.fetchval("SELECT date_part('epoch', clock_timestamp())")
         await other.execute("ROLLBACK")
 
@@ -699,7 +753,10 @@ async def test_prune_of_more_than_a_slice(kept) -> None:
         await claimed(kept.store, delivery(f"abandoned_{number}", body=None))
     await kept.pass_time(3600)
     pruning = asyncio.create_task(kept.store.prune(older_than=1800))
-    statements = [asyncio.create_task(kept.store.put(delivery(f"new_{number}"))) for number in range(3)]
+    statements = [
+        asyncio.create_task(kept.store.put(delivery(f"new_{number}")))
+        for number in range(3)
+    ]
 
     assert await asyncio.gather(*statements) == [True] * 3
     assert await pruning == 20
@@ -737,8 +794,12 @@ async def test_sqlite_index_that_is_damaged(
     await store.close()
     db = sqlite3.connect(tmp_path / "events.db")
     db.execute("PRAGMA writable_schema = ON")
-    db.execute("UPDATE sqlite_master SET sql = replace(sql, \"state = 'dead'\", \"state = 'open'\")")
-    db.execute("UPDATE facts SET value = 'in an earlier run of the machine' WHERE name = 'checked'")
+    db.execute(
+        "UPDATE sqlite_master SET sql = replace(sql, \"state = 'dead'\", \"state = 'open'\")"
+    )
+    db.execute(
+        "UPDATE facts SET value = 'in an earlier run of the machine' WHERE name = 'checked'"
+    )
     db.commit()
     db.close()
 
@@ -750,7 +811,9 @@ async def test_sqlite_index_that_is_damaged(
         await store.put(delivery("new"))
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a file that is open cannot be deleted there")
+@pytest.mark.skipif(
+    os.name == "nt", reason="a file that is open cannot be deleted there"
+)
 @pytest.mark.parametrize("how", ["deleted", "replaced", "emptied"])
 async def test_sqlite_file_that_is_deleted_in_use(
     store: events.SqliteStore, tmp_path, monkeypatch, how: str
@@ -762,14 +825,21 @@ async def test_sqlite_file_that_is_deleted_in_use(
     if how == "emptied":
         os.truncate(path, 0)
     else:
-        with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(copy)) as other:
+        with (
+            closing(sqlite3.connect(path)) as db,
+            closing(sqlite3.connect(copy)) as other,
+        ):
             db.backup(other)
         for found in tmp_path.glob("events.db*"):
             found.unlink()
     if how == "replaced":
         copy.rename(path)
 
-    for call in (store.put(delivery("new")), store.backlog(), store.take(limit=1, lease=1)):
+    for call in (
+        store.put(delivery("new")),
+        store.backlog(),
+        store.take(limit=1, lease=1),
+    ):
         with pytest.raises(JournalError, match="emptied, deleted or replaced"):
             await call
     assert path.exists() == (how != "deleted")
@@ -779,7 +849,9 @@ async def test_sqlite_file_that_is_deleted_in_use(
 
 
 @pytest.mark.parametrize("small", [-1, 1 << 20])
-async def test_thread_that_starts_after_the_file_was_deleted(tmp_path, monkeypatch, small):
+async def test_thread_that_starts_after_the_file_was_deleted(
+    tmp_path, monkeypatch, small
+):
     """It makes no other file, which a receiver that starts later would take for the store."""
     monkeypatch.setattr("invsvc_async.events.stores.sqlite._SMALL", small)
     path = tmp_path / "events.db"
@@ -795,7 +867,9 @@ async def test_thread_that_starts_after_the_file_was_deleted(tmp_path, monkeypat
     assert not path.exists()
 
 
-async def test_sqlite_file_of_a_process_that_changes_its_folder(tmp_path, monkeypatch) -> None:
+async def test_sqlite_file_of_a_process_that_changes_its_folder(
+    tmp_path, monkeypatch
+) -> None:
     """It stays the same file, by whatever name it was opened."""
     monkeypatch.setattr("invsvc_async.storage.sqlite_file._LOOK_EVERY", 0.0)
     monkeypatch.chdir(tmp_path)
@@ -834,14 +908,18 @@ async def test_sqlite_check_that_cannot_be_completed(
     assert "the file cannot be opened" in caplog.text
 
 
-async def test_sqlite_opening_does_not_wait_for_the_check(tmp_path, monkeypatch) -> None:
+async def test_sqlite_opening_does_not_wait_for_the_check(
+    tmp_path, monkeypatch
+) -> None:
     """Deliveries are stored while the file is checked, and closing ends the check."""
     checking, let_go = threading.Event(), threading.Event()
 
     def check(db: sqlite3.Connection, name: str, _stops: object = None) -> None:
         checking.set()
         let_go.wait()
-        db.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n")
+        db.execute(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+        )
 
     monkeypatch.setattr("invsvc_async.events.stores.sqlite.check_file", check)
     monkeypatch.setattr("invsvc_async.events.stores.sqlite._SMALL", 0)
@@ -852,4 +930,6 @@ async def test_sqlite_opening_does_not_wait_for_the_check(tmp_path, monkeypatch)
     assert await asyncio.to_thread(checking.wait, 30)
     let_go.set()
     await store.close()
-    assert not [thread for thread in threading.enumerate() if "upkeep of" in thread.name]
+    assert not [
+        thread for thread in threading.enumerate() if "upkeep of" in thread.name
+    ]

@@ -37,7 +37,9 @@ async def test_events_by_pages(kept) -> None:
     first = await kept.store.events(limit=3)
     rest = await kept.store.events(limit=3, after=first[-1].id)
 
-    shown = [(event.key, event.state, event.body, event.reason) for event in (*first, *rest)]
+    shown = [
+        (event.key, event.state, event.body, event.reason) for event in (*first, *rest)
+    ]
     assert shown == [
         ("kept", "handled", b"kept", ""),
         ("handled", "handled", None, ""),
@@ -45,7 +47,10 @@ async def test_events_by_pages(kept) -> None:
         ("waits", "open", b"{}", ""),
         ("claimed", "open", None, ""),
     ]
-    assert [event.key for event in await kept.store.events(state="open")] == ["waits", "claimed"]
+    assert [event.key for event in await kept.store.events(state="open")] == [
+        "waits",
+        "claimed",
+    ]
     assert await kept.store.events(state="dead", after=first[2].id) == []
 
 
@@ -56,14 +61,22 @@ async def test_stats_by_state(kept) -> None:
 
     found = await kept.store.stats()
 
-    assert {state: one.count for state, one in found.items()} == {"open": 2, "handled": 2, "dead": 1}
+    assert {state: one.count for state, one in found.items()} == {
+        "open": 2,
+        "handled": 2,
+        "dead": 1,
+    }
     for state, one in found.items():
-        assert one.oldest == min(event.received_at for event in every if event.state == state)
+        assert one.oldest == min(
+            event.received_at for event in every if event.state == state
+        )
 
 
 async def test_stats_of_an_empty_store(kept) -> None:
     """Nothing has no age."""
-    assert {(one.count, one.oldest) for one in (await kept.store.stats()).values()} == {(0, None)}
+    assert {(one.count, one.oldest) for one in (await kept.store.stats()).values()} == {
+        (0, None)
+    }
 
 
 async def test_revive_of_a_handled_event(kept) -> None:
@@ -102,7 +115,11 @@ async def test_drop(kept) -> None:
     """The body goes and the key stays; what is leased, or still with its sender, is not dropped."""
     await fill(kept.store)
     await kept.store.put(delivery("leased"))
-    held = next(entry for entry in await kept.store.take(limit=9, lease=10) if entry.key == "leased")
+    held = next(
+        entry
+        for entry in await kept.store.take(limit=9, lease=10)
+        if entry.key == "leased"
+    )
     for entry in await kept.store.events():
         if entry.key == "waits":  # it was leased too
             await kept.pass_time(11)
@@ -119,13 +136,18 @@ async def test_drop(kept) -> None:
     left = [event for event in await kept.store.events() if event.key != "claimed"]
     assert {(event.state, event.body) for event in left} == {("handled", None)}
     for key in ("kept", "dead", "waits"):
-        assert await kept.store.claim(delivery(key, body=None), lease=10) is Standing.HANDLED
+        assert (
+            await kept.store.claim(delivery(key, body=None), lease=10)
+            is Standing.HANDLED
+        )
     assert not await kept.store.drop(by_key["dead"])
 
 
 async def test_drop_without_a_key(kept) -> None:
     """Nothing is left of it."""
-    await kept.store.bury(Delivery(key=None, type="", body=b"\xff"), reason="unreadable")
+    await kept.store.bury(
+        Delivery(key=None, type="", body=b"\xff"), reason="unreadable"
+    )
     (letter,) = await kept.store.events(state="dead")
 
     assert await kept.store.drop(letter)
@@ -142,7 +164,13 @@ async def test_retention_by_state(kept) -> None:
         await kept.store.prune(**ages)
         return {event.key: event.body for event in await kept.store.events()}
 
-    whole = {"kept": b"kept", "handled": None, "dead": b"dead", "waits": b"{}", "claimed": None}
+    whole = {
+        "kept": b"kept",
+        "handled": None,
+        "dead": b"dead",
+        "waits": b"{}",
+        "claimed": None,
+    }
     assert await left(older_than=200, bodies=150, dead=150) == whole
     assert await left(older_than=200, bodies=50) == whole | {"kept": None}
     assert await left(older_than=200, dead=50) == {
@@ -153,7 +181,12 @@ async def test_retention_by_state(kept) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"keep_bodies": 0.0}, {"keep": 10.0, "keep_bodies": 11.0}, {"keep_dead": -1}, {"keep_bodies": "1"}],
+    [
+        {"keep_bodies": 0.0},
+        {"keep": 10.0, "keep_bodies": 11.0},
+        {"keep_dead": -1},
+        {"keep_bodies": "1"},
+    ],
 )
 def test_times_that_make_no_sense(given) -> None:
     """They are refused in words."""

@@ -17,12 +17,20 @@ from tests.interleavings.walk import walk
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.exhaustive.batches", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.exhaustive.batches", description=__doc__
+    )
     parser.add_argument("scenes", nargs="*", help="parts of names; default: all")
-    parser.add_argument("--bound", type=int, default=None, help="how far from the default")
-    parser.add_argument("--most", type=int, default=10**9, help="executions of each scene")
+    parser.add_argument(
+        "--bound", type=int, default=None, help="how far from the default"
+    )
+    parser.add_argument(
+        "--most", type=int, default=10**9, help="executions of each scene"
+    )
     options = parser.parse_args(arguments)
-    logging.getLogger("invsvc_async").setLevel(logging.ERROR)  # each pause of a batch is a warning
+    logging.getLogger("invsvc_async").setLevel(
+        logging.ERROR
+    )  # each pause of a batch is a warning
     worst, walked = 0, 0
     for scene in SCENES:
         if options.scenes and not any(part in scene.name for part in options.scenes):

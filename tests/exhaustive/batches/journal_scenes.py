@@ -46,7 +46,9 @@ def restored(
 
             async def work(process: Process) -> None:
                 given = writes(process, (*asked, *then) if is_last else asked)
-                await stage.take(process, slowly(given, pause) if number == 1 and pause else given)
+                await stage.take(
+                    process, slowly(given, pause) if number == 1 and pause else given
+                )
                 if number == 1 and not at:
                     await retried(stage, process)
 
@@ -102,13 +104,20 @@ def line_of(kind: str, key: str) -> str:
     operation, arguments = {
         "rename": ("journeys.update", {"journey": "j1", "name": key}),
         "change": ("webhooks.update", {"webhook": HOOK, "description": key}),
-        "create": ("webhooks.create", {"url": URL, "events": EVENTS, "description": key}),
+        "create": (
+            "webhooks.create",
+            {"url": URL, "events": EVENTS, "description": key},
+        ),
     }[kind]
-    return json.dumps({"operation": operation, "arguments": arguments, "key": key}) + "\n"
+    return (
+        json.dumps({"operation": operation, "arguments": arguments, "key": key}) + "\n"
+    )
 
 
 def from_file(
-    *asked: tuple[str, str], then: tuple[tuple[str, str], ...] = (), before: tuple[tuple[str, str], ...] = ()
+    *asked: tuple[str, str],
+    then: tuple[tuple[str, str], ...] = (),
+    before: tuple[tuple[str, str], ...] = (),
 ) -> Play:
     """
     Return a scene where the input is a file, and p1 may be killed. The next one has *then* at its end.
@@ -123,7 +132,9 @@ def from_file(
         def begin(number: int) -> None:
             process = stage.process(f"p{number}")
             lines = asked if number == 1 else (*before, *asked, *then)
-            stage.journal.input.write_text("".join(line_of(*each) for each in lines), encoding="utf-8")
+            stage.journal.input.write_text(
+                "".join(line_of(*each) for each in lines), encoding="utf-8"
+            )
 
             async def work(process: Process) -> None:
                 await stage.take(process, stage.journal.input)

@@ -32,16 +32,27 @@ if TYPE_CHECKING:
 
     from tests.exhaustive.batches.stage import BatchStage
 
-__all__ = ["FileJournal", "ScriptedFile", "ScriptedPostgres", "Server", "SharedJournal", "inline_writers"]
+__all__ = [
+    "FileJournal",
+    "ScriptedFile",
+    "ScriptedPostgres",
+    "Server",
+    "SharedJournal",
+    "inline_writers",
+]
 
 T = TypeVar("T")
 
-COMMIT = 0.08  # s to store an entry: longer than a request needs to arrive and take effect
+COMMIT = (
+    0.08  # s to store an entry: longer than a request needs to arrive and take effect
+)
 SCRIPT = 0.03  # s of any other group
 SILENCE = 2.0  # s after which a worker counts as dead
 SLOW = 1.2  # s that a transaction takes if the schedule says so
 TOLD = 0.001  # s that a notification takes
-LANES = 3  # in the database: of the webhook, of the journey and, by its key, of a create
+LANES = (
+    3  # in the database: of the webhook, of the journey and, by its key, of a create
+)
 
 
 class ScriptedWriter(InlineWriter):
@@ -89,7 +100,10 @@ class FileJournal:
 
     def copy(self) -> None:
         """Copy the journal, without the file beside it."""
-        with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(self._copy)) as target:
+        with (
+            closing(sqlite3.connect(self.path)) as source,
+            closing(sqlite3.connect(self._copy)) as target,
+        ):
             source.backup(target)
 
     def put_back(self) -> None:
@@ -150,33 +164,48 @@ class Server:
 
     def __init__(self, kind: str) -> None:
         self.bridge = _Bridge()
-        self.kind, self.address = kind, database().at(**{kind: "walk", "silence": SILENCE})
+        self.kind, self.address = (
+            kind,
+            database().at(**{kind: "walk", "silence": SILENCE}),
+        )
         self.how = Opening(kind)
         if kind != "journal":
             self.how = Opening(kind, LANES, counted=kind == "batch", it=f"the {kind}")
         first = self._first = PostgresStore(self.address, self.how)
-        core = None if kind == "batch" else Client(BASE, ApiKey("abcdefghij"))._view.core
+        core = (
+            None if kind == "batch" else Client(BASE, ApiKey("abcdefghij"))._view.core
+        )
         self.bridge.run(first.open_for(core, same_mode=False))
         self.schema = first.schema
         self.dialect = first._dialect
         self.pool = _Pool(first._pool)
         self.bridge.run(first.rows("CREATE SEQUENCE {s}walk_clock"))
-        self._facts = [tuple(row) for row in self.fetch("SELECT name, value FROM {s}facts")]
-        names = self.fetch(f"SELECT tablename FROM pg_tables WHERE schemaname = '{first.schema}'")
+        self._facts = [
+            tuple(row) for row in self.fetch("SELECT name, value FROM {s}facts")
+        ]
+        names = self.fetch(
+            f"SELECT tablename FROM pg_tables WHERE schemaname = '{first.schema}'"
+        )
         # The clock of the database is that of the scene.
         self.dialect._known.clear()
         now = f"(SELECT last_value / 1e6 FROM {first.schema}.walk_clock)::float8"
         self.dialect._names["now"] = now
         self.dialect._names["ms"] = f"floor({now} * 1000)"
-        self._tables = [name for (name,) in names if name != "lanes" or kind == "journal"]
+        self._tables = [
+            name for (name,) in names if name != "lanes" or kind == "journal"
+        ]
 
     def empty(self) -> None:
         """Delete all rows, and release all lanes."""
 
         async def empty(connection: Any) -> None:  # Any: asyncpg has no types
             texts = [f"DELETE FROM {self.schema}.{name}" for name in self._tables]
-            await connection.execute("; ".join([*texts, f"UPDATE {self.schema}.lanes SET owner = NULL"]))
-            await connection.executemany(f"INSERT INTO {self.schema}.facts VALUES ($1, $2)", self._facts)
+            await connection.execute(
+                "; ".join([*texts, f"UPDATE {self.schema}.lanes SET owner = NULL"])
+            )
+            await connection.executemany(
+                f"INSERT INTO {self.schema}.facts VALUES ($1, $2)", self._facts
+            )
 
         self.bridge.run(self._first.ask(empty))
 
@@ -185,7 +214,9 @@ class Server:
 
         async def at_that_time() -> T:
             async with self._first.lent() as connection:
-                await connection.execute(f"SELECT setval('{self.schema}.walk_clock', {round(now * 1e6)})")
+                await connection.execute(
+                    f"SELECT setval('{self.schema}.walk_clock', {round(now * 1e6)})"
+                )
             return await act()
 
         return self.bridge.run(at_that_time())
@@ -200,7 +231,9 @@ server = cache(Server)  # by kind: one database has one of each
 class ScriptedPostgres(PostgresStore):
     """The journal of one worker: each transaction is a step, whose reply may be slow."""
 
-    def __init__(self, stage: BatchStage, ears: list[Callable[[str], None]], run: str, at: Server) -> None:
+    def __init__(
+        self, stage: BatchStage, ears: list[Callable[[str], None]], run: str, at: Server
+    ) -> None:
         super().__init__(at.address, at.how)
         self._stage, self._ears, self._run, self._server = stage, ears, run, at
 
@@ -237,7 +270,9 @@ class ScriptedPostgres(PostgresStore):
         """Run *act* in one step, after a while; its reply takes another while."""
         before, after = self._stage.transaction_times(self._run)
         await asyncio.sleep(before)
-        result = self._server.step(partial(super().steadily, act, is_first=is_first), self._stage.loop.now)
+        result = self._server.step(
+            partial(super().steadily, act, is_first=is_first), self._stage.loop.now
+        )
         await asyncio.sleep(after)
         return result
 
@@ -260,7 +295,9 @@ class SharedJournal:
 
     def entries(self, run: str, *, restored: bool) -> BatchEntries:
         """Return what a process opens."""
-        return BatchEntries(ScriptedPostgres(self._stage, self._ears, run, server("batch")))
+        return BatchEntries(
+            ScriptedPostgres(self._stage, self._ears, run, server("batch"))
+        )
 
     def fetch(self, text: str) -> list[Any]:
         return server("batch").fetch(text)

@@ -45,7 +45,14 @@ THINGS = {  # of writes that were never sent
 
 
 def broken(stage: BatchStage) -> list[str]:
-    return [*stage.wrong, *ended(stage), *_judged(stage), *_told(stage), *in_order(stage), *reasoned(stage)]
+    return [
+        *stage.wrong,
+        *ended(stage),
+        *_judged(stage),
+        *_told(stage),
+        *in_order(stage),
+        *reasoned(stage),
+    ]
 
 
 def ended(stage: BatchStage) -> Iterator[str]:
@@ -57,7 +64,11 @@ def ended(stage: BatchStage) -> Iterator[str]:
             continue
         if not task.done():
             yield f"0: {run} never ends"
-        elif not task.cancelled() and (error := task.exception()) is not None and task is stage.runs.get(run):
+        elif (
+            not task.cancelled()
+            and (error := task.exception()) is not None
+            and task is stage.runs.get(run)
+        ):
             yield f"0: {run} failed: {error!r}"
 
 
@@ -85,7 +96,9 @@ def _told(stage: BatchStage) -> Iterator[str]:
     """Compare the last result that was given of each write with the journal. Somebody took it."""
     last = {told.writer: str(told.verdict) for told in stage.heard}
     # What a killed process was given last may have been taken at that moment.
-    taken = stage.taken | {told.writer for told in stage.heard if told.client in stage.killed_at}
+    taken = stage.taken | {
+        told.writer for told in stage.heard if told.client in stage.killed_at
+    }
     for writer, (_, verdict) in stage.states.items():
         if verdict is not None and last.get(writer) != verdict:
             yield f"13: {writer} is {verdict}, and was last given as {last.get(writer)}"
@@ -102,7 +115,9 @@ def reasoned(stage: BatchStage) -> Iterator[str]:
             if isinstance(outcome, Result)
             else Told.of(outcome, at=told.at)
         )
-        if (why := contradiction(claim, _since_its_last_end(stage, told, claim))) is not None:
+        if (
+            why := contradiction(claim, _since_its_last_end(stage, told, claim))
+        ) is not None:
             yield f"22: {told.writer} was given as {claim.verdict}, {claim.basis}, {claim.cause}: {why}: {claim.words}"
 
 
@@ -118,25 +133,41 @@ def _since_its_last_end(stage: BatchStage, told: Given, claim: Told) -> Happened
     ends = [
         each.at
         for each in stage.heard
-        if each.writer == told.writer and each.at < told.at and each.outcome.verdict in NO_EFFECT
+        if each.writer == told.writer
+        and each.at < told.at
+        and each.outcome.verdict in NO_EFFECT
     ]
     begun = max(ends, default=-math.inf)
-    return attrs.evolve(happened, sends=[sent for sent in happened.sends if sent.received_at > begun])
+    return attrs.evolve(
+        happened, sends=[sent for sent in happened.sends if sent.received_at > begun]
+    )
 
 
 def _happened_to(stage: BatchStage, told: Given) -> Happened:
     """Return what the ledger has about a write.  Nobody else writes here."""
     service = stage.service
-    sends = [(number, sent) for number, sent in enumerate(service.sends) if sent.started <= told.at]
+    sends = [
+        (number, sent)
+        for number, sent in enumerate(service.sends)
+        if sent.started <= told.at
+    ]
     own = [(number, sent) for number, sent in sends if sent.writer == told.writer]
     thing = own[0][1].thing if own else THINGS[_operation(told)]
     since = own[0][1].started if own else told.begun
     ranks = stage.places if stage.by_journal else told.ranks
     rank = ranks.get(told.writer, 0)
-    beside = [each.at for each in service.effects if each.thing == thing and each.writer != told.writer]
+    beside = [
+        each.at
+        for each in service.effects
+        if each.thing == thing and each.writer != told.writer
+    ]
     return Happened(
         sends=[entry_of(stage, number, sent) for number, sent in own],
-        newer=[sent.started for _, sent in sends if sent.thing == thing and ranks.get(sent.writer, 0) > rank],
+        newer=[
+            sent.started
+            for _, sent in sends
+            if sent.thing == thing and ranks.get(sent.writer, 0) > rank
+        ],
         siblings=beside,
         states=[state for _, state in service.states.get(thing, [])],
         since=since,
@@ -146,7 +177,11 @@ def _happened_to(stage: BatchStage, told: Given) -> Happened:
 
 def _operation(told: Given) -> str:
     outcome = told.outcome
-    return outcome.operation if isinstance(outcome, Result) else outcome.started_as.operation
+    return (
+        outcome.operation
+        if isinstance(outcome, Result)
+        else outcome.started_as.operation
+    )
 
 
 def in_order(stage: BatchStage) -> Iterator[str]:
@@ -155,7 +190,11 @@ def in_order(stage: BatchStage) -> Iterator[str]:
     for effect in stage.service.effects:
         if effect.writer is None or effect.thing.startswith("url"):
             continue
-        rank = stage.places[effect.writer] if stage.by_journal else stage.ranks_sent[effect.number]
+        rank = (
+            stage.places[effect.writer]
+            if stage.by_journal
+            else stage.ranks_sent[effect.number]
+        )
         before, newer = last.get(effect.thing, (0, ""))
         if rank < before:
             yield f"12: {effect.writer} took effect after {newer}, which is newer"

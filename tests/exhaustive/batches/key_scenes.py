@@ -35,7 +35,16 @@ from invsvc_async.durable.key_names import key_in
 from invsvc_async.reconcile.history import Verdict
 from tests.exhaustive.batches.journals import ScriptedPostgres, server
 from tests.exhaustive.batches.judge import ended, in_order, reasoned
-from tests.exhaustive.batches.stage import FROZEN, KINDS, BatchStage, BatchWire, Process, Told, keys_of, seed
+from tests.exhaustive.batches.stage import (
+    FROZEN,
+    KINDS,
+    BatchStage,
+    BatchWire,
+    Process,
+    Told,
+    keys_of,
+    seed,
+)
 from tests.interleavings.scene import Scene
 
 if TYPE_CHECKING:
@@ -62,7 +71,9 @@ class KeyJournal:
 class KeyStage(BatchStage):
     """Where one scene of keys is played, by one schedule."""
 
-    cancelled: dict[str, float] = attrs.field(factory=dict)  # which process's run was cancelled, and when
+    cancelled: dict[str, float] = attrs.field(
+        factory=dict
+    )  # which process's run was cancelled, and when
     all_are_sent: bool = False  # in the end, whatever happens
 
     def open_journal(self) -> KeyJournal:
@@ -71,7 +82,9 @@ class KeyStage(BatchStage):
 
     def process(self, name: str, **policy: Any) -> Process:  # type: ignore[override]
         """Make a process with a client whose journal is not open."""
-        store = ScriptedPostgres(self, self.journal.ears, f"{name}/run", server("journal"))
+        store = ScriptedPostgres(
+            self, self.journal.ears, f"{name}/run", server("journal")
+        )
         with patch("invsvc_async.durable.journal.store_at", lambda *_: store):
             journal = ClientJournal("postgresql://walk?namespace=walk")
         member = self.client(name, program="keys", journal=journal, **policy)  # type: ignore[arg-type]
@@ -83,7 +96,9 @@ class KeyStage(BatchStage):
             lambda: 0.5,
             lambda *_: None,
         )
-        process = self.processes[name] = Process(name, member, None, SimpleNamespace(store=store))  # type: ignore[arg-type]
+        process = self.processes[name] = Process(
+            name, member, None, SimpleNamespace(store=store)
+        )  # type: ignore[arg-type]
         return process
 
     def run_keys(self, process: Process, *asked: tuple[str, str]) -> None:
@@ -99,7 +114,9 @@ class KeyStage(BatchStage):
                 except asyncio.CancelledError:
                     await asyncio.sleep(FROZEN)
                     break
-                self.heard.append(Told(key, "keyed", process.name, begun, self.loop.now, outcome))
+                self.heard.append(
+                    Told(key, "keyed", process.name, begun, self.loop.now, outcome)
+                )
             await process.member.client.aclose()
             process.is_over = True
 
@@ -113,7 +130,9 @@ class KeyStage(BatchStage):
             write = KINDS[kind](process.member, key).keyed(key)
             process.made.append(write)
             outcome = await write.outcome()
-            self.heard.append(Told(key, "keyed", process.name, begun, self.loop.now, outcome))
+            self.heard.append(
+                Told(key, "keyed", process.name, begun, self.loop.now, outcome)
+            )
 
         async def life() -> None:
             try:
@@ -133,16 +152,31 @@ class KeyStage(BatchStage):
                 self.cancelled[process.name] = self.loop.now
                 self.runs[f"{process.name}/run"].cancel()
 
-        self.offer(f"cancel {process.name}", cancel, frozenset((f"{process.name}/run",)))
+        self.offer(
+            f"cancel {process.name}", cancel, frozenset((f"{process.name}/run",))
+        )
 
     def _read(self) -> dict[str, tuple[str, str | None]]:
-        rows = server("journal").fetch("SELECT key, state, verdict, place FROM {s}entries")
+        rows = server("journal").fetch(
+            "SELECT key, state, verdict, place FROM {s}entries"
+        )
         self.places = {key_in(key): place for key, _, _, place in rows}
         return {key_in(key): (state, verdict) for key, state, verdict, _ in rows}
 
     def broken(self) -> list[str]:
-        judged = self._told(), self._waited(), self._effects(), self._lost(), reasoned(self)
-        return [*self.wrong, *ended(self), *in_order(self), *chain.from_iterable(judged)]
+        judged = (
+            self._told(),
+            self._waited(),
+            self._effects(),
+            self._lost(),
+            reasoned(self),
+        )
+        return [
+            *self.wrong,
+            *ended(self),
+            *in_order(self),
+            *chain.from_iterable(judged),
+        ]
 
     def _told(self) -> Iterator[str]:
         final: dict[str, tuple[Verdict, float]] = {}
@@ -161,7 +195,11 @@ class KeyStage(BatchStage):
 
     def _waited(self) -> Iterator[str]:
         for name, process in self.processes.items():
-            if name not in self.killed_at and name not in self.cancelled and not process.is_over:
+            if (
+                name not in self.killed_at
+                and name not in self.cancelled
+                and not process.is_over
+            ):
                 yield f"13: {name} was told no verdict"
         for name, since in self.cancelled.items():
             for told in self.heard:
@@ -179,7 +217,9 @@ class KeyStage(BatchStage):
 
     def _effects(self) -> Iterator[str]:
         for writer in self.ranks:
-            effects = [effect for effect in self.service.effects if effect.writer == writer]
+            effects = [
+                effect for effect in self.service.effects if effect.writer == writer
+            ]
             if len(effects) > 1:
                 yield f"3: {writer} took effect {len(effects)} times"
             for told in self.heard:
@@ -187,7 +227,11 @@ class KeyStage(BatchStage):
                     continue
                 if told.verdict is Verdict.APPLIED and not effects:
                     yield f"2: {writer} is said to be applied, and is not"
-                early = [each for each in effects if self.service.sends[each.number].started < told.begun]
+                early = [
+                    each
+                    for each in effects
+                    if self.service.sends[each.number].started < told.begun
+                ]
                 if told.verdict in NO_EFFECT and early:
                     yield f"2: {writer} is said to be {told.verdict}, and took effect"
 
@@ -228,13 +272,17 @@ def raced(
         await stage.at(*apart, what="p2")
         stage.run_keys(two, *asked)
         stage.loop.call_later(
-            2 * FROZEN, lambda: stage.run_keys(stage.process("p3"), *asked), context=Context()
+            2 * FROZEN,
+            lambda: stage.run_keys(stage.process("p3"), *asked),
+            context=Context(),
         )
 
     return scene
 
 
-def in_turn(one: tuple[str, str], two: tuple[str, str], *, dies: bool = False, reads: str = "") -> Play:
+def in_turn(
+    one: tuple[str, str], two: tuple[str, str], *, dies: bool = False, reads: str = ""
+) -> Play:
     """Return a scene where two processes write to one thing under two keys; the first may be killed."""
 
     async def scene(stage: KeyStage) -> None:
@@ -250,7 +298,9 @@ def in_turn(one: tuple[str, str], two: tuple[str, str], *, dies: bool = False, r
         await stage.at(0.0, 0.02, 0.3, what="p2")
         stage.run_keys(second, two)
         stage.loop.call_later(
-            FROZEN, lambda: stage.run_keys(stage.process("p3"), one, two), context=Context()
+            FROZEN,
+            lambda: stage.run_keys(stage.process("p3"), one, two),
+            context=Context(),
         )
 
     return scene

@@ -21,7 +21,9 @@ class FreezingLoop(ScriptedLoop):
 
     def __init__(self, schedule: Schedule, pauses: Callable[[bool], bool]) -> None:
         super().__init__(schedule, pauses)
-        self._frozen: dict[str, list[asyncio.Handle]] = {}  # by run: what it has to do once it is thawed
+        self._frozen: dict[
+            str, list[asyncio.Handle]
+        ] = {}  # by run: what it has to do once it is thawed
 
     def freeze(self, run: str) -> None:
         self._frozen.setdefault(run, [])
@@ -43,7 +45,9 @@ class FreezingLoop(ScriptedLoop):
             for handle in self._ready:
                 if run_of(handle) in self._frozen:
                     self._frozen[run_of(handle)].append(handle)
-            self._ready = [each for each in self._ready if run_of(each) not in self._frozen]
+            self._ready = [
+                each for each in self._ready if run_of(each) not in self._frozen
+            ]
         return super()._step()
 
     def _jump(self) -> bool:
@@ -53,4 +57,8 @@ class FreezingLoop(ScriptedLoop):
 
     def left(self) -> list[Any]:
         """Return the timers that are still to come."""
-        return [each for _, _, each in heapq.nsmallest(9, self._timers) if not each.cancelled()]
+        return [
+            each
+            for _, _, each in heapq.nsmallest(9, self._timers)
+            if not each.cancelled()
+        ]

@@ -39,11 +39,15 @@ def one_clock(loop: FreezingLoop) -> Iterator[None]:
 
         def __init__(self, *arguments: Any, **named: Any) -> None:  # Any: as of sqlite3
             super().__init__(*arguments, **named)
-            self.create_function("julianday", 1, lambda _: now() / 86_400.0 + 2_440_587.5)
+            self.create_function(
+                "julianday", 1, lambda _: now() / 86_400.0 + 2_440_587.5
+            )
 
     day = SimpleNamespace(time=now, time_ns=lambda: int(now() * 1e9))
     with ExitStack() as stack:
-        stack.enter_context(patch("invsvc_async.durable.sqlite_store.LockedConnection", Connection))
+        stack.enter_context(
+            patch("invsvc_async.durable.sqlite_store.LockedConnection", Connection)
+        )
         for module in MODULES:
             stack.enter_context(patch(f"{module}.time", day))
         yield

@@ -61,7 +61,9 @@ def relay(
     """
 
     def begin(number: int) -> None:
-        process = stage.process(f"p{number}", **(settings if of_all or number == 1 else {}))
+        process = stage.process(
+            f"p{number}", **(settings if of_all or number == 1 else {})
+        )
         work = works[min(number, len(works)) - 1]
         stage.run(process, work, then=begin if number in goes_on else None)
         if number in dies:
@@ -70,13 +72,21 @@ def relay(
     begin(1)
 
 
-def killed(*asked: tuple[str, str], then: Asked = (), kills: int = 2, **settings: Any) -> Play:
+def killed(
+    *asked: tuple[str, str], then: Asked = (), kills: int = 2, **settings: Any
+) -> Play:
     """Return a scene where a process is killed, perhaps the next one too, and the last one runs to its end."""
 
     async def scene(stage: BatchStage) -> None:
         ranked(stage, asked, then)
         works = taking(stage, asked), taking(stage, (*asked, *then))
-        relay(stage, *works, goes_on=(1,) if then else (), dies=range(1, kills + 1), **settings)
+        relay(
+            stage,
+            *works,
+            goes_on=(1,) if then else (),
+            dies=range(1, kills + 1),
+            **settings,
+        )
 
     return scene
 
@@ -111,7 +121,9 @@ def retried(
             stage.reopen(*failed)
             if force:
                 stage.force(failed)
-            await process.batch.retry(verdict=only or (), failed=only is None, force=force)
+            await process.batch.retry(
+                verdict=only or (), failed=only is None, force=force
+            )
             rank_rest()
             await stage.take(process, writes(process, then))
 
@@ -120,7 +132,16 @@ def retried(
             await stage.take(process, writes(process, (*asked, *then)))
 
         ranked(stage, asked)
-        relay(stage, taking(stage, asked), second, third, goes_on=(1, 2), dies=(2,), of_all=False, **settings)
+        relay(
+            stage,
+            taking(stage, asked),
+            second,
+            third,
+            goes_on=(1, 2),
+            dies=(2,),
+            of_all=False,
+            **settings,
+        )
 
     return scene
 
@@ -196,7 +217,9 @@ def left_early(*asked: tuple[str, str]) -> Play:
 
 def later(stage: BatchStage, seconds: float, name: str, work: Work) -> None:
     """Begin a process after some *seconds*."""
-    stage.loop.call_later(seconds, lambda: stage.run(stage.process(name), work), context=Context())
+    stage.loop.call_later(
+        seconds, lambda: stage.run(stage.process(name), work), context=Context()
+    )
 
 
 def shared(
@@ -223,7 +246,9 @@ def shared(
         stage.run(one, taking(stage, asked, pause=pause))
         for number, other in enumerate(others, 1):
             help_out = taking(stage, None, pause=pause)
-            stage.loop.call_later(number * apart, stage.run, other, help_out, context=Context())
+            stage.loop.call_later(
+                number * apart, stage.run, other, help_out, context=Context()
+            )
         later(stage, 2 * FROZEN, f"p{helpers + 2}", taking(stage, asked))
         for process in (one, *others):
             if process.name in dies.split():
@@ -250,7 +275,9 @@ def fed_slowly(*asked: tuple[str, str], pause: float) -> Play:
 
         stage.run(one, feed)
         stage.run(two, taking(stage, None, lasting=True))
-        stage.loop.call_later(FROZEN, stage.run, stage.process("p3"), last, context=Context())
+        stage.loop.call_later(
+            FROZEN, stage.run, stage.process("p3"), last, context=Context()
+        )
         stage.offer_kill(one)
 
     return scene
@@ -279,7 +306,9 @@ def both_feed(one: Asked, two: Asked, apart: float, *, slow: int = 0) -> Play:
         stage.by_journal, stage.slow = True, slow
         stage.run(stage.process("p1"), taking(stage, one))
         later(stage, apart, "p2", taking(stage, two))
-        later(stage, 2 * FROZEN, "p3", taking(stage, tuple(dict.fromkeys((*one, *two)))))
+        later(
+            stage, 2 * FROZEN, "p3", taking(stage, tuple(dict.fromkeys((*one, *two))))
+        )
         stage.offer_kill(stage.processes["p1"])
 
     return scene
@@ -303,7 +332,13 @@ def retried_beside(*asked: tuple[str, str], force: bool = False) -> Play:
                 stage.rank(asked[-1][1])
             await stage.take(process, writes(process, asked))
             stage.withdraw("freeze p1")
-            stage.loop.call_later(2 * FROZEN, stage.start, "p1/stop", one.batch.stop(0.0), context=Context())
+            stage.loop.call_later(
+                2 * FROZEN,
+                stage.start,
+                "p1/stop",
+                one.batch.stop(0.0),
+                context=Context(),
+            )
 
         stage.run(one, taking(stage, None, lasting=True))
         stage.run(two, feed)
@@ -312,7 +347,9 @@ def retried_beside(*asked: tuple[str, str], force: bool = False) -> Play:
     return scene
 
 
-def _scene(name: str, play: Any, fates: dict[str, tuple[str, ...]], **settings: Any) -> Scene:
+def _scene(
+    name: str, play: Any, fates: dict[str, tuple[str, ...]], **settings: Any
+) -> Scene:
     return Scene(name=name, play=play, fates=fates, **settings)
 
 

@@ -56,7 +56,9 @@ class Told:
     begun: float
     at: float
     outcome: Result
-    ranks: dict[str, int] = attrs.field(factory=dict)  # the order of the writes at that moment
+    ranks: dict[str, int] = attrs.field(
+        factory=dict
+    )  # the order of the writes at that moment
 
     @property
     def verdict(self) -> Verdict:
@@ -82,13 +84,19 @@ class BatchWire(Wire):
         body = json.loads(exchange.content) if exchange.content else None
         path = exchange.url.path.removeprefix("/v2")
         writer = (
-            stage.removers[path] if body is None else str(body.get("name") or body["description"]).split()[0]
+            stage.removers[path]
+            if body is None
+            else str(body.get("name") or body["description"]).split()[0]
         )
         WRITER.set(writer)
         stage.ranks_sent.append(stage.ranks[writer])
         before = len(service.sends)
-        if writer in stage.tried and not any(sent.writer == writer for sent in service.sends):
-            service.fates[writer] = ("ok",)  # what did not leave is tried again and again
+        if writer in stage.tried and not any(
+            sent.writer == writer for sent in service.sends
+        ):
+            service.fates[writer] = (
+                "ok",
+            )  # what did not leave is tried again and again
         stage.tried.add(writer)
         stage.judge_send(writer, self.client, thing_of(exchange.method, path, body))
         try:
@@ -116,24 +124,40 @@ class BatchStage(Stage):
 
     journal: Any = None
     processes: dict[str, Process] = attrs.field(factory=dict)
-    ranks: dict[str, int] = attrs.field(factory=dict)  # the order of the writes, by writer
+    ranks: dict[str, int] = attrs.field(
+        factory=dict
+    )  # the order of the writes, by writer
     ranks_sent: list[int] = attrs.field(factory=list)  # by number of the send
     removers: dict[str, str] = attrs.field(factory=dict)  # which write deletes a thing
-    states: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)  # at the end: (state, verdict)
-    acknowledged: dict[str, tuple[str, float]] = attrs.field(factory=dict)  # which process took it, and when
-    forced: set[str] = attrs.field(factory=set)  # writers that are retried as the newest
+    states: dict[str, tuple[str, str | None]] = attrs.field(
+        factory=dict
+    )  # at the end: (state, verdict)
+    acknowledged: dict[str, tuple[str, float]] = attrs.field(
+        factory=dict
+    )  # which process took it, and when
+    forced: set[str] = attrs.field(
+        factory=set
+    )  # writers that are retried as the newest
     given: dict[str, tuple[Process, float]] = attrs.field(
         factory=dict
     )  # which process was told of it last, and when
-    taken: set[str] = attrs.field(factory=set)  # writers of which somebody took a result
+    taken: set[str] = attrs.field(
+        factory=set
+    )  # writers of which somebody took a result
     tried: set[str] = attrs.field(factory=set)  # writers that tried to send
     places: dict[str, int] = attrs.field(factory=dict)  # at the end, in the journal
-    counts: Counter[tuple[str, str]] = attrs.field(factory=Counter)  # as the journal has them at the end
-    by_journal: bool = False  # the order is that in which the writes came into the journal
+    counts: Counter[tuple[str, str]] = attrs.field(
+        factory=Counter
+    )  # as the journal has them at the end
+    by_journal: bool = (
+        False  # the order is that in which the writes came into the journal
+    )
     is_away: bool = False  # the service refuses connections
     slow: int = 0  # how many transactions may be slow
     frozen_at: dict[str, float] = attrs.field(factory=dict)  # by process
-    copied_at: float | None = None  # when the journal was copied, until the copy is put back
+    copied_at: float | None = (
+        None  # when the journal was copied, until the copy is put back
+    )
 
     def __attrs_post_init__(self) -> None:
         self.loop = FreezingLoop(self.schedule, self._happens)
@@ -170,7 +194,9 @@ class BatchStage(Stage):
         for run, task in self.loop.tasks:
             if not task.done() and run.startswith(f"{name}/"):
                 task._log_destroy_pending = False
-                with suppress(RuntimeError, BaseExceptionGroup):  # its process is dead: nothing may await
+                with suppress(
+                    RuntimeError, BaseExceptionGroup
+                ):  # its process is dead: nothing may await
                     task.get_coro().close()
 
     def _read(self) -> dict[str, tuple[str, str | None]]:
@@ -180,7 +206,9 @@ class BatchStage(Stage):
         counted = self.journal.fetch(
             "SELECT state, verdict, sum(many) FROM {s}counts GROUP BY state, verdict"
         )
-        self.counts = Counter({(state, verdict): int(many) for state, verdict, many in counted})
+        self.counts = Counter(
+            {(state, verdict): int(many) for state, verdict, many in counted}
+        )
         return {key: (state, verdict) for key, state, verdict, _ in rows}
 
     # --- what scenes are made of
@@ -196,7 +224,13 @@ class BatchStage(Stage):
         self.rank(*(writer for writer in self.ranks if writer in self.forced))
 
     def process(
-        self, name: str, *, tag: bool = True, concurrency: int = 4, restored: bool = False, **policy: Any
+        self,
+        name: str,
+        *,
+        tag: bool = True,
+        concurrency: int = 4,
+        restored: bool = False,
+        **policy: Any,
     ) -> Process:
         """Make a process with a batch that is not open."""
         member = self.client(name, program="batch", **policy)
@@ -207,7 +241,11 @@ class BatchStage(Stage):
         member.state.random = lambda: 0.5
         entries = self.journal.entries(f"{name}/run", restored=restored)
         sending = Sending(
-            client=member.client, concurrency=concurrency, rate=None, tag=tag, on_secret=lambda *_: None
+            client=member.client,
+            concurrency=concurrency,
+            rate=None,
+            tag=tag,
+            on_secret=lambda *_: None,
         )
         batch = Batch(entries, sending, None)
         process = self.processes[name] = Process(name, member, batch, entries)
@@ -231,7 +269,9 @@ class BatchStage(Stage):
                 async with process.batch:
                     await work(process)
             except JournalError:
-                if refused is None or any(sent.client == process.name for sent in self.service.sends):
+                if refused is None or any(
+                    sent.client == process.name for sent in self.service.sends
+                ):
                     raise
                 process.is_over = True
                 refused()
@@ -265,7 +305,9 @@ class BatchStage(Stage):
         if self.copied_at is not None:
             self.journal.put_back()
             for process in self.processes:
-                self.killed_at[process] = min(self.copied_at, self.killed_at.get(process, inf))
+                self.killed_at[process] = min(
+                    self.copied_at, self.killed_at.get(process, inf)
+                )
             self.copied_at = None
 
     async def take(
@@ -279,7 +321,9 @@ class BatchStage(Stage):
     ) -> None:
         """Run the batch of *process* over *writes* and take its results, *most* of them; each takes *pause* s."""
         begun, count = self.loop.now, 0
-        running: AsyncIterator[Result] = process.batch.work() if lasting else process.batch.run(writes)
+        running: AsyncIterator[Result] = (
+            process.batch.work() if lasting else process.batch.run(writes)
+        )
         while (result := await anext(running, None)) is not None:
             self.tell(process, result, begun)
             count += 1
@@ -299,22 +343,43 @@ class BatchStage(Stage):
             # A kill may undo what was not noted yet, and others do not know it while its process is frozen.
             undone = at >= self.killed_at.get(taker, inf) - NOTED
             if not undone and (
-                taker == process.name or not 0 <= self.frozen_at.get(taker, inf) - at <= NOTED
+                taker == process.name
+                or not 0 <= self.frozen_at.get(taker, inf) - at <= NOTED
             ):
                 self.wrong.append(f"14: {result.key} was told again")
         if result.overtaken and result.key in self.forced:
-            self.wrong.append(f"12: {result.key} was forced, and is said to be overtaken")
+            self.wrong.append(
+                f"12: {result.key} was forced, and is said to be overtaken"
+            )
         before, at = self.given.get(result.key, (process, inf))
-        if before is not process and not before.is_over and self.frozen_at.get(before.name, -inf) < at:
-            self.wrong.append(f"14: {result.key} was told to {process.name}, and {before.name} has it")
+        if (
+            before is not process
+            and not before.is_over
+            and self.frozen_at.get(before.name, -inf) < at
+        ):
+            self.wrong.append(
+                f"14: {result.key} was told to {process.name}, and {before.name} has it"
+            )
         self.given[result.key] = process, self.loop.now
         self.heard.append(
-            Told(result.key, "batch", process.name, begun, self.loop.now, result, {**self.ranks})
+            Told(
+                result.key,
+                "batch",
+                process.name,
+                begun,
+                self.loop.now,
+                result,
+                {**self.ranks},
+            )
         )
 
-    def kill_process(self, process: Process, after: Callable[[], None] | None = None) -> None:
+    def kill_process(
+        self, process: Process, after: Callable[[], None] | None = None
+    ) -> None:
         """Kill *process*, and start what comes *after* it."""
-        self.loop.dead |= {name for name in self.runs if name.startswith(f"{process.name}/")}
+        self.loop.dead |= {
+            name for name in self.runs if name.startswith(f"{process.name}/")
+        }
         self.killed_at[process.name] = self.loop.now
         process.entries.store.drop()
         process.is_over = True
@@ -324,7 +389,9 @@ class BatchStage(Stage):
         if after is not None:
             after()
 
-    def offer_kill(self, process: Process, after: Callable[[], None] | None = None) -> None:
+    def offer_kill(
+        self, process: Process, after: Callable[[], None] | None = None
+    ) -> None:
         """Allow one kill of *process*, at a moment that the schedule chooses."""
 
         def kill() -> None:
@@ -351,7 +418,9 @@ class BatchStage(Stage):
         if not self.slow or len(self.processes) < 2:
             return half, half
         ways = ["quick", "slow to begin", "slow to answer"]
-        chosen = self.schedule.choose(f"transaction of {run}", ways, at=self.loop.now - START)
+        chosen = self.schedule.choose(
+            f"transaction of {run}", ways, at=self.loop.now - START
+        )
         self.slow -= bool(chosen)
         return ((half, half), (SLOW, half), (half, SLOW))[chosen]
 
@@ -364,10 +433,14 @@ class BatchStage(Stage):
         missing = [writer for writer in writers if writer not in keys]
         is_read = keys and not any(name.startswith("input ") for name in facts)
         if is_read and missing:
-            self.wrong.append(f"13: the input counts as whole, and the journal lacks {missing}")
+            self.wrong.append(
+                f"13: the input counts as whole, and the journal lacks {missing}"
+            )
         read = json.loads(facts.get("checkpoint", "{}")).get("writes", 0)
         if lacking := [writer for writer in [*writers][:read] if writer in missing]:
-            self.wrong.append(f"13: the input was read up to {read} writes, and the journal lacks {lacking}")
+            self.wrong.append(
+                f"13: the input was read up to {read} writes, and the journal lacks {lacking}"
+            )
 
     def judge_send(self, writer: str, client: str, thing: str) -> None:
         """Judge a request that is about to leave: one owner sends, and nothing older may still land."""
@@ -377,13 +450,20 @@ class BatchStage(Stage):
             if number in landed or not sent.fate.window:
                 continue
             lasts = sent.started + sent.fate.lasts
-            over = min(lasts if sent.ended is None else sent.ended, lasts) + sent.fate.window
+            over = (
+                min(lasts if sent.ended is None else sent.ended, lasts)
+                + sent.fate.window
+            )
             if now >= over - 1e-6:
                 continue
             if sent.writer == writer:
-                self.wrong.append(f"1: {writer} is sent by {client} while its send by {sent.client} may land")
+                self.wrong.append(
+                    f"1: {writer} is sent by {client} while its send by {sent.client} may land"
+                )
             elif sent.thing == thing and not thing.startswith("url"):
-                self.wrong.append(f"11: {writer} is sent by {client} while {sent.writer} may land")
+                self.wrong.append(
+                    f"11: {writer} is sent by {client} while {sent.writer} may land"
+                )
 
 
 # --- what scenes write
@@ -391,7 +471,9 @@ class BatchStage(Stage):
 KINDS = {
     "rename": rename,
     "change": change,
-    "create": lambda member, key: member.client.webhooks.create(url=URL, events=EVENTS, description=key),
+    "create": lambda member, key: member.client.webhooks.create(
+        url=URL, events=EVENTS, description=key
+    ),
 }
 
 

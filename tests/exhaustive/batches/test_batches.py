@@ -20,7 +20,9 @@ pytestmark = [
     # What a killed process leaves is never awaited.
     pytest.mark.filterwarnings("ignore:.*was never awaited:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore:There is no current event loop:DeprecationWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:There is no current event loop:DeprecationWarning"
+    ),
 ]
 QUICK = [mutant for mutant in MUTANTS if mutant.name in {
     "one thing in two lanes", "the windows of other workers are not asked for", "newer writes are not looked at",

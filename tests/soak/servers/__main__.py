@@ -41,14 +41,20 @@ class Judged:
     def is_broken(self) -> bool:
         """Return whether a promise was broken."""
         parts = (self.gentle, self.killed)
-        return bool(self.wrong) or any(each.lost or each.again or each.strange for each in parts)
+        return bool(self.wrong) or any(
+            each.lost or each.again or each.strange for each in parts
+        )
 
 
 async def judged(set_up: SetUp, store: Database, folder: Path, troubles: int) -> Judged:
     """Run one server through raw requests, gentle trouble and kills."""
     number = SET_UPS.index(set_up)
     notes = folder / f"notes-{number}"
-    environment = {"STORE": store.address, "TABLE": f"chaos_{number}", "NOTES": str(notes)}
+    environment = {
+        "STORE": store.address,
+        "TABLE": f"chaos_{number}",
+        "NOTES": str(notes),
+    }
     chance = random.Random(number)
     log = folder / f"log-{number}"
     # A worker that ends while half of a head has come closes the connection, whoever has sent it.
@@ -59,7 +65,9 @@ async def judged(set_up: SetUp, store: Database, folder: Path, troubles: int) ->
             first=10_000, kinds=["renew", "renew", "database"], troubles=troubles
         )
         killed = await Part(server, store, notes, chance).run(
-            first=50_000, kinds=["kill", "kill", "renew", "kill", "database"], troubles=troubles
+            first=50_000,
+            kinds=["kill", "kill", "renew", "kill", "database"],
+            troubles=troubles,
         )
     return Judged(wrong=wrong, gentle=gentle, killed=killed)
 
@@ -75,7 +83,9 @@ def row(set_up: SetUp, found: Judged) -> str:
     """Return a line of the table."""
     parts = (found.gentle, found.killed)
     restarts = sum(each.troubles["database"] for each in parts)
-    new_workers = sum(max(each.troubles["workers"], each.troubles["starts"]) for each in parts)
+    new_workers = sum(
+        max(each.troubles["workers"], each.troubles["starts"]) for each in parts
+    )
     cells = [
         set_up.name,
         f"{len(PROBES) - len(found.wrong)} of {len(PROBES)}",

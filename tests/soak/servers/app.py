@@ -105,7 +105,11 @@ def _django(kind: str) -> Any:
             globals()["urlpatterns"] = _in_django()
             from django.core import asgi as of_asgi, wsgi as of_wsgi
 
-            make = of_wsgi.get_wsgi_application if kind == "wsgi" else of_asgi.get_asgi_application
+            make = (
+                of_wsgi.get_wsgi_application
+                if kind == "wsgi"
+                else of_asgi.get_asgi_application
+            )
             _made[kind] = make()
         return _made[kind]
 

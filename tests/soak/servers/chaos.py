@@ -59,7 +59,9 @@ def notes_in(path: Path) -> list[Note]:
     return [Note(word=word, key=key, pid=int(pid)) for word, key, pid in split]
 
 
-def judge(notes: Iterable[Note], sent: Sent, killed: set[int], troubles: Counter[str]) -> Found:
+def judge(
+    notes: Iterable[Note], sent: Sent, killed: set[int], troubles: Counter[str]
+) -> Found:
     """Count what was lost, and what was begun twice; *killed*: the processes that were killed."""
     begins: dict[str, list[int]] = {}
     ended: set[str] = set()
@@ -89,7 +91,9 @@ def judge(notes: Iterable[Note], sent: Sent, killed: set[int], troubles: Counter
 class Part:
     """One part of the chaos: events that are sent to *server*, and its troubles."""
 
-    def __init__(self, server: Server, database: Database, notes: Path, chance: random.Random) -> None:
+    def __init__(
+        self, server: Server, database: Database, notes: Path, chance: random.Random
+    ) -> None:
         self._server = server
         self._database = database
         self._notes = notes
@@ -102,7 +106,9 @@ class Part:
         """Send events, the first of that number, while so many *troubles* of *kinds* come in turn; judge."""
         before = len(notes_in(self._notes))
         starts = self._server.starts
-        sending = asyncio.create_task(send_all(self._server.port, first, self._sent, self._chance))
+        sending = asyncio.create_task(
+            send_all(self._server.port, first, self._sent, self._chance)
+        )
         for number in range(troubles):
             await self._until_receiving()
             await asyncio.sleep(self._chance.uniform(*_PAUSE))
@@ -112,7 +118,9 @@ class Part:
         await sending
         await self._until_handled()
         notes = notes_in(self._notes)[before:]
-        self._troubles["workers"] = len({each.pid for each in notes if each.word == "worker"})
+        self._troubles["workers"] = len(
+            {each.pid for each in notes if each.word == "worker"}
+        )
         self._troubles["starts"] = self._server.starts - starts
         return judge(notes, self._sent, self._killed, self._troubles)
 
@@ -125,7 +133,9 @@ class Part:
             case "kill":
                 workers = await self._workers()
                 victim = self._chance.choice(workers)
-                self._killed |= {*workers} if self._server.set_up.fails_as_one else {victim}
+                self._killed |= (
+                    {*workers} if self._server.set_up.fails_as_one else {victim}
+                )
                 kill(victim)
         self._troubles[kind] += 1
 

@@ -81,7 +81,11 @@ class _Maker:
         number = 1000 + len(self.made)
         event = body if body is not None else self.event(number, is_signed=is_signed)
         given = [("X-Service-Signature", sign(event))] if is_signed else [SHARED]
-        lines = [f"{method} {target} HTTP/{version}", "Host: me.example", f"Content-Type: {content_type}"]
+        lines = [
+            f"{method} {target} HTTP/{version}",
+            "Host: me.example",
+            f"Content-Type: {content_type}",
+        ]
         if length is not None:
             lines.append(f"Content-Length: {length or len(event)}")
         for each, value in given if headers is None else headers:
@@ -92,7 +96,9 @@ class _Maker:
         parts = tuple(whole[a:b] for a, b in pairwise(marks))
         key = f"evt_{number:016x}" if is_signed else f"dlv_{number}"
         kept = key if has_key else None
-        self.made.append(Probe(name=name, parts=parts, answers=answers, key=kept, pause=pause))
+        self.made.append(
+            Probe(name=name, parts=parts, answers=answers, key=kept, pause=pause)
+        )
 
     def event(self, number: int, *, is_signed: bool) -> bytes:
         """Return the body of an event of its own."""
@@ -112,10 +118,14 @@ def sign(body: bytes) -> str:
     return f"sha256={hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()}"
 
 
-def chunked(body: bytes, size: int, *, extension: str = "", trailers: str = "") -> bytes:
+def chunked(
+    body: bytes, size: int, *, extension: str = "", trailers: str = ""
+) -> bytes:
     """Return *body* in chunks of *size* bytes."""
     pieces = [body[at : at + size] for at in range(0, len(body), size)]
-    lines = [f"{len(piece):x}{extension}\r\n".encode() + piece + b"\r\n" for piece in pieces]
+    lines = [
+        f"{len(piece):x}{extension}\r\n".encode() + piece + b"\r\n" for piece in pieces
+    ]
     return b"".join(lines) + f"0\r\n{trailers}\r\n".encode()
 
 
@@ -131,8 +141,12 @@ def _authentic(make: _Maker) -> None:
     make.add("shared header", _TAKEN)
     make.add("signature", _TAKEN, is_signed=True)
     make.add("both", _TAKEN, headers=[SHARED, ("X-Service-Signature", "SIGNATURE")])
-    make.add("spaces around the shared header", _TAKEN, headers=[(_NAME, f"  {_VALUE}  ")])
-    make.add("tabs around the shared header", _TAKEN, headers=[(_NAME, f"\t{_VALUE}\t ")])
+    make.add(
+        "spaces around the shared header", _TAKEN, headers=[(_NAME, f"  {_VALUE}  ")]
+    )
+    make.add(
+        "tabs around the shared header", _TAKEN, headers=[(_NAME, f"\t{_VALUE}\t ")]
+    )
     make.add(
         "spaces around the signature",
         _TAKEN,
@@ -145,13 +159,21 @@ def _authentic(make: _Maker) -> None:
     make.add("type in upper case", _TAKEN, content_type="Application/JSON")
     make.add("identity", _TAKEN, headers=[SHARED, ("Content-Encoding", "identity")])
     make.add(
-        "fifty further headers", _TAKEN, headers=[SHARED, *((f"X-Other-{n}", "x" * 20) for n in range(50))]
+        "fifty further headers",
+        _TAKEN,
+        headers=[SHARED, *((f"X-Other-{n}", "x" * 20) for n in range(50))],
     )
     make.add("query", _TAKEN, target="/events?from=me")
     make.add("head in two pieces", _TAKEN, cuts=(25,), pause=0.2)
     make.add("body after its head", _TAKEN, cuts=(-40,), pause=0.2)
     make.add("HTTP/1.0", _TAKEN, version="1.0")
-    make.add("chunks", _TAKEN, headers=[SHARED, _CHUNKED], length=None, wire=chunked(make.next_event(), 50))
+    make.add(
+        "chunks",
+        _TAKEN,
+        headers=[SHARED, _CHUNKED],
+        length=None,
+        wire=chunked(make.next_event(), 50),
+    )
     make.add(
         "chunks of a byte",
         _TAKEN,
@@ -174,19 +196,47 @@ def _forged(make: _Maker) -> None:
     refused = frozenset({401})
     make.add("no credential", refused, headers=[])
     make.add("wrong shared header", refused, headers=[(_NAME, "guessed")])
-    make.add("shared header with another case", refused, headers=[(_NAME, _VALUE.upper())])
+    make.add(
+        "shared header with another case", refused, headers=[(_NAME, _VALUE.upper())]
+    )
     make.add("shared header twice", _REFUSED, headers=[SHARED, SHARED])
-    make.add("right and wrong shared header", _REFUSED, headers=[SHARED, (_NAME, "guessed")])
-    make.add("empty signature", refused, is_signed=True, headers=[("X-Service-Signature", "")])
-    make.add("signature by SHA-1", refused, is_signed=True, headers=[("X-Service-Signature", "sha1=00")])
     make.add(
-        "signature of other bytes", refused, is_signed=True, headers=[("X-Service-Signature", sign(b"other"))]
+        "right and wrong shared header", _REFUSED, headers=[SHARED, (_NAME, "guessed")]
     )
-    make.add("signature twice", _REFUSED, is_signed=True, headers=[("X-Service-Signature", "SIGNATURE")] * 2)
     make.add(
-        "shared header and a wrong signature", refused, headers=[SHARED, ("X-Service-Signature", sign(b"x"))]
+        "empty signature",
+        refused,
+        is_signed=True,
+        headers=[("X-Service-Signature", "")],
     )
-    make.add("folded shared header", _REFUSED, headers=[(_NAME, f"{_VALUE[:6]}\r\n {_VALUE[6:]}")])
+    make.add(
+        "signature by SHA-1",
+        refused,
+        is_signed=True,
+        headers=[("X-Service-Signature", "sha1=00")],
+    )
+    make.add(
+        "signature of other bytes",
+        refused,
+        is_signed=True,
+        headers=[("X-Service-Signature", sign(b"other"))],
+    )
+    make.add(
+        "signature twice",
+        _REFUSED,
+        is_signed=True,
+        headers=[("X-Service-Signature", "SIGNATURE")] * 2,
+    )
+    make.add(
+        "shared header and a wrong signature",
+        refused,
+        headers=[SHARED, ("X-Service-Signature", sign(b"x"))],
+    )
+    make.add(
+        "folded shared header",
+        _REFUSED,
+        headers=[(_NAME, f"{_VALUE[:6]}\r\n {_VALUE[6:]}")],
+    )
     make.add("NUL in the shared header", _REFUSED, headers=[(_NAME, f"{_VALUE}\0")])
 
 
@@ -199,9 +249,18 @@ def _odd(make: _Maker) -> None:
     make.add("too many bytes", frozenset({413, NO_ANSWER}), length=str(2**30))
     make.add("negative length", _REFUSED, length="-1")
     make.add("two lengths", _REFUSED, headers=[SHARED, ("Content-Length", "3")])
-    make.add("length and chunks", _EITHER, headers=[SHARED, _CHUNKED], wire=chunked(make.next_event(), 50))
     make.add(
-        "chunk of no size", _REFUSED, headers=[SHARED, _CHUNKED], length=None, wire=b"zz\r\n{}\r\n0\r\n\r\n"
+        "length and chunks",
+        _EITHER,
+        headers=[SHARED, _CHUNKED],
+        wire=chunked(make.next_event(), 50),
+    )
+    make.add(
+        "chunk of no size",
+        _REFUSED,
+        headers=[SHARED, _CHUNKED],
+        length=None,
+        wire=b"zz\r\n{}\r\n0\r\n\r\n",
     )
     make.add("body that ends early", _REFUSED, length="5000")
     # Waitress reads a body before it calls the application, which has its own time then.
@@ -230,7 +289,9 @@ async def wrong_answers(port: int, notes: Path) -> list[str]:
 
     statuses = await asyncio.gather(*map(sent, PROBES))
     answered = list(zip(PROBES, statuses, strict=True))
-    wanted = {probe.key for probe, status in answered if 200 <= status < 300 and probe.key}
+    wanted = {
+        probe.key for probe, status in answered if 200 <= status < 300 and probe.key
+    }
     await _until_handled(notes, wanted)
     begun = [each.key for each in notes_in(notes) if each.word == "begin"]
     wrong = []

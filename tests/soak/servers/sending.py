@@ -40,20 +40,27 @@ def deliveries(first: int) -> Iterator[Delivery]:
 def _signed(number: int) -> Delivery:
     body = encoded(signed_body("sat.invoice.synced", number=number))
     return Delivery(
-        key=f"evt_{number:016x}", request=request(body, headers_of(body, signed=True)), is_sent_once=True
+        key=f"evt_{number:016x}",
+        request=request(body, headers_of(body, signed=True)),
+        is_sent_once=True,
     )
 
 
 def _resource(number: int) -> Delivery:
     body = encoded(v2("invoice.created", number=number))
     return Delivery(
-        key=f"dlv_{number}", request=request(body, headers_of(body, shared=True)), is_sent_once=False
+        key=f"dlv_{number}",
+        request=request(body, headers_of(body, shared=True)),
+        is_sent_once=False,
     )
 
 
 def request(body: bytes, headers: dict[str, str]) -> bytes:
     """Return a whole request, after which the connection is closed."""
-    lines = [f"{name}: {value}\r\n" for name, value in {**headers, "Connection": "close"}.items()]
+    lines = [
+        f"{name}: {value}\r\n"
+        for name, value in {**headers, "Connection": "close"}.items()
+    ]
     return f"POST /events HTTP/1.1\r\n{''.join(lines)}\r\n".encode() + body
 
 
@@ -109,7 +116,9 @@ async def send_all(port: int, first: int, sent: Sent, chance: random.Random) -> 
     await asyncio.gather(*(_send(port, left, sent, chance) for _ in range(_SENDERS)))
 
 
-async def _send(port: int, left: Iterator[Delivery], sent: Sent, chance: random.Random) -> None:
+async def _send(
+    port: int, left: Iterator[Delivery], sent: Sent, chance: random.Random
+) -> None:
     for delivery in left:
         if sent.is_over:
             break

@@ -114,7 +114,12 @@ class Server:
     """A running server; it is started again whenever it has ended, as a supervisor does."""
 
     def __init__(
-        self, set_up: SetUp, environment: Mapping[str, str], log: Path, *, recycled_after: int
+        self,
+        set_up: SetUp,
+        environment: Mapping[str, str],
+        log: Path,
+        *,
+        recycled_after: int,
     ) -> None:
         self.set_up = set_up
         self._recycled_after = recycled_after
