@@ -13,7 +13,13 @@ from invsvc_async.durable.done_at import done_at
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.intents import pack, without_effect
 from invsvc_async.durable.last_writes import claim_by, left_by
-from invsvc_async.durable.records import Record, encoded, record_of, verdict_record
+from invsvc_async.durable.records import (
+    Record,
+    encoded,
+    flags_of,
+    record_of,
+    verdict_record,
+)
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.settings import JOURNEY_READER, AnyReader, OnSecret
@@ -139,6 +145,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             outcome=verdict_record(outcome, record)
             if self.keeps_outcome
             else encoded(record),
+            flags=flags_of(record),
             claim=claim_by(outcome),
             done_at=done_at(self.engine.sending.core, self.lane.leases.store),
         )

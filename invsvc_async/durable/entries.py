@@ -19,10 +19,10 @@ from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.facts import Facts
 from invsvc_async.durable.key_claims import FREED
 from invsvc_async.durable.key_names import key_in
+from invsvc_async.durable.migrations import FLAGS_IN_TEXT, WITH_FLAGS
 from invsvc_async.durable.scripts import FIND_OLD, KNOWN, drop, prune, reopen
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.store import Store, store_at, without_names
-from invsvc_async.durable.tables import flags_in
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import Cell, Script, slices
@@ -61,9 +61,11 @@ SELECT count(*), min(added_at) FROM (
     SELECT e.added_at FROM {s}entries AS e WHERE %s LIMIT {arg 1 bigint}
 ) AS chosen
 """
-_COUNTS = f"""
-SELECT state, coalesce(verdict, ''), {flags_in("e")}, count(*) FROM {{s}}entries AS e GROUP BY 1, 2, 3
+_COUNTS = """
+SELECT state, coalesce(verdict, ''), e.flags, count(*) FROM {s}entries AS e GROUP BY 1, 2, 3
 """
+# The same, of tables that an earlier version made, and that are only read now.
+_COUNTS_IN_TEXT = _COUNTS.replace("e.flags", FLAGS_IN_TEXT)
 _KEPT_COUNTS = """
 SELECT state, verdict, flags, CAST(sum(many) AS bigint) FROM {s}counts GROUP BY state, verdict, flags
 """
@@ -203,7 +205,12 @@ class Entries:
 
     async def counts(self) -> Sequence[Cell]:
         """Count all entries by state, verdict (or "") and flags."""
-        text = _KEPT_COUNTS if self.store.how.counted else _COUNTS
+        if self.store.how.counted:
+            text = _KEPT_COUNTS
+        elif self.store.version < WITH_FLAGS:
+            text = _COUNTS_IN_TEXT
+        else:
+            text = _COUNTS
         return [
             *await self.store.rows(text),
             (int(State.TO_DO), "", 0, await self.waiting()),

@@ -25,7 +25,10 @@ ENTRY: Final = (
 )
 _NAMES: Final = tuple(name.partition(".")[2] for name in ENTRY.split(", "))
 # What changes in an entry, in the order of ``columns_of``.
-SENT: Final = "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"
+SENT: Final = (
+    "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"
+    " flags:smallint"
+)
 _SENT_NAMES: Final = [each.partition(":")[0] for each in SENT.split()]
 SET_SENT: Final = ", ".join(f"{name} = given.{name}" for name in _SENT_NAMES)
 columns_of: attrgetter[tuple[Any, ...]] = attrgetter(
@@ -58,6 +61,7 @@ class Entry(
     - ``done_at``: epoch ms, in a database by its clock, in a file by this machine's, within the bounds that
       the service's answers set.
     - ``taker``: who gives its verdict to the application.
+    - ``flags``: what is counted of ``outcome``, as ``records.flags_of``; stored with it, and not read again.
     - ``heard`` and ``added_at``: whether its verdict was acknowledged, and when it was stored first (epoch
       ms), as commands show them.
     """
@@ -73,6 +77,7 @@ class Entry(
     claim: str | None = None
     done_at: int | None = None
     taker: str | None = None
+    flags: int = 0
     heard: bool = False
     added_at: int | None = None
     place: int = 0

@@ -137,7 +137,7 @@ _TAKEN: Final = (
     "SELECT seq FROM {s}entries WHERE seq = $1 AND lane = $2 AND done_at IS NULL"
 )
 _REOPEN: Final = f"""
-UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL
+UPDATE {{s}}entries SET lane = $5, state = $4, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
     WHERE seq = $1 AND state = {State.DONE:d} AND verdict = $2 AND done_at = $3 RETURNING seq
 """
 _OWN: Final = """

@@ -107,6 +107,21 @@ DELETE FROM {s}members WHERE seen < {now} - 86400 - {arg 1 float8}
 """
 
 
+# Those that live.  If a clock was set back, one that is gone may have left a sign in the far future.
+_MEMBERS: Final = f"""
+SELECT status FROM {{s}}members WHERE {_LIVES}
+    AND seen < {{now}} + CASE WHEN silence > {{arg 1 float8}} THEN silence ELSE {{arg 1 float8}} END
+    ORDER BY begun
+"""
+
+
+def living_members(silence: float) -> Script[list[str]]:
+    """Return where the processes are that use the store, as far as they have said it."""
+    found = yield _MEMBERS, (silence,)
+    said = (json.loads(status or "{}") for (status,) in found)
+    return [f"pid {each.get('pid', '?')} on {each.get('host', '?')}" for each in said]
+
+
 def pause_of(silence: float) -> float:
     """Return the time between two signs of life, if a process counts as dead after *silence* s."""
     return min(silence / _BEATS, _LONGEST)

@@ -24,6 +24,7 @@ from invsvc_async.durable.entry import (
 )
 from invsvc_async.durable.facts import FIND, SET
 from invsvc_async.durable.intents import Commons
+from invsvc_async.durable.leases import living_members
 from invsvc_async.durable.restored import (
     SETTLED,
     PlaceError,
@@ -37,9 +38,10 @@ from invsvc_async.durable.tables import (
     Put,
     check,
     create,
-    flags_in,
+    is_old,
     keep,
     latest,
+    upgrade,
 )
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import split
@@ -71,6 +73,11 @@ _TO_WRITE = 10.0  # s that a write of a client waits for a database that is away
 _RECONNECT = 1.0  # s between tries to listen
 _LOST = "now belongs to another process. Nothing is sent for it here."
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext($1))"
+# An upgrade of tables: one process does it, and those that open the store meanwhile wait for that one.
+_LONGEST_UPGRADE = 3600.0  # s, for all of them
+# It changes tables that transactions of the application may be using; others wait behind it.
+_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '2s'"
+_MAY_NOT = "42501"  # SQLSTATE: the role does not own the tables, or may not create any
 # Of one base URL, each credential may have a store of its own; it may be told to continue another's.
 _IS_THERE = "SELECT to_regclass(CAST($1 AS text)) IS NOT NULL"
 _OTHERS = (
@@ -114,8 +121,8 @@ stored AS (
 # is not stored.
 _BEFORE = "JOIN {s}entries AS b ON b.seq = given.seq"
 _SAME = "AND b.state = e.state"
-_CHANGED = f""", e.state AS state, coalesce(e.verdict, '') AS verdict, {flags_in("e")} AS flags,
-    b.state AS state_before, coalesce(b.verdict, '') AS verdict_before, {flags_in("b")} AS flags_before"""
+_CHANGED = """, e.state AS state, coalesce(e.verdict, '') AS verdict, e.flags AS flags,
+    b.state AS state_before, coalesce(b.verdict, '') AS verdict_before, b.flags AS flags_before"""
 _COUNT = """
 , counted AS (
     INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
@@ -162,6 +169,10 @@ INSERT INTO {s}facts (name, value) SELECT {arg 1 text}, CAST(coalesce(max(seq), 
 """
 
 
+class InUseError(JournalError):
+    """Processes of an earlier version of the package use the store."""
+
+
 class PostgresStore(Pool):
     """
     The store in the database at *address*.
@@ -201,6 +212,7 @@ class PostgresStore(Pool):
         self._restored = how.restored
         self._moved = how.moved
         self._place: dict[str, str] | None = None  # once it is checked
+        self.version: int = 0  # of its tables, once it is open
         self.schema: str = ""  # once it is open
         self._dialect = _dialect_in(self.schema, self.how)
         self.commons: Commons = Commons()
@@ -225,6 +237,12 @@ class PostgresStore(Pool):
         ):  # which does so before it sends
             try:
                 await self.check_place()
+            except BaseException:
+                await self.aclose()
+                raise
+        if not self.how.reading and is_old(self.how, self.version):
+            try:
+                await self._upgrade()
             except BaseException:
                 await self.aclose()
                 raise
@@ -269,11 +287,89 @@ class PostgresStore(Pool):
             if not await connection.fetchval("SELECT to_regnamespace($1)", self.schema):
                 await connection.execute(f"CREATE SCHEMA {self.schema}")
             await self._dialect.run(connection, create(self.how, **facts))
-        await self._dialect.run(connection, check(self._name, self.how))
+        self.version = await self._dialect.run(connection, check(self._name, self.how))
         if mine is not None:
             await connection.execute(
                 _CREDENTIAL.format(schema=self.schema), f"credential {mine}"
             )
+
+    async def _upgrade(self) -> None:
+        """
+        Bring tables of an earlier version up to date, unless another process has done it meanwhile.
+
+        A process that was killed counts as living for a while, so that is waited for.
+
+        Raises:
+            JournalError: Processes of an earlier version use it, or the role may not change its tables.
+        """
+        log.warning(
+            "%s: its tables have version %d. They are brought up to date.",
+            self.schema,
+            self.version,
+        )
+        loop = asyncio.get_running_loop()
+        until = loop.time() + min(self.silence + 1.0, self.to_open)
+        while True:
+            try:
+                await self.steadily(
+                    partial(in_transaction, act=self._upgrade_in),
+                    within=_LONGEST_UPGRADE,
+                )
+            except InUseError:
+                if loop.time() >= until:
+                    raise
+                await asyncio.sleep(_RECONNECT)
+            except JournalError as error:
+                if getattr(error.__cause__, "sqlstate", None) != _MAY_NOT:
+                    raise
+                raise self._may_not_upgrade() from error
+            else:
+                return
+
+    async def _upgrade_in(self, connection: Connection) -> None:
+        await connection.execute(_LOCK, f"{self.schema} tables")
+        version = await self._dialect.run(connection, check(self._name, self.how))
+        if is_old(self.how, version):
+            others = await self._dialect.run(connection, living_members(self.silence))
+            if others:
+                raise InUseError(
+                    f"{self._name}: its tables have version {version}, and processes of an earlier version "
+                    f"of the package use them ({', '.join(others[:3])}). Nothing was changed. Stop them, and "
+                    "open it again."
+                )
+            await connection.execute(_LOCK_TIMEOUT)
+            await self._dialect.run(connection, upgrade(self.how, version))
+            version = await self._dialect.run(connection, check(self._name, self.how))
+        self.version = version
+
+    def _may_not_upgrade(self) -> JournalError:
+        advice = f"Let their owner open the {self.how.kind} once"
+        if self.how.kind == "outbox":
+            command = f"invsvc outbox schema --from {self.version}"
+            advice += f", or run what `{command}` prints for its address"
+        return JournalError(
+            f"{self._name}: its tables have version {self.version}, an earlier one, and the role of the "
+            f"address may not change them. Nothing was changed. {advice}."
+        )
+
+    def upgrade_of(self, core: ClientCore | None, found: int) -> Iterator[str]:
+        """Yield the statements that bring tables of the version *found*, those of *core*, up to date."""
+        if not is_old(self.how, found):
+            raise ConfigurationError(
+                f"{self.how.kind}: tables of version {found} need no statements. Give the version that the "
+                "error names."
+            )
+        dialect = _dialect_in(self.schema_for(core), self.how)
+        for text, values in upgrade(self.how, found):
+            if "{sqlite}" not in text:
+                yield str(dialect.translated(text, values)[0])
+
+    def schema_for(self, core: ClientCore | None) -> str:
+        """Return the schema of *core*; without, the one that belongs to the first client that opens it."""
+        if core is None:
+            return f"invoicing_{self.how.kind}_{self._called}_{_OF_NOBODY}"
+        mine = core.credential.fingerprint(core.base_url) or ""
+        return self._own_schema(core.base_url, mine)
 
     def _none_here(self, whose: str) -> JournalError:
         return JournalError(
@@ -303,14 +399,8 @@ class PostgresStore(Pool):
 
         Without *core*, the store belongs to the first client that opens it.
         """
-        facts = dict[str, str]()
-        if core is None:
-            schema = f"invoicing_{self.how.kind}_{self._called}_{_OF_NOBODY}"
-        else:
-            facts["base_url"] = base_url = core.base_url
-            schema = self._own_schema(
-                base_url, core.credential.fingerprint(base_url) or ""
-            )
+        facts = {} if core is None else {"base_url": core.base_url}
+        schema = self.schema_for(core)
         dialect = _dialect_in(schema, self.how)
         yield f"CREATE SCHEMA {schema}"
         for text, values in create(self.how, **facts):

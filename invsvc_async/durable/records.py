@@ -57,8 +57,7 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     """
     The stored part of an outcome.  Names are short, because a journal may contain a million of them.
 
-    Statements look for ``had`` and ``overtaken`` in its text before ``value`` and ``error``, which alone may
-    have members of the service's own.
+    What statements ask for is in columns, too: see ``flags_of``.
     """
 
     why: str = ""  # the one-line reason
@@ -142,6 +141,12 @@ def record_of(outcome: AnyOutcome) -> Record:
         duplicates=_ids(evidence.duplicates or ()),
         story=None if plain else outcome.explain()[:4000],
     )
+
+
+def flags_of(record: Record) -> int:
+    """Return what is counted of *record*: 1 if a secret is lost, plus 2 if the write was overtaken."""
+    is_lost = record.had == "lost"
+    return is_lost + 2 * record.overtaken
 
 
 def encoded(record: Record) -> str:
@@ -232,7 +237,12 @@ def done_entry(
 
     *sent* is the intent of the write as it was stored before the last send.
     """
-    known |= {"verdict": outcome.verdict.value, "outcome": verdict_record(outcome)}
+    record = record_of(outcome)
+    known |= {
+        "verdict": outcome.verdict.value,
+        "outcome": verdict_record(outcome, record),
+        "flags": flags_of(record),
+    }
     if sent is not None and is_answered(outcome):
         return entry_of(State.DONE, outcome.started_as, commons, sent, **known)
     return entry_of(State.DONE, outcome.intent, commons, **known)
@@ -366,6 +376,7 @@ def _ended(entry: Entry, verdict: Verdict, record: Record) -> Entry:
         state=State.DONE,
         verdict=verdict.value,
         outcome=encoded(record),
+        flags=flags_of(record),
         done_at=now,
     )
 

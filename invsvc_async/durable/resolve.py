@@ -48,6 +48,7 @@ from invsvc_async.durable.leases import living, member_of
 from invsvc_async.durable.records import (
     Record,
     encoded,
+    flags_of,
     intent_of,
     may_be_sent,
     record_of,
@@ -56,7 +57,7 @@ from invsvc_async.durable.records import (
 )
 from invsvc_async.durable.restored import marked
 from invsvc_async.durable.scripts import HEARD
-from invsvc_async.durable.tables import count, flags_in
+from invsvc_async.durable.tables import count
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.models.common import Model
 from invsvc_async.reconcile.compare import names_another
@@ -86,16 +87,18 @@ _LONGEST_WHY: Final = 1000  # characters
 _LONGEST_NAME: Final = 200  # characters of an id, or of who it was
 _NOW: Final = "SELECT {ms}"
 _OWNER: Final = "SELECT owner FROM {s}lanes WHERE id = $1 {update}"
-_LOCKED: Final = f"SELECT {ENTRY}, {flags_in('e')} FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
+_LOCKED: Final = (
+    f"SELECT {ENTRY}, e.flags FROM {{s}}entries AS e WHERE e.seq = $1 {{update}}"
+)
 # First this, so that all that follows from an end does: an entry that is done already may get another one.
 _OPENED: Final = f"""
-UPDATE {{s}}entries SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL WHERE seq = $1
+UPDATE {{s}}entries SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL, flags = 0
+    WHERE seq = $1
 """
 _ENDED: Final = f"""
 UPDATE {{s}}entries AS e SET lane = given.lane, {SET_SENT} FROM {{rows 1 seq:bigint lane:bigint {SENT}}}
     WHERE e.seq = given.seq
 """
-_FLAGS: Final = f"SELECT {flags_in('e')} FROM {{s}}entries AS e WHERE e.seq = $1"
 _UNHEARD: Final = (
     "INSERT INTO {s}unheard (seq, taker) VALUES ($1, NULL) ON CONFLICT (seq) DO NOTHING"
 )
@@ -392,10 +395,15 @@ def _outcome(
 def _entry(kind: str, seen: Entry, outcome: AnyOutcome, at: int) -> Entry:
     """Return the entry *seen* with *outcome*, in the form of a store of this *kind*."""
     record = record_of(outcome)
+    flags = flags_of(record)
     # The database's clock may be behind what the service's answers have shown of the write.
     done_at = max(at, seen.done_at or 0)
     entry = replace(
-        seen, state=State.DONE, verdict=outcome.verdict.value, done_at=done_at
+        seen,
+        state=State.DONE,
+        verdict=outcome.verdict.value,
+        flags=flags,
+        done_at=done_at,
     )
     if kind == "journal":
         entry.outcome = verdict_record(outcome, record)
@@ -471,8 +479,7 @@ def _change(
     yield HEARD, ([seen.seq],)
     yield _OPENED, (seen.seq,)
     yield _ENDED, ([(entry.seq, entry.lane, *columns_of(entry))],)
-    [(new_flags,)] = yield _FLAGS, (seen.seq,)
     before = int(seen.state), seen.verdict or "", int(flags)
-    after = int(entry.state), str(entry.verdict), int(new_flags)
+    after = int(entry.state), str(entry.verdict), entry.flags
     yield from count({before: -1, after: 1} if before != after else {})
     return entry

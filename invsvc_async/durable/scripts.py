@@ -18,7 +18,7 @@ from invsvc_async.durable.entry import ENTRY, Entry, State, entry_in
 from invsvc_async.durable.leases import SEEN, dead, living, member_of
 from invsvc_async.durable.records import may_be_sent
 from invsvc_async.durable.restored import marked
-from invsvc_async.durable.tables import count, flags_in
+from invsvc_async.durable.tables import count
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.dialect import MOST, Cell, Script, slices
 
@@ -59,13 +59,13 @@ SELECT u.seq, u.taker FROM {{s}}unheard AS u WHERE u.taker IS NULL OR u.taker = 
 _GIVE: Final = "UPDATE {s}unheard SET taker = $1 WHERE seq {any 2 bigint}"
 HEARD: Final = "DELETE FROM {s}unheard WHERE seq {any 1 bigint}"
 _MAY_REOPEN: Final = f"""
-SELECT e.seq, e.key, e.lane, e.verdict, e.intent, {flags_in("e")} FROM {{s}}entries AS e
+SELECT e.seq, e.key, e.lane, e.verdict, e.intent, e.flags FROM {{s}}entries AS e
     WHERE e.key {{any 1 text}} AND e.verdict {{any 2 text}} AND e.state = {State.DONE:d}
     AND e.verdict <> 'applied' AND e.intent IS NOT NULL ORDER BY e.seq {{update}}
 """
 _REOPEN: Final = f"""
 UPDATE {{s}}entries AS e SET state = {State.TO_DO:d}, verdict = NULL, outcome = NULL, done_at = NULL,
-    intent = given.intent, place = coalesce(given.place, e.place)
+    flags = 0, intent = given.intent, place = coalesce(given.place, e.place)
     FROM {{rows 1 seq:bigint intent:text place:bigint}} WHERE e.seq = given.seq
 """
 # Entries that were done before a time (epoch ms), not UNKNOWN or emptied; their verdicts are acknowledged,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import sqlite3
 import threading
 from contextlib import closing, nullcontext, suppress
@@ -24,7 +25,16 @@ from invsvc_async.durable.entry import (
 )
 from invsvc_async.durable.intents import Commons
 from invsvc_async.durable.restored import Epoch, fact
-from invsvc_async.durable.tables import Opening, Put, check, create, keep, latest
+from invsvc_async.durable.tables import (
+    Opening,
+    Put,
+    check,
+    create,
+    is_old,
+    keep,
+    latest,
+    upgrade,
+)
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.dialect import MOST, Cell, Script, SqliteDialect, slices
@@ -43,6 +53,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 DIALECT = SqliteDialect(
     s="",
@@ -111,6 +122,7 @@ class SqliteStore:
         self._given_up = (
             threading.Event()
         )  # the opening: the check of a large file takes a minute
+        self.version: int = 0  # of its tables, once it is open
         self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons()
         self._storing: list[int] = []  # common parts that the current group stores
@@ -357,7 +369,7 @@ class SqliteStore:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         empty = self._check_application(connection)
         if not empty:
-            DIALECT.run(connection, check(self._name, self.how))
+            self.version = DIALECT.run(connection, check(self._name, self.how))
         if self.how.reading and empty:
             raise JournalError(
                 f"{self._name}: the file has no journal yet. Check the path, or run it first."
@@ -375,6 +387,7 @@ class SqliteStore:
             with transaction(connection, "BEGIN IMMEDIATE"):
                 DIALECT.run(connection, create(self.how))
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+            self.version = DIALECT.run(connection, check(self._name, self.how))
         elif fact(connection, "open") not in {None, opened_as(self.path)}:
             check_file(
                 connection, self._name, self._given_up.is_set
@@ -387,9 +400,23 @@ class SqliteStore:
                 (opened_as(self.path),),
             )
             self._epoch.begin(connection)
+            self._upgrade(connection)
             connection.execute(_FREE)
             connection.execute("DELETE FROM members")
         self._same.remember()
+
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
+        """Bring the tables of an earlier version up to date; the lock of the file keeps others out."""
+        if not is_old(self.how, self.version):
+            return
+        log.warning(
+            "%s: its tables have version %d. They are brought up to date.",
+            self._name,
+            self.version,
+        )
+        with transaction(connection, "BEGIN IMMEDIATE"):
+            DIALECT.run(connection, upgrade(self.how, self.version))
+        self.version = DIALECT.run(connection, check(self._name, self.how))
 
     def _load_commons(self, connection: sqlite3.Connection) -> None:
         self.commons.load(connection.execute("SELECT number, text FROM commons"))

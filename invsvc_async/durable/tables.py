@@ -15,6 +15,9 @@ counts     in a batch, how many entries there are of each state, verdict and kin
 
 Each process adds to a part of the counts of its own, so that none waits for another.
 
+``flags`` is what is counted of an outcome: 1 if the secret of a webhook is lost, plus 2 if the entry was
+overtaken.
+
 ``seq`` identifies an entry.  ``place`` is its place in the order of the writes to one thing.  The columns
 that are written at each send (``state``, ``common``, ``intent``) are in no index and no condition of one, and
 the fill factor leaves room on the row's page for its second version, so such an update writes no index (HOT).
@@ -27,9 +30,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 
 from invsvc_async.durable.entry import SENT, Entry, State, columns_of
+from invsvc_async.durable.migrations import schema_of
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import Verdict
-from invsvc_async.storage.table_version import BEGIN_ANEW, VERSION, check_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,10 +44,6 @@ if TYPE_CHECKING:
 Put: TypeAlias = "tuple[Entry, Lane, Left | None]"  # an entry, and the state in which it left its thing
 
 
-# Members of an outcome, which is the text of a ``Record``; and those that may contain others of these names.
-_LOST: Final = '"had":"lost"'
-_OVERTAKEN: Final = '"overtaken":true'
-_NESTED: Final = ('"value":', '"error":')
 TAKER: Final = (
     "taker"  # the fact that says in a file who gives the verdicts of what is sent now
 )
@@ -95,34 +94,6 @@ class Opening:
     moved: bool = False
 
 
-def flags_in(table: str) -> str:
-    """
-    Return an expression for the kind of an entry in *table*.
-
-    It is 1 if the secret of a webhook is lost, plus 2 if the entry was overtaken.
-    """
-    lost, overtaken = (
-        _has_member(f"{table}.outcome", text) for text in (_LOST, _OVERTAKEN)
-    )
-    return (
-        f"CASE WHEN {lost} THEN 1 ELSE 0 END + CASE WHEN {overtaken} THEN 2 ELSE 0 END"
-    )
-
-
-def _has_member(outcome: str, member: str) -> str:
-    """
-    Return the condition that the text *outcome* has *member* itself, and not in a value or an error in it.
-
-    Before those two it has only numbers, texts and lists of texts, and in a text, quotes are escaped.  The
-    functions for JSON cannot be relied on: SQLite may be built without, and PostgreSQL refuses some texts.
-    """
-    at = f"{{at}}({outcome}, '{member}')"
-    is_before = " AND ".join(
-        f"{at} < {{at}}({outcome} || '{name}', '{name}')" for name in _NESTED
-    )
-    return f"{at} > 0 AND {is_before}"
-
-
 _TABLES: Final = (
     "CREATE TABLE {s}facts (name text PRIMARY KEY, value text NOT NULL) {small}",
     "CREATE TABLE {s}commons (number bigint PRIMARY KEY, text text NOT NULL)",
@@ -137,7 +108,8 @@ _TABLES: Final = (
     CREATE TABLE {s}entries (
         seq {serial}, place bigint NOT NULL, key text NOT NULL UNIQUE, lane bigint NOT NULL, thing text,
         digest text NOT NULL, operation text NOT NULL, state smallint NOT NULL, common bigint, intent text,
-        verdict text, outcome text, claim text, done_at bigint, added_at bigint NOT NULL DEFAULT ({ms})
+        verdict text, outcome text, claim text, done_at bigint, added_at bigint NOT NULL DEFAULT ({ms}),
+        flags smallint NOT NULL DEFAULT 0
     ) {filled}
     """,
     "CREATE TABLE {s}unheard (seq bigint PRIMARY KEY, taker text) {small}",
@@ -182,7 +154,7 @@ def _counting(event: str, when: str, **changes: int) -> str:
     added = "".join(
         f"""
         INSERT INTO counts (part, state, verdict, flags, many)
-            VALUES (0, {row}.state, coalesce({row}.verdict, ''), {flags_in(row)}, {many})
+            VALUES (0, {row}.state, coalesce({row}.verdict, ''), {row}.flags, {many})
             ON CONFLICT (part, state, verdict, flags) DO UPDATE SET many = many + excluded.many;
         """
         for row, many in changes.items()
@@ -214,7 +186,8 @@ def create(how: Opening, **facts: str) -> Script[None]:
     texts = [*_TABLES, *_SENDS, *told, *counted]
     for text in texts:
         yield text, ()
-    yield _FACTS, ([("schema", str(VERSION)), ("kind", how.kind), *facts.items()],)
+    version = schema_of(counted=how.counted).version
+    yield _FACTS, ([("schema", str(version)), ("kind", how.kind), *facts.items()],)
     if how.lanes:
         yield (
             f"INSERT INTO {{s}}lanes (owner) VALUES {', '.join(['(NULL)'] * how.lanes)}",
@@ -222,8 +195,14 @@ def create(how: Opening, **facts: str) -> Script[None]:
         )
 
 
-def check(name: str, how: Opening) -> Script[None]:
-    """Raise JournalError unless what errors call *name* is of this version and kind, and has all lanes."""
+def check(name: str, how: Opening) -> Script[int]:
+    """
+    Return the version of the tables of what errors call *name*.
+
+    Raises:
+        JournalError: The package does not know that version; the store is of another kind, or lacks lanes.
+    """
+    schema = schema_of(counted=how.counted)
     facts = dict(
         map(
             tuple,
@@ -235,7 +214,7 @@ def check(name: str, how: Opening) -> Script[None]:
             ),
         )
     )
-    check_version(name, facts.get("schema"))
+    version = schema.check(name, facts.get("schema"))
     if (found := facts.get("kind", "of no kind")) != how.kind:
         it, wanted = (_CALLED.get(kind, kind) for kind in (found, how.kind))
         raise JournalError(f"{name}: it is {it}, not {wanted}. Choose another path.")
@@ -243,8 +222,29 @@ def check(name: str, how: Opening) -> Script[None]:
     if how.lanes not in (0, lanes):
         raise JournalError(
             f"{name}: it has {lanes} lanes instead of {how.lanes}, so some of its writes would never be sent"
-            f": a development version of the package made it, or somebody has deleted lanes. {BEGIN_ANEW}."
+            f": a development version of the package made it, or somebody has deleted lanes. {schema.anew}."
         )
+    return version
+
+
+def upgrade(how: Opening, found: int) -> Script[None]:
+    """
+    Bring the tables of a store of the version *found* up to date, under its lock, and note that.
+
+    Who has lanes loses them: a process of the earlier version that was only suspended stores nothing more.
+    """
+    schema = schema_of(counted=how.counted)
+    yield "UPDATE {s}lanes SET owner = NULL", ()
+    yield from schema.upgrade(found)
+    yield (
+        f"UPDATE {{s}}facts SET value = '{schema.version}' WHERE name = 'schema'",
+        (),
+    )
+
+
+def is_old(how: Opening, version: int) -> bool:
+    """Return whether tables of this *version* have to be brought up to date, to work with them."""
+    return version < schema_of(counted=how.counted).version
 
 
 def latest(given: Iterable[Put]) -> tuple[list[Put], list[Put], list[tuple[Cell, ...]]]:

@@ -323,10 +323,10 @@ def _connected(path: Path, name: str, *, reading: bool) -> sqlite3.Connection:
             connection.execute("PRAGMA query_only = 1")
         else:
             connection.executescript(_TABLES)
-        columns = [
-            row[1] for row in connection.execute("PRAGMA table_info(invsvc_outbox)")
-        ]
-        if "digest" not in columns:
+        columns = connection.execute("PRAGMA table_info(invsvc_outbox)").fetchall()
+        defaults = {column: default for _, column, _, _, default, _ in columns}
+        # The default of this column is the version of the table.
+        if "digest" not in defaults or defaults.get("version") != str(_VERSION):
             raise JournalError(
                 f"{name}: its table invsvc_outbox is of another version. Use the version of the package that "
                 "created it, or a newer one."

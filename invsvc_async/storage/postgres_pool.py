@@ -87,6 +87,8 @@ _HINTS = {
     "53100": "Its disk is full. What was stored before is safe. Make room, and run again.",
     "53300": "Let the role, the database or the server have more connections, or close others.",
     "53200": "It is out of memory. What was stored before is safe. Run again later.",
+    "55P03": "Another transaction uses the table, perhaps one of the application. Nothing was changed. End "
+    "that one, or try again.",
     "57014": "It was cancelled, perhaps by a statement_timeout of the role. What was stored before is safe.",
 }
 # What is stored before a send must outlast a crash of the server, whatever the default of the role.
@@ -210,14 +212,18 @@ class Pool:
         return await self.steadily(lambda connection: connection.fetch(text, *values))
 
     async def steadily(
-        self, act: Callable[[Connection], Awaitable[T]], *, is_first: bool = False
+        self,
+        act: Callable[[Connection], Awaitable[T]],
+        *,
+        is_first: bool = False,
+        within: float | None = None,
     ) -> T:
         """
         Run *act* on a connection, again while the database is away, or ends it because of others.
 
         *act* must be idempotent, and its result must describe the state that it makes, not the one that it
         finds: if only the reply was lost, the second try finds what the first has done. *is_first*: the
-        address may be wrong.
+        address may be wrong. *within* is how long one try may take, in seconds, if that is long.
 
         Raises:
             JournalError: The database stayed away, or refused a statement.
@@ -231,7 +237,7 @@ class Pool:
         while True:
             try:
                 async with (
-                    asyncio.timeout(min(self.patience, _ANSWER)),
+                    asyncio.timeout(within or min(self.patience, _ANSWER)),
                     self.lent() as connection,
                 ):
                     result = await act(connection)

@@ -876,6 +876,7 @@ def views(kind: str) -> dict[str, dict[str, Case]]:
 
 SCHEMA = cases("outbox schema postgresql://127.0.0.1:1/shop", JSON, PROFILE)(
     role=option("--role shop", prints('TO "shop"')),
+    from_=option("--from 1", prints("ALTER TABLE")),
 )
 
 

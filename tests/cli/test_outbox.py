@@ -17,6 +17,7 @@ from invsvc_async import JournalError, Outbox, Verdict
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
 from tests.cli.conftest import ENVIRONMENT, child
+from tests.golden.loading import golden
 from tests.outbox.conftest import enqueue, outbox_at, spoil, untold, update, verdict_of
 from tests.outbox.test_bad_input import SPOILT
 from tests.support.database import connected
@@ -219,6 +220,23 @@ async def test_schema_of_nobody_in_particular(service, invsvc, monkeypatch):
             assert await outbox.get("first") is not None
         await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
     assert service.book().webhooks.items[hook].description == "second"
+
+
+async def test_schema_for_tables_of_an_earlier_version(service, invsvc, tmp_path):
+    """The SQL brings them up to date; for those of this version there is nothing to do."""
+    async with golden(service, "v0_1_0", "outbox", "postgres", tmp_path) as place:
+        code, printed, _ = await invsvc("schema", place, "--from", "1")
+        assert code == 0
+        async with connected(place.partition("&")[0]) as owner:
+            await owner.execute(printed)
+        async with (
+            client_of(service) as client,
+            Outbox.open(place, client, reading=True) as outbox,
+        ):
+            assert outbox._store.store.version == 2
+    code, printed, said = await invsvc("schema", place, "--from", "2")
+    assert (code, printed) == (2, "")
+    assert "tables of version 2 need no statements" in said
 
 
 async def test_schema_of_a_file(invsvc, tmp_path):

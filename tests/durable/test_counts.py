@@ -16,7 +16,12 @@ from invsvc_async.durable.leases import Leases
 from tests.durable.stores import KINDS, SCAN, counts, opened, store_of
 
 LATER = 2**50
-ENDS = ['{"had":"lost"}', '{"overtaken":true}', '{"had":"lost","overtaken":true}', "{}"]
+ENDS = {  # the texts of outcomes, and their flags
+    '{"had":"lost"}': 1,
+    '{"overtaken":true}': 2,
+    '{"had":"lost","overtaken":true}': 3,
+    "{}": 0,
+}
 VERDICTS = ["applied", "refused", "unknown"]
 
 
@@ -71,11 +76,10 @@ async def process(store, clock, number, chance):
 async def put(leases, entry, state, chance):
     entry.state = state
     if state is State.DONE:
-        entry.verdict, entry.outcome, entry.done_at = (
-            chance.choice(VERDICTS),
-            chance.choice(ENDS),
-            1,
-        )
+        entry.verdict = chance.choice(VERDICTS)
+        entry.outcome = chance.choice([*ENDS])
+        entry.flags = ENDS[entry.outcome]
+        entry.done_at = 1
     lane = leases.lanes.get(entry.lane)
     if lane is not None:
         await lane.put(entry)

@@ -23,6 +23,7 @@ from invsvc_async import (
 from invsvc_async.client import options_of
 from invsvc_async.durable.entry import Entry, State
 from invsvc_async.durable.unknown_writes import UnknownWrites
+from invsvc_async.outbox.sqlite import _TABLES, _VERSION
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import (
@@ -123,11 +124,19 @@ async def test_file_that_the_application_keeps_locked(
 
 async def test_file_that_cannot_be_the_applications(client, tmp_path):
     """One that is no database, and stays as it is, or whose table is of another version, is refused in words."""
-    text, other = tmp_path / "text.db", tmp_path / "other.db"
+    text, other, newer = (
+        tmp_path / f"{name}.db" for name in ("text", "other", "newer")
+    )
     text.write_text("no database" * 100)
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE invsvc_outbox (seq, base_url, moved)")
-    for path, words in ((text, "not a SQLite database"), (other, "of another version")):
+    with closing(sqlite3.connect(newer)) as connection:
+        connection.executescript(_TABLES.replace(f"DEFAULT {_VERSION}", "DEFAULT 99"))
+    for path, words in (
+        (text, "not a SQLite database"),
+        (other, "of another version"),
+        (newer, "of another version"),
+    ):
         with pytest.raises(JournalError, match=words):
             async with Outbox.open(path, client):
                 pass

@@ -20,6 +20,7 @@ from invsvc_async.cli.options import (
     Concurrency,
     Profile,
     SendingOptions,
+    number,
     option,
 )
 from invsvc_async.cli.output import emitted, note
@@ -91,6 +92,10 @@ def schema(
     role: Annotated[
         str | None, option("Grant it what applications need.", "ROLE")
     ] = None,
+    from_: Annotated[
+        int | None,
+        number(int, "Bring tables of this version up to date instead.", "N", least=1),
+    ] = None,
     profile: Profile = None,
 ) -> None:
     """
@@ -99,6 +104,9 @@ def schema(
     It is that of the base URL and credential of the environment or profile; without any, that of the first
     application that opens it.  Nothing is connected to:
     `invsvc outbox schema postgresql://db/shop --role shop | psql postgresql://admin@db/shop`.
+
+    With --from, it prints the SQL for tables that an earlier version of the package made, whose number is in
+    the error that refuses them.  Stop the processes that send before you run it.
     """
     if not is_postgres(place):
         raise ConfigurationError(
@@ -110,8 +118,9 @@ def schema(
     store = store_at(place, "outbox")
     assert isinstance(store, PostgresStore)
     core = None if _is_of_nobody(profile) else Calling(profile=profile).core
-    statements = [dedent(each).strip() for each in store.definition(core)]
-    name = statements[0].split()[-1]
+    texts = store.definition(core) if from_ is None else store.upgrade_of(core, from_)
+    statements = [dedent(each).strip() for each in texts]
+    name = store.schema_for(core)
     if role is not None:
         to = '"{}"'.format(role.replace('"', '""'))
         statements += [

@@ -22,9 +22,8 @@ import attrs
 from invsvc_async.concurrency.cancellation import settle
 from invsvc_async.errors import ConfigurationError, JournalError, takes_secrets
 from invsvc_async.events.stores import Delivery, made_up_key
-from invsvc_async.events.stores.scripts import PUT, How, ScriptedStore, create
+from invsvc_async.events.stores.scripts import PUT, SCHEMA, How, ScriptedStore, create
 from invsvc_async.storage.dialect import Connection, PostgresDialect, Script
-from invsvc_async.storage.table_version import VERSION, check_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,9 +59,7 @@ _CORRECT: Final = """
         LIMIT 1000 {skip}
     ))
 """
-_OTHERWISE: Final = (
-    "Handle what is open in it with that version, or choose another table"
-)
+_MAY_NOT: Final = "42501"  # SQLSTATE: the role does not own the table
 
 
 @attrs.define(eq=False)
@@ -182,9 +179,7 @@ class PostgresStore(ScriptedStore):
                     f"table {self._table}: does not exist. Check its name and the database."
                 )
             await self._dialect.run(connection, create())
-            await connection.execute(
-                f"COMMENT ON TABLE {self._table} IS '{_MARK}schema {VERSION}'"
-            )
+            await self._note_version(connection)
             return
         found = (
             await connection.fetchval(
@@ -197,8 +192,31 @@ class PostgresStore(ScriptedStore):
                 f"table {self._table}: it is another program's. Choose another table."
             )
         _, of_schema, version = found.partition("schema ")
-        check_version(
-            f"table {self._table}", version if of_schema else None, _OTHERWISE
+        known = SCHEMA.check(f"table {self._table}", version if of_schema else None)
+        if known < SCHEMA.version:
+            await self._upgrade(connection, known)
+
+    async def _upgrade(self, connection: Connection, known: int) -> None:
+        """
+        Bring the table of an earlier version up to date; who prepares the store has the lock for that.
+
+        Processes of that version may use the table at the same time, and go on.
+        """
+        await connection.execute("SET LOCAL lock_timeout = '2s'")
+        try:
+            await self._dialect.run(connection, SCHEMA.upgrade(known))
+            await self._note_version(connection)
+        except Exception as error:
+            if getattr(error, "sqlstate", None) != _MAY_NOT:
+                raise
+            raise JournalError(
+                f"table {self._table}: it has version {known}, an earlier one, and the role of the address "
+                "may not change it. Nothing was changed. Let its owner open the store once."
+            ) from error
+
+    async def _note_version(self, connection: Connection) -> None:
+        await connection.execute(
+            f"COMMENT ON TABLE {self._table} IS '{_MARK}schema {SCHEMA.version}'"
         )
 
 

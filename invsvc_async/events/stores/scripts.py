@@ -41,6 +41,7 @@ from invsvc_async.events.stores import (
     made_up_key,
     shown_key,
 )
+from invsvc_async.storage.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -102,6 +103,9 @@ _CREATE: Final = (
     "CREATE INDEX {t}_dead ON {t} (id) WHERE state = 'dead'",
     "CREATE INDEX {t}_buried ON {t} (due) WHERE state = 'dead'",
     "CREATE INDEX {t}_ordered ON {t} (ordering_key, id) WHERE ordering_key IS NOT NULL",
+)
+SCHEMA: Final = Schema(
+    "Handle what is open in it with that version, or choose another file or table"
 )
 _LAST_ID: Final = (1 << 63) - 1
 _ENTRY: Final = (

@@ -26,6 +26,7 @@ from invsvc_async.errors import JournalError
 from invsvc_async.events.stores import Delivery, made_up_key
 from invsvc_async.events.stores.scripts import (
     PUT,
+    SCHEMA,
     How,
     ScriptedStore,
     create,
@@ -45,7 +46,6 @@ from invsvc_async.storage.sqlite_file import (
     opened_as,
 )
 from invsvc_async.storage.sqlite_writer import Writer, transaction
-from invsvc_async.storage.table_version import VERSION, check_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,11 +56,8 @@ _log: Final = logging.getLogger("invsvc_async.events")
 _APPLICATION: Final = 0x696E7665  # "inve": distinguishes this file from other databases
 _FACTS: Final = (
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value NUMERIC NOT NULL) WITHOUT ROWID",
-    f"INSERT INTO facts VALUES ('schema', {VERSION}), ('opened', ''), ('checked', ''), ('ahead', 0)",
+    f"INSERT INTO facts VALUES ('schema', {SCHEMA.version}), ('opened', ''), ('checked', ''), ('ahead', 0)",
     f"PRAGMA application_id = {_APPLICATION}",
-)
-_OTHERWISE: Final = (
-    "Handle what is open in it with that version, or choose another file"
 )
 # The end of the last lease or delay: of each kind, an index has the times.
 _LAST: Final = (
@@ -358,9 +355,8 @@ class _File:
         with transaction(
             db
         ):  # one snapshot: another process may be creating the tables at this moment
-            is_new = self._is_new(
-                db
-            )  # before anything is changed: the file may belong to another program
+            # Before anything is changed: the file may belong to another program.
+            is_new = self._version_in(db) is None
         make_database_private(self.path)
         if is_new:
             db.execute(
@@ -372,25 +368,45 @@ class _File:
         )  # SQLite does not wait for another that does it
         if is_new:
             with transaction(db, "BEGIN IMMEDIATE"):
-                if self._is_new(db):  # two processes may both have found it new
+                if self._version_in(db) is None:  # two may both have found it new
                     self.dialect.run(db, create())
                     for statement in _FACTS:
                         db.execute(statement)
+        else:
+            self._upgrade(db)
 
-    def _is_new(self, db: sqlite3.Connection) -> bool:
-        """Return whether it has no tables; raise if they are another program's, or of another version."""
+    def _upgrade(self, db: sqlite3.Connection) -> None:
+        """
+        Bring the tables of an earlier version up to date, unless another process has done it meanwhile.
+
+        Processes of that version may use the file at the same time, and go on.
+        """
+        if self._version_in(db) == SCHEMA.version:
+            return
+        with transaction(db, self._begin):
+            version = self._version_in(db)
+            if version is not None and version < SCHEMA.version:
+                self.dialect.run(db, SCHEMA.upgrade(version))
+                db.execute(_NOTE, ("schema", SCHEMA.version))
+
+    def _version_in(self, db: sqlite3.Connection) -> int | None:
+        """
+        Return the version of the tables, or ``None`` if there are none.
+
+        Raises:
+            JournalError: They are another program's, or of a version that the package does not know.
+        """
         (application,) = db.execute("PRAGMA application_id").fetchone()
         tables = {each for (each,) in db.execute("SELECT name FROM sqlite_master")}
         if not (application or tables):
-            return True
+            return None
         if application != _APPLICATION:
             raise JournalError(
                 f"{self._name}: the file is another program's database. Choose another path."
             )
         text = "SELECT max(value) FROM facts WHERE name = 'schema'"
         version = db.execute(text).fetchone()[0] if "facts" in tables else None
-        check_version(self._name, version, _OTHERWISE)
-        return False
+        return SCHEMA.check(self._name, version)
 
     def _start_clock(self, db: sqlite3.Connection) -> None:
         """Note how far the clock of leases is ahead; the machine was started if the file has another note."""

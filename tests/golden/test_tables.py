@@ -1,0 +1,111 @@
+"""
+The tables of each version, by digests of their definitions.
+
+If one of these tests fails, the tables have changed.  Stores that were made before do not have that change, so it needs
+a migration (`durable/migrations.py`, `events/stores/scripts.py`), which gives the tables a new version; add the digests
+of that version here, and leave the others as they are.  Once a version is released, `tests/golden/make.py` makes its
+golden stores.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+
+import pytest
+
+from invsvc_async.durable import postgres_store, sqlite_store
+from invsvc_async.durable.migrations import schema_of
+from invsvc_async.durable.tables import Opening, create
+from invsvc_async.events.stores import (
+    postgres as events_in_postgres,
+    scripts as events,
+    sqlite as events_in_sqlite,
+)
+from invsvc_async.outbox import sqlite as outbox_in_sqlite
+from invsvc_async.storage.dialect import PostgresDialect, SqliteDialect
+
+HOW = {
+    "batch": Opening("batch", 1, counted=True),
+    "outbox": Opening("outbox", 1),
+    "journal": Opening("journal"),
+}
+# What a new store has, by the version of its tables.
+TABLES = {
+    ("batch", "sqlite", 2): "bc40c11daef23dc7",
+    ("batch", "postgres", 2): "7966ecd157b4deb8",
+    ("outbox", "sqlite", 2): "5837eb71ceded689",
+    ("outbox", "postgres", 2): "aa486fd75bab3abb",
+    ("journal", "sqlite", 2): "d77b7ad7d9d78e98",
+    ("journal", "postgres", 2): "aa486fd75bab3abb",
+    ("events", "postgres", 1): "2d01a704dbe25b0f",
+    ("events", "sqlite", 1): "6715813ac7035ffc",
+    ("of the application", "sqlite", 1): "8fdde28489215d4f",
+}
+# What leads from the version before to a version; of a store that counts its entries, and of another.
+MIGRATIONS = {
+    (2, False): "40f340cf43cd5087",
+    (2, True): "8393562e5cb1a55f",
+}
+
+
+def digest(texts):
+    """Return a digest of statements that is the same however their lines are broken."""
+    plain = [re.sub(r"\s+", " ", text).strip() for text in texts]
+    return blake2b("\n".join(plain).encode(), digest_size=8).hexdigest()
+
+
+def statements(script, dialect, other):
+    """Return the statements that *script* runs in one database, without those that only insert."""
+    texts = [text for text, _ in script if f"{{{other}}}" not in text]
+    return [
+        dialect.translated(text, ())[0]
+        for text in texts
+        if "INSERT INTO {s}" not in text
+    ]
+
+
+@pytest.mark.parametrize("kind", HOW)
+@pytest.mark.parametrize("which", ["sqlite", "postgres"])
+def test_tables_of_writes(kind, which):
+    """A change of them has a new version."""
+    how = HOW[kind]
+    dialects = {
+        "sqlite": (sqlite_store.DIALECT, "postgres"),
+        "postgres": (postgres_store._dialect_in("s", how), "sqlite"),
+    }
+    found = digest(statements(create(how), *dialects[which]))
+    version = schema_of(counted=how.counted).version
+    assert TABLES.get((kind, which, version)) == found
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_migrations(counted):
+    """They are never changed."""
+    found = {
+        (each.version, counted): digest(each.statements)
+        for each in schema_of(counted=counted).migrations
+    }
+    assert {key: MIGRATIONS.get(key) for key in found} == found
+    assert [version for version, _ in found] == [*range(2, len(found) + 2)]
+
+
+@pytest.mark.parametrize("which", ["sqlite", "postgres"])
+def test_tables_of_events(which):
+    """A change of them has a new version."""
+    names = {"t": "t", "id": "id", "bytes": "bytes"}
+    if which == "postgres":
+        made = statements(events.create(), PostgresDialect(**names), "sqlite")
+        made += [events_in_postgres._WORDS["id"], events_in_postgres._WORDS["bytes"]]
+    else:
+        made = statements(events.create(), SqliteDialect(**names), "postgres")
+        made += events_in_sqlite._FACTS
+    assert TABLES.get(("events", which, events.SCHEMA.version)) == digest(made)
+    assert not events.SCHEMA.migrations
+
+
+def test_table_in_the_file_of_an_application():
+    """A change of it has a new version."""
+    version = outbox_in_sqlite._VERSION
+    found = digest([outbox_in_sqlite._TABLES])
+    assert TABLES.get(("of the application", "sqlite", version)) == found
