@@ -385,7 +385,7 @@ class _File:
             return
         with transaction(db, self._begin):
             version = self._version_in(db)
-            if version is not None and version < SCHEMA.version:
+            if version is not None:
                 self.dialect.run(db, SCHEMA.upgrade(version))
                 db.execute(_NOTE, ("schema", SCHEMA.version))
 
