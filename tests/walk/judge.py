@@ -158,9 +158,8 @@ def _happened(stage: WalkStage, heard: Heard) -> Happened:
         for number, sent in enumerate(service.sends)
         if sent.writer == key and sent.started <= heard.at
     ]
-    if (
-        heard.verdict is not Verdict.REFUSED
-    ):  # what was refused before is over: then it is done anew
+    # what was refused before is over: then it is done anew
+    if heard.verdict is not Verdict.REFUSED:
         sends = [
             (number, sent)
             for number, sent in sends
@@ -273,9 +272,8 @@ def _started(stage: WalkStage) -> Iterator[str]:
             if other != name and (until is None or at <= until)
         }
         claimed = stage.places.keys() if process.claimed is None else process.claimed
-        failed = {
-            key for each, key, _ in stage.errors if each == name
-        }  # their claims may be withdrawn
+        # their claims may be withdrawn
+        failed = {key for each, key, _ in stage.errors if each == name}
         own = [key for key in keys if key not in others and key not in failed]
         known = [key for key in own if key in stage.places and key in claimed]
         for one, two in combinations(known, 2):

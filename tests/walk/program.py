@@ -73,9 +73,8 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     use: Use
     writes: tuple[Write, ...]
     lives: tuple[Life, ...]
-    fates: dict[
-        str, tuple[str, ...]
-    ] = {}  # by key: of its sends, one after the other; then "ok"
+    # by key: of its sends, one after the other; then "ok"
+    fates: dict[str, tuple[str, ...]] = {}
     reads: dict[str, str] = {}  # by number: of the reads that are not quick and sound
     wall: tuple[tuple[float, float], ...] = ()  # steps of the database's clock
     grows: bool = (

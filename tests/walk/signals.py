@@ -32,18 +32,16 @@ class Signal:
         """Whether it was raised."""
         return bool(self.place)
 
-    def __call__(
-        self, frame: FrameType, _event: str, _arg: object
-    ) -> Any:  # Any: a local trace function
+    # Any: a local trace function
+    def __call__(self, frame: FrameType, _event: str, _arg: object) -> Any:
         return (
             self._line
             if not self.place and frame.f_code.co_filename.endswith(self._end)
             else None
         )
 
-    def _line(
-        self, frame: FrameType, event: str, _arg: object
-    ) -> Any:  # Any: a local trace function
+    # Any: a local trace function
+    def _line(self, frame: FrameType, event: str, _arg: object) -> Any:
         if event == "line" and not self.place:
             self._left -= 1
             if self._left <= 0:
