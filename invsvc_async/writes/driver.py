@@ -235,7 +235,6 @@ class Driver(Generic[T]):
         *known* was its outcome when this run was asked for. Return the first send, if it needs no decision.
         """
         if not self._begun:
-            self._begun = True
             assert self._begin is not None  # `_take_turn` starts the others
             start = self._begin(self._intent)
         else:
@@ -252,6 +251,9 @@ class Driver(Generic[T]):
             # Meanwhile a later write was sent, or another run of this client sent it or has the verdict.
             start = taken_up(self.core, latest or self.current_intent())
         self._intent, self.history, first = start
+        self._begun = (
+            True  # a signal handler may raise before: then the next await starts it
+        )
         if self.history:
             self._use_known_verdict(known)
         return first
@@ -643,6 +645,10 @@ class Driver(Generic[T]):
 
     def _shelve(self) -> None:
         """Keep the intent if a byte of it may have been sent."""
+        if self._begin is not None and not self._begun:
+            # A signal handler raised before this run knew what others had sent.
+            self._leave_untouched()
+            return
         self._note_lost_send()
         self._note_others()
         intent = self.current_intent()

@@ -35,13 +35,15 @@ class End(msgspec.Struct, frozen=True, omit_defaults=True):
 
     It does so *at* so many seconds after its beginning, or, if *step* is set, just before that step of its own.
     ``freeze`` is no end: it takes no step for longer than it counts as living, and then goes on.
-    ``raise`` raises an exception at the line number *step* that it runs in *file* of the package.
+    ``raise`` raises an exception at the line number *step* that it runs in *file* of the package, or of those
+    of a *function* there.
     """
 
     how: How
     at: float = 0.0
     step: int | None = None
     file: str = ""
+    function: str = ""
 
 
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -133,7 +133,7 @@ class WalkStage(BatchStage):
         process = self.lives[life.name] = Process(life, self.loop.now)
         process.use = USES[self.program.use].of(self, process)
         if life.end is not None and life.end.how == "raise":
-            self.loop.signals[life.name] = Signal(life.end.file, life.end.step or 1)
+            self.loop.signals[life.name] = Signal.of(life.end)
         elif life.end is not None and life.end.step is None:
             self.loop.call_later(life.end.at, self._hit, process, context=Context())
         process.main = self.start(f"{life.name}/run", self._live(process))
