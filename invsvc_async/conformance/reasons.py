@@ -117,9 +117,9 @@ class Happened:
 
     ``sends`` are its own requests; ``newer`` is when newer writes of the program to the same thing arrived,
     or may have; ``others`` is when somebody else changed the thing, also before the first send, and
-    ``siblings`` when other writes of the program did, and ``since_seen`` when those did, before the first send,
-    that were sent after the program had read the thing; ``states`` what the thing was since the first send,
-    and ``wanted`` the fields that were sent.
+    ``siblings`` when other writes of the program did, and ``since_seen`` when those of them did before the
+    first send that were sent after the program had read the thing; ``states`` what the thing was since the
+    first send, and ``wanted`` the fields that were sent.
     ``window`` is the shortest time after a lost answer in which an effect may still come.  A service that
     *echoes* answers with what was sent, so what is there may be in other words since an earlier write.
     """
