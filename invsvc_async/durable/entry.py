@@ -31,9 +31,8 @@ SENT: Final = (
 )
 _SENT_NAMES: Final = [each.partition(":")[0] for each in SENT.split()]
 SET_SENT: Final = ", ".join(f"{name} = given.{name}" for name in _SENT_NAMES)
-columns_of: attrgetter[tuple[Any, ...]] = attrgetter(
-    *_SENT_NAMES
-)  # Any: of each column its own
+# Any: of each column its own
+columns_of: attrgetter[tuple[Any, ...]] = attrgetter(*_SENT_NAMES)
 
 
 class State(IntEnum):
@@ -44,9 +43,8 @@ class State(IntEnum):
     DONE = 2  # it has a verdict, which may be UNKNOWN
 
 
-class Entry(
-    msgspec.Struct, kw_only=True
-):  # two are made for each write, and attrs classes are slower
+# two are made for each write, and attrs classes are slower
+class Entry(msgspec.Struct, kw_only=True):
     """
     One row of a journal.
 
