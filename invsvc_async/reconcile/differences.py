@@ -30,6 +30,8 @@ _QUERY: Final = re.compile(
 Shows: TypeAlias = Literal[
     "as sent", "as before", "foreign", "other words", "either", "unclear"
 ]
+# What a field shows that the write may have put there.
+OF_THE_WRITE: Final[frozenset[Shows]] = frozenset({"as sent", "other words", "either"})
 
 
 class Field(NamedTuple):

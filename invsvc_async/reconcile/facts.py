@@ -21,7 +21,7 @@ on, because reads may lag behind writes.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import attrs
 from propcache.api import cached_property
@@ -57,6 +57,9 @@ if TYPE_CHECKING:
         Send,
     )
     from invsvc_async.settings import ReconcilePolicy
+
+# Where a server time lies, seen from the start of the first send.
+Placed: TypeAlias = Literal["before", "after", "band", "unsure"]
 
 _make_sent = maker_of(Sent)
 # A time below this part of the present one, some months after 1970, is none, or one in seconds.
@@ -397,9 +400,7 @@ class Known:
         """Whether the resource is known to have been absent before the first send."""
         return isinstance(self.before, dict) and not self.before
 
-    def when(
-        self, milliseconds: Wire, reading: Reading
-    ) -> Literal["before", "after", "band", "unsure"]:
+    def when(self, milliseconds: Wire, reading: Reading) -> Placed:
         """
         Compare a server time (ms) that *reading* showed with the start of the first send.
 

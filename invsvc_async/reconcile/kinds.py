@@ -83,7 +83,10 @@ class Kind:
       in the form of ``normal``.
     - ``place``: the part of that field that a service does not put in other words; ``None`` if it is not
       known. A thing with another one is not the effect of the create.
+    - ``changed_at``: of an update, the field that shows when a thing was last changed (server ms).
+    - ``status_in``: of an update, the field that says which version of a thing a read shows.
     - ``dated_by``: of a create, the field that shows when a thing was made (server ms).
+    - ``most_listed``: of a create, how many things a list shows; with as many, it may be incomplete.
     - ``tagged_in``: of a create, the text at whose end a tag stands.
     - ``hidden_by``: of a create, the field for whose unusual values the list may leave a thing out.
     - ``may_lack_read``: whether the specification does not list the read, so that a deployment may lack it.
@@ -109,7 +112,10 @@ class Kind:
     found_by: str | None = None
     normal: Callable[[str], str] = str
     place: Callable[[Wire], str | None] = attrs.field(default=lambda _value: None)
+    changed_at: str = "last_updated"
+    status_in: str = "status"
     dated_by: str = "created_at"
+    most_listed: int = 100
     tagged_in: str = "description"
     hidden_by: str | None = None
     may_lack_read: bool = False
