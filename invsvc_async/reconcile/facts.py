@@ -128,6 +128,11 @@ class Known:
         """The time of the last event, local s."""
         return time_of(self.history[-1])
 
+    @property
+    def last(self) -> Event | None:
+        """The last event; ``None`` before the first one."""
+        return self.history[-1] if self.history else None
+
     @cached_property
     def resumed(self) -> Resumed | None:
         """The event with which another process took over this write, if any process did."""
@@ -282,6 +287,11 @@ class Known:
     def never_left(self) -> bool:
         """Whether no byte of an attempt of this process has left."""
         return all(attempt.end is End.NOT_SENT for attempt in self.attempts)
+
+    @cached_property
+    def unsent(self) -> int:
+        """The number of attempts of this process of which no byte has left."""
+        return sum(attempt.end is End.NOT_SENT for attempt in self.attempts)
 
     @cached_property
     def resends(self) -> int:
