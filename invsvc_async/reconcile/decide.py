@@ -35,7 +35,7 @@ may have been (``_held_back``). ``Closed`` ends everything at once, with what is
 
 from __future__ import annotations
 
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import attrs
@@ -265,8 +265,7 @@ def _never_left(known: Known) -> Decision:
 
 def _spent_before_first(known: Known) -> float:
     """Return how long the reads before the first attempt took, in seconds."""
-    before = takewhile(lambda event: not isinstance(event, Attempt), known.history)
-    reads = [event for event in before if isinstance(event, Reading)]
+    reads = known.first_readings
     if not reads:
         return 0.0
     return reads[-1].ended - reads[0].started
