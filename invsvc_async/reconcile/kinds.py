@@ -55,6 +55,13 @@ def _follows(of: Callable[[Kind], object]) -> Any:  # Any: as `attrs.field`
     return attrs.field(init=False, default=attrs.Factory(of, takes_self=True))
 
 
+def _basis_of(kind: Kind) -> Literal["match", "gone", "equal"]:
+    """Return the basis of the verdict APPLIED, if a read shows the write."""
+    if kind.creates:
+        return "match"
+    return "gone" if kind.deletes else "equal"
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Kind:
     """
@@ -128,22 +135,18 @@ class Kind:
     gone_is_evidence: bool = _follows(
         lambda kind: kind.deletes or kind.needs_baseline
     )  # a 404 of the read
-    basis: Literal["match", "gone", "equal"] = (
-        _follows(  # of the verdict APPLIED, if a read shows the write
-            lambda kind: (
-                "match" if kind.creates else "gone" if kind.deletes else "equal"
-            )
-        )
-    )
+    basis: Literal["match", "gone", "equal"] = _follows(_basis_of)
 
     def visible(self, body: Mapping[str, Wire]) -> dict[str, Wire]:
         """Return the fields of a body that a read can show."""
         return {
-            name: value
-            for name, value in body.items()
-            if (self.fields is None or name in self.fields)
-            and (value is not None or name not in self.never_null)
+            name: value for name, value in body.items() if self._is_visible(name, value)
         }
+
+    def _is_visible(self, name: str, value: Wire) -> bool:
+        if self.fields is not None and name not in self.fields:
+            return False
+        return value is not None or name not in self.never_null
 
     def same(self, one: Mapping[str, Wire], other: Mapping[str, Wire]) -> bool:
         """Return whether all fields that a read shows are equal in two states."""
@@ -159,7 +162,9 @@ class Kind:
         Things that are alike could be mistaken for each other.
         """
         text = fields.get(self.found_by) if isinstance(fields, dict) else None
-        return f"{self.found_by} {self.normal(text)}" if isinstance(text, str) else None
+        if not isinstance(text, str):
+            return None
+        return f"{self.found_by} {self.normal(text)}"
 
     def is_foreign(self, name: str, sent: Wire, shown: Wire) -> bool:
         """Return whether the field *name* shows what no service can have made of *sent*."""
@@ -180,9 +185,9 @@ class Kind:
 
     def place_of(self, fields: Wire) -> str | None:
         """Return the part of ``found_by`` in *fields* that a service leaves unchanged, if it is known."""
-        return (
-            self.place(fields.get(self.found_by)) if isinstance(fields, dict) else None
-        )
+        if not isinstance(fields, dict):
+            return None
+        return self.place(fields.get(self.found_by))
 
     def ids_near(self, items: Iterable[Wire]) -> dict[str | None, set[str]]:
         """Return the ids of the *items* of a list (wire form), by what ``place_of`` returns for them."""
@@ -198,6 +203,13 @@ class Kind:
         if place is None:
             return set().union(*ids.values())
         return ids.get(place, set()) | ids.get(None, set())
+
+
+def _hides_draft(policy: ReconcilePolicy, journey: Wire) -> bool:
+    """Return whether a read may have shown the published snapshot of a journey, not the draft."""
+    if policy.journey_reads_show_drafts:
+        return False
+    return not isinstance(journey, dict) or journey.get("status") != "draft"
 
 
 _NEVER_NULL = ("graph", "triggerType", "replacesDefaults")
@@ -218,10 +230,7 @@ _JOURNEY = Kind(
         "replacesDefaults": made_of.switch,
     },
     never_null=_NEVER_NULL,
-    hides=lambda policy, journey: (  # a read may have shown the published snapshot, not the draft
-        not (isinstance(journey, dict) and journey.get("status") == "draft")
-        and not policy.journey_reads_show_drafts
-    ),
+    hides=_hides_draft,
     stored=("id", "status", "last_updated", "name", "description", *_NEVER_NULL),
     large="graph",
 )
