@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 
 AttemptKind = Literal["applied", "not applied", "echo", "short", "long"]
+AMBIGUOUS = (
+    "short",
+    "long",
+)  # the kinds of attempts that may have had an effect, which is not known
 ANSWERED = Done(
     verdict=Verdict.APPLIED,
     reason="the service answered so",

@@ -86,7 +86,7 @@ def rounded(value: Wire) -> Wire:
 
 
 def _as_double(number: int | Decimal) -> int | Decimal | float:
-    """Return *number* as the nearest double; as it is if it is too large for one."""
+    """Return the double nearest to *number*; *number* itself if it is too large."""
     try:
         double = float(number)
     except OverflowError:
@@ -181,7 +181,7 @@ def _login_of(parts: SplitResult) -> str:
 
 
 def _host_and_port_of(parts: SplitResult) -> str:
-    """Return the host of a URL in its IDNA form, with its port unless that is the scheme's own."""
+    """Return the host of a URL in IDNA form, and the port unless it is the scheme's own."""
     from yarl import URL  # slow to import
 
     host = (parts.hostname or "").rstrip(".")

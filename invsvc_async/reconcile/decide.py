@@ -41,7 +41,13 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.reconcile.attempts import kind_of
-from invsvc_async.reconcile.findings import find, is_evidence, is_unique, no_such_read
+from invsvc_async.reconcile.findings import (
+    evidence_in,
+    find,
+    is_evidence,
+    is_unique,
+    no_such_read,
+)
 from invsvc_async.reconcile.history import (
     Absent,
     Applied,
@@ -66,7 +72,14 @@ from invsvc_async.settings import JOURNEY_READER, READ_TIME, SHORTEST_RESEND
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
-    from invsvc_async.reconcile.history import Basis, Cause, Decision, ErrorFacts, Event
+    from invsvc_async.reconcile.history import (
+        Basis,
+        Cause,
+        Decision,
+        ErrorFacts,
+        Event,
+        Finding,
+    )
 
 
 NOT_SENT_TRIES = 3  # retries of a request that never left
@@ -118,7 +131,7 @@ def decide(known: Known) -> Decision:
 
 
 def _closed(known: Known) -> Done:
-    """Return what is known of a write that is not decided when its client closes."""
+    """Return the verdict on a write whose client was closed before the rules came to one."""
     if known.in_doubt:
         reason = "the client was closed before the outcome was known"
         return unknown(known, reason, "client closed")
@@ -129,10 +142,11 @@ def _closed(known: Known) -> Done:
 
 def _not_sent_again(known: Known, held: Cause) -> Done:
     """Return NOT_APPLIED for a write that may be sent, as far as its own events say, and is *held* back."""
-    reading = known.last if isinstance(known.last, Reading) else None
     basis: Basis = "absence" if known.in_doubt else _basis_without_doubt(known)
     reason = f"not sent again, because {_HELD_BACK[held]}"
-    return done(known, Verdict.NOT_APPLIED, reason, basis, reading, cause=held)
+    return done(
+        known, Verdict.NOT_APPLIED, reason, basis, known.last_reading, cause=held
+    )
 
 
 def _basis_without_doubt(known: Known) -> Basis:
@@ -157,7 +171,8 @@ def _held_back(known: Known) -> Cause | None:
         return None
     if resumed.newest is not None:
         return None
-    if isinstance(known.last, Reading) and known.is_newest(known.last):
+    reading = known.last_reading
+    if reading is not None and known.is_newest(reading):
         return None
     return "perhaps overtaken"
 
@@ -182,7 +197,7 @@ def _first(known: Known) -> Decision:
 
 
 def _has_fresh_token(known: Known, last: Attempt) -> bool:
-    """Return whether *last* was refused for its token, and there is a new one: the first of this write."""
+    """Return whether *last* was refused for its token, and the write has got its first new token."""
     if last.status != 401 or not last.token_renewed:
         return False
     return sum(each.token_renewed for each in known.attempts) == 1
@@ -334,9 +349,10 @@ def _answered_before(known: Known, last: Event) -> Decision:
 
 def _value_shown(known: Known, last: Event) -> Wire:
     """Return the thing that matches the write in *last*; ``None`` if that shows none."""
-    if not isinstance(last, Reading) or not is_evidence(known, last):
+    reading = evidence_in(known, last)
+    if reading is None:
         return None
-    match find(known, last):
+    match find(known, reading):
         case Applied(value) | Holds(value):
             return value
         case _:
@@ -362,8 +378,8 @@ def _answered(known: Known) -> Decision | None:
 
 def _completes(known: Known) -> bool:
     """Return whether the last send was to complete an update that was stored in part: it has an effect."""
-    proof = _before_last_attempt(known)
-    if not isinstance(proof, Reading) or not is_evidence(known, proof):
+    proof = evidence_in(known, _before_last_attempt(known))
+    if proof is None:
         return False
     return isinstance(find(known, proof), Partly)
 
@@ -382,7 +398,7 @@ def _judged(known: Known, last: Event) -> Decision | None:
     if not isinstance(last, Reading):
         return None
     if last.status in (401, 403):
-        return _positive(known) or _unreadable(known, last)
+        return _applied_earlier(known) or _unreadable(known, last)
     if no_such_read(known, last):
         reason = f"this deployment has no {_reader_in_spec(known)} (HTTP {last.status})"
         return unknown(known, reason, "no read")
@@ -390,12 +406,20 @@ def _judged(known: Known, last: Event) -> Decision | None:
     if not is_evidence(known, last):
         return _after_failed_read(known, last) if after else None
     finding = find(known, last)
-    if isinstance(finding, Applied):
-        is_early = not after and _needs_audit(known)
-        return None if is_early else shown(known, finding, last)
     if not after:
+        return _in_window(known, finding, last)
+    if isinstance(finding, Applied):
+        return shown(known, finding, last)
+    return _applied_earlier(known) or _by_state(known, finding, last)
+
+
+def _in_window(
+    known: Known, finding: Finding | Partly, reading: Reading
+) -> Done | None:
+    """Return APPLIED if the write shows.  Nothing else counts while a settle window is open."""
+    if not isinstance(finding, Applied) or _needs_audit(known):
         return None
-    return _positive(known) or _by_state(known, finding, last)
+    return shown(known, finding, reading)
 
 
 def _unreadable(known: Known, reading: Reading) -> Done:
@@ -412,7 +436,7 @@ def _after_failed_read(known: Known, reading: Reading) -> Done | None:
             "check the base URL"
         )
         return unknown(known, reason, "read refused")
-    return _positive(known)
+    return _applied_earlier(known)
 
 
 def _is_refused_alike(known: Known, reading: Reading) -> bool:
@@ -528,7 +552,7 @@ def _needs_audit(known: Known) -> bool:
     return known.kind.creates or is_own_create
 
 
-def _positive(known: Known) -> Done | None:
+def _applied_earlier(known: Known) -> Done | None:
     """
     Return APPLIED if earlier events show that a re-sent create succeeded.
 
@@ -546,10 +570,12 @@ def _positive(known: Known) -> Done | None:
                 value=event.value,
                 duplicates=None,
             )
-        if isinstance(event, Reading) and is_evidence(known, event):
-            finding = find(known, event)
+        reading = evidence_in(known, event)
+        if reading is not None:
+            finding = find(known, reading)
             if isinstance(finding, Applied):
-                return shown(known, Applied(finding.value, duplicates=None), event)
+                found = Applied(finding.value, duplicates=None)
+                return shown(known, found, reading)
     return None
 
 
@@ -558,7 +584,7 @@ def _positive(known: Known) -> Done | None:
 
 def _next_read(known: Known) -> Decision:
     if _is_out_of_time(known):
-        return _positive(known) or _out_of_time(known)
+        return _applied_earlier(known) or _out_of_time(known)
     due = min(_due(known), known.deadline)
     if known.now < due:
         return Wait(due - known.now)
@@ -596,7 +622,7 @@ def _due(known: Known) -> float:
     if not readings:
         return _first_due(known)
     end = max(known.over, known.now)
-    if _positive(known):
+    if _applied_earlier(known):
         return end
     latest = readings[-1]
     due = latest.ended + READ_PAUSES[min(len(readings), len(READ_PAUSES)) - 1]
@@ -617,7 +643,7 @@ def _first_due(known: Known) -> float:
 
 
 def _shows_as_wanted(known: Known, reading: Reading) -> bool:
-    """Return whether *reading* shows the state that was wanted, though not that this write made it so."""
+    """Return whether *reading* shows the wanted state, which may be older than the write."""
     return is_evidence(known, reading) and isinstance(find(known, reading), Holds)
 
 

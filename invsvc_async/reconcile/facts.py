@@ -21,13 +21,13 @@ on, because reads may lag behind writes.
 from __future__ import annotations
 
 from itertools import pairwise, takewhile
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeGuard
 
 import attrs
 from propcache.api import cached_property
 
 from invsvc_async.codec.fields import maker_of
-from invsvc_async.reconcile.attempts import AttemptKind, kind_of, refusal_of
+from invsvc_async.reconcile.attempts import AMBIGUOUS, AttemptKind, kind_of, refusal_of
 from invsvc_async.reconcile.compare import is_time
 from invsvc_async.reconcile.differences import differences, digest, is_part
 from invsvc_async.reconcile.history import (
@@ -78,7 +78,9 @@ def time_of(event: Event) -> float:
 
 def _server_time(at: float, bounds: Bounds | None) -> tuple[float | None, float | None]:
     """Return the earliest and the latest server time (s) of the local time *at*, if there are bounds."""
-    return (None, None) if bounds is None else (at + bounds.low, at + bounds.high)
+    if bounds is None:
+        return None, None
+    return at + bounds.low, at + bounds.high
 
 
 def _waited_from(resumed: Resumed) -> float:
@@ -138,6 +140,11 @@ class Known:
         """The last event; ``None`` before the first one."""
         return self.history[-1] if self.history else None
 
+    @property
+    def last_reading(self) -> Reading | None:
+        """The last event, if it is a reading."""
+        return self.last if isinstance(self.last, Reading) else None
+
     @cached_property
     def resumed(self) -> Resumed | None:
         """The event with which another process took over this write, if any process did."""
@@ -177,7 +184,7 @@ class Known:
 
     def window_of(self, kind: AttemptKind) -> float:
         """Return how long after such an end the write may still take effect, in seconds."""
-        if kind not in ("short", "long"):
+        if kind not in AMBIGUOUS:
             return 0.0
         # Lists lag, and a second effect of a create stays: its windows are all long.
         if kind == "short" and self.method != "POST":
@@ -275,16 +282,14 @@ class Known:
         """Ids of look-alikes that were known before a send, so none is the effect of this create."""
         shown = set(self.intent.strangers)
         for before, after in pairwise(self.history):
-            if isinstance(before, Reading) and isinstance(after, Attempt):
+            if isinstance(after, Attempt):
                 shown |= self.shown_by(before)
         return frozenset(shown)
 
     @cached_property
     def forgotten_until(self) -> int | None:
         """Webhooks created up to this server time (ms) may be missing in ``strangers``."""
-        before = self._before_first_attempt
-        is_listed = before is not None and self.shows_list(before)
-        if is_listed and not self.carried:
+        if not self.carried and self.shows_list(self._before_first_attempt):
             return None
         return self.intent.forgotten_until
 
@@ -298,27 +303,22 @@ class Known:
             before = event
         return None
 
-    def shows_list(self, event: Event) -> bool:
+    def shows_list(self, event: Event | None) -> TypeGuard[Reading]:
         """Return whether *event* is a reading that showed the list of what a create adds to."""
         if not self.kind.creates or not isinstance(event, Reading):
             return False
         return isinstance(event.seen, list)
 
-    def shown_by(self, reading: Reading) -> set[str]:
-        """Return the ids of what could be mistaken for the effect of this create, in a list."""
-        if not self.shows_list(reading):
+    def shown_by(self, event: Event | None) -> set[str]:
+        """Return the ids of what could be mistaken for the effect of this create, if *event* is a list."""
+        if not self.shows_list(event):
             return set()
-        return self.kind.near(self.kind.ids_near(reading.seen), self.intent.body)
-
-    @property
-    def shown_just_now(self) -> set[str]:
-        """The ids in the last event, if that is a list, of what is no effect of a send that follows."""
-        return self.shown_by(self.last) if isinstance(self.last, Reading) else set()
+        return self.kind.near(self.kind.ids_near(event.seen), self.intent.body)
 
     @cached_property
     def in_doubt(self) -> bool:
         """Whether any send was ambiguous."""
-        return bool(self.carried) or "short" in self.kinds or "long" in self.kinds
+        return bool(self.carried) or any(kind in AMBIGUOUS for kind in self.kinds)
 
     @property
     def never_left(self) -> bool:
@@ -337,7 +337,7 @@ class Known:
         in_doubt = bool(self.carried)
         for attempt, kind in zip(self.attempts, self.kinds, strict=True):
             resends += in_doubt and attempt.end is not End.NOT_SENT
-            in_doubt = in_doubt or kind in ("short", "long")
+            in_doubt = in_doubt or kind in AMBIGUOUS
         return resends
 
     @property
@@ -359,7 +359,7 @@ class Known:
         if self.resumed is not None:
             return self.resumed.at + self.policy.deadline
         judged = zip(self.attempts, self.kinds, strict=True)
-        first = next(attempt for attempt, kind in judged if kind in ("short", "long"))
+        first = next(attempt for attempt, kind in judged if kind in AMBIGUOUS)
         return first.ended + self.policy.deadline
 
     @cached_property
@@ -397,7 +397,7 @@ class Known:
             state = self._state_in(reading)
             if state is not None:
                 before = state
-                at = None if self.bounds is None else reading.ended + self.bounds.high
+                _, at = _server_time(reading.ended, self.bounds)
         return before, at
 
     @property
@@ -478,7 +478,8 @@ class Known:
         """Return the latest server time (s) of the answer; ``None`` if it is not known."""
         if reading.stamp is not None:
             return reading.stamp / 1000
-        return None if self.bounds is None else reading.ended + self.bounds.high
+        _, latest = _server_time(reading.ended, self.bounds)
+        return latest
 
     # --- other writes of this program
 
@@ -518,8 +519,8 @@ class Known:
     def mixture(self) -> str | None:
         """A digest of the state in the last event, if that is a read of an update that is stored in part."""
         body = self.intent.body
-        last = self.last
-        if not isinstance(last, Reading) or not isinstance(body, dict):
+        last = self.last_reading
+        if last is None or not isinstance(body, dict):
             return None
         if not self.in_doubt or last.started < self.over:
             return None
@@ -568,7 +569,7 @@ class Known:
         return [*(each.high - each.low for each in bounds), *starts]
 
     def _ends_for_later_process(self) -> list[float]:
-        """Return when a later process, which does not know that the sender had ended, takes it as over."""
+        """Return when a later process, unaware that the sender has ended, takes each send as over."""
         if self.resumed is None or not self.kind.creates:
             return []
         since = _waited_from(self.resumed) + self.window_of("long")
@@ -629,7 +630,7 @@ def stored(
     forgotten_until = known.forgotten_until
     if send is not None:
         sent.append(_about_to(send, at, bounds))
-        strangers |= known.shown_just_now
+        strangers |= known.shown_by(known.last)
         forgotten_until = _forgotten_until(known)
     has_begun = bool(known.history) or send is not None
     return revised(
@@ -647,7 +648,7 @@ def stored(
 
 
 def _scope_with(scope: Scope, *, livemode: bool | None) -> Scope:
-    """Return *scope* with the data mode that answers have shown, unless it has one."""
+    """Return *scope* with the data mode of the answers, unless the scope has one."""
     if livemode is None or scope.livemode is not None:
         return scope
     return attrs.evolve(scope, livemode=livemode)
@@ -656,7 +657,7 @@ def _scope_with(scope: Scope, *, livemode: bool | None) -> Scope:
 def _forgotten_until(known: Known) -> int | None:
     """Return ``forgotten_until`` for a send that is about to begin: before the first, a list shows all."""
     is_first = not known.carried and not known.attempts
-    if is_first and known.last is not None and known.shows_list(known.last):
+    if is_first and known.shows_list(known.last):
         return None
     return known.forgotten_until
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from invsvc_async.reconcile.facts import Known, Placed, Sending
-    from invsvc_async.reconcile.history import Cause
+    from invsvc_async.reconcile.history import Cause, Event
     from invsvc_async.reconcile.kinds import Kind, ShownBy
 
 
@@ -69,6 +69,13 @@ def _too_long_ago(known: Known) -> CannotTell:
         f"{least}, or at an unknown time: its absence proves nothing",
         cause="too long ago",
     )
+
+
+def evidence_in(known: Known, event: Event | None) -> Reading | None:
+    """Return *event* if it is a reading that is evidence."""
+    if not isinstance(event, Reading):
+        return None
+    return event if is_evidence(known, event) else None
 
 
 def is_evidence(known: Known, reading: Reading) -> bool:
@@ -604,7 +611,7 @@ def _keeps_tags(known: Known, reading: Reading) -> bool:
 def _all_listed(known: Known, reading: Reading) -> Iterator[dict[str, Wire]]:
     """Yield the items of all lists in the history, and of *reading*."""
     for event in (*known.history, reading):
-        if isinstance(event, Reading) and known.shows_list(event):
+        if known.shows_list(event):
             yield from filter(is_object, event.seen)
 
 
@@ -667,16 +674,16 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
     if _same_fields(kind, seen, wanted, wanted):
         return _matching_by_baseline(known, reading, wanted)
     earlier = _earlier_states(known, reading)
-    as_before = baseline is not None and _same_fields(kind, seen, baseline, wanted)
+    as_before = _is_as_baseline(known, seen, wanted)
     if not as_before or not known.is_newest(reading):
         fields = differences(kind, wanted, baseline, seen)
-        was_as_before = baseline is not None and any(
-            _same_fields(kind, before, baseline, wanted) for before in earlier
+        was_as_before = any(
+            _is_as_baseline(known, before, wanted) for before in earlier
         )
         return _differing(
             known, reading, fields, changed_since=was_as_before and not as_before
         )
-    if not all(_same_fields(kind, before, baseline, wanted) for before in earlier):
+    if not all(_is_as_baseline(known, before, wanted) for before in earlier):
         reason = (
             f"the {kind.thing} is as before the write, but an earlier read showed another state; whether the "
             "write was applied first is unknown"
@@ -687,6 +694,15 @@ def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
     if known.decayed(reading):
         return _too_long_ago(known)
     return Absent()
+
+
+def _is_as_baseline(
+    known: Known, state: dict[str, Wire], wanted: dict[str, Wire]
+) -> bool:
+    """Return whether the baseline is known, and *state* equals it in all fields that were sent."""
+    if known.baseline is None:
+        return False
+    return _same_fields(known.kind, state, known.baseline, wanted)
 
 
 def _matching_by_baseline(

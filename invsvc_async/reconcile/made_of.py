@@ -116,7 +116,7 @@ def _consists_of_parts(whole: str, parts: str) -> bool:
 
 
 def _is_short_end(whole: str, parts: str, at: int, length: int) -> bool:
-    """Return whether a part that is short is the last one, so that it may be what a cut has left."""
+    """Return whether a short part is the last one, where a cut may have left so little."""
     if length < len(parts):
         return False
     return at > 0 or whole.startswith(parts)
