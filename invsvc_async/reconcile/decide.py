@@ -221,7 +221,7 @@ def _before_first(known: Known) -> Decision:
     Read before the first send if something must be known that is not, up to three times.
 
     The reads take at most half of the call's time.  What must be known is the service's clock and, for an
-    update, the baseline; for a create, the webhooks that exist.
+    update, the baseline; for a create, the things that exist.
     """
     reader = _reader_in_spec(known)
     if reader is None or not _must_read_first(known):

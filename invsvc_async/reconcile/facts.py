@@ -83,6 +83,15 @@ def _server_time(at: float, bounds: Bounds | None) -> tuple[float | None, float 
     return at + bounds.low, at + bounds.high
 
 
+def _end_of(sent: Sent) -> tuple[float | None, float | None]:
+    """Return the earliest and the latest server time (s) at which a stored send ended, as far as known."""
+    if sent.end is not None and sent.end.latest is not None:
+        return sent.end.earliest or sent.earliest, sent.end.latest
+    if sent.latest is None:
+        return sent.earliest, None
+    return sent.earliest, sent.latest + sent.attempt_timeout
+
+
 def _waited_from(resumed: Resumed) -> float:
     """Return the local time from which the windows of earlier sends are waited for, without a server time."""
     return resumed.at if resumed.since is None else resumed.since
@@ -94,10 +103,10 @@ class Sending:
 
     kind: AttemptKind
     began: float  # latest local time of its start
-    earliest: float | None  # start
-    latest: float | None
-    ended_from: float | None  # end
-    ended_by: float | None
+    earliest: float | None  # server time of its start, at the earliest
+    latest: float | None  # and at the latest
+    ended_from: float | None  # server time of its end, at the earliest
+    ended_by: float | None  # and at the latest
     window: float  # s after its end in which it may still take effect
     over: float  # local time at which the window is over
 
@@ -177,9 +186,9 @@ class Known:
             for event in self.history
             if isinstance(event, (Attempt, Reading)) and event.stamp is not None
         ]
-        own = self.intent.bounds
-        if own is not None and self.resumed is None:
-            known.append((own.low, own.high))
+        at_first = self.intent.bounds
+        if at_first is not None and self.resumed is None:
+            known.append((at_first.low, at_first.high))
         return agree(known, self.policy.clock_slack)
 
     def window_of(self, kind: AttemptKind) -> float:
@@ -224,11 +233,7 @@ class Known:
         ended_here = _waited_from(resumed) + running
         began = _waited_from(resumed)
         over = ended_here + window
-        ended_from = sent.earliest
-        ended_by = None if sent.latest is None else sent.latest + sent.attempt_timeout
-        if sent.end and sent.end.latest is not None:
-            ended_from = sent.end.earliest or sent.earliest
-            ended_by = sent.end.latest
+        ended_from, ended_by = _end_of(sent)
         if self.bounds is not None:
             if sent.latest is not None:
                 began = min(began, self._local_time(sent.latest, self.bounds))
@@ -288,7 +293,7 @@ class Known:
 
     @cached_property
     def forgotten_until(self) -> int | None:
-        """Webhooks created up to this server time (ms) may be missing in ``strangers``."""
+        """Things created up to this server time (ms) may be missing in ``strangers``."""
         if not self.carried and self.shows_list(self._before_first_attempt):
             return None
         return self.intent.forgotten_until
@@ -546,7 +551,7 @@ class Known:
         From then on, this write can no longer take effect.  Even with the widest clock bounds, an effect of
         the next write has a later time than any of this one.
 
-        Until then, a later process may attribute a new webhook to this create.  That process may not know
+        Until then, a later process may attribute a new thing to this create.  That process may not know
         that the sender had ended.  It then assumes that an attempt without an end took its whole timeout.
         """
         if not self.in_doubt:
