@@ -166,11 +166,11 @@ def _held_back(known: Known) -> Cause | None:
         return "overtaken"
     if resumed.reads_only:
         return "only read"
-    # Its place among other writes is known, or it does not matter: a create replaces nothing.
-    if resumed.journaled or known.method == "POST":
+    # Its place among the writes to the same resource is known.
+    if resumed.journaled or resumed.newest is not None:
         return None
-    if resumed.newest is not None:
-        return None
+    if known.method == "POST":
+        return None  # it replaces nothing
     reading = known.last_reading
     if reading is not None and known.is_newest(reading):
         return None
@@ -267,8 +267,8 @@ def _never_left(known: Known) -> Decision:
         return _did_not_leave(known, f", in {tries} attempts")
     usual = _send(known).attempt_timeout
     least = min(SHORTEST_TRY, usual / 2)
-    call = known.intent.timeouts.call - _spent_before_first(known)
-    out_of_time = known.attempts[0].started + call
+    started = known.attempts[0].started
+    out_of_time = started + known.intent.timeouts.call - _spent_before_first(known)
     again = _after_pause(known, NOT_SENT_PAUSES[tries - 1], out_of_time - least)
     if isinstance(again, Wait):
         return again

@@ -266,7 +266,7 @@ def _was_changed_since(
     names = [field.name for field in fields]
     earlier = _earlier_states(known, reading)
     if placed != "after" and not any(
-        _is_changed(kind, before, seen, names) for before in earlier
+        _shows_change(kind, before, seen, names) for before in earlier
     ):
         return False
     if _may_be_dated_by_write(fields):
@@ -280,7 +280,7 @@ def _earlier_states(known: Known, reading: Reading) -> list[dict[str, Wire]]:
     return [state for state in states if isinstance(state, dict)]
 
 
-def _is_changed(
+def _shows_change(
     kind: Kind, before: dict[str, Wire], seen: dict[str, Wire], names: Iterable[str]
 ) -> bool:
     """Return whether two reads show different states of one version: not a draft and what is published."""
