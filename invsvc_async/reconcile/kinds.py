@@ -252,11 +252,8 @@ _WEBHOOK = Kind(
     },
     defaults={"status": "active"},
     stored=("id", *HOOK_FIELDS),
-    always=(
-        "url",
-        "events",
-        "status",
-    ),  # the description may be left out if there is none
+    # the description may be left out if there is none
+    always=("url", "events", "status"),
 )
 
 KINDS: dict[str, Kind] = {
