@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
 
 AttemptKind = Literal["applied", "not applied", "echo", "short", "long"]
-AMBIGUOUS = (
-    "short",
-    "long",
-)  # the kinds of attempts that may have had an effect, which is not known
+# The kinds of attempts that may have had an effect: whether they had is not known.
+AMBIGUOUS = ("short", "long")
 ANSWERED = Done(
     verdict=Verdict.APPLIED,
     reason="the service answered so",

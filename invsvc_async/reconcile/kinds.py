@@ -132,9 +132,8 @@ class Kind:
     deletes: bool = _follows(lambda kind: kind.shown_by == "absence")
     shows_change: bool = _follows(lambda kind: kind.shown_by == "time of change")
     needs_baseline: bool = _follows(lambda kind: kind.shown_by == "baseline")
-    gone_is_evidence: bool = _follows(
-        lambda kind: kind.deletes or kind.needs_baseline
-    )  # a 404 of the read
+    # A 404 of the read says that the thing is gone.
+    gone_is_evidence: bool = _follows(lambda kind: kind.deletes or kind.needs_baseline)
     basis: Literal["match", "gone", "equal"] = _follows(_basis_of)
 
     def visible(self, body: Mapping[str, Wire]) -> dict[str, Wire]:
