@@ -102,7 +102,7 @@ class Told:
 
 
 def _made(value: Any) -> str | None:  # Any: wire data or a model
-    """Return the id of the thing that an outcome has, if it is one with an id."""
+    """Return the id in the value of an outcome; ``None`` without one."""
     is_wire = isinstance(value, dict)
     known_as = value.get("id") if is_wire else getattr(value, "id", None)
     return known_as if isinstance(known_as, str) else None

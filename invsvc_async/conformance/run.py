@@ -235,7 +235,7 @@ def _report(
 
 
 def _made(asked: RequestedWrite, line: Mapping[str, Any]) -> str | None:
-    """Return the id of what a create has made, as its line has it."""
+    """Return the id in the line of a create; ``None`` without one, or for another write."""
     known_as = line.get("id")
     is_create = asked.thing is None
     return known_as if is_create and isinstance(known_as, str) else None
