@@ -544,7 +544,7 @@ class Keys:
         if (
             run.outcome is not None and run.taker is None
         ):  # nobody asks whether the awaiter has it
-            driver.journal = None
+            driver.tell_verdict_only()
         return driver
 
     # --- what processes have left
@@ -666,7 +666,7 @@ def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
         changes |= {"value": value, "secret": "not stored"}
     driver = new_run(spec)
     core = spec.options.core
-    driver.journal = None
+    driver.tell_verdict_only()
     outcome = attrs.evolve(outcome, **changes)
     if outcome.verdict is not Verdict.UNKNOWN:
         core.writes.take(outcome.started_as.identity)

@@ -51,8 +51,7 @@ async def settled(
                 return known
     driver = run_of(view, with_reader(intent, reader), reader)
     await driver.drive()
-    if driver.journal is not None:
-        asyncio.get_running_loop().call_soon(driver.journal.heard, intent.identity)
+    driver.tell_heard()
     return driver.outcome()
 
 
@@ -117,13 +116,11 @@ async def _found(
         driver = run_of(
             view, intent, journaled=True, gone_since=opened if gone else None
         )
-        driver.journal = (
-            None  # nothing is sent; if it is cancelled, its entry stays as it is
-        )
+        driver.tell_verdict_only()  # if it is cancelled, its entry stays as it is
         async with limit:
             await driver.drive()
         outcome = driver.outcome()
-        if outcome.history is not driver.history:  # another run of this client found it
+        if driver.ended_elsewhere:  # so this run did not store it
             await journal.settled(outcome)
         return outcome
 

@@ -183,6 +183,15 @@ class Thing(Struct, eq=False):
             return True
         return bool(self.users or self.open or self.closed_until)
 
+    def was_sent_by(self, own: str) -> None:
+        """Note that the write *own* (its identity, or ``ONLY_HERE``) is the last that was sent."""
+        self.users = (own,)
+
+    def name_only_user(self, own: str) -> None:
+        """Put the identity *own* in place of ``ONLY_HERE``, because others may ask for it from here on."""
+        if self.users == (ONLY_HERE,):
+            self.users = (own,)
+
     def did_nothing(self, own: str, before: tuple[str, ...]) -> None:
         """Note that the write *own* did nothing, and so has not overtaken the writes *before* it."""
         users = (*(user for user in before if user != own), own)

@@ -156,12 +156,7 @@ class Write(
                 ):  # a signal handler's: the others would wait for ever
                     self._wake()
                     raise
-        if (
-            driver.journal is not None
-        ):  # in the next round of the loop, the awaiter has the verdict
-            asyncio.get_running_loop().call_soon(
-                driver.journal.heard, driver.intent.identity
-            )
+        driver.tell_heard()
         return driver
 
     async def _begin(self) -> None:
