@@ -69,11 +69,11 @@ from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.writes.driver import AnyDriver, Driver, new_run, run_of
 from invsvc_async.writes.new_intent import (
     intent_of as new_intent,
-    new_start,
     new_tag,
     with_reader,
 )
 from invsvc_async.writes.recovery import check_scope
+from invsvc_async.writes.starting import new_start
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping

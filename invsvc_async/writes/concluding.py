@@ -36,13 +36,11 @@ async def conclude(run: WriteRun[T], done: Done) -> None:
     else:
         done, found = await result.conclude(done, partial(look, run))
     if kind.creates and done.verdict is _APPLIED:
-        result.claim(done, run.record.intent.identity)
+        result.claim(done)
     if kind.has_secret:
-        await result.pass_secret_on(done, run.record.intent.key)
+        await result.pass_secret_on(done)
     if run.journal is not None:  # before a newer write to its thing can be sent
-        outcome = result.outcome = result.outcome or result.made(
-            run.record.known(), done, found
-        )
+        outcome = result.outcome = result.outcome or result.made(done, found)
         await run.journal.settled(outcome)
         run.journal.has_taken(run.record.intent)
     _close_intent(run, done)

@@ -30,14 +30,7 @@ from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.history import Closed, Done, Read, Send, Tick, Wait
 from invsvc_async.transport.transport import CLOSED
 from invsvc_async.writes.concluding import conclude, shelve
-from invsvc_async.writes.new_intent import (
-    close_lines_of_leftovers,
-    intent_of,
-    new_start,
-    spec_of_intent,
-    tagged_body,
-    taken_up,
-)
+from invsvc_async.writes.new_intent import intent_of, spec_of_intent, tagged_body
 from invsvc_async.writes.place import Place
 from invsvc_async.writes.reporting import hears_all, report
 from invsvc_async.writes.results import Result
@@ -46,10 +39,13 @@ from invsvc_async.writes.run_record import RunRecord
 from invsvc_async.writes.sending import send_once
 from invsvc_async.writes.settling import look
 from invsvc_async.writes.starting import (
+    close_lines_of_leftovers,
     find_thing,
     leave_waiting,
+    new_start,
     start_again,
     start_with,
+    taken_up,
 )
 from invsvc_async.writes.things import NO_RECORD
 from invsvc_async.writes.write_run import WriteRun
@@ -62,8 +58,8 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.client_core import ClientCore, ClientOptions
-    from invsvc_async.writes.new_intent import Start
     from invsvc_async.writes.spec import WriteSpec
+    from invsvc_async.writes.starting import Start
     from invsvc_async.writes.things import Thing
 
 
@@ -91,8 +87,8 @@ class Driver(Generic[T]):
     ) -> None:
         core = spec.options.core
         self.core: ClientCore = core
-        self.result: Result[T] = Result(spec)
         record = RunRecord(spec.request.operation, intent, takes_up)
+        self.result: Result[T] = Result(spec, record)
         self.run: WriteRun[T] = WriteRun(
             spec,
             core,
@@ -181,13 +177,14 @@ class Driver(Generic[T]):
         if self._has_started:
             return start_again(run, ended_before, is_new=self._begin is None)
         self._has_started = True
-        if self._begin is None:  # by far the most
-            start = new_start(
-                run.spec, run.place.thing.line, run.record.intent_or_maker
-            )
-        else:
+        if self._begin is not None:
             start = self._begin(run.record.intent)
-        return start_with(run, start, ended_before)
+            return start_with(run, start, ended_before)
+        # By far the most.
+        record = run.record
+        start = new_start(run.spec, run.place.thing.line, record.intent_or_maker)
+        record.start(start.intent)
+        return start.first
 
     async def _until_verdict(self, at_once: Send | Done | None) -> Done:
         """

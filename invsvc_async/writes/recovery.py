@@ -14,12 +14,9 @@ from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcE
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.writes.driver import run_of
 from invsvc_async.writes.journal import keys_of
-from invsvc_async.writes.new_intent import (
-    close_lines_of_leftovers,
-    spec_of_intent,
-    with_reader,
-)
-from invsvc_async.writes.results import hand_over
+from invsvc_async.writes.new_intent import spec_of_intent, with_reader
+from invsvc_async.writes.new_secret import hand_over
+from invsvc_async.writes.starting import close_lines_of_leftovers
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:

@@ -4,16 +4,12 @@ The results of a write: how each attempt ended, the value, the verdict, and the 
 
 from __future__ import annotations
 
-import inspect
 import logging
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import attrs
 import msgspec
 
-from invsvc_async import codec, models
-from invsvc_async.codec.envelope import Envelope, Shape
-from invsvc_async.codec.exact_json import UNREADABLE, Wire
 from invsvc_async.codec.fields import maker_of
 from invsvc_async.errors import (
     InvsvcError,
@@ -22,7 +18,6 @@ from invsvc_async.errors import (
     UnreadableResponseError,
 )
 from invsvc_async.models.common import once
-from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import (
     Attempt,
@@ -36,24 +31,27 @@ from invsvc_async.reconcile.history import (
 )
 from invsvc_async.reconcile.json_form import error_of
 from invsvc_async.reconcile.outcome import AnyOutcome, Outcome, OutcomeBase
-from invsvc_async.transport import client_core
-from invsvc_async.transport.client_core import Request, stamp_of
+from invsvc_async.transport.client_core import stamp_of
+from invsvc_async.writes.new_secret import pass_on
 from invsvc_async.writes.things import milliseconds
+from invsvc_async.writes.values import of_another, value_of_answer, value_of_state
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from invsvc_async.api.operations import Operation
+    from invsvc_async.codec.envelope import Envelope
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.transport import Exchange
+    from invsvc_async.writes.run_record import RunRecord
     from invsvc_async.writes.spec import WriteSpec
 
 
 T = TypeVar("T")
 # Cheaper than access through the class.
 _APPLIED = Verdict.APPLIED
-_OPEN = Shape.OPEN
 _attempt = maker_of(Attempt)
 _outcome = maker_of(OutcomeBase)
 
@@ -62,7 +60,7 @@ log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 class Result(msgspec.Struct, Generic[T], eq=False):
     """
-    The answers to the requests of a write, and the end of the write.
+    The answers to the requests of a run, whose *record* they do not change, and the end of the run.
 
     ``value`` is that of a readable answer, ``accepted`` that of a 202, which only says that the write will be
     done, and ``error`` the one of the last attempt that failed. ``read`` is what the last read of the state
@@ -71,6 +69,7 @@ class Result(msgspec.Struct, Generic[T], eq=False):
     """
 
     spec: WriteSpec
+    record: RunRecord
     value: T | None = None
     accepted: T | None = None
     error: InvsvcError | None = None
@@ -97,63 +96,77 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             started=started, ended=ended, end=End.NOT_SENT, error=facts_of(error)
         )
 
-    def attempt(
-        self,
-        exchange: Exchange,
-        send: Send,
-        line: str | None,
-        identity: Callable[[], str],
-    ) -> Attempt:
-        """Return how an attempt of the write, in *line*, ended. Keep its value, or its error."""
-        assert exchange.end is not None
-        readable = False
-        own = False
-        of_authentication = False
-        stamp = None
-        retry_after = None
-        facts = None
-        failure: InvsvcError | None = None
-        spec = self.spec
-        request = spec.request
-        core = spec.options.core
+    def attempt(self, exchange: Exchange, send: Send, line: str | None) -> Attempt:
+        """
+        Return how an attempt of the write, in *line*, ended. Keep its value, or its error.
+
+        Whatever an answer is like, the attempt is recorded: the request was sent.
+        """
         try:
-            envelope = spec.options.opened(request, exchange)
-            value: T | None = value_of_answer(envelope, request)
-            if spec.kind.creates:
-                self._check_own(value, envelope, identity)
-            mode = (
-                getattr(value, "livemode", None) if _shows_mode(type(value)) else None
-            )
-            if mode is not core.livemode:
-                core.saw(mode)
-            readable = True
-            stamp = envelope.stamp
-            own = True
-            if exchange.status == 202:
-                self.accepted = value
-            else:
-                self.value = value
-                if line is not None:
-                    self._learn(line, exchange, envelope)
-        except ServiceError as error:
-            failure = error
-            stamp = stamp_of(error)
-            own = error.own_envelope
-            retry_after = error.retry_after
-            of_authentication = error.of_authentication
-        except TransportError as error:
-            failure = error
-        except Exception as error:  # noqa: BLE001 - the request was sent, and the attempt must be recorded
-            failure = _unread(request.operation, exchange, error)
-        if failure is not None:
-            facts = facts_of(failure)
-            self.error = failure
+            envelope = self._read(exchange)
+        except Exception as error:  # noqa: BLE001 - as said
+            return self._failed(exchange, send, error)
+        facts = None
+        try:
+            if line is not None and exchange.status != 202:
+                self._learn(line, exchange, envelope)
+        except Exception as error:  # noqa: BLE001 - as said; the value is there all the same
+            facts = self._keep_error(exchange, error)
+        assert exchange.end is not None
         return _attempt(
             started=exchange.started,
             ended=exchange.ended,
             end=exchange.end,
             status=exchange.status,
-            readable=readable,
+            readable=True,
+            own_envelope=True,
+            error=facts,
+            stamp=envelope.stamp,
+            timeout=send.attempt_timeout,
+        )
+
+    def _read(self, exchange: Exchange) -> Envelope:
+        """
+        Read the answer, keep its value, and return its envelope.
+
+        Raises:
+            InvsvcError: There is no answer, or it is an error, or cannot be read.
+        """
+        spec = self.spec
+        request = spec.request
+        core = spec.options.core
+        envelope = spec.options.opened(request, exchange)
+        value: T | None = value_of_answer(envelope, request)
+        if spec.kind.creates:
+            self._check_own(value, envelope)
+        if _shows_mode(type(value)):
+            mode = getattr(value, "livemode", None)
+            if mode is not core.livemode:
+                core.saw(mode)
+        if exchange.status == 202:
+            self.accepted = value
+        else:
+            self.value = value
+        return envelope
+
+    def _failed(self, exchange: Exchange, send: Send, error: Exception) -> Attempt:
+        """Return how an attempt ended that has no readable answer. Keep its error."""
+        facts = self._keep_error(exchange, error)
+        own = False
+        of_authentication = False
+        stamp = None
+        retry_after = None
+        if isinstance(error, ServiceError):
+            own = error.own_envelope
+            of_authentication = error.of_authentication
+            stamp = stamp_of(error)
+            retry_after = error.retry_after
+        assert exchange.end is not None
+        return _attempt(
+            started=exchange.started,
+            ended=exchange.ended,
+            end=exchange.end,
+            status=exchange.status,
             own_envelope=own,
             of_authentication=of_authentication,
             error=facts,
@@ -162,42 +175,46 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             timeout=send.attempt_timeout,
         )
 
-    def _check_own(
-        self, made: object, envelope: Envelope, identity: Callable[[], str]
-    ) -> None:
+    def _keep_error(self, exchange: Exchange, error: Exception) -> ErrorFacts:
+        """Keep *error*, of an attempt, and return what the history keeps of it."""
+        if not isinstance(error, (ServiceError, TransportError)):
+            error = _unread(self.spec.request.operation, exchange, error)
+        self.error = error
+        return facts_of(error)
+
+    def _check_own(self, made: object, envelope: Envelope) -> None:
         """Raise ``UnreadableResponseError`` if what the answer to a create shows is another's, by its URL."""
         spec = self.spec
         name = spec.kind.found_by or ""
         normal = spec.kind.normal
         shown = getattr(made, name, None)
         wanted = spec.request.body[name]
-        if (
-            not isinstance(shown, str)
-            or shown == wanted
-            or normal(shown) == normal(wanted)
-        ):
+        if not isinstance(shown, str) or shown == wanted:
             return
-        made_id = getattr(made, "id", "")
-        claim = spec.options.core.writes.claims.get(made_id)
-        is_anothers = claim is not None and claim[1] and claim[0] != identity()
+        if normal(shown) == normal(wanted):
+            return
         # Only the answer to the create has the secret.
         lacks_secret = spec.kind.has_secret and getattr(made, "secret", None) is None
-        if lacks_secret or is_anothers:
+        made_id = getattr(made, "id", "")
+        if lacks_secret or self._is_anothers(made_id):
             raise of_another(envelope, made_id or None)
+
+    def _is_anothers(self, made_id: str) -> bool:
+        """Return whether the thing *made_id* was surely made by another write."""
+        claim = self.spec.options.core.writes.claims.get(made_id)
+        if claim is None:
+            return False
+        owner, is_certain = claim
+        return is_certain and owner != self.record.intent.identity
 
     def _learn(self, line: str, exchange: Exchange, envelope: Envelope) -> None:
         """Keep what the answer showed, for the writes that follow."""
         spec = self.spec
-        value = self.value
         kind = spec.kind
         shown = spec.options.core.writes.shown
         if kind.creates:
             if not is_unique(spec.tag):
-                made = getattr(value, "id", "")
-                at = getattr(value, "created_at", None)
-                shown.learn_created(
-                    line, made, None if at is None else milliseconds(at)
-                )
+                self._learn_created(line)
             return
         if not self._shows_state():
             shown.forget_state(line)
@@ -212,6 +229,13 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             weight=len(exchange.answer),
             written=True,
         )
+
+    def _learn_created(self, line: str) -> None:
+        """Keep the id that the answer gave to a create without a tag, for the creates that follow."""
+        at = getattr(self.value, "created_at", None)
+        created_at = None if at is None else milliseconds(at)
+        shown = self.spec.options.core.writes.shown
+        shown.learn_created(line, getattr(self.value, "id", ""), created_at)
 
     def _shows_state(self) -> bool:
         """Return whether the answer shows the whole state of the thing. It may show a part of a webhook."""
@@ -238,18 +262,17 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         if isinstance(done.value, dict):
             return done, self._of_state(done.value)
         if done.value is None and not kind.answer_shows_thing:
-            state = (await look(str(self.spec.request.operation.reader))).seen
-            return done, self._of_state(state or dict(self.spec.request.path))
-        return done, cast(
-            "T | None", done.value
-        )  # a user-supplied reader decides what it is
+            request = self.spec.request
+            reading = await look(str(request.operation.reader))
+            return done, self._of_state(reading.seen or dict(request.path))
+        # What it is, a user-supplied reader decides.
+        return done, cast("T | None", done.value)
 
     def _use_accepted(self, done: Done) -> None:
         """Use the value of a 202 if it shows the thing that was found."""
         found = (done.value or {}).get("id")
-        self.value = (
-            self.accepted if getattr(self.accepted, "id", "") == found else None
-        )
+        if getattr(self.accepted, "id", "") == found:
+            self.value = self.accepted
 
     def _beside_answered(self, done: Done) -> Done:
         """Return *done* with all things found as duplicates, except the one of the answer."""
@@ -267,15 +290,18 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         )
 
     def _of_state(self, state: Wire) -> T:
+        """Return the value in *state*: of its JSON, if that was read last."""
         seen, shown = self.read
-        state = shown if state is seen and shown is not None else state
+        if state is seen and shown is not None:
+            state = shown
         return cast("T", value_of_state(self.spec.request.operation, state))
 
-    def claim(self, done: Done, identity: str) -> None:
+    def claim(self, done: Done) -> None:
         """Claim the things that this create made. A unique tag is a proof, but may be edited away later."""
         found = [done.value, *(done.evidence.duplicates or ())]
         answered = getattr(self.value, "id", None)
         writes = self.spec.options.core.writes
+        identity = self.record.intent.identity
         tagged = is_unique(self.spec.tag)
         if isinstance(answered, str):
             writes.claims.claim(
@@ -298,16 +324,9 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         self.error = outcome.error
         self.outcome = outcome
 
-    def made(self, known: Known, done: Done, value: T | None) -> Outcome[T]:
+    def made(self, done: Done, value: T | None) -> Outcome[T]:
         """Make the outcome with the verdict *done*."""
-        error = self.error
-        refusal = known.refusal
-        if error is None and isinstance(
-            refusal, ErrorFacts
-        ):  # the last send was one of another process
-            error = error_of(
-                {**attrs.asdict(refusal), "operation": known.operation.name}
-            )
+        known = self.record.known()
         secret: Secret | None = None
         if done.verdict is _APPLIED and known.kind.has_secret:
             secret = self._secret(known)
@@ -316,12 +335,20 @@ class Result(msgspec.Struct, Generic[T], eq=False):
             took = max(known.now - self.called, 0.0)
         outcome: OutcomeBase[T] = _outcome(
             verdict=done.verdict, message=done.reason, evidence=done.evidence, value=value,
-            error=error, attempts=len(known.attempts), resends=known.resends,
+            error=self._error(known), attempts=len(known.attempts), resends=known.resends,
             secret=secret, history=known.history,
             started_as=known.intent, livemode=self.spec.options.core.livemode,
             took=took, waited=min(self.waited, took),
         )  # fmt: skip
         return cast("Outcome[T]", outcome)
+
+    def _error(self, known: Known) -> InvsvcError | None:
+        """Return the error of the last attempt that failed, also if that was one of another process."""
+        refusal = known.refusal
+        if self.error is not None or not isinstance(refusal, ErrorFacts):
+            return self.error
+        facts = {**attrs.asdict(refusal), "operation": known.operation.name}
+        return error_of(facts)
 
     def _secret(self, known: Known) -> Secret | None:
         """Return what became of the secret of a thing that was made; ``None`` if the answer had none."""
@@ -336,11 +363,9 @@ class Result(msgspec.Struct, Generic[T], eq=False):
 
     def noted_in(self, intent: Intent) -> Intent:
         """Return *intent*, with a note if nobody has the secret of the last answer."""
-        if (
-            self.done is not None
-            or self.had == "delivered"
-            or getattr(self.value, "secret", None) is None
-        ):
+        if self.done is not None or self.had == "delivered":
+            return intent
+        if getattr(self.value, "secret", None) is None:
             return intent
         if not intent.sent or intent.sent[-1].end is None:
             return intent
@@ -349,51 +374,15 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         last = attrs.evolve(last, end=attrs.evolve(last.end, secret_lost=True))
         return attrs.evolve(intent, sent=(*before, last))
 
-    async def pass_secret_on(self, done: Done, key: str) -> None:
-        """
-        Pass the secret of a new webhook on to the hook, if there is one.
-
-        A hook that is still under way some time after the client was closed is cancelled. Then the secret is
-        lost, unless whoever awaits the write gets it.
-        """
-        options = self.spec.options
-        made = self.value
-        hook = options.on_secret
-        if (
-            hook is None
-            or done.verdict is not _APPLIED
-            or getattr(made, "secret", None) is None
-        ):
+    async def pass_secret_on(self, done: Done) -> None:
+        """Pass the secret of a new webhook on to the hook, if there are both, and note who has it."""
+        hook = self.spec.options.on_secret
+        if hook is None or done.verdict is not _APPLIED:
             return
-        waiting = None
-        try:
-            with options.core.until_hooks_end() as waiting:
-                await hand_over(hook, key, made)
-        except TimeoutError:
-            if waiting is None or not waiting.has_expired:
-                raise
-            self.had = "returned" if options.gives_values else "lost"
-            who = (
-                "only who awaits the write has it"
-                if options.gives_values
-                else "it is lost"
-            )
-            log.error(
-                "%s %s: on_secret did not end within %g s after the client was closed, and was cancelled. It "
-                "may not have kept the secret of the webhook %s: %s.",
-                self.spec.operation.name, key, client_core.TO_KEEP_SECRETS, getattr(made, "id", ""), who,
-            )  # fmt: skip
-        else:
-            self.had = "delivered"
-
-
-async def hand_over(
-    hook: Callable[..., Awaitable[None] | None], *given: object
-) -> None:
-    """Call *hook*, a function of the user that may be async, with what is *given*."""
-    handed = hook(*given)
-    if handed is not None and inspect.isawaitable(handed):
-        await handed
+        if getattr(self.value, "secret", None) is None:
+            return
+        key = self.record.intent.key
+        self.had = await pass_on(hook, self.value, self.spec, key)
 
 
 def _unread(
@@ -426,92 +415,3 @@ def facts_of(error: InvsvcError) -> ErrorFacts:
         )
     status = error.status if isinstance(error, TransportError) else None
     return ErrorFacts(kind=type(error).__name__, message=str(error), status=status)
-
-
-# --- how the value of each operation is made from a readable answer
-
-
-def of_another(envelope: Envelope, shown: object) -> UnreadableResponseError:
-    """Make the error for an answer about the thing with the id *shown*, which was not asked for."""
-    return UnreadableResponseError(
-        f"the answer is about {shown!r:.100}, so it belongs to another request. Something between this "
-        "client and the service mixes up answers.",
-        status=envelope.status,
-        raw=envelope.content,
-    )
-
-
-class _Shown(msgspec.Struct):
-    """The fields that a payload needs to be the webhook that was changed."""
-
-    id: str
-    url: msgspec.Raw
-
-
-_SHOWN = msgspec.json.Decoder(_Shown).decode
-
-
-def _shows_webhook(envelope: Envelope, request: Request) -> bool:
-    """
-    Return whether the payload is the webhook of *request*. It is not specified, so it may be anything else.
-
-    Raises:
-        UnreadableResponseError: It is another webhook.
-    """
-    if not isinstance(envelope.raw, msgspec.Raw):
-        return False
-    try:
-        shown = _SHOWN(envelope.raw)
-    except UNREADABLE:
-        return False
-    if names_another(shown.id, request.path):
-        raise of_another(envelope, shown.id)
-    return True
-
-
-# Any: the operation names the model, and the method of the resource types it.
-def value_of_answer(envelope: Envelope, request: Request) -> Any:
-    """
-    Make the value of a write from a readable answer; ``None`` if the answer does not contain it.
-
-    Raises:
-        UnreadableResponseError: The answer is about another thing, or lacks what it must have.
-    """
-    result = request.operation.result
-    if result not in {
-        "object",
-        "Deleted",
-        "SheetConnection",
-    }:  # the payload is the model
-        if request.operation.shape is _OPEN and not _shows_webhook(envelope, request):
-            return None
-        value = codec.one(getattr(models, result), envelope)
-        shown = getattr(value, "id", None)
-        if shown != request.path.get("id") and names_another(shown, request.path):
-            raise of_another(envelope, shown)
-        return value
-    if result == "object":
-        return envelope.data
-    if result == "Deleted":  # {success, message}: the id is that of the request
-        _shows_webhook(envelope, request)
-        plain: Wire = {"id": request.path.get("id"), "message": envelope.message}
-    else:  # the connection is one level down
-        payload = envelope.data
-        plain = payload.get("connection") if isinstance(payload, dict) else None
-        if not isinstance(plain, dict):
-            raise UnreadableResponseError(
-                f"{request.operation.name}: the answer has no data.connection"
-            )
-    return codec.structure(getattr(models, result), plain, meta=codec.meta_of(envelope))
-
-
-def value_of_state(operation: Operation, state: Wire | msgspec.Raw) -> Any:
-    """Make the value of a write from the state that a read showed, or its JSON."""
-    if operation.result == "object":
-        return state
-    model = getattr(models, operation.result)
-    return (
-        codec.decode(model, state)
-        if isinstance(state, msgspec.Raw)
-        else codec.structure(model, state)
-    )

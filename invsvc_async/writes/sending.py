@@ -93,9 +93,7 @@ def _record_end(run: WriteRun[T], exchange: Exchange, send: Send) -> None:
     """Add how an attempt ended to the history. One without an end that was begun stays marked, as lost."""
     record = run.record
     if exchange.end is not None:
-        attempt = run.result.attempt(
-            exchange, send, run.place.thing.line, lambda: record.intent.identity
-        )
+        attempt = run.result.attempt(exchange, send, run.place.thing.line)
         record.add(attempt)
     elif not exchange.was_begun:
         record.unmark()

@@ -2,7 +2,7 @@
 The record of each thing that writes change, and the memory that all records take together.
 
 All writes that can be mistaken for each other, or that replace each other, have one *line* in common
-(``new_intent.line_of``): a text that names the thing they change, or the URL of the webhooks they create.
+(``line_names.line_of``): a text that names the thing they change, or the URL of the webhooks they create.
 ``Thing`` is the record of a line. It has
 
 - the queue. Writes of one line run one at a time, in their order. A write whose answer was lost closes the

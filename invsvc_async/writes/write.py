@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -15,6 +14,7 @@ from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.models.common import UNSET, Unset
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.settings import AnyReader, ReconcilePolicy, warn_if_never_sent_again
+from invsvc_async.writes.awaiters import Awaiters, TaskRuns
 from invsvc_async.writes.driver import Driver, new_run, run_of
 from invsvc_async.writes.journal import keys_of
 from invsvc_async.writes.new_intent import intent_of, new_tag
@@ -55,15 +55,14 @@ class Write(
     )
 
     __slots__ = (
+        "_awaiters",
         "_driver",
         "_gone",
         "_intent",
         "_keep_lost",
-        "_running",
         "_runs",
         "_spec",
         "_spent",
-        "_waiting",
     )
 
     def __init__(
@@ -81,11 +80,8 @@ class Write(
         self._intent = spec.resumes
         self._driver: Driver[T_co] | None = None
         self._gone: str | None = None  # why it is not to be sent any more
-        self._runs: dict[
-            asyncio.Task[Any] | None, Coroutine[Any, Any, T_co]
-        ] = {}  # as a coroutine, by task
-        self._running = False
-        self._waiting: list[asyncio.Future[None]] = []
+        self._awaiters = Awaiters()
+        self._runs: TaskRuns[T_co] | None = None  # if it is used as a coroutine
 
     # --- what users call
 
@@ -136,13 +132,12 @@ class Write(
     async def _driven(self) -> Driver[T_co]:
         """Run it once, however many tasks await it."""
         self._spent = True
+        awaiters = self._awaiters
         while (driver := self._driver) is None or driver.result.done is None:
-            if self._running:
-                waiter = asyncio.get_running_loop().create_future()
-                self._waiting.append(waiter)
-                await waiter
+            if awaiters.is_running:
+                await awaiters.until_run_ends()
                 continue
-            self._running = True
+            awaiters.is_running = True
             try:
                 if driver is None:
                     await self._begin()
@@ -150,11 +145,10 @@ class Write(
                     await driver.drive()
             finally:
                 try:
-                    self._wake()
-                except (
-                    BaseException
-                ):  # a signal handler's: the others would wait for ever
-                    self._wake()
+                    awaiters.end_run()
+                except BaseException:
+                    # A signal handler's: the others would wait for ever.
+                    awaiters.end_run()
                     raise
         driver.tell_heard()
         return driver
@@ -175,16 +169,6 @@ class Write(
             driver = run_of(spec.options, intent, spec.reader, reads_only=False)
         self._driver = driver
         await driver.drive()
-
-    def _wake(self) -> None:
-        """End a run, and let the tasks go on that wait for it."""
-        self._running = False
-        while self._waiting:
-            waiter = self._waiting[0]
-            if not waiter.done():
-                waiter.set_result(None)
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
 
     def with_policy(  # noqa: PLR0913 - each is a setting of its own
         self,
@@ -314,27 +298,17 @@ class Write(
         self._spent = True
         if self._driver is None:
             self._gone = "it was closed"
-        for run in [*self._runs.values()]:
-            run.close()
-        self._runs.clear()
+        if self._runs is not None:
+            self._runs.close()
 
     def _run_on(
         self, step: Literal["send", "throw"], value: Any
     ) -> Any:  # Any: as in send
-        """Run a step in the current task. Each task that awaits the write has a coroutine of its own."""
+        """Run a step in the current task."""
         self._spent = True
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:  # no loop is running
-            task = None
-        run = self._runs.get(task)
-        if run is None:
-            run = self._runs[task] = self._value()
-        try:
-            return getattr(run, step)(value)
-        except BaseException:  # it has ended: coroutines raise to show that
-            self._runs.pop(task, None)
-            raise
+        if self._runs is None:
+            self._runs = TaskRuns()
+        return self._runs.run_on(self._value, step, value)
 
     def _gone_error(self) -> ConfigurationError:
         return ConfigurationError(

@@ -75,5 +75,5 @@ class WriteRun(Struct, Generic[T], eq=False):
         result = self.result
         if result.outcome is None:
             assert result.done is not None
-            result.outcome = result.made(self.record.known(), result.done, result.found)
+            result.outcome = result.made(result.done, result.found)
         return result.outcome

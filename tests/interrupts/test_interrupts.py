@@ -31,7 +31,7 @@ FUNCTIONS = (
     "Lines.leave", "Transport.send", "Transport._conclude", "Limiter.leave", "Result.attempt",
     "Writer._put", "Writer._hand_over", "Writer._committed", "_Job.resolve", "Writer.end",
     "ClientJournal._open", "ClientJournal._close", "Claims._claim_all", "KeyedRun.sending", "KeyedRun.settled",
-    "KeyedRun.let_go", "Claims.leave", "Write._driven", "Write._wake",
+    "KeyedRun.let_go", "Claims.leave", "Write._driven", "Awaiters.end_run",
     "RunRecord.mark", "RunRecord.add", "Place.take", "start_with", "_store_send", "_note_verdict",
 )  # fmt: skip
 
