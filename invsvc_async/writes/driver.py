@@ -41,11 +41,11 @@ from invsvc_async.writes.settling import look
 from invsvc_async.writes.starting import (
     close_lines_of_leftovers,
     find_thing,
-    leave_waiting,
+    leave_untouched,
     new_start,
     start_again,
-    start_with,
     taken_up,
+    use_known_verdict,
 )
 from invsvc_async.writes.things import NO_RECORD
 from invsvc_async.writes.write_run import WriteRun
@@ -153,7 +153,7 @@ class Driver(Generic[T]):
             if self.result.done is None:  # no other run has found the verdict
                 await conclude(run, await self._until_verdict(first))
         except BaseException:
-            shelve(run)
+            self._shelve()
             raise
 
     async def _wait_for_turn(self, thing: Thing, own: str | None) -> None:
@@ -163,7 +163,7 @@ class Driver(Generic[T]):
         try:
             await core.writes.lines.turn(thing, own, core.pause, self)
         except BaseException:
-            leave_waiting(self.run)
+            leave_untouched(self.run)
             raise
         self.result.waited += core.clock.now() - waits_since
 
@@ -174,17 +174,28 @@ class Driver(Generic[T]):
         *ended_before* was the outcome of another run of the write when this run was asked for.
         """
         run = self.run
+        record = run.record
         if self._has_started:
             return start_again(run, ended_before, is_new=self._begin is None)
+        if self._begin is None:  # by far the most
+            self._has_started = True
+            start = new_start(run.spec, run.place.thing.line, record.intent_or_maker)
+            record.start(start.intent)
+            return start.first
+        start = self._begin(record.intent)
+        record.start(start.intent, start.history)
+        # A signal handler may raise before: then the next await starts the run, and not again.
         self._has_started = True
-        if self._begin is not None:
-            start = self._begin(run.record.intent)
-            return start_with(run, start, ended_before)
-        # By far the most.
-        record = run.record
-        start = new_start(run.spec, run.place.thing.line, record.intent_or_maker)
-        record.start(start.intent)
+        use_known_verdict(run, ended_before)
         return start.first
+
+    def _shelve(self) -> None:
+        """Keep what must be kept of the run, which is interrupted."""
+        if self._begin is not None and not self._has_started:
+            # A signal handler raised before this run knew what others had sent.
+            leave_untouched(self.run)
+            return
+        shelve(self.run)
 
     async def _until_verdict(self, at_once: Send | Done | None) -> Done:
         """

@@ -199,34 +199,22 @@ def find_thing(run: WriteRun[T]) -> Thing:
     return thing
 
 
-def start_with(
-    run: WriteRun[T], start: Start, ended_before: Outcome[Any] | None
-) -> Send | None:
-    """
-    Begin the record of *run* with *start*. Return the first send, if it needs no decision.
-
-    *ended_before* was the outcome of another run of the write when this run was asked for.
-    """
-    run.record.start(start.intent, start.history)
-    if start.history:
-        _use_known_verdict(run, ended_before)
-    return start.first
-
-
 def start_again(
     run: WriteRun[T], ended_before: Outcome[Any] | None, *, is_new: bool
 ) -> Send | None:
     """
     Go on with *run* after a cancelled await. Return the first send, if it needs no decision.
 
-    *is_new* is whether it started anew; *ended_before* as in :func:`start_with`.
+    *is_new* is whether it started anew; *ended_before* as in :func:`use_known_verdict`.
     """
     record = run.record
     record.note_lost_send(run.core.clock.now())
     latest = run.core.writes.open_writes.opened(record.intent.identity)
     if not _is_latest(run, latest):
         start = taken_up(run.core, latest or run.current_intent())
-        return start_with(run, start, ended_before)
+        record.start(start.intent, start.history)
+        use_known_verdict(run, ended_before)
+        return start.first
     first = None
     if is_new and not record.known().sends:
         first = _start_anew(run)
@@ -263,13 +251,18 @@ def _start_anew(run: WriteRun[T]) -> Send | None:
     return start.first
 
 
-def _use_known_verdict(run: WriteRun[T], ended_before: Outcome[Any] | None) -> None:
+def use_known_verdict(run: WriteRun[T], ended_before: Outcome[Any] | None) -> None:
     """
     Use the verdict of an earlier run of the same intent in this client, if there is one.
+
+    *ended_before* was the outcome of another run of the write when this run was asked for. A run that starts
+    anew uses none: it has no history.
 
     NOT_APPLIED counts if this run was asked for before it was known: whoever has heard it may have made
     the write again. But a run that only reads leaves the send to this one.
     """
+    if not run.record.history:
+        return
     ended = run.core.writes.ended.get(run.record.intent.identity)
     if ended is None:
         return
@@ -287,8 +280,8 @@ def _only_read(ended: Outcome[Any]) -> bool:
     return isinstance(begun, Resumed) and begun.reads_only
 
 
-def leave_waiting(run: WriteRun[T]) -> None:
-    """Keep an intent that was taken up in ``client.unsettled``, because its run had no turn."""
+def leave_untouched(run: WriteRun[T]) -> None:
+    """Keep an intent that was taken up in ``client.unsettled``, because its run did not start."""
     if not run.record.is_taken_up:
         return
     intent = run.record.intent

@@ -32,7 +32,7 @@ FUNCTIONS = (
     "Writer._put", "Writer._hand_over", "Writer._committed", "_Job.resolve", "Writer.end",
     "ClientJournal._open", "ClientJournal._close", "Claims._claim_all", "KeyedRun.sending", "KeyedRun.settled",
     "KeyedRun.let_go", "Claims.leave", "Write._driven", "Awaiters.end_run",
-    "RunRecord.mark", "RunRecord.add", "Place.take", "start_with", "_store_send", "_note_verdict",
+    "RunRecord.mark", "RunRecord.add", "Place.take", "Driver._start", "_store_send", "_note_verdict",
 )  # fmt: skip
 
 
@@ -66,6 +66,20 @@ def test_function(file_world, tmp_path, function):
     for place, error in zip(
         range(1 + number % step, places + 1, step), cycle(KINDS), strict=False
     ):
+        wrong += trials.at(place, error, function)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("kind", ["create", "update"])
+@pytest.mark.parametrize("function", ["Driver._run", "Driver._start"])
+def test_run_that_goes_on(file_world, tmp_path, kind, function):
+    """The same, if another process has sent the write before: that is not forgotten."""
+    trials = Trials(
+        file_world, lambda number: tmp_path / f"{number}.db", kind, was_sent=True
+    )
+    wrong = []
+    places = range(1, trials.places(function) + 1)
+    for place, error in zip(places, cycle(KINDS), strict=False):
         wrong += trials.at(place, error, function)
     assert wrong == []
 

@@ -41,9 +41,8 @@ async def test_client_closed_under_load():
                 max_concurrency=400,
             )
             now = client._view.core.clock.now()
-            client._view.core.server_clock.learn(
-                1, now, now
-            )  # so that no read goes before
+            # so that no read goes before
+            client._view.core.server_clock.learn(1, now, now)
             deletes = [
                 client.webhooks.delete(f"wh_{number}") for number in range(IN_FLIGHT)
             ]
