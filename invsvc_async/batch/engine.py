@@ -339,7 +339,10 @@ class Engine:
             self._end(item, 0.0)
             raise
         except Exception as error:  # noqa: BLE001 - any error ends the run
-            if isinstance(error, ConfigurationError) and self.sending.core.closed:
+            if (
+                isinstance(error, ConfigurationError)
+                and self.sending.core.under_way.closed
+            ):
                 self.breaker.stop_closed()
                 self._end(item, 0.0)
                 return

@@ -548,8 +548,8 @@ class Claims:
         """Await *waiting*; raise ConfigurationError if the client is closed, or is meanwhile."""
         core = self._journal.core
         assert core is not None
-        if not core.closed:
-            with suppress(TimeoutError), core.until_closed():
+        if not core.under_way.closed:
+            with suppress(TimeoutError), core.under_way.until_closed():
                 await waiting
                 return
         elif inspect.iscoroutine(waiting):

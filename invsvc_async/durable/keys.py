@@ -159,7 +159,7 @@ class Keys:
             ConfigurationError: The namespace of its key is not certain, or the client is closed.
             JournalError: The journal cannot be used; nothing was sent.
         """
-        return spec.options.core.tracked(partial(self._started, spec))
+        return spec.options.core.under_way.tracked(partial(self._started, spec))
 
     async def _name(self, key: str, team: str | None) -> str:
         await self.journal.open()
@@ -270,7 +270,7 @@ class Keys:
         name = await self._name(spec.key or "", spec.team)
         with self._turn_of(name) as turn:
             before = turn.last
-            if turn.users > 1 or spec.options.core.closed:
+            if turn.users > 1 or spec.options.core.under_way.closed:
                 if start is not None:  # the run before it stands for the key
                     start.leave()
                 await self.claims.until_closed(turn.lock.acquire())

@@ -123,7 +123,7 @@ class Driver(Generic[T]):
         core = self.core
         self.result.begin(core.clock.now())
         try:
-            core.runs[self] = asyncio.current_task()
+            core.under_way.runs[self] = asyncio.current_task()
             await self._run()
         finally:
             try:
@@ -161,7 +161,7 @@ class Driver(Generic[T]):
         core = self.core
         waits_since = core.clock.now()
         try:
-            await core.writes.lines.turn(thing, own, core.pause, self)
+            await core.writes.lines.turn(thing, own, core.under_way.pause, self)
         except BaseException:
             leave_untouched(self.run)
             raise
@@ -217,15 +217,15 @@ class Driver(Generic[T]):
                         await send_once(run, decision)
                         at_once = answered_at_once(record.history)
                     case Read():
-                        with core.until_closed():
+                        with core.under_way.until_closed():
                             reading = await look(run, decision.reader)
                         record.add(reading)
                     case Wait():
-                        await core.pause(decision.seconds)
+                        await core.under_way.pause(decision.seconds)
                         record.add(Tick(core.clock.now()))
             except (TimeoutError, ConfigurationError):
                 # The close of the client ends what is under way. Then the run ends with the next decision.
-                if not core.closed:
+                if not core.under_way.closed:
                     raise
 
     def _decide(self, at_once: Send | Done | None) -> Decision:
@@ -241,7 +241,7 @@ class Driver(Generic[T]):
         core = self.core
         record = run.record
         decision: Decision = at_once or decide(record.known())
-        if core.closed and not isinstance(decision, Done):
+        if core.under_way.closed and not isinstance(decision, Done):
             if not record.history:
                 # It may have waited until now, and is not to be stored as sent.
                 raise ConfigurationError(CLOSED)
@@ -255,9 +255,7 @@ class Driver(Generic[T]):
         """Release the line for the next write; tell a closing client. A second call completes the first."""
         core = self.core
         core.writes.lines.leave(self.run.place.thing, self)
-        core.runs.pop(self, None)
-        if core.closed and not core.runs:
-            core.idle.set()
+        core.under_way.end(self)
 
     # --- the end, for those who asked for the run
 

@@ -6,7 +6,7 @@ import inspect
 import logging
 from typing import TYPE_CHECKING
 
-from invsvc_async.transport import client_core
+from invsvc_async.transport import under_way
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ async def pass_on(hook: OnSecret, made: object, spec: WriteSpec, key: str) -> Se
     options = spec.options
     waiting = None
     try:
-        with options.core.until_hooks_end() as waiting:
+        with options.core.under_way.until_hooks_end() as waiting:
             await hand_over(hook, key, made)
     except TimeoutError:
         if waiting is None or not waiting.has_expired:
@@ -41,7 +41,7 @@ async def pass_on(hook: OnSecret, made: object, spec: WriteSpec, key: str) -> Se
     log.error(
         "%s %s: on_secret did not end within %g s after the client was closed, and was cancelled. It "
         "may not have kept the secret of the webhook %s: %s.",
-        spec.operation.name, key, client_core.TO_KEEP_SECRETS, getattr(made, "id", ""), who,
+        spec.operation.name, key, under_way.TO_KEEP_SECRETS, getattr(made, "id", ""), who,
     )  # fmt: skip
     return "returned" if options.gives_values else "lost"
 

@@ -48,7 +48,7 @@ async def send_once(run: WriteRun[T], send: Send) -> None:
     try:
         load_for(request.operation)
         if core.credential.ready is None and request.operation.credentials:
-            with core.until_closed():
+            with core.under_way.until_closed():
                 await options.fetch_token(request, deadline)
         exchange = options.exchange(request, deadline, not_after=send.not_after)
     except InvsvcError as error:
@@ -75,7 +75,7 @@ async def _store_send(
 ) -> None:
     """Store the intent with *send*, which *started* (local s), and limit how late it may leave."""
     livemode = run.core.livemode
-    with run.core.until_closed():
+    with run.core.under_way.until_closed():
         until = await journal.sending(
             run.record.with_send(send, started, livemode=livemode)
         )
@@ -108,7 +108,7 @@ async def _renew_token(run: WriteRun[T], exchange: Exchange, send: Send) -> None
     if known.in_doubt or any(each.token_renewed for each in known.attempts):
         return
     try:
-        with run.core.until_closed():
+        with run.core.under_way.until_closed():
             is_renewed = await run.spec.options.renew_token(
                 exchange, within=send.attempt_timeout
             )
