@@ -31,8 +31,9 @@ async def conclude(run: WriteRun[T], done: Done) -> None:
     """End *run* with the verdict *done*: store it, and note it for later writes. The run has ended then."""
     kind = run.spec.kind
     result = run.result
-    if done is ANSWERED and result.value is not None:
-        found: T | None = result.value
+    value = run.answers.value
+    if done is ANSWERED and value is not None:
+        found: T | None = value
     else:
         done, found = await result.conclude(done, partial(look, run))
     if kind.creates and done.verdict is _APPLIED:

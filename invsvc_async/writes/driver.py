@@ -29,9 +29,10 @@ from invsvc_async.reconcile.attempts import answered_at_once
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.history import Closed, Done, Read, Send, Tick, Wait
 from invsvc_async.transport.transport import CLOSED
+from invsvc_async.writes.answers import Answers
 from invsvc_async.writes.concluding import conclude, shelve
 from invsvc_async.writes.new_intent import intent_of, spec_of_intent, tagged_body
-from invsvc_async.writes.place import Place
+from invsvc_async.writes.place import WritePlace
 from invsvc_async.writes.reporting import hears_all, report
 from invsvc_async.writes.results import Result
 from invsvc_async.writes.run_journal import journal_of
@@ -88,13 +89,15 @@ class Driver(Generic[T]):
         core = spec.options.core
         self.core: ClientCore = core
         record = RunRecord(spec.request.operation, intent, takes_up)
-        self.result: Result[T] = Result(spec, record)
+        answers: Answers[T] = Answers(spec, record)
+        self.result: Result[T] = Result(spec, record, answers)
         self.run: WriteRun[T] = WriteRun(
             spec,
             core,
             record,
-            Place(record, core.writes, spec.kind.creates, NO_RECORD),
+            WritePlace(record, core.writes, spec.kind.creates, NO_RECORD),
             journal_of(spec.options),
+            answers,
             self.result,
         )
         self._begin = begin

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from invsvc_async.writes.things import Thing
 
 
-class Place(Struct, eq=False):
+class WritePlace(Struct, eq=False):
     """
     The place of the write of one run. See the top of this file.
 
@@ -47,7 +47,7 @@ class Place(Struct, eq=False):
         return bool(self._overtaking)
 
     def take(self) -> None:
-        """Note this write as the last that was sent to the thing, and the open ones as perhaps overtaken."""
+        """Note this write as the last one sent to the thing, and the open writes as perhaps overtaken."""
         thing = self.thing
         if not self.is_create:
             if self._users_before is None:
@@ -87,7 +87,7 @@ class Place(Struct, eq=False):
         self._users_before = None
 
     def note_end(self) -> None:
-        """Note for the next write that this write was last, and until when it may still have an effect."""
+        """Note for the next write who was last, and until when an effect may still come."""
         own = self.record.intent.identity
         thing = self.thing
         thing.name_only_user(own)
@@ -98,6 +98,6 @@ class Place(Struct, eq=False):
             self.writes.lines.close(thing.line, own, known.free_at)
 
     def note_no_effect(self) -> None:
-        """Note that this write was sent and did nothing, so that it has overtaken no other."""
+        """Note that this write was sent and did nothing, so that no other is overtaken."""
         if self._users_before is not None:
             self.thing.did_nothing(self.record.intent.identity, self._users_before)

@@ -52,7 +52,7 @@ class RunJournal:
         return self._journal.settled(outcome)
 
     def has_taken(self, intent: Intent) -> None:
-        """Remove *intent* from the client's journal, if that is another one: this one has it from here on."""
+        """Note that this journal has *intent* from here on: the client's, if another, does not keep it."""
         if self.is_of_client:
             return
         own = self._writes.journal
@@ -65,7 +65,7 @@ class RunJournal:
             self._journal.shelved(intent, sent=sent)
 
     def heard_soon(self, identity: str) -> None:
-        """Note that the application has the verdict: in the next round of the loop, its awaiter has it."""
+        """Note in the next round of the loop, when the awaiter has the verdict, that it was heard."""
         if self._is_told_all:
             asyncio.get_running_loop().call_soon(self._journal.heard, identity)
 

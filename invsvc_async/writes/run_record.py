@@ -72,7 +72,7 @@ class RunRecord(Struct, eq=False):
 
     @property
     def may_be_known(self) -> bool:
-        """Whether another run, or an earlier await, may have sent it. Only then others know its identity."""
+        """Whether another run, or an earlier await, may have sent the write, and so knows its identity."""
         return self.is_taken_up or bool(self.history)
 
     def start(
@@ -121,7 +121,7 @@ class RunRecord(Struct, eq=False):
     # --- the send that may be under way
 
     def mark(self, send: Send, since: float) -> None:
-        """Mark *send*, which begins now or later, as one that may have begun at *since* (local s)."""
+        """Mark *send* before a byte of it can leave; *since* is when it may have begun (local s)."""
         self._mark = SendMark(send, since, self.history)
 
     def unmark(self) -> None:

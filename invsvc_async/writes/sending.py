@@ -52,7 +52,7 @@ async def send_once(run: WriteRun[T], send: Send) -> None:
                 await options.fetch_token(request, deadline)
         exchange = options.exchange(request, deadline, not_after=send.not_after)
     except InvsvcError as error:
-        run.record.add(run.result.not_sent(error, started, core.clock.now()))
+        run.record.add(run.answers.not_sent(error, started, core.clock.now()))
         return
     run.place.take()
     try:
@@ -93,7 +93,7 @@ def _record_end(run: WriteRun[T], exchange: Exchange, send: Send) -> None:
     """Add how an attempt ended to the history. One without an end that was begun stays marked, as lost."""
     record = run.record
     if exchange.end is not None:
-        attempt = run.result.attempt(exchange, send, run.place.thing.line)
+        attempt = run.answers.attempt(exchange, send, run.place.thing.line)
         record.add(attempt)
     elif not exchange.was_begun:
         record.unmark()

@@ -239,7 +239,7 @@ def _is_latest(run: WriteRun[T], latest: Intent | None) -> bool:
 
 
 def _start_anew(run: WriteRun[T]) -> Send | None:
-    """Learn what other writes did meanwhile, because nothing of this one was sent."""
+    """Learn what other writes did meanwhile, because nothing of this write was sent."""
     record = run.record
     start = new_start(run.spec, run.place.thing.line, record.intent)
     history = record.history
@@ -273,7 +273,7 @@ def use_known_verdict(run: WriteRun[T], ended_before: Outcome[Any] | None) -> No
 
 
 def _only_read(ended: Outcome[Any]) -> bool:
-    """Return whether the run with this outcome was one that must not send."""
+    """Return whether the run that *ended* so was not allowed to send."""
     if not ended.history:
         return False
     begun = ended.history[0]

@@ -18,8 +18,8 @@ from invsvc_async.reconcile.history import FINDINGS, CannotTell, ErrorFacts, Rea
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.settings import JOURNEY_READER, READ_TIME, AnyReader, CallOptions
 from invsvc_async.transport.client_core import ClientOptions, Request, stamp_of
+from invsvc_async.writes.answers import facts_of
 from invsvc_async.writes.line_names import line_of_alike, line_of_thing
-from invsvc_async.writes.results import facts_of
 from invsvc_async.writes.values import of_another
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class StateReader:
     def _owner(
         self, item: WireObject, item_id: str, own_line: str | None
     ) -> Literal["another", "perhaps another", "not known"]:
-        """Return whether another write than this one, which is in *own_line*, has made *item*."""
+        """Return whether another write has made *item*; *own_line* is the line of this write."""
         own = self._intent.identity
         owner, is_certain = self._writes.claims.get(item_id, (own, False))
         if owner != own:

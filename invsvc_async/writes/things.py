@@ -183,7 +183,7 @@ class Thing(Struct, eq=False):
         return bool(self.users or self.open or self.closed_until)
 
     def was_sent_by(self, own: str) -> None:
-        """Note that the write *own* (its identity, or ``ONLY_HERE``) is the last that was sent."""
+        """Note *own* (an identity, or ``ONLY_HERE``) as the last write that was sent."""
         self.users = (own,)
 
     def name_only_user(self, own: str) -> None:

@@ -156,7 +156,7 @@ class Write(
     async def _begin(self) -> None:
         """Make the driver of this write, and run it."""
         if self._gone is not None:
-            raise self._gone_error()
+            raise _gone_error(self._spec, self._gone)
         spec = self._spec
         resumes = spec.resumes
         if resumes is None and spec.key is None:  # by far the most
@@ -273,7 +273,7 @@ class Write(
 
     async def _value(self) -> T_co:
         driver = await self._driven()
-        value = driver.result.value
+        value = driver.run.answers.value
         done = driver.result.done
         if value is not None and done is not None and done.verdict is _APPLIED:
             return value  # no outcome is built: it may never be asked for
@@ -310,11 +310,6 @@ class Write(
             self._runs = TaskRuns()
         return self._runs.run_on(self._value, step, value)
 
-    def _gone_error(self) -> ConfigurationError:
-        return ConfigurationError(
-            f"{self._spec.operation.name}: this write was not sent, because {self._gone}. Make a new one."
-        )
-
     def __del__(self) -> None:
         if not getattr(self, "_spent", True):
             name = self._spec.operation.name
@@ -338,7 +333,7 @@ class Write(
                 "write: it is under way and cannot be changed. Change it before awaiting it."
             )
         if self._gone is not None:
-            raise self._gone_error()
+            raise _gone_error(self._spec, self._gone)
         self._spent = True
         self._gone = "another write was made of it"
         on_lost_secret: Literal["raise", "keep"] = (
@@ -358,6 +353,12 @@ class Write(
             )
         driver: Driver[T_co] = await keys.run(spec)
         return driver
+
+
+def _gone_error(spec: WriteSpec, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{spec.operation.name}: this write was not sent, because {why}. Make a new one."
+    )
 
 
 def take_over(write: Write[Any]) -> WriteSpec:

@@ -21,7 +21,8 @@ Who changes what:
 
 - ``record``: every phase. It decides what is done next. See ``run_record``.
 - ``place``: starting finds the thing, sending takes the place, concluding notes the end. See ``place``.
-- ``result``: sending keeps values and errors, settling what was read, concluding the verdict.
+- ``answers``: sending keeps values and errors.
+- ``result``: settling keeps what was read, concluding the verdict.
 - ``call_ends``: settling, before a first send; a run that starts again forgets it.
 """
 
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import AnyOutcome, Outcome
     from invsvc_async.transport.client_core import ClientCore
-    from invsvc_async.writes.place import Place
+    from invsvc_async.writes.answers import Answers
+    from invsvc_async.writes.place import WritePlace
     from invsvc_async.writes.results import Result
     from invsvc_async.writes.run_journal import RunJournal
     from invsvc_async.writes.run_record import RunRecord
@@ -55,8 +57,9 @@ class WriteRun(Struct, Generic[T], eq=False):
     spec: WriteSpec
     core: ClientCore
     record: RunRecord
-    place: Place
+    place: WritePlace
     journal: RunJournal | None
+    answers: Answers[T]
     result: Result[T]
     call_ends: float | None = None
 
@@ -66,7 +69,7 @@ class WriteRun(Struct, Generic[T], eq=False):
         return self.result.noted_in(intent)
 
     def keep(self, outcome: AnyOutcome) -> None:
-        """Use the *outcome* of another run, or a fuller one, as the outcome of this run: it has ended."""
+        """Use the *outcome* of another run, or a fuller one, as the outcome of this run, which ends."""
         self.result.keep(outcome)
         self.record.start(outcome.started_as, self.record.history)
 

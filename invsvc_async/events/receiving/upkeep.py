@@ -24,7 +24,7 @@ _LOOK_EVERY: Final = 0.5  # s between two looks at the loop
 _LATE: Final = 0.5  # s by which a look is late if something has blocked the loop
 
 
-class Upkeep:
+class InboxUpkeep:
     """Prune the event store now and again, by *policy*, and read its backlog for *tally*."""
 
     def __init__(self, store: Store, policy: InboxPolicy, tally: Tally) -> None:

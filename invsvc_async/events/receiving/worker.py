@@ -29,7 +29,7 @@ from invsvc_async.events.receiving.handling_results import (
     report_failure,
 )
 from invsvc_async.events.receiving.stats import STORE, Tally
-from invsvc_async.events.receiving.upkeep import LoopWatch, Upkeep, survived
+from invsvc_async.events.receiving.upkeep import InboxUpkeep, LoopWatch, survived
 from invsvc_async.events.stores import Delivery, Entry, Standing, Store
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Worker:
         self._stopping = False
         self._warned = False
         self._watch = LoopWatch()
-        self._upkeep = Upkeep(store, handlers.policy, tally)
+        self._upkeep = InboxUpkeep(store, handlers.policy, tally)
         self.results: Final = HandlingResults(store, handlers, tally, random=random)
 
     @property
