@@ -159,11 +159,13 @@ class Write(
             raise _gone_error(self._spec, self._gone)
         spec = self._spec
         resumes = spec.resumes
-        if resumes is None and spec.key is None:  # by far the most
-            driver: Driver[T_co] = new_run(spec, self._intent)
-        elif resumes is None or resumes.nonce is not None:
+        # Only the intent of a write with a key of the user's has a nonce.
+        key = spec.key if resumes is None else resumes.nonce
+        if key is not None:
             self._driver = await self._run_keyed()
             return
+        if resumes is None:  # by far the most
+            driver: Driver[T_co] = new_run(spec, self._intent)
         else:
             intent = attrs.evolve(resumes, policy=spec.policy)
             driver = run_of(spec.options, intent, spec.reader, reads_only=False)
