@@ -150,7 +150,7 @@ async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
 async def test_pause_when_the_client_is_closed():
     """A pause ends with the client, whatever is left of it."""
     client = Client(BASE, ApiKey("abc"))
-    pausing = asyncio.create_task(client._view.core.pause(3600))
+    pausing = asyncio.create_task(client._view.core.under_way.pause(3600))
     await asyncio.sleep(0)
     await client.aclose()
     await asyncio.wait_for(pausing, 30)

@@ -310,7 +310,7 @@ async def test_write_in_several_tasks(service, client):
     await cancelled(first)
     assert (await second).secret is None
     assert service.arrivals("webhooks.create") == 2
-    assert shared._runs == {}
+    assert shared._runs.by_task == {}
 
 
 async def test_write_that_times_out_and_is_awaited_again(service, client):

@@ -8,7 +8,7 @@ import pytest
 
 from invsvc_async import Outbox, SecretLostError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.transport import client_core
+from invsvc_async.transport import under_way
 from tests.batch.conftest import HOOK, client_of
 from tests.support.waiting import cancel
 
@@ -36,7 +36,7 @@ class Hook:
 @pytest.fixture
 def bound(monkeypatch):
     """Give hooks little time."""
-    monkeypatch.setattr(client_core, "TO_KEEP_SECRETS", 0.05)
+    monkeypatch.setattr(under_way, "TO_KEEP_SECRETS", 0.05)
 
 
 @pytest.mark.parametrize("key", [None, "k"])
@@ -91,7 +91,7 @@ async def test_close_beside_hooks_that_go_on(
     service, tmp_path, bound, caplog, monkeypatch, many
 ):
     """The close ends without them, and says so. The next process settles the writes, which were applied."""
-    monkeypatch.setattr(client_core, "TO_BE_CANCELLED", 0.05)
+    monkeypatch.setattr(under_way, "TO_BE_CANCELLED", 0.05)
     hook = Stubborn()
     client = client_of(service, journal=tmp_path / "calls.db", on_secret=hook)
     writes = [client.webhooks.create(**HOOK, tag=True) for _ in range(many)]
@@ -119,11 +119,14 @@ async def test_hook_that_begins_once_the_client_is_closed(service, bound):
     options = client._view
 
     async with asyncio.timeout(60):
-        options.core.closed = True
-        with pytest.raises(TimeoutError), options.core.until_hooks_end() as waiting:
+        options.core.under_way.closed = True
+        with (
+            pytest.raises(TimeoutError),
+            options.core.under_way.until_hooks_end() as waiting,
+        ):
             await hook("k", None)
     assert waiting.has_expired
-    options.core.closed = False
+    options.core.under_way.closed = False
     await client.aclose()
 
 

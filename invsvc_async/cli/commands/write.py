@@ -417,7 +417,7 @@ def explain(file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)])
 
 def _decision_line(event: Event | None, decision: Decision) -> str:
     """Return what was decided after *event*, and why."""
-    from invsvc_async.writes.driver import words_of
+    from invsvc_async.writes.reporting import words_of
 
     kind, words, _ = words_of(decision)
     after = type(event).__name__.lower() if event else "start"
