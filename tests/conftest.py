@@ -14,6 +14,7 @@ import pytest
 
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client
+from tests.support.virtual_time import loop_factories
 from tests.support.watchdog import watchdog
 
 # A shell that runs the suite in the background has it ignore Ctrl-C, which the programs that tests start would
@@ -33,6 +34,11 @@ def pytest_collection_finish() -> None:
     """Take what was imported and collected out of each later garbage collection: a twelfth of the CPU time."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_asyncio_loop_factories(config, item):
+    """Run each test on the loop of its folder or its markers."""
+    return loop_factories(item)
 
 
 @pytest.fixture

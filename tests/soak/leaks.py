@@ -30,6 +30,7 @@ from invsvc_async import (
     ReconcilePolicy,
     Timeouts,
 )
+from invsvc_async.client import options_of
 from tests.support.served import Served, served
 from tests.support.watching import Watch
 
@@ -117,7 +118,7 @@ class Traffic:
             await kind()
         except InvsvcError:
             self.failed += 1
-        writes = self.client._view.core.writes
+        writes = options_of(self.client).core.writes
         if (
             writes.open_writes.unsettled
         ):  # kept by design, which would look like a leak here

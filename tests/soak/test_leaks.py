@@ -8,6 +8,7 @@ import time
 import pytest
 
 from invsvc_async import ApiKey, Client, InvsvcError, Timeouts, Verdict
+from invsvc_async.client import options_of
 from tests.soak.leaks import FAULTS, left_after
 from tests.support.served import served
 from tests.support.watching import Watch
@@ -40,8 +41,8 @@ async def test_client_closed_under_load():
                 timeout=Timeouts(attempt=60),
                 max_concurrency=400,
             )
-            now = client._view.core.clock.now()
-            client._view.core.server_clock.learn(
+            now = options_of(client).core.clock.now()
+            options_of(client).core.server_clock.learn(
                 1, now, now
             )  # so that no read goes before
             deletes = [
