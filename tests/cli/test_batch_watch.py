@@ -49,11 +49,11 @@ class Watching:
         )
 
     async def address(self, capsys):
-        async with asyncio.timeout(300):
-            while not (out := capsys.readouterr().out):
-                assert not self.running.done(), await self.running
-                await asyncio.sleep(0.01)
-        return json.loads(out)["watch_url"]
+        def printed():
+            assert not self.running.done(), self.running.result()
+            return capsys.readouterr().out
+
+        return json.loads(await until(printed))["watch_url"]
 
     async def stop(self):
         self.running.cancel()

@@ -17,6 +17,7 @@ from invsvc_async import (
     Verdict,
 )
 from invsvc_async.batch import Batch
+from invsvc_async.client import options_of
 from invsvc_async.codec import envelope
 from tests.faults.conftest import SHORT, client_of
 from tests.support.virtual_time import LoopClock
@@ -91,7 +92,7 @@ async def test_cancelled_while_connecting(service):
         async with Client(
             base_url, ApiKey("k"), timeout=PATIENT, clock=LoopClock()
         ) as client:
-            client._view.core.server_clock.learn(1, 0.0, 0.0)
+            options_of(client).core.server_clock.learn(1, 0.0, 0.0)
             task = asyncio.create_task(client.webhooks.delete("wh_1"))
             await asyncio.sleep(0.1)
             await cancelled(task)
@@ -104,7 +105,7 @@ async def test_cancelled_while_connecting(service):
 async def test_cancelled_after_sending(service, client, step):
     """A write of which a byte may have left goes to client.unsettled and to the hook, once."""
     told = []
-    client._view.core.on_unsettled = told.append
+    options_of(client).core.on_unsettled = told.append
     patient = client.with_options(timeout=PATIENT)
     service.script("webhooks.create", step)
     task = asyncio.create_task(create(patient))

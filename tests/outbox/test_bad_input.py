@@ -37,6 +37,7 @@ from tests.outbox.conftest import (
     written,
 )
 from tests.support.database import database
+from tests.support.inside import outbox_entries, store_of
 
 
 async def test_outbox_that_is_not_open(service, client, place, connection):
@@ -78,7 +79,7 @@ async def test_pipeline_of_psycopg(service, client, outbox):
             await outbox.enqueue(connection, update(client, service))
         await pipeline.sync()
         key = await outbox.enqueue(connection, update(client, service))
-    assert (await outbox._store.entry(key)).key == key
+    assert (await outbox_entries(outbox).entry(key)).key == key
 
 
 async def test_database_that_two_services_share(service, client, place):
@@ -220,7 +221,7 @@ async def test_writes_after_one_in_flight_that_no_longer_fits(service, place, ca
                 )
                 assert (
                     time.time() * 1000
-                    >= (await outbox._store.entry(unfit)).done_at + 700
+                    >= (await outbox_entries(outbox).entry(unfit)).done_at + 700
                 )
     assert written(service.ledger.entries, hook) == ["unfit", "late", "later"]
 
@@ -241,7 +242,7 @@ async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(
     async def unreadable(_entry):
         raise JournalError("of another version")
 
-    unknown_writes = UnknownWrites(outbox._store.store, unreadable)
+    unknown_writes = UnknownWrites(store_of(outbox), unreadable)
     monkeypatch.setattr(options_of(client).core, "clock", Clock())
     ahead = round(time.time() * 1000) + 3_600_000
     unknown = [

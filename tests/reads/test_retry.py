@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from invsvc_async.client import Client
+from invsvc_async.client import Client, options_of
 from invsvc_async.errors import (
     AuthenticationError,
     DeadlineExceededError,
@@ -85,7 +85,7 @@ class Rig:
             timeout=timeout,
             clock=self.clock,
         )
-        client._view.core.random = lambda: 1.0
+        options_of(client).core.random = lambda: 1.0
         self.made.append(client)
         return client
 

@@ -12,7 +12,7 @@ from invsvc_async import ConfigurationError, JournalError
 from invsvc_async.storage import postgres_pool
 from invsvc_async.storage.postgres_pool import Pool
 from tests.support.database import connected, database
-from tests.support.waiting import until
+from tests.support.waiting import forever, until
 
 
 @pytest.fixture
@@ -192,17 +192,18 @@ async def test_process_that_stands_still_in_a_transaction(pool, other, monkeypat
 
 async def test_cancellation_once_the_connection_is_lost(pool, other):
     """It is no error of the connection, after which the statement would be run again."""
-    tries = []
+    tries, lost = [], asyncio.Event()
 
     async def act(connection):
         tries.append(1)
+        connection.add_termination_listener(lambda _: lost.set())
         await other.execute(
             f"SELECT pg_terminate_backend({connection.get_server_pid()})"
         )
-        await asyncio.sleep(0.2)  # until this process has noticed
+        await lost.wait()
         if len(tries) == 1:
             asking.cancel()
-            await asyncio.sleep(60)
+            await forever()
 
     asking = asyncio.create_task(pool.ask(act))
     await asyncio.wait([asking])

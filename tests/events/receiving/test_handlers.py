@@ -24,6 +24,7 @@ from tests.events.bodies import (
     v2,
 )
 from tests.events.receiving.test_receiver import FAST, eventually, until_none_is_open
+from tests.support.waiting import forever
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,7 +241,7 @@ async def test_inline_handlers_of_a_sender_that_went_away() -> None:
     async def hang(event: events.Event) -> None:
         started.append(event)
         if first:
-            await asyncio.sleep(600)
+            await forever()
 
     for name in ("one", "two"):
         receiver.on("invoice.created", name=name)(hang)

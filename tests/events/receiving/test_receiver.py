@@ -26,7 +26,7 @@ from tests.events.bodies import (
     v2,
     v11,
 )
-from tests.support.waiting import until
+from tests.support.waiting import forever, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -334,7 +334,8 @@ async def test_inline_handler_that_is_too_slow() -> None:
     @service.receiver.on("payment.created")
     async def sleep(_: events.Event) -> None:
         try:
-            await asyncio.sleep(60 if slow.pop() else 0)
+            if slow.pop():
+                await forever()
         except asyncio.CancelledError:
             stopped.append(True)
             raise
@@ -531,7 +532,7 @@ async def test_inbox_handler_whose_time_is_over(timeout: float, reason: str) -> 
     @service.receiver.on("payment.created")
     async def hang(_: events.Event) -> None:
         if timeout < 1:
-            await asyncio.sleep(60)
+            await forever()
         raise TimeoutError("the ledger")
 
     async with service.receiver:
@@ -617,7 +618,7 @@ async def test_receiver_that_stops_with_work_in_hand(tmp_path) -> None:
     @service.receiver.on("payment.created")
     async def hang(_: events.Event) -> None:
         started.set()
-        await asyncio.sleep(60)
+        await forever()
 
     async with service.receiver:
         await service.deliver(v2("payment.created"), shared=True)
@@ -652,8 +653,7 @@ async def test_receiver_that_stops_while_its_store_hangs() -> None:
 
     class Hanging(events.MemoryStore):
         async def take(self, **_: object) -> list[events.Entry]:  # type: ignore[override]
-            await asyncio.sleep(60)
-            return []
+            await forever()
 
     service = Service(mode="inbox", store=Hanging(), deadline=0.02)
     async with asyncio.timeout(300), service.receiver:
@@ -670,8 +670,7 @@ async def test_receiver_that_stops_while_its_store_records_nothing(
 
     class Hanging(events.MemoryStore):
         async def handled(self, *_: object, **__: object) -> bool:
-            await asyncio.sleep(60)
-            return True
+            await forever()
 
         release = handled  # type: ignore[assignment]
 
@@ -681,7 +680,8 @@ async def test_receiver_that_stops_while_its_store_records_nothing(
     @service.receiver.on("payment.created")
     async def work(_: events.Event) -> None:
         started.set()
-        await asyncio.sleep(0 if how == "done" else 60)
+        if how != "done":
+            await forever()
 
     async with asyncio.timeout(300):
         async with service.receiver:
@@ -700,7 +700,7 @@ class BrokenStore(events.MemoryStore):
 
     async def _break(self) -> None:
         if self.error is None:
-            await asyncio.sleep(60)
+            await forever()
         else:
             raise self.error
 

@@ -291,7 +291,7 @@ def test_body_that_comes_slowly() -> None:
     kept = Kept(deadline=0.2)
 
     def read(asked: int) -> bytes:
-        time.sleep(0.3)
+        time.sleep(0.3)  # sleeps: as a sender that is slow, in a thread
         return b"x" * asked
 
     headers = {"Content-Type": "application/json", "Content-Length": "100000"} | dict(
@@ -378,7 +378,9 @@ def test_store_that_takes_its_time_to_fail(monkeypatch) -> None:
 
     async def fail() -> None:
         opened.append(1)
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(
+            1.0
+        )  # sleeps: as a database that is slow to fail, on a loop in a thread
         raise JournalError("the database is away")
 
     def receive(_: int) -> int:
@@ -423,7 +425,9 @@ def test_start_that_is_interrupted(monkeypatch) -> None:
 
     async def be_slow() -> None:
         interrupt()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(
+            0.2
+        )  # sleeps: as a store that is slow to open, on a loop in a thread
 
     monkeypatch.setattr(kept.receiver.store, "open", be_slow)
     again = threading.Timer(20, interrupt)
@@ -455,7 +459,7 @@ def test_receiver_that_starts_again(tmp_path, secrets: Any) -> None:
     for number in range(1, 4):
         with kept.receiver.sync as sync:
             body = encoded(v2("invoice.created", number=number))
-            time.sleep(0.05)  # the worker waits for something to do
+            time.sleep(0.05)  # sleeps: so that the worker waits; nothing tells
             assert sync.receive(body, headers_of(body, shared=True)).outcome == "stored"
             kept.wait_for(number)
             assert sync.receive(SIGNED, signature(SIGNED, "forged")).status == 401

@@ -18,7 +18,7 @@ def test_first_deliveries_in_several_threads(monkeypatch) -> None:
 
     def made(of: events.Receiver) -> SyncReceiver:
         makers.append(threading.get_ident())
-        time.sleep(0.05)  # so that the other thread asks meanwhile
+        time.sleep(0.05)  # sleeps: so that the other thread asks meanwhile
         return SyncReceiver(of)
 
     def deliver_together(number: int) -> int:

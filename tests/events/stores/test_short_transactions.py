@@ -30,7 +30,7 @@ async def sliced(total: int, cost: float) -> tuple[int, list[int], float]:
         changed = min(rows, left)
         left -= changed
         slices.append(rows)
-        await asyncio.sleep(changed * cost)
+        await asyncio.sleep(changed * cost)  # sleeps: in virtual time, or of no time
         return changed
 
     started = now()

@@ -477,7 +477,7 @@ async def test_sqlite_file_that_another_makes_at_this_moment(tmp_path) -> None:
         await impatient.open()
     patient = events.SqliteStore(path)
     opening = asyncio.create_task(patient.open())
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # sleeps: so that it meets the lock; nothing tells
     other.execute("COMMIT")
     other.close()
 
