@@ -145,9 +145,8 @@ async def main(url: str, journal: str, file: str, settings: str) -> int:
                     )
                     os.write(told, f"{line}\n".encode())
                 if how.prints:
-                    await asyncio.sleep(
-                        0.02 * (count >= 100)
-                    )  # sleeps: as a consumer that is slow
+                    # sleeps: as a consumer that is slow
+                    await asyncio.sleep(0.02 * (count >= 100))
                     print(result.key, flush=True)  # noqa: T201 - read by the test
                     count += 1
         except BatchStoppedError:

@@ -100,9 +100,8 @@ async def test_worker_that_was_stopped_and_wakes_sends_nothing(tmp_path, shared)
         async with story.running() as first, story.running(works=True) as other:
             await service.arrived("webhooks.update", 300)
             other.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(
-                2.5
-            )  # sleeps: past its silence, by the clock of the database
+            # sleeps: past its silence, by the clock of the database
+            await asyncio.sleep(2.5)
             other.send_signal(signal.SIGCONT)
             assert await first.wait() == 0
         # On a busy machine, the writes that it had in flight may be past telling.

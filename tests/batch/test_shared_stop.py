@@ -39,9 +39,8 @@ async def test_stop_without_the_database(service, ends, graces):
             running = asyncio.create_task(all_of(batch, creates(client, 100)))
             await service.arrived("webhooks.create", 20)
             getattr(proxy, ends)()
-            await asyncio.sleep(
-                0.3
-            )  # sleeps: so that verdicts meet a database that is away
+            # sleeps: so that verdicts meet a database that is away
+            await asyncio.sleep(0.3)
             stopped = loop.time()
             stops = []
             for grace in graces:

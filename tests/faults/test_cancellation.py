@@ -102,20 +102,19 @@ async def test_cancelled_while_connecting(service):
 
 
 @pytest.mark.parametrize("step", ["hang", "apply, then hang", "apply, then drip"])
-async def test_cancelled_after_sending(service, client, step):
+async def test_cancelled_after_sending(service, step):
     """A write of which a byte may have left goes to client.unsettled and to the hook, once."""
     told = []
-    options_of(client).core.on_unsettled = told.append
-    patient = client.with_options(timeout=PATIENT)
     service.script("webhooks.create", step)
-    task = asyncio.create_task(create(patient))
-    await service.arrived("webhooks.create")
+    async with client_of(service, timeout=PATIENT, on_unsettled=told.append) as client:
+        task = asyncio.create_task(create(client))
+        await service.arrived("webhooks.create")
 
-    await cancelled(task)
+        await cancelled(task)
 
-    assert [intent.key for intent in client.unsettled] == [
-        intent.key for intent in told
-    ]
+        assert [intent.key for intent in client.unsettled] == [
+            intent.key for intent in told
+        ]
     assert len(told) == 1
     assert told[0].sent[0].end.kind == "long"
     assert await no_task_is_left() == []

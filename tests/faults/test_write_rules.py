@@ -711,14 +711,14 @@ async def test_level_of_decisions(service, client, caplog, step, level):
     assert {record.levelname for record in later} == {level}
 
 
-async def test_hook_that_fails_changes_nothing(service, client, caplog):
+async def test_hook_that_fails_changes_nothing(service, caplog):
     """A hook's exception is logged, and the write goes on."""
 
     def broken(_report):
         raise LookupError("my own fault")
 
-    options_of(client).core.on_attempt = broken
-    await client.webhooks.delete(service.seed_webhook().id)
+    async with client_of(service, on_attempt=broken) as client:
+        await client.webhooks.delete(service.seed_webhook().id)
     assert "a hook of the client raised" in caplog.text
 
 

@@ -226,9 +226,7 @@ async def test_writes_after_one_in_flight_that_no_longer_fits(service, place, ca
     assert written(service.ledger.entries, hook) == ["unfit", "late", "later"]
 
 
-async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(
-    service, client, outbox, monkeypatch
-):
+async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, outbox):
     """They are waited for together: one after the other, all other writes would wait for an hour."""
     waits = []
 
@@ -243,7 +241,6 @@ async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(
         raise JournalError("of another version")
 
     unknown_writes = UnknownWrites(store_of(outbox), unreadable)
-    monkeypatch.setattr(options_of(client).core, "clock", Clock())
     ahead = round(time.time() * 1000) + 3_600_000
     unknown = [
         Entry(
@@ -252,6 +249,7 @@ async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(
         )
         for number in (1, 2, 3)
     ]  # fmt: skip
-    await unknown_writes.close_lines(unknown, options_of(client))
+    async with client_of(service, clock=Clock()) as client:
+        await unknown_writes.close_lines(unknown, options_of(client))
     assert len(waits) == 1
     assert waits[0] < 60

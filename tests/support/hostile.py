@@ -57,9 +57,8 @@ def endless(first, part, pause=0.0):
             not peer.writer.transport.is_closing()
         ):  # on uvloop, sending would not raise an OSError
             await peer.send(part)
-            await asyncio.sleep(
-                pause
-            )  # sleeps: in virtual time, or it is a peer that is slow
+            # sleeps: in virtual time, or it is a peer that is slow
+            await asyncio.sleep(pause)
 
     return script
 

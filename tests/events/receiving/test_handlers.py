@@ -77,7 +77,7 @@ class Calls(list[tuple[str, str | None]]):
 async def settled(receiver: events.Receiver, *, dead: int = 0) -> None:
     """Wait until nothing is open."""
     await until_none_is_open(receiver.store)
-    await eventually(lambda: not receiver._worker._running)
+    await eventually(lambda: not receiver.stats().running)
     assert (await receiver.store.counts())["dead"] == dead
 
 
@@ -277,7 +277,7 @@ async def test_deployment_of_a_new_handler(mode: str) -> None:
         await deliver(new, v2("invoice.created"))
         await deliver(new, v2("payment.created", number=2))
         await eventually(lambda: of_old)
-        await eventually(lambda: not old._worker._running)
+        await eventually(lambda: not old.stats().running)
         await asyncio.sleep(0.05)  # in which it could take the others
         assert (await store.counts())["open"] == 2
     async with new:
@@ -689,11 +689,13 @@ async def test_handler_that_ignores_its_end(monkeypatch) -> None:
 
     async with receiver:
         await deliver(receiver, v2("invoice.created"))
-        await eventually(lambda: receiver._worker.overdue)
-        health = await receiver.health()
-    gate.set()
 
-    assert "handlers that did not end at their timeout: 1" in health.problems
+        async def is_told() -> bool:
+            problems = (await receiver.health()).problems
+            return "handlers that did not end at their timeout: 1" in problems
+
+        await eventually(is_told)
+    gate.set()
 
 
 @pytest.mark.parametrize("mode", ["inline", "inbox"])

@@ -516,7 +516,7 @@ async def test_inbox_answers_before_the_work_is_done(failures: int) -> None:
 
     async with service.receiver:
         await eventually(lambda: len(service.seen) == failures + 1)
-        await eventually(lambda: not service.receiver._worker._running)
+        await eventually(lambda: not service.receiver.stats().running)
     assert await service.receiver.store.counts() == {"open": 0, "handled": 1, "dead": 0}
 
 
