@@ -21,7 +21,7 @@ from tests.events.bodies import encoded, signature, signed_body, v2
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = pytest.mark.one_python
+pytestmark = [pytest.mark.one_python, pytest.mark.loop_time]
 
 NOW = 1_800_000_000.0
 AT = datetime.fromtimestamp(NOW, UTC)
