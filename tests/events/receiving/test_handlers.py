@@ -203,7 +203,7 @@ async def test_inline_handler_that_ends_the_process(place: str, name: str) -> No
     Calls(receiver).add("second", "*")
     receiving = asyncio.create_task(deliver(receiver, signed_body(name), signed=True))
     await claimed.wait()
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # sleeps: in which handlers would begin
     may_claim.set()
     answer = await receiving
     await store.close()
@@ -278,7 +278,7 @@ async def test_deployment_of_a_new_handler(mode: str) -> None:
         await deliver(new, v2("payment.created", number=2))
         await eventually(lambda: of_old)
         await eventually(lambda: not old.stats().running)
-        await asyncio.sleep(0.05)  # in which it could take the others
+        await asyncio.sleep(0.05)  # sleeps: in which it could take the others
         assert (await store.counts())["open"] == 2
     async with new:
         await settled(new)
@@ -296,7 +296,7 @@ async def test_handler_that_was_removed() -> None:
     await deliver(before, v2("invoice.created"))
 
     async with after:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # sleeps: so that the event waits for longer
         assert not (await after.health(behind=0.01)).ok
         (event,) = await store.events(state="open")
         assert event.handler == "removed"
@@ -537,7 +537,7 @@ async def test_event_given_to_a_new_handler(ordered: bool) -> None:
         async def watch(handling: events.Handling, proceed: Any) -> None:
             together.append(len(running))
             running.append(handling)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # sleeps: in which another could begin
             await proceed()
             running.remove(handling)
 

@@ -581,7 +581,7 @@ async def test_inbox_that_is_told_of_a_delivery() -> None:
     )
 
     async with service.receiver:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleeps: so that the worker waits; nothing tells
         await service.deliver(v2("invoice.created"), shared=True)
         await eventually(lambda: service.seen)
 
@@ -598,7 +598,7 @@ async def test_inbox_within_its_concurrency() -> None:
         nonlocal now
         now += 1
         running.append(now)
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)  # sleeps: in which another could begin
         now -= 1
 
     async with service.receiver:
@@ -636,7 +636,7 @@ async def test_receiver_that_stops_while_it_takes() -> None:
     class Slow(events.MemoryStore):
         async def take(self, **arguments: Any) -> list[events.Entry]:
             taken = await super().take(**arguments)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # sleeps: in which the receiver stops
             return taken
 
     service = Service(mode="inbox", store=Slow())
