@@ -26,21 +26,16 @@ PYTHONS = sorted(
     key=lambda version: int(version.partition(".")[2]),
 )
 PROJECT = nox.project.load_toml(HERE / "pyproject.toml")
-EXTRAS: dict[str, list[str]] = PROJECT["project"][
-    "optional-dependencies"
-]  # installed by users
+# installed by users
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 WHOLE = f".[{','.join(EXTRAS)}]"
 NO_NETWORK = 75  # exit code of tests.support.audit without the index
-CI = os.environ.get("CI", "") not in (
-    "",
-    "0",
-    "false",
-)  # run the long tests, too, and measure coverage
+# run the long tests, too, and measure coverage
+CI = os.environ.get("CI", "") not in ("", "0", "false")
 CORES = max(2, os.cpu_count() or 1)
 WORKERS = str(min(3 * CORES, 16))  # tests mostly wait, for sockets or a database
-TRACED = str(
-    min(2 * CORES, 16)
-)  # workers while coverage is measured, which makes each of them compute more
+# workers while coverage is measured, which makes each of them compute more
+TRACED = str(min(2 * CORES, 16))
 FLOOR = 95  # % covered: statements and branches together, and branches alone
 
 nox.needs_version = ">=2025.2.9"
@@ -68,15 +63,12 @@ def _show_pyenv() -> None:
 
 
 _show_pyenv()
-os.environ.pop(
-    "PYTHONDONTWRITEBYTECODE", None
-)  # without bytecode, each process compiles all modules again
-os.environ.setdefault(
-    "UV_COMPILE_BYTECODE", "1"
-)  # once, and not each worker at the same time
-os.environ.setdefault(
-    "UV_SYSTEM_CERTS", "1"
-)  # trust what pip trusts: some networks have their own authority
+# without bytecode, each process compiles all modules again
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# once, and not each worker at the same time
+os.environ.setdefault("UV_COMPILE_BYTECODE", "1")
+# trust what pip trusts: some networks have their own authority
+os.environ.setdefault("UV_SYSTEM_CERTS", "1")
 if index := os.environ.get("PIP_INDEX_URL"):
     os.environ.setdefault("UV_DEFAULT_INDEX", index)
 
@@ -214,9 +206,8 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check the types with mypy and pyright, and what they report to users."""
     _install(session, "dev", "types")
-    session.run(
-        "python", "-m", "pytest", "-q", "-n", "2", "tests/types"
-    )  # each starts its own process
+    # each starts its own process
+    session.run("python", "-m", "pytest", "-q", "-n", "2", "tests/types")
 
 
 @nox.session
@@ -485,9 +476,8 @@ def build(session: nox.Session) -> None:
     session.run(
         f"{bare}/bin/python", "-I", "-c", "from invsvc_async import *", external=True
     )
-    session.run(
-        f"{bare}/bin/invsvc", external=True, success_codes=[2]
-    )  # names the extra that it needs
+    # names the extra that it needs
+    session.run(f"{bare}/bin/invsvc", external=True, success_codes=[2])
     session.run(
         f"{bare}/bin/pip",
         "install",

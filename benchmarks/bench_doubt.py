@@ -40,11 +40,8 @@ _LOSSES = {
     "absent": "reset",
     "late": "late 0.5, then reset",
 }
-_LIMITS = {
-    "applied": 1.5,
-    "absent": 5.0,
-    "late": 1.5,
-}  # for absent: see benchmarks/profile.md
+# for absent: see benchmarks/profile.md
+_LIMITS = {"applied": 1.5, "absent": 5.0, "late": 1.5}
 _ORACLE = 2  # requests: the write, and a read or the write again
 _EVENTS = ["invoice.created"]
 _AGO = 10.0  # s before the write, its thing was read: longer than reads may lag

@@ -105,9 +105,8 @@ async def measure(address: str) -> None:
     await leases.beat()
     await leases.take(journal.lanes)
     await timed("add 200 writes", journal.add(new, leases.name, None))
-    await store.open_in(
-        dict.fromkeys(leases.lanes, 0), (), 200
-    )  # passes what `undo` has left in the index
+    # passes what `undo` has left in the index
+    await store.open_in(dict.fromkeys(leases.lanes, 0), (), 200)
     await timed("read them", store.open_in(dict.fromkeys(leases.lanes, 0), (), 200))
 
     async def finish() -> None:

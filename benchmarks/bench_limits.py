@@ -33,11 +33,8 @@ if TYPE_CHECKING:
 
     from invsvc_async import Webhook
 
-PROCESSES, SILENCE, RATE = (
-    1_000,
-    10.0,
-    50.0,
-)  # of the model: processes, s of silence, writes a second
+# of the model: processes, s of silence, writes a second
+PROCESSES, SILENCE, RATE = 1_000, 10.0, 50.0
 YEAR = 365 * 86_400
 _OPEN = """
 INSERT INTO entries (seq, place, key, lane, digest, state, operation, intent)
@@ -237,9 +234,8 @@ async def _rate(at_once: int, lost: float) -> tuple[float, float, float]:
             while (started := loop.time()) < begun + _SECONDS:
                 number += 1
                 if random.random() < lost:
-                    service.script(
-                        "webhooks.update", "reset"
-                    )  # the next one, whosever it is
+                    # the next one, whosever it is
+                    service.script("webhooks.update", "reset")
                 outcome = await client.webhooks.update(
                     hook, description=f"new {number}"
                 ).outcome()

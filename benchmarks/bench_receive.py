@@ -82,9 +82,8 @@ async def serve(folder: str, dsn: str) -> None:
     for path, store in stores.items():
         receiver = events.Receiver(secrets=SECRET, mode="inbox", store=store)
         receiver.on("sat.invoice.synced")(handle)
-        await (
-            receiver.store.open()
-        )  # without a worker: what is measured is the acknowledgement
+        # without a worker: what is measured is the acknowledgement
+        await receiver.store.open()
         app.router.add_post(path, receiver.aiohttp_handler)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()

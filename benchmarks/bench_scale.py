@@ -104,9 +104,8 @@ async def wave(whose: str, base: str, calls: int) -> tuple[float, float, float]:
     """Start *calls* at once in this process; return what they cost in raw aiohttp or in a client."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    places = min(
-        calls, _MOST_CONNECTIONS, hard - _OTHER_FILES if hard > 0 else calls
-    )  # -1: no limit
+    # -1: no limit
+    places = min(calls, _MOST_CONNECTIONS, hard - _OTHER_FILES if hard > 0 else calls)
     if whose == "raw":
         connector = aiohttp.TCPConnector(limit=places)
         async with aiohttp.ClientSession(

@@ -36,9 +36,8 @@ __all__ = [
     "spend",
 ]
 
-Samples = dict[
-    str, list[float]
-]  # cost of a call in seconds, one for each round, by way
+# cost of a call in seconds, one for each round, by way
+Samples = dict[str, list[float]]
 
 _RESAMPLED = 2000
 # Student's t at 97.5 %, by degrees of freedom from 1; beyond 10, its value at 10 is a safe bound.

@@ -89,9 +89,8 @@ def pydantic_page(body: bytes) -> Callable[[], object] | None:
         return None
 
     class Open(pydantic.BaseModel):
-        model_config = pydantic.ConfigDict(
-            extra="allow"
-        )  # openai's and stripe's objects keep unknown fields
+        # openai's and stripe's objects keep unknown fields
+        model_config = pydantic.ConfigDict(extra="allow")
 
     page = _page_of(Open)
     return lambda: page.model_validate_json(body)
@@ -119,9 +118,8 @@ def stripe_page(body: bytes) -> Callable[[], object] | None:
     return lambda: stripe.StripeObject.construct_from(json.loads(body), "sk_test_key")
 
 
-def _page_of(
-    base: type[Any],
-) -> type[Any]:  # Any: a model class of a peer that may not be installed
+# Any: a model class of a peer that may not be installed
+def _page_of(base: type[Any]) -> type[Any]:
     """Make the page's model on *base* from our own, so that no second list of fields is kept."""
     import pydantic
 
@@ -145,9 +143,8 @@ def _page_of(
     )
 
 
-def _like(
-    hint: Any, like: Callable[[type[Any]], type[Any]]
-) -> Any:  # Any: types as values
+# Any: types as values
+def _like(hint: Any, like: Callable[[type[Any]], type[Any]]) -> Any:
     """Return the type that a peer's model has for *hint* of ours; null is allowed everywhere."""
     arguments = get_args(hint)
     if isinstance(hint, type) and issubclass(hint, Model):

@@ -90,9 +90,8 @@ else:
         from invsvc_async import errors, models
 
         return {
-            **dict.fromkeys(
-                models.__all__, "models"
-            ),  # whose EventType is an enumeration
+            # whose EventType is an enumeration
+            **dict.fromkeys(models.__all__, "models"),
             **dict.fromkeys(errors.__all__, "errors"),
             **{
                 name: module

@@ -207,9 +207,8 @@ class Client:
             on_unsettled=on_unsettled,
             on_secret=on_secret,
         )
-        if (
-            bind := getattr(writes.journal, "bind", None)
-        ) is not None:  # programs share it
+        # programs share it
+        if (bind := getattr(writes.journal, "bind", None)) is not None:
             bind(core)
         view = ClientOptions(
             core=core,
@@ -231,9 +230,8 @@ class Client:
 
     @classmethod
     @takes_secrets
-    def from_env(
-        cls, *, profile: str | None = None, **settings: Any
-    ) -> Self:  # Any: those of Client
+    # Any: those of Client
+    def from_env(cls, *, profile: str | None = None, **settings: Any) -> Self:
         """
         Make a client from environment variables and a profile in ``invsvc.toml``.
 
@@ -380,9 +378,8 @@ class Client:
             options=options,
         )
 
-    def write_from(
-        self, line: Mapping[str, Any] | str | bytes
-    ) -> Write[Any]:  # Any: JSON, and as in `write`
+    # Any: JSON, and as in `write`
+    def write_from(self, line: Mapping[str, Any] | str | bytes) -> Write[Any]:
         """
         Make the write that *line* describes, which is a mapping or JSON text. Nothing is sent yet.
 
@@ -476,9 +473,8 @@ class Client:
 
     # --- keys
 
-    async def outcome_of(
-        self, key: str
-    ) -> Outcome[Any] | None:  # Any: the operation says what its value is
+    # Any: the operation says what its value is
+    async def outcome_of(self, key: str) -> Outcome[Any] | None:
         """
         Return the outcome of the write under *key* in the journal; ``None`` if it has none, or there is none.
 
@@ -663,9 +659,8 @@ class Client:
             try:
                 await _start(self._view.core.writes.journal)
             except asyncio.CancelledError:
-                await (
-                    self.aclose()
-                )  # nobody else will: the journal's thread would keep the file
+                # nobody else will: the journal's thread would keep the file
+                await self.aclose()
                 raise
         return self
 

@@ -299,9 +299,8 @@ def without_secrets(plain: Any, mark: str | None = None) -> Any:  # Any: JSON
         }
     if isinstance(plain, (list, tuple)):
         return [without_secrets(each, mark) for each in plain]
-    return (
-        None if isinstance(plain, Raw) else plain
-    )  # what could not be decoded may contain one
+    # what could not be decoded may contain one
+    return None if isinstance(plain, Raw) else plain
 
 
 def _cut(text: str) -> str:
@@ -427,9 +426,8 @@ class JournalError(InvsvcError):
         self.is_away: bool = is_away
 
 
-def __getattr__(
-    name: str,
-) -> Any:  # Any: the classes are above this module, which cannot name their types
+# Any: the classes are above this module, which cannot name their types
+def __getattr__(name: str) -> Any:
     """Return the class of the errors about writes with that *name*."""
     if name in _OF_WRITES.split():
         return getattr(import_module("invsvc_async.reconcile.outcome"), name)

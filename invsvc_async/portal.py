@@ -56,9 +56,8 @@ class Portal:
         self._process: int | None = None  # that entered it
         self._is_open = False
         self._loop: asyncio.AbstractEventLoop
-        self._runner = asyncio.Runner(
-            loop_factory=asyncio.new_event_loop
-        )  # sets no loop of this thread
+        # sets no loop of this thread
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._thread: threading.Thread
         self._held = AsyncExitStack()
 
@@ -145,9 +144,8 @@ class Portal:
 
     def _end(self, error: BaseException | None = None) -> bool:
         """Leave all that was entered, and end the thread. Return whether that has handled *error*."""
-        if (
-            not self._is_open or self._process != os.getpid()
-        ):  # in a forked process there is nothing to end
+        # in a forked process there is nothing to end
+        if not self._is_open or self._process != os.getpid():
             return False
         self._is_open = False
         atexit.unregister(self._end)

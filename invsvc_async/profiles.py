@@ -258,9 +258,8 @@ def write_profile(
         ConfigurationError: As :func:`with_profile`.
         OSError: The file cannot be written.
     """
-    path = Path(
-        environment.get("INVSVC_CONFIG") or FILE
-    ).resolve()  # of a link, what it points to
+    # of a link, what it points to
+    path = Path(environment.get("INVSVC_CONFIG") or FILE).resolve()
     text = with_profile(_read(path) if path.exists() else "", name, settings, str(path))
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     with unfinished.open("w", encoding="utf-8", newline="") as file:
@@ -366,6 +365,5 @@ def _loaded(text: str) -> dict[str, Any] | None:
 
 
 def _quoted(value: object) -> str:
-    return json.dumps(
-        value, ensure_ascii=False
-    )  # TOML escapes like JSON, but has no surrogates
+    # TOML escapes like JSON, but has no surrogates
+    return json.dumps(value, ensure_ascii=False)

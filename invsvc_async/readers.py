@@ -64,9 +64,8 @@ def invoice_by_idempotency_key(
                 return CannotTell(
                     "an invoice was found whose idempotency_key cannot be read"
                 )
-        return (
-            Absent()
-        )  # not before the last page: a service that filters late returns empty ones
+        # not before the last page: a service that filters late returns empty ones
+        return Absent()
 
     read.__qualname__ = "readers.invoice_by_idempotency_key"  # as an intent names it
     return read
@@ -119,9 +118,8 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
         try:
             envelope = await client.request("GET", path, team=intent.scope.team)
         except ServiceError as error:
-            if (
-                error.status not in (404, 410) or not error.own_envelope
-            ):  # a gateway's 404 proves nothing
+            # a gateway's 404 proves nothing
+            if error.status not in (404, 410) or not error.own_envelope:
                 raise
             return Absent()
         payload = envelope.data

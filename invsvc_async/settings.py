@@ -171,9 +171,8 @@ def checked_headers(given: object, *, of_client: bool = False) -> dict[str, str]
             raise ConfigurationError(
                 "headers and user_agent: names and values must be strings"
             )
-        if not re.fullmatch(
-            _HEADER_NAME, name
-        ):  # it may be a value, by mistake, and so a secret
+        # it may be a value, by mistake, and so a secret
+        if not re.fullmatch(_HEADER_NAME, name):
             raise ConfigurationError(
                 f"headers: the name of number {len(headers) + 1} is not valid. Pass {{name: value}}."
             )

@@ -245,10 +245,8 @@ class _Receiving:
             while len(self._contexts) > _REMEMBERED:
                 self._contexts.popitem(last=False)
             receipt = await running
-            if first and receipt.outcome not in {
-                "stored",
-                "failed",
-            }:  # nobody handles it later
+            # nobody handles it later
+            if first and receipt.outcome not in {"stored", "failed"}:
                 self._contexts.pop(digest, None)
             kind = _type_of(receipt.event)
             span.update_name(f"receive {kind}")
@@ -283,9 +281,8 @@ class _Receiving:
                 await running
             except BaseException as error:
                 span.set_attribute("error.type", type(error).__name__)
-                span.set_status(
-                    trace.StatusCode.ERROR, type(error).__name__
-                )  # the message may contain data
+                # the message may contain data
+                span.set_status(trace.StatusCode.ERROR, type(error).__name__)
                 raise
 
     def answered(self, receipt: Receipt, seconds: float) -> None:
@@ -323,9 +320,8 @@ class _TracedCall:
     span: Span
     own: str
     requests: int = 0
-    last: dict[str, str | int] = attrs.field(
-        factory=dict[str, "str | int"]
-    )  # of the last request
+    # of the last request
+    last: dict[str, str | int] = attrs.field(factory=dict[str, "str | int"])
     verdict: str | None = None
 
 
@@ -405,9 +401,8 @@ class _Tracing:
                 kind = str(error.status)
                 call.last["http.response.status_code"] = error.status
             call.last["error.type"] = kind
-            span.set_status(
-                trace.StatusCode.ERROR, call.verdict or kind
-            )  # the message may contain an id
+            # the message may contain an id
+            span.set_status(trace.StatusCode.ERROR, call.verdict or kind)
             raise
         finally:
             span.set_attributes(call.last)

@@ -174,9 +174,8 @@ async def test_virtual_sleeper_that_is_cancelled():
 
 
 @pytest.mark.no_secret_scan  # which keeps the client
-@pytest.mark.parametrize(
-    "collected", [False, True]
-)  # which changes the order in which all are finalized
+# which changes the order in which all are finalized
+@pytest.mark.parametrize("collected", [False, True])
 def test_client_that_was_not_closed(collected):
     """A warning names the client, without its credential, also if its connections are finalized first."""
 
@@ -194,9 +193,8 @@ def test_client_that_was_not_closed(collected):
 
     words = [str(each.message) for each in warned]
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # of aiohttp's session, which the first one kept
+        # of aiohttp's session, which the first one kept
+        warnings.simplefilter("ignore")
         warned.clear()
         gc.collect()
     assert any(each.startswith(f"unclosed Client('{base_url}')") for each in words)

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 Problems: TypeAlias = list[str]
 Given: TypeAlias = Any  # what a caller gave
 
-_DEEPEST = (
-    DEEPEST - 56
-)  # levels: leaves room for what is written around an argument in intents and reports
+# levels: leaves room for what is written around an argument in intents and reports
+_DEEPEST = DEEPEST - 56
 _WIDEST = 8192  # bits of an integer: Python formats up to about 14,000
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 

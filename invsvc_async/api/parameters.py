@@ -223,9 +223,8 @@ def _url(parameter: Parameter, value: Given, problems: Problems) -> str:
 
 def _warn(words: str) -> None:
     """Warn of what the specification allows, but is surely a mistake."""
-    warnings.warn(
-        words, UserWarning, stacklevel=8
-    )  # the caller of the resource's method
+    # the caller of the resource's method
+    warnings.warn(words, UserWarning, stacklevel=8)
 
 
 def _is_url(text: str) -> bool:

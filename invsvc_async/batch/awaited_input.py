@@ -25,9 +25,8 @@ class AwaitedInput:
     def __init__(self, *, is_open: bool) -> None:
         self.is_open: bool = is_open
         self._asked: OrderedDict[str, Asked] = OrderedDict()  # by key; the oldest go
-        self._waiting: dict[
-            str, str
-        ] = {}  # by thing, or key without one: the key that may not begin yet
+        # by thing, or key without one: the key that may not begin yet
+        self._waiting: dict[str, str] = {}
 
     def get(self, key: str) -> Asked | None:
         """Return what is kept of the write of *key*."""

@@ -162,9 +162,8 @@ class Batch(Uncopied):
         try:
             await self._end_run()
         except asyncio.CancelledError:
-            await (
-                self._end_run()
-            )  # what is under way would go on beside the next owner of the journal
+            # what is under way would go on beside the next owner of the journal
+            await self._end_run()
             raise
         finally:
             self._is_open = False
@@ -269,9 +268,8 @@ class Batch(Uncopied):
         ):
             yield result
 
-    async def get(
-        self, key: str
-    ) -> Outcome[Any] | None:  # Any: the operation says what its value is
+    # Any: the operation says what its value is
+    async def get(self, key: str) -> Outcome[Any] | None:
         """
         Return the outcome of the write of *key*; ``None`` if it has no verdict yet, or is not known.
 

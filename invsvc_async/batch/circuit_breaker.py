@@ -58,13 +58,10 @@ _FAULTS = {  # by the class of aiohttp's error, which is all that is kept of it
 }
 _AWAY = "the service cannot be reached"
 _AWAITED = "a token of TokenProvider's source is awaited"
-_UNSENT = (
-    NotSentError.__name__,
-    ConfigurationError.__name__,
-)  # errors of requests that did not leave
-_PROBE = Request(
-    operation=WEBHOOKS_GET, path={"id": "none"}
-)  # any answer of the service will do
+# errors of requests that did not leave
+_UNSENT = (NotSentError.__name__, ConfigurationError.__name__)
+# any answer of the service will do
+_PROBE = Request(operation=WEBHOOKS_GET, path={"id": "none"})
 _CLOSED = (
     "client: it was closed before all writes had their verdicts. They stay open. Run again with an open "
     "client."
@@ -158,9 +155,8 @@ def _cause_of_doubt(
     return outage if failed else None
 
 
-def _last(
-    outcome: Outcome[Any], kind: type[Any]
-) -> Any:  # Any: an event of that kind, or None
+# Any: an event of that kind, or None
+def _last(outcome: Outcome[Any], kind: type[Any]) -> Any:
     return next(
         (event for event in reversed(outcome.history) if isinstance(event, kind)), None
     )
@@ -219,12 +215,10 @@ class CircuitBreaker:
         self._on_stop = on_stop
         self._pause = FIRST_PAUSE
         self._trying = False  # a probe succeeded, and no write has been answered since
-        self._failing: set[str] = (
-            set()
-        )  # keys of writes that failed since the last answer
-        self._answered_from = (
-            -inf
-        )  # of the client's clock: when the latest request began that was answered
+        # keys of writes that failed since the last answer
+        self._failing: set[str] = set()
+        # of the client's clock: when the latest request began that was answered
+        self._answered_from = -inf
         self._probing: asyncio.Task[None] | None = None
         self._next_probe = 0.0  # of the client's clock
         self._away_until = -inf  # of the client's clock: the end of the last pause

@@ -82,9 +82,8 @@ class Dispatcher:
             sending, entries.store, self.engine, item_type, on_unfit
         )
         self.woken: asyncio.Event = asyncio.Event()  # there may be something to send
-        self.caught_up: asyncio.Event = (
-            asyncio.Event()
-        )  # all that was read is in the engine
+        # all that was read is in the engine
+        self.caught_up: asyncio.Event = asyncio.Event()
 
     # --- beginning and end
 
@@ -121,9 +120,8 @@ class Dispatcher:
         """Divide the lanes anew, after a sign of life, and read those of this process again."""
         has_more = not (self._signs.is_hungry or self._is_read)
         await self._share.divide(has_more=has_more)
-        self.read_again(
-            self.leases.lanes
-        )  # also the poll, in case no notification arrives
+        # also the poll, in case no notification arrives
+        self.read_again(self.leases.lanes)
 
     # --- feeding
 
@@ -154,9 +152,8 @@ class Dispatcher:
         self._signs.begin_to_send()
         await self._signs.show()
         if self.leases.living > 1 and self._sending.rate is not None:
-            await asyncio.sleep(
-                _JOINED * pause
-            )  # until the others have noticed, and leave a part of it
+            # until the others have noticed, and leave a part of it
+            await asyncio.sleep(_JOINED * pause)
         self._signs.show_soon()
 
     async def _wait_for_more(self, pause: float, *, has_end: bool) -> None:

@@ -71,19 +71,16 @@ class Engine:
         self.breaker: CircuitBreaker = CircuitBreaker(
             sending.options, on_change=self._fill_soon, on_stop=self.end
         )
-        self.held: dict[
-            int, Item
-        ] = {}  # by number: what has not ended; of each thing in its order
+        # by number: what has not ended; of each thing in its order
+        self.held: dict[int, Item] = {}
         self._ready: deque[Item] = deque()
-        self._lines: dict[
-            str, deque[Item]
-        ] = {}  # by thing; the first item is ready or under way
+        # by thing; the first item is ready or under way
+        self._lines: dict[str, deque[Item]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # Until the list of webhooks, which settles all creates, was looked at: creates that begin need it.
         self._list_lock: asyncio.Lock | None = asyncio.Lock()
-        self._storing: set[asyncio.Future[None]] = (
-            set()
-        )  # the results of items that have ended
+        # the results of items that have ended
+        self._storing: set[asyncio.Future[None]] = set()
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
 
@@ -352,9 +349,8 @@ class Engine:
 
     async def _conclude(self, item: Item, outcome: AnyOutcome) -> None:
         """Begin to store *outcome* as that of *item*; if *item* was put back, make it ready again."""
-        if not (
-            item.is_put_back or item.storing
-        ):  # the client had it already: the user has settled it
+        # the client had it already: the user has settled it
+        if not (item.is_put_back or item.storing):
             await item.settled(outcome)
         if item.is_put_back:
             self._put_back(item)
@@ -417,9 +413,8 @@ class Engine:
     def _put_back(self, item: Item) -> None:
         """Run *item* next. The item keeps its place in its line."""
         item.is_put_back = False
-        self.sending.core.writes.ended.pop(
-            item.intent.identity, None
-        )  # it would be taken for the verdict
+        # it would be taken for the verdict
+        self.sending.core.writes.ended.pop(item.intent.identity, None)
         self._ready.appendleft(item)
 
     def _stored(self, item: Item, wait: float, storing: asyncio.Future[None]) -> None:

@@ -72,13 +72,8 @@ _WITH_SECRET = [
 ]
 _SILENT = 3  # times the silence, after which people are told that a worker is not alive
 _FOREVER = 1e300
-_SHOWN = (
-    "host",
-    "port",
-    "batch",
-    "outbox",
-    "journal",
-)  # options of an address that say which one it is
+# options of an address that say which one it is
+_SHOWN = ("host", "port", "batch", "outbox", "journal")
 
 
 class Added(NamedTuple):
@@ -117,9 +112,8 @@ class BatchEntries(Entries):
                 else {}
             )
             are_same = all(known[entry.key].digest == entry.digest for entry in entries)
-            if (
-                checkpoint is not None and are_same
-            ):  # otherwise the next run meets the other write, too
+            # otherwise the next run meets the other write, too
+            if checkpoint is not None and are_same:
                 yield SET, (_CHECKPOINT, msgspec.json.encode(checkpoint).decode())
             yield _BEGIN, (f"{_INPUT}{reader}",)
             return known

@@ -113,9 +113,8 @@ def read_lines(
             yield line
 
 
-def _write_of(
-    client: Client, line: Line
-) -> Write[Any] | BadLine:  # Any: of any operation
+# Any: of any operation
+def _write_of(client: Client, line: Line) -> Write[Any] | BadLine:
     try:
         return as_write(client, line.operation, line.arguments, key=line.key)
     except InvalidRequestError as error:
@@ -440,9 +439,8 @@ async def sound(
     writes: Writes,
     client: Client,
     checkpoint: Callable[[], Awaitable[Checkpoint | None]],
-) -> AsyncGenerator[
-    Iterable[Write[Any]] | AsyncIterable[Write[Any]]
-]:  # Any: of any operation
+    # Any: of any operation
+) -> AsyncGenerator[Iterable[Write[Any]] | AsyncIterable[Write[Any]]]:
     """
     Yield *writes*. If it is the path of a file, check the whole file after the *checkpoint* first.
 

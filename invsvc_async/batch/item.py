@@ -173,9 +173,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     def heard(self, identity: str) -> None:
         """Do nothing: the entries of a batch stay."""
 
-    def _entry(
-        self, state: State, intent: Intent | None, **done: Any
-    ) -> Entry:  # Any: of an end
+    # Any: of an end
+    def _entry(self, state: State, intent: Intent | None, **done: Any) -> Entry:
         packed = (
             None if intent is None else pack(intent, self.lane.leases.store.commons)
         )

@@ -61,9 +61,8 @@ class Slots:
         try:
             await turn
         except asyncio.CancelledError:
-            if (
-                turn.done() and not turn.cancelled()
-            ):  # the slot was handed over at the same moment
+            # the slot was handed over at the same moment
+            if turn.done() and not turn.cancelled():
                 self.leave(write)
             self._again.pop(turn, None)
             raise

@@ -22,9 +22,8 @@ class ReadPlaces:
 
     def __init__(self) -> None:
         self._places: dict[int, int | None] = {}  # by lane; None: read to its end
-        self._passed: set[str] = (
-            set()
-        )  # things with an entry that was passed over, because a newer one runs
+        # things with an entry that was passed over, because a newer one runs
+        self._passed: set[str] = set()
 
     # --- what is to be read
 

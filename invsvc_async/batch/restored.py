@@ -52,9 +52,8 @@ class Restored:
     is_open: bool
     earliest: float | None = None
     met: int = 0  # writes of the input that were in doubt
-    _left: OrderedDict[str, Wire] = attrs.field(
-        factory=OrderedDict
-    )  # the latest states that own writes left
+    # the latest states that own writes left
+    _left: OrderedDict[str, Wire] = attrs.field(factory=OrderedDict)
 
     def of_entry(self, number: int, intent: Intent) -> Intent:
         """Return the intent of an entry that is not done."""

@@ -57,9 +57,8 @@ class Result:
     duplicates: tuple[str, ...] = ()
     story: str | None = None
     done_at: int | None = None
-    outcome: Outcome[Any] | None = attrs.field(
-        default=None, repr=False, eq=False
-    )  # Any: of any operation
+    # Any: of any operation
+    outcome: Outcome[Any] | None = attrs.field(default=None, repr=False, eq=False)
 
     @property
     def applied(self) -> bool | None:
@@ -124,9 +123,8 @@ class Result:
         )
 
 
-def outcome_in(
-    entry: Entry, commons: Commons
-) -> Outcome[Any]:  # Any: the operation says what its value is
+# Any: the operation says what its value is
+def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:
     """Return the outcome of a done entry; if its intent is unfit, with the parts that can be read."""
     try:
         return outcome_of(entry, commons)

@@ -71,9 +71,8 @@ class Run:
         self._engine = self._dispatcher.engine
         self._results = Consumer(self._dispatcher.leases)
         self._given: list[Entry] = []  # taken once the next one is asked for
-        self._beginning = (
-            asyncio.Lock()
-        )  # of the tasks that take results, one begins the run
+        # of the tasks that take results, one begins the run
+        self._beginning = asyncio.Lock()
         self._gives_left = False  # those that others have left
         self._intake: Intake | None = None
         self._input_began: float | None = None  # by the store's clock, s
@@ -337,10 +336,8 @@ class Run:
         new = {each.entry.key: each for each in asked if each.entry is not None}
         self._warn_of_lost_secrets(new.values())
         added = await entries.add(made, dispatcher.leases.name, reached)
-        for (
-            key,
-            known,
-        ) in added.others.items():  # another process has stored it meanwhile
+        # another process has stored it meanwhile
+        for key, known in added.others.items():
             intake.meet(known, new[key])
         lanes = {entry.lane for entry in made}
         if added.new:

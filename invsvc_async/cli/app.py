@@ -61,9 +61,8 @@ class Commands(TyperGroup):
 
     _lists_only = False
 
-    def format_help(
-        self, ctx: Any, formatter: Any
-    ) -> None:  # Any: newer typer brings its own click
+    # Any: newer typer brings its own click
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, for which a command's name and summary suffice."""
         self._lists_only = True
         try:
@@ -86,18 +85,16 @@ class Commands(TyperGroup):
         )
         group = getattr(module, "list_" if cmd_name == "list" else cmd_name)
         if not isinstance(group, typer.Typer):
-            from invsvc_async.cli.options import (
-                CommandGroup,
-            )  # the help needs none of what it imports
+            # the help needs none of what it imports
+            from invsvc_async.cli.options import CommandGroup
 
             command, group = group, CommandGroup()
             group.add(command, short=cmd_name in _SHORT)
         found = _for_people(typer.main.get_command(group))
         found.name, found.help = cmd_name, found.help or f"{COMMANDS[cmd_name]}."
         for each in (found, *getattr(found, "commands", {}).values()):
-            words = " ".join(
-                (each.help or "").split()
-            )  # click cuts a text that it shortens itself
+            # click cuts a text that it shortens itself
+            words = " ".join((each.help or "").split())
             each.short_help = re.split(r"[.:;](?=\s|$)", words, maxsplit=1)[0]
         return found
 
@@ -130,9 +127,8 @@ def _for_people(command: Any) -> Any:  # Any: the same
         for parameter in (*each.params, each.get_help_option(_HELP)):
             _take_as_given(parameter)
             if isinstance(parameter, TyperArgument) or parameter.is_flag:
-                parameter.display_type_rich = lambda *_, **__: (
-                    ""
-                )  # older typer does not ask for it
+                # older typer does not ask for it
+                parameter.display_type_rich = lambda *_, **__: ""
     return command
 
 
@@ -259,9 +255,8 @@ def _code_of(words: list[str]) -> int:
 
 
 def _report(error: Exception) -> int:
-    while isinstance(
-        error, ExceptionGroup
-    ):  # from a task group; the first error is shown
+    # from a task group; the first error is shown
+    while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     words = str(error)
     match error:

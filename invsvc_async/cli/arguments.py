@@ -28,10 +28,8 @@ from invsvc_async.resources.by_name import did_you_mean, names_of
 _WORD = re.compile(
     r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*)", re.DOTALL
 )
-_FORMS = {
-    "extra_body": Form.OBJECT,
-    "extra_query": Form.OBJECT,
-}  # arguments outside the table of operations
+# arguments outside the table of operations
+_FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}
 
 
 def operation_of(
@@ -59,9 +57,8 @@ def operations_of(
     }
 
 
-def arguments_of(
-    operation: Operation, words: Sequence[str]
-) -> dict[str, Any]:  # Any: depends on the form
+# Any: depends on the form
+def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]:
     """Return the arguments that *words* give; each value has the form of its argument."""
     rows = {row.name: row for row in operation.parameters}
     has_metadata = "metadata" in rows
@@ -191,10 +188,8 @@ def _complete_value(operation: Operation, name: str, value: str) -> list[str]:
 
 
 def _value(name: str, text: str, form: Form) -> Any:
-    if name == "tag" and text in (
-        "true",
-        "false",
-    ):  # it has no row, and may be a text of the user's
+    # it has no row, and may be a text of the user's
+    if name == "tag" and text in ("true", "false"):
         form = Form.FLAG
     match form:
         case (

@@ -43,10 +43,8 @@ def check_outputs(
             continue
         if place in used:
             raise misuse(f"{file} is {used[place]}. Use another file.", name)
-        with (
-            suppress(OSError),
-            place.open("rb") as opened,
-        ):  # reported when it is written; it may not exist
+        # reported when it is written; it may not exist
+        with suppress(OSError), place.open("rb") as opened:
             if opened.read(len(_SQLITE)) == _SQLITE:
                 raise misuse(
                     f"{file} is a database, such as a journal. Use another file.", name

@@ -57,9 +57,8 @@ class Sink:
     escape_formulas: bool = False
     wide: bool = False
     taken: int = 0
-    _kept: list[Any] = attrs.field(
-        factory=list[Any], init=False
-    )  # rows of a table, or items of a JSON array
+    # rows of a table, or items of a JSON array
+    _kept: list[Any] = attrs.field(factory=list[Any], init=False)
 
     def take(self, item: Any) -> None:  # Any: a model
         """Print *item*, or keep it for the end."""
@@ -91,7 +90,6 @@ class Sink:
 
     def _csv(self, *rows: Sequence[str]) -> None:
         for cells in rows if self.taken else (self.columns, *rows):
-            shown = (
-                map(visible, cells) if sys.stdout.isatty() else cells
-            )  # a file gets what there is
+            # a file gets what there is
+            shown = map(visible, cells) if sys.stdout.isatty() else cells
             sys.stdout.write(csv_row(shown, escape_formulas=self.escape_formulas))

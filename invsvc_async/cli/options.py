@@ -33,12 +33,8 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Callable[..., Coroutine[Any, Any, int | None] | int | None])
 _INFINITE = float("inf")
 _LAST = ("json_", "profile", "team")  # in the help
-_OWN = (
-    "profile",
-    "team",
-    "secrets_to",
-    "no_secrets",
-)  # of `SendingOptions`, not of what is opened
+# of `SendingOptions`, not of what is opened
+_OWN = ("profile", "team", "secrets_to", "no_secrets")
 
 
 class CommandGroup(typer.Typer):
@@ -117,9 +113,8 @@ def _options_of(
             )
     for field in (each for each in fields if each.name not in lacks):
         kind, described = get_args(field.annotation)
-        if (
-            isinstance(described, OptionInfo) and described.default is ...
-        ):  # it has no name of its own
+        # it has no name of its own
+        if isinstance(described, OptionInfo) and described.default is ...:
             described = copy(described)  # typer keeps the first name in its default
             described.default = f"--{field.name.rstrip('_').replace('_', '-')}"
         yield field.replace(
@@ -275,13 +270,11 @@ class SendingOptions(Calling):
         """Return a client whose limit leaves room for settling reads beside the writes."""
         return self.client(max_concurrency=concurrency + max(10, concurrency // 4))
 
-    async def secret_sink(
-        self, stack: AsyncExitStack
-    ) -> Callable[[str, Any], Any]:  # Any: a Webhook
+    # Any: a Webhook
+    async def secret_sink(self, stack: AsyncExitStack) -> Callable[[str, Any], Any]:
         """Return the callback that receives the secrets of new webhooks."""
-        if (
-            self.secrets_to is None
-        ):  # checked before: there are none, or they are not wanted
+        # checked before: there are none, or they are not wanted
+        if self.secrets_to is None:
             from invsvc_async.batch.item import discard_secret
 
             return discard_secret

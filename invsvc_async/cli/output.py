@@ -23,17 +23,11 @@ if TYPE_CHECKING:
 _HANGING = 4  # columns
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
-_ERROR_FACTS = (
-    "operation",
-    "status",
-    "code",
-    "request_id",
-    "resume_token",
-)  # in JSON, if an error has them
+# in JSON, if an error has them
+_ERROR_FACTS = ("operation", "status", "code", "request_id", "resume_token")
 
-as_json: ContextVar[bool] = ContextVar(
-    "as_json", default=False
-)  # --json: the result, and errors
+# --json: the result, and errors
+as_json: ContextVar[bool] = ContextVar("as_json", default=False)
 
 
 class Exit(IntEnum):

@@ -47,9 +47,8 @@ class SecretsFile:
         names = ("id", "url", "secret")  # one may be malformed
         line = {"key": key} | {name: getattr(webhook, name, None) for name in names}
         try:
-            if (
-                self._is_partial or not os.fstat(self._number).st_nlink
-            ):  # or it was deleted, or replaced
+            # or it was deleted, or replaced
+            if self._is_partial or not os.fstat(self._number).st_nlink:
                 os.dup2(number := self._opened(), self._number, inheritable=False)
                 os.close(number)
             self._is_partial = True

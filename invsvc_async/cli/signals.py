@@ -56,9 +56,8 @@ def handled(
 ) -> Generator[None]:
     """Call *call* in the running event loop at each of these signals, until the block ends."""
     loop = asyncio.get_running_loop()
-    with suppress(
-        NotImplementedError, ValueError, RuntimeError
-    ):  # Windows, or not the main thread
+    # Windows, or not the main thread
+    with suppress(NotImplementedError, ValueError, RuntimeError):
         for number in numbers:
             loop.add_signal_handler(number, call)
     try:

@@ -29,9 +29,8 @@ class EscapingConsole(Console):
     """A console that shows control characters instead of obeying them: texts come from the service."""
 
     def __init__(self, **options: Any) -> None:  # Any: as in rich
-        super().__init__(
-            highlight=False, emoji=False, **options
-        )  # ":id:" is a part of some keys
+        # ":id:" is a part of some keys
+        super().__init__(highlight=False, emoji=False, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:  # Any: the same
         """Print as rich does, with control characters as escape sequences of Python."""
@@ -156,9 +155,8 @@ def print_fields(out: Console, fields: Sequence[tuple[str, str]]) -> None:
         label = Text(f"  {name}".ljust(indent), style="cyan")
         for line in _readable(value).split("\n"):
             for part in wrapped(line, out.width - indent):
-                if (
-                    out.width - indent < cell_len(part) <= out.width
-                ):  # whole on a line of its own
+                # whole on a line of its own
+                if out.width - indent < cell_len(part) <= out.width:
                     if label.plain.strip():
                         out.print(label)
                     label = Text(" " * min(2 * _GAP, out.width - cell_len(part)))

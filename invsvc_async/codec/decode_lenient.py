@@ -42,12 +42,8 @@ _WORDS: Mapping[type[object], str] = {
     type(None): "null",
     Raw: "a value that cannot be decoded",
 }
-_USUAL = (
-    str,
-    bool,
-    int,
-    Decimal,
-)  # values of these types are stored as they are, without their hooks
+# values of these types are stored as they are, without their hooks
+_USUAL = (str, bool, int, Decimal)
 
 
 class MisfitError(ValueError):
@@ -81,9 +77,8 @@ def _only(kind: type[object]) -> Hook:
 
 
 def _number(value: object) -> int | Decimal:
-    if isinstance(value, float) and math.isfinite(
-        value
-    ):  # from a caller's plain data: our parser makes none
+    # from a caller's plain data: our parser makes none
+    if isinstance(value, float) and math.isfinite(value):
         return Decimal(repr(value))
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         raise _expected("a number", value)

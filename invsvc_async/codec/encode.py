@@ -53,9 +53,8 @@ def unstructure(model: object) -> Wire:
     Raises:
         InvalidRequestError: A value cannot be converted, such as a time without a zone.
     """
-    if (
-        type(model) in _AS_THEY_ARE
-    ):  # most values; the abstract classes below are slow to check
+    # most values; the abstract classes below are slow to check
+    if type(model) in _AS_THEY_ARE:
         return model
     if isinstance(model, Model):
         return object_of(model)

@@ -52,18 +52,16 @@ __all__ = [
 # Items of a list; the specification's largest page has 100.  Even an item of two bytes takes about 60 bytes
 # of memory when it is split off, and its model several hundred.
 _MOST: Final = 10_000
-_LONG: Final = (
-    2**19
-)  # bytes: longer lists are checked before; a shorter one takes at most 16 MB
+# bytes: longer lists are checked before; a shorter one takes at most 16 MB
+_LONG: Final = 2**19
 _COMMAS: Final = (
     100_000  # commas between or within items: with fewer, a split takes at most 6 MB
 )
 _FIRST = -62_135_596_800_000
 _LAST = 253_402_300_799_999  # ms: the range of datetime
 _NOTHING: Final[Any] = Raw()
-_REQUEST_ID = istr(
-    "X-Request-Id"
-)  # the usual header; the specification does not name one
+# the usual header; the specification does not name one
+_REQUEST_ID = istr("X-Request-Id")
 _SECONDS = (
     r"[0-9]{1,9}(\.[0-9]{1,9})?"  # the standard has no fractions, but some services do
 )
@@ -118,9 +116,8 @@ def _decoder(shape: Shape, *, odd: bool = False) -> Callable[[bytes], Any]:
             ("has_more", bool, False),
         ],
         Shape.STANDARD: [("data", Raw)],
-        Shape.OPEN: [
-            ("data", Raw, _NOTHING)
-        ],  # msgspec does not decode objects to a union with Raw
+        # msgspec does not decode objects to a union with Raw
+        Shape.OPEN: [("data", Raw, _NOTHING)],
     }
     fields = {name: (name, Any, None) for name in _MENDED} if odd else {}
     fields |= {each[0]: each for each in members[shape]}
@@ -136,9 +133,8 @@ def _decoder(shape: Shape, *, odd: bool = False) -> Callable[[bytes], Any]:
     return msgspec.json.Decoder(answer).decode
 
 
-class Envelope(
-    msgspec.Struct, frozen=True, kw_only=True
-):  # a Struct, because one is made for every answer
+# a Struct, because one is made for every answer
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """
     A successful answer, its payload not yet decoded.
 
@@ -271,9 +267,8 @@ def read_success(
         error = _unreadable(
             content, cause, status=status, headers=headers, operation=operation
         )
-        raise error from cause.with_traceback(
-            None
-        )  # its frames have the body, and perhaps secrets
+        # its frames have the body, and perhaps secrets
+        raise error from cause.with_traceback(None)
     return Envelope(
         raw=None if found.data == _NOTHING else found.data,
         content=content,

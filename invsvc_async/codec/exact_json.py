@@ -37,11 +37,8 @@ WireObject: TypeAlias = dict[str, Wire]
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Until 2100, ms / 1000 as a float rounds to the right microsecond.
 EXACT_UNTIL: Final = 4_102_444_800_000
-UNREADABLE: Final = (
-    ValueError,
-    RecursionError,
-    ArithmeticError,
-)  # all that decoding can raise
+# all that decoding can raise
+UNREADABLE: Final = (ValueError, RecursionError, ArithmeticError)
 
 # Reads any number with all its digits, or raises.  Independent of the calling thread's decimal context.
 exact: Final = Context(
@@ -52,9 +49,8 @@ exact: Final = Context(
 ).create_decimal
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _PLAIN = msgspec.json.Decoder(float_hook=exact)
-_SEARCHED: Final = (
-    4 * 2**20
-)  # bytes: takes at most half a second, for a body that consists of escapes
+# bytes: takes at most half a second, for a body that consists of escapes
+_SEARCHED: Final = 4 * 2**20
 _SURROGATE: Final = (
     rb"\\u[dD][89a-fA-F]"  # compiled and cached by `re` when a body cannot be read
 )
@@ -156,9 +152,8 @@ def dumps(plain: object) -> bytes:
 
 def check(plain: Any, at: str = "$", levels: int = DEEPEST) -> None:
     """Reject values that JSON cannot represent, as :func:`dumps`.  The encoder would accept times and NaN."""
-    is_mapping = type(plain) is dict or isinstance(
-        plain, Mapping
-    )  # the abstract class is slow to check
+    # the abstract class is slow to check
+    is_mapping = type(plain) is dict or isinstance(plain, Mapping)
     if not levels and (is_mapping or isinstance(plain, (list, tuple))):
         raise InvalidRequestError(f"{at:.60}…: is nested deeper than {DEEPEST} levels")
     if is_mapping:

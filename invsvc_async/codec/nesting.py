@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 
 DEEPEST: Final = 256  # levels of arrays and objects: recursive functions reach them on every interpreter
-SHORT: Final = (
-    2 * DEEPEST
-)  # bytes: each level has two brackets, so that shorter JSON has too few of them
+# bytes: each level has two brackets, so that shorter JSON has too few of them
+SHORT: Final = 2 * DEEPEST
 
 _ESCAPE: Final = rb"(?s)\\."
 _STRING: Final = (

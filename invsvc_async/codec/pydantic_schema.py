@@ -202,9 +202,8 @@ def _schema_of(hint: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
     if origin in (UnionType, Union):
         inner = _schema_of(_without_null(hint), handler)
         return core_schema.nullable_schema(inner) if NoneType in arguments else inner
-    if isinstance(hint, type) and issubclass(
-        hint, StrEnum
-    ):  # other texts are accepted, too
+    # other texts are accepted, too
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
         return core_schema.str_schema(
             metadata={"pydantic_js_updates": {"examples": [*map(str, hint)]}}
         )

@@ -30,9 +30,8 @@ class InFlight:
     _NEWEST = 0.05  # weight of the newest answer in that latency
 
     def __init__(self) -> None:
-        self._begun: OrderedDict[object, float] = (
-            OrderedDict()
-        )  # those that do not hang, the oldest first
+        # those that do not hang, the oldest first
+        self._begun: OrderedDict[object, float] = OrderedDict()
         self._hanging: set[object] = set()
         self._usual: float | None = (
             None  # a running mean of the logarithms of latencies
@@ -56,9 +55,8 @@ class InFlight:
 
     def hanging(self, now: float) -> int:
         """Return how many of them hang."""
-        while (
-            next(iter(self._begun.values()), inf) + self._patience <= now
-        ):  # next_hangs_at, without a call
+        # next_hangs_at, without a call
+        while next(iter(self._begun.values()), inf) + self._patience <= now:
             self._hanging.add(self._begun.popitem(last=False)[0])
         return len(self._hanging)
 

@@ -34,9 +34,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's monotonic clock.  It includes time asleep if the system has such a clock."""
 
-    now: staticmethod[[], float] = staticmethod(
-        _steady
-    )  # a function of C: a call asks five times
+    # a function of C: a call asks five times
+    now: staticmethod[[], float] = staticmethod(_steady)
 
     async def sleep(self, seconds: float) -> None:
         """Wait for *seconds*."""

@@ -13,11 +13,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-GARBAGE = (
-    10_000,
-    20,
-    20,
-)  # a batch keeps tens of thousands of objects alive, and hardly any cycles
+# a batch keeps tens of thousands of objects alive, and hardly any cycles
+GARBAGE = (10_000, 20, 20)
 
 
 def until_done(command: Coroutine[Any, Any, T], *, short: bool = False) -> T:

@@ -28,17 +28,14 @@ class SingleFlight:
         self._next: dict[Hashable, _Fetch] = {}
         self._under_way: dict[Hashable, asyncio.Lock] = {}
 
-    async def share(
-        self, what: Hashable, fetch: Callable[[], Awaitable[Any]]
-    ) -> Any:  # Any: as fetched
+    # Any: as fetched
+    async def share(self, what: Hashable, fetch: Callable[[], Awaitable[Any]]) -> Any:
         """Return the result of a *fetch* that begins after this call. Callers who wait share the result."""
         flight = self._next.get(what)
-        if (
-            flight is None or flight.task.done()
-        ):  # a signal handler may have ended it before it began
-            flight = self._next[what] = (
-                _Fetch()
-            )  # before its task: it may begin at once
+        # a signal handler may have ended it before it began
+        if flight is None or flight.task.done():
+            # before its task: it may begin at once
+            flight = self._next[what] = _Fetch()
             flight.task = asyncio.create_task(self._run(what, fetch))
         flight.waiting += 1
         try:

@@ -138,9 +138,8 @@ class _Own:
         self.unasked = 0
         by_sender = {sender_of(report.key): report for report in reports}
         by_asked = _by_asked(reports)
-        rest: defaultdict[RequestedWrite, list[Entry]] = defaultdict(
-            list
-        )  # effects without a sender
+        # effects without a sender
+        rest: defaultdict[RequestedWrite, list[Entry]] = defaultdict(list)
         ours = (each for each in ledger if each.by == "client")
         for each in ours:
             asked = RequestedWrite(
@@ -279,9 +278,8 @@ def _was_so(report: WriteReport, states: States) -> bool:
 def _inverted(reports: Iterable[WriteReport], own: _Own) -> dict[str, str]:
     """Return the writes with an effect after one of a newer write to the same thing."""
     found: dict[str, str] = {}
-    first: dict[
-        tuple[str, str], tuple[float, str]
-    ] = {}  # earliest effect of newer writes, by thing
+    # earliest effect of newer writes, by thing
+    first: dict[tuple[str, str], tuple[float, str]] = {}
     for report in reversed(list(reports)):
         thing = report.asked.thing
         effects = own.effects.get(report.key)

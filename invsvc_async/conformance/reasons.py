@@ -28,6 +28,7 @@ AMBIGUOUS_FROM: Final = 500
 TIMED_OUT: Final = 408
 OVERTAKEN: Final = "a newer write of this program to the same resource was sent"
 SOMEBODY: Final = "somebody else changed"
+SEEN_BEFORE: Final = "since its state before this one was seen"
 MAY_HAVE: Final = "may have changed it"  # whoever says so knows that nothing may have
 
 if TYPE_CHECKING:
@@ -116,8 +117,9 @@ class Happened:
 
     ``sends`` are its own requests; ``newer`` is when newer writes of the program to the same thing arrived,
     or may have; ``others`` is when somebody else changed the thing, also before the first send, and
-    ``siblings`` when other writes of the program did; ``states`` what the thing was since the first send,
-    and ``wanted`` the fields that were sent.
+    ``siblings`` when other writes of the program did, and ``since_seen`` when those of them did before the
+    first send that were sent after the program had read the thing; ``states`` what the thing was since the
+    first send, and ``wanted`` the fields that were sent.
     ``window`` is the shortest time after a lost answer in which an effect may still come.  A service that
     *echoes* answers with what was sent, so what is there may be in other words since an earlier write.
     """
@@ -126,6 +128,7 @@ class Happened:
     newer: Sequence[float] = ()
     others: Sequence[float] = ()
     siblings: Sequence[float] = ()
+    since_seen: Sequence[float] = ()
     states: Sequence[Mapping[str, Any] | None] = ()
     wanted: Mapping[str, Any] | None = None
     since: float = -inf
@@ -291,6 +294,8 @@ def _changed(told: Told, happened: Happened) -> str | None:
         at <= told.at + TICK for at in happened.newer
     )
     if may_have or _acted(happened.siblings, told, happened):
+        return None
+    if SEEN_BEFORE in told.words and happened.since_seen:
         return None
     return "told as changed by another write, and there was none"
 

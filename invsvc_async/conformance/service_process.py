@@ -97,9 +97,8 @@ class Embedded:
         )
 
 
-def _entry(
-    plain: dict[str, Any],
-) -> Entry:  # Any: JSON, in which each number with a point is a Decimal
+# Any: JSON, in which each number with a point is a Decimal
+def _entry(plain: dict[str, Any]) -> Entry:
     """Return the entry of the ledger that *plain* describes."""
     entry = Entry(**plain)
     for name in _TIMES:

@@ -26,9 +26,8 @@ class States:
 
     def __init__(self, ledger: Iterable[Entry], before: Mapping[str, Wire]) -> None:
         self._before = before
-        self._past: defaultdict[str, list[tuple[Entry, Wire]]] = defaultdict(
-            list
-        )  # effect, state after it
+        # effect, state after it
+        self._past: defaultdict[str, list[tuple[Entry, Wire]]] = defaultdict(list)
         for each in sorted(
             (each for each in ledger if each.applied_at is not None), key=effect_at
         ):

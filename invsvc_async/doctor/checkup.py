@@ -81,9 +81,8 @@ async def examine(client: Client, *, journey: str | None = None) -> Checkup:
     )
     team = prober.view.team or list_.item("team")
     imports = partial(prober.path, f"/teams/{team}/integrations/dbtable/webhooks")
-    is_person = (
-        isinstance(team, str) and (await imports({})).status == 200
-    )  # only a person's may read it
+    # only a person's may read it
+    is_person = isinstance(team, str) and (await imports({})).status == 200
     findings += await _of_credential(prober, list_, is_person=is_person)
     names = await find_names(prober.invoices) if accepted else []
     names += await find_names(imports, IMPORTS) if is_person else []

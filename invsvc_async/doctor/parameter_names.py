@@ -37,9 +37,8 @@ _NAMES = {
 CANDIDATES: Final[dict[str, tuple[str, ...]]] = {
     role: tuple(names.split()) for role, names in _NAMES.items()
 }
-IMPORTS: Final[
-    dict[str, tuple[str, ...]]
-] = {  # parameters of the table-database listing
+# parameters of the table-database listing
+IMPORTS: Final[dict[str, tuple[str, ...]]] = {
     "dbtable_limit": CANDIDATES["limit"],
     "dbtable_state": ("state", "status", "mapping_state", "filter"),
 }
@@ -69,10 +68,8 @@ _VALUES: Final = {
     "dbtable_limit": _Values("0", "1"),
     "dbtable_state": _Values(_UNKNOWN, "active"),
 }
-_CLIENT: Final = {
-    "client_id": "id",
-    "client_tax_id": "tax_id",
-}  # fields of an invoice's client
+# fields of an invoice's client
+_CLIENT: Final = {"client_id": "id", "client_tax_id": "tax_id"}
 _WITHOUT_EFFECT: Final = ("page", "dbtable_state")  # which no list shows
 _REASONS: Final = {
     "shown": "its effect shows",
@@ -106,9 +103,8 @@ class ReadResult:
         return [item.get("uuid") for item in self.items]
 
 
-ReadList: TypeAlias = Callable[
-    [Mapping[str, str]], Awaitable[ReadResult]
-]  # reads a list with a query
+# reads a list with a query
+ReadList: TypeAlias = Callable[[Mapping[str, str]], Awaitable[ReadResult]]
 
 
 @attrs.define
@@ -149,9 +145,8 @@ class Prober:
         except InvsvcError as error:
             return ReadResult(status=None, own=False, error=str(error))
         self.seconds.append(clock.now() - begun)
-        data = (
-            envelope.data.get("data") if is_object(envelope.data) else envelope.data
-        )  # some are nested
+        # some are nested
+        data = envelope.data.get("data") if is_object(envelope.data) else envelope.data
         items = (
             [dict(each) for each in data if is_object(each)]
             if isinstance(data, list)

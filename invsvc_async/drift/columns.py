@@ -188,9 +188,8 @@ def _placed(value: datetime, zone: tzinfo | None) -> datetime:
 
 
 def _number(value: object, _: object) -> Decimal:
-    text = (
-        value if isinstance(value, str) else str(value)
-    )  # of a float, its shortest digits
+    # of a float, its shortest digits
+    text = value if isinstance(value, str) else str(value)
     if isinstance(value, bool) or not _NUMBER.fullmatch(text):
         raise ValueError("is not a number: write digits, and a point before decimals")
     return Decimal(text)

@@ -261,9 +261,8 @@ class Comparison:
                 NotFoundError,
                 InvalidRequestError,
             ) as error:  # the latter: it cannot be an id
-                if not getattr(
-                    error, "own_envelope", True
-                ):  # a gateway's 404 proves nothing
+                # a gateway's 404 proves nothing
+                if not getattr(error, "own_envelope", True):
                     raise
 
     def _take(self, table: Table, reading: int, item: Model) -> None:

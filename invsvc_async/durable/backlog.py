@@ -79,9 +79,8 @@ class Backlogs:
                 loop.call_soon_threadsafe(self._begin, kind, leases)
 
     def _begin(self, kind: str, leases: Leases) -> None:
-        if len(self._asking) < len(
-            self._stores
-        ):  # as many wait already if a database is away
+        # as many wait already if a database is away
+        if len(self._asking) < len(self._stores):
             task = asyncio.get_running_loop().create_task(self._find(kind, leases))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)

@@ -101,9 +101,8 @@ class Entries:
     what an older credential has left.
     """
 
-    _reopen: Callable[..., Script[set[int]]] = staticmethod(
-        reopen
-    )  # what `do_again` runs
+    # what `do_again` runs
+    _reopen: Callable[..., Script[set[int]]] = staticmethod(reopen)
 
     def __init__(
         self, store: Store, core: ClientCore | None = None, *, same_mode: bool = False
@@ -120,9 +119,8 @@ class Entries:
     async def open(self) -> None:
         """Open the store, or create it; raise JournalError if it cannot be used, or may lack sends."""
         if self._unclosed is None:
-            self._unclosed = weakref.finalize(
-                self, self.store.abandon
-            )  # of what nobody closes
+            # of what nobody closes
+            self._unclosed = weakref.finalize(self, self.store.abandon)
             self._unclosed.atexit = False
         await self.store.open_for(self._core, same_mode=self._same_mode)
 
@@ -454,10 +452,8 @@ class JournalEntries(Entries):
             (State.SENDING, found & unknown),
             (State.TO_DO, found - unknown),
         ):
-            yield (
-                _FREED,
-                (sorted(freed), int(state)),
-            )  # what may have been sent is settled first
+            # what may have been sent is settled first
+            yield _FREED, (sorted(freed), int(state))
         again |= found
         return lanes
 
@@ -474,9 +470,8 @@ def attempts_of(entry: Entry) -> int:
     """Return how many sends are stored with *entry*: none once it is pruned, or if it is damaged."""
     try:
         if entry.outcome is not None:
-            return int(
-                json.loads(entry.outcome).get("tries", 1)
-            )  # as the default of a record
+            # as the default of a record
+            return int(json.loads(entry.outcome).get("tries", 1))
         return len(json.loads(entry.intent or "{}").get("sent", []))
     except (ValueError, TypeError, AttributeError):
         return 0
@@ -485,9 +480,8 @@ def attempts_of(entry: Entry) -> int:
 def _owner_of_file(path: Path) -> Owner:
     """Return the process that the lock file of *path* names; on another machine, it may live."""
     host, pid = owner_of(path) or (None, None)
-    if (
-        pid and host == socket.gethostname() and sys.platform != "win32"
-    ):  # where signal 0 would end it
+    # where signal 0 would end it
+    if pid and host == socket.gethostname() and sys.platform != "win32":
         try:
             os.kill(pid, 0)
         except (OSError, OverflowError) as error:

@@ -28,9 +28,8 @@ _NAMES: Final = tuple(name.partition(".")[2] for name in ENTRY.split(", "))
 SENT: Final = "state:smallint common:bigint intent:text claim:text verdict:text outcome:text done_at:bigint"
 _SENT_NAMES: Final = [each.partition(":")[0] for each in SENT.split()]
 SET_SENT: Final = ", ".join(f"{name} = given.{name}" for name in _SENT_NAMES)
-columns_of: attrgetter[tuple[Any, ...]] = attrgetter(
-    *_SENT_NAMES
-)  # Any: of each column its own
+# Any: of each column its own
+columns_of: attrgetter[tuple[Any, ...]] = attrgetter(*_SENT_NAMES)
 
 
 class State(IntEnum):
@@ -41,9 +40,8 @@ class State(IntEnum):
     DONE = 2  # it has a verdict, which may be UNKNOWN
 
 
-class Entry(
-    msgspec.Struct, kw_only=True
-):  # two are made for each write, and attrs classes are slower
+# two are made for each write, and attrs classes are slower
+class Entry(msgspec.Struct, kw_only=True):
     """
     One row of a journal.
 

@@ -96,9 +96,8 @@ class Facts:
     async def _put(
         self, change: tuple[str, ...], before: asyncio.Task[None] | None
     ) -> None:
-        if (
-            before is not None and not before.done()
-        ):  # its connection may be a slower one
+        # its connection may be a slower one
+        if before is not None and not before.done():
             await asyncio.wait([before])
         with suppress(JournalError):
             await self._store.rows(*change)

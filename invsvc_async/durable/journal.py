@@ -119,9 +119,8 @@ class ClientJournal:
         self._writes: dict[str, _Write] = {}
         self._heard: set[str] = set()  # that are about to be removed
         self._removed: frozenset[str] = frozenset()  # that are removed now
-        self._resolved: set[str] = (
-            set()
-        )  # of which a person found that they are applied, or is about to
+        # of which a person found that they are applied, or is about to
+        self._resolved: set[str] = set()
         self._removal = asyncio.Lock()
         self._remover: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
@@ -375,9 +374,8 @@ class ClientJournal:
         started = outcome.started_as
         commons = self._store.commons
         write = self._writes.get(started.identity)
-        if (
-            write is None or started.identity in self._resolved
-        ):  # never sent under this journal, or resolved
+        # never sent under this journal, or resolved
+        if write is None or started.identity in self._resolved:
             return
         self._heard.discard(started.identity)
         is_done = outcome.verdict is not Verdict.UNKNOWN
@@ -470,9 +468,8 @@ class ClientJournal:
                         write.done = False
                     await self._store.idle()  # what is pending for them is stored
                     lanes = list({write.lane.number for write in writes})
-                    with suppress(
-                        JournalError
-                    ):  # then they are given, or settled, once more
+                    # then they are given, or settled, once more
+                    with suppress(JournalError):
                         for some in slices(sorted(self._removed), _PAGE):
                             await self._store.rows(_REMOVE, some, lanes)
                         for key in self._removed:
@@ -553,9 +550,8 @@ class ClientJournal:
         await self.open()
         through = (await self.keys.doubts.mark()).through
         async for entry, intent in self._walk(_OPEN, intent_of):
-            if (
-                intent.newest and self.is_shared
-            ):  # others may have written to the same thing since
+            # others may have written to the same thing since
+            if intent.newest and self.is_shared:
                 intent = attrs.evolve(intent, newest=None)  # noqa: PLW2901 - the same
             yield in_doubt(intent) if entry.seq <= through else intent
 

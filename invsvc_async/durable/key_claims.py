@@ -165,9 +165,8 @@ class Found(NamedTuple):
     untold: int
 
 
-_Made: TypeAlias = tuple[
-    int, bool
-]  # an entry that was inserted: its number, and whether its run is next
+# an entry that was inserted: its number, and whether its run is next
+_Made: TypeAlias = tuple[int, bool]
 _Asked: TypeAlias = "tuple[KeyedRun, Entry, asyncio.Future[Found | _Made | None]]"
 
 
@@ -352,9 +351,8 @@ class Claims:
         self.store: Store = store
         self.ended: bool = False
         self._tasks: set[asyncio.Task[object]] = set()
-        self._leaving: dict[
-            str, asyncio.Task[Any]
-        ] = {}  # of them, those that end runs, by key
+        # of them, those that end runs, by key
+        self._leaving: dict[str, asyncio.Task[Any]] = {}
         # By key: what is to be claimed in the next statement.
         self._asked: dict[str, _Asked] = {}
         self._asked_now: dict[str, _Asked] = {}  # in the current one
@@ -362,9 +360,8 @@ class Claims:
         self._waiting: dict[asyncio.Event, int] = {}  # for something in a lane
         self._hearing: asyncio.Task[None] | None = None
         self._telling: asyncio.Task[None] | None = None
-        self._told: set[int] = (
-            set()
-        )  # lanes of which other processes are to be told that something has ended
+        # lanes of which other processes are to be told that something has ended
+        self._told: set[int] = set()
 
     @property
     def alone_since(self) -> float:
@@ -482,9 +479,8 @@ class Claims:
         """
         seq = found.entry.seq
         before = found.entry.lane
-        if (
-            before == lane.number and to is None
-        ):  # only the reply to an earlier try was lost
+        # only the reply to an earlier try was lost
+        if before == lane.number and to is None:
             return False
         target = lane.number if to is None else to
         taking = self.store.run(
@@ -687,9 +683,8 @@ class Claims:
         self.ended = True
         if self._hearing is not None:
             self._hearing.cancel()
-        if (
-            self._claiming is not None
-        ):  # what it inserts for runs that were cancelled is to be released
+        # what it inserts for runs that were cancelled is to be released
+        if self._claiming is not None:
             await asyncio.wait([self._claiming], timeout=_TO_END)
         if self._tasks:
             await asyncio.wait([*self._tasks], timeout=_TO_END)

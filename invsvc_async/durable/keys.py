@@ -114,9 +114,8 @@ class _Turn:
 
     lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     users: int = 0
-    ended: asyncio.Event = attrs.field(
-        factory=asyncio.Event
-    )  # set when the run that has begun ends
+    # set when the run that has begun ends
+    ended: asyncio.Event = attrs.field(factory=asyncio.Event)
     last: AnyDriver | None = None  # the last of them that has an outcome
     digest: str = ""
 
@@ -243,9 +242,8 @@ class Keys:
 
     async def prune(self, older_than: float) -> int:
         """Delete what was done more than *older_than* seconds ago, but for UNKNOWN ones; return how many."""
-        if not (
-            isinstance(older_than, (int, float)) and abs(older_than) < _OLDEST
-        ):  # nor NaN
+        # nor NaN
+        if not (isinstance(older_than, (int, float)) and abs(older_than) < _OLDEST):
             raise InvalidRequestError(
                 f"older_than: must be a number of seconds, not {older_than!r:.50}"
             )
@@ -328,9 +326,8 @@ class Keys:
         if spec.lacks_tag:
             spec = replace(spec, tag=new_tag())
         digest = digests_of(spec)
-        waited = await self.claims.until_left(
-            name
-        )  # then the verdict counts, whatever it is
+        # then the verdict counts, whatever it is
+        waited = await self.claims.until_left(name)
         found = (
             await self._look(spec, name) if waited or spec.resumes is not None else None
         )
@@ -393,9 +390,8 @@ class Keys:
         has_all = not (await self.doubts.mark()).is_open
         if run.start is not None:
             await self.claims.until_closed(self._starts.turn(run.start))
-        may_be_next = (
-            run.thing is None or not run.creates
-        )  # otherwise a later one may be under way
+        # otherwise a later one may be under way
+        may_be_next = run.thing is None or not run.creates
         if has_all and may_be_next and _is_sent_at_once(spec, run.thing):
             return
         await run.claim(run.entry(State.TO_DO, new_intent(spec)))
@@ -541,9 +537,8 @@ class Keys:
         except LostLaneError:  # whoever has it settles it
             self.core.writes.take(driver.intent.identity)
             raise
-        if (
-            run.outcome is not None and run.taker is None
-        ):  # nobody asks whether the awaiter has it
+        # nobody asks whether the awaiter has it
+        if run.outcome is not None and run.taker is None:
             driver.journal = None
         return driver
 

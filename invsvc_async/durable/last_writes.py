@@ -167,9 +167,8 @@ def _state_of(row: Left) -> Wire:
     try:
         state = envelope.loads(text)
     except InvsvcError as error:
-        state = sound(
-            salvage(text)
-        )  # an answer may have had a number that no parser accepts
+        # an answer may have had a number that no parser accepts
+        state = sound(salvage(text))
         if state is None:
             raise unreadable(row.thing, error) from None
     if not isinstance(state, dict):

@@ -180,17 +180,15 @@ def _take(
     """Acquire lanes; return whether each was free. *unanswered* are beginnings of earlier tokens."""
     rows = yield _FREE, (silence, most, credential)
     alive = yield from living(silence, (owner for _, owner in rows))
-    alive.add(
-        member_of(tokens)
-    )  # which seems silent if the database's clock was set ahead meanwhile
+    # which seems silent if the database's clock was set ahead meanwhile
+    alive.add(member_of(tokens))
     taken = {
         lane: owner is None
         for lane, owner in rows
         if owner is None or member_of(owner) not in alive
     }
-    for (
-        earlier
-    ) in unanswered:  # what those tries have taken is ours, and perhaps not free
+    # what those tries have taken is ours, and perhaps not free
+    for earlier in unanswered:
         for (lane,) in (
             yield (
                 "SELECT id FROM {s}lanes WHERE owner LIKE {arg 1 text} || '%' {update}",
@@ -207,10 +205,8 @@ def _take(
 
 def new_lane(token: str, credential: str) -> Script[int]:
     """Make a lane that belongs to *token*."""
-    found = yield (
-        "SELECT id FROM {s}lanes WHERE owner = $1",
-        (token,),
-    )  # an earlier try's reply may be lost
+    # an earlier try's reply may be lost
+    found = yield "SELECT id FROM {s}lanes WHERE owner = $1", (token,)
     [(lane,)] = found or (yield _NEW, (token, credential))
     return int(lane)
 
@@ -326,9 +322,8 @@ class Leases:
         self.hungry: int = 0  # how many other processes have nothing to send
         # Who gives verdicts, since others cannot have taken this process for dead; None: any consumer.
         self.taker: str | None = None
-        self._unanswered: list[
-            str
-        ] = []  # beginnings of tokens: what was acquired with them is not known
+        # beginnings of tokens: what was acquired with them is not known
+        self._unanswered: list[str] = []
         self._ahead: dict[str, _Ahead] = {}  # signs of life in the future, by process
 
     def _sign(self) -> Sign:
@@ -348,9 +343,8 @@ class Leases:
         self.living = found.send
         self.hungry = found.hungry
         self._note_ahead(found.ahead)
-        if (
-            self._gives and now > self.until
-        ):  # others may have taken the verdicts of now
+        # others may have taken the verdicts of now
+        if self._gives and now > self.until:
             self.taker = self.token()
         self.until = now + LEASE * silence
         for number, lane in held.items():

@@ -184,18 +184,15 @@ class PostgresStore(Pool):
         query = dict(parse_qsl(parts.query))
         self.silence: float
         self._called, self.silence = _settings(kind, query)
-        self.starts_away: bool = _starts_away(
-            kind, query
-        )  # opening may be left for later
+        # opening may be left for later
+        self.starts_away: bool = _starts_away(kind, query)
         plain = urlunsplit(parts._replace(query=urlencode(query)))
         patience = _TO_WRITE if kind == "journal" else PATIENCE
-        super().__init__(
-            plain, f"the {kind}'s database", size=6, patience=patience
-        )  # one of them listens
+        # one of them listens
+        super().__init__(plain, f"the {kind}'s database", size=6, patience=patience)
         self._create = how.create and not how.reading
-        if (
-            not self._create or self.starts_away
-        ):  # it is looked at, or tried again later
+        # it is looked at, or tried again later
+        if not self._create or self.starts_away:
             self.to_open = AT_ONCE
         # Both count until the place is checked.
         self._restored = how.restored
@@ -205,9 +202,8 @@ class PostgresStore(Pool):
         self._dialect = _dialect_in(self.schema, self.how)
         self.commons: Commons = Commons()
         self._pending: list[tuple[Put, asyncio.Future[None]]] = []
-        self._pending_now: list[
-            tuple[Put, asyncio.Future[None]]
-        ] = []  # of them, what is being stored
+        # of them, what is being stored
+        self._pending_now: list[tuple[Put, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
 
     # --- opening
@@ -220,9 +216,8 @@ class PostgresStore(Pool):
             )
         prepare = partial(self._prepare, core=core, same_mode=same_mode)
         await self.connect(prepare, application_name=f"invsvc {self.how.kind}")
-        if (
-            not self.how.reading and self.how.kind != "outbox"
-        ):  # which does so before it sends
+        # which does so before it sends
+        if not self.how.reading and self.how.kind != "outbox":
             try:
                 await self.check_place()
             except BaseException:
@@ -393,9 +388,8 @@ class PostgresStore(Pool):
         try:
             self._place = await self.run(self._checked_place)
         except PlaceError:
-            if (
-                self.how.kind == "outbox"
-            ):  # what is enqueued from now on cannot have been sent
+            # what is enqueued from now on cannot have been sent
+            if self.how.kind == "outbox":
                 await self.rows(_NOTE_LAST, _note(await self.run(place_of)))
             raise
         if self._restored or self._moved:
@@ -478,9 +472,8 @@ class PostgresStore(Pool):
             and self._place is not None
             and self._place.get("entries") not in (None, found[0][-1])
         ):
-            await (
-                self._pool.expire_connections()
-            )  # new ones check why the table is another one
+            # new ones check why the table is another one
+            await self._pool.expire_connections()
             found = await self.rows(text, *values)
         made = [entry_in(row[:-1]) for row in map(tuple, found)]
         if self.commons.lack(made):

@@ -77,9 +77,8 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     status: int | None = None  # of that failure, if it was an answer
     code: str | None = None  # its error code
     cause: str | None = None  # a code for the reason
-    candidates: tuple[
-        str, ...
-    ] = ()  # tuples, because a list would be made for each record
+    # tuples, because a list would be made for each record
+    candidates: tuple[str, ...] = ()
     duplicates: tuple[str, ...] | None = ()  # None: not known; not in a batch
     story: str | None = None  # unless the verdict is APPLIED
     person: PersonFinding | None = None  # whose finding the verdict is
@@ -107,9 +106,8 @@ def record_of(outcome: AnyOutcome) -> Record:
     if not took and history:  # of a run of which nobody noted the call
         took = time_of(history[-1]) - start_of(history[0])
     plain = outcome.verdict is Verdict.APPLIED
-    if (
-        plain and evidence.basis == "answered" and len(history) == 1
-    ):  # as for nearly all
+    # as for nearly all
+    if plain and evidence.basis == "answered" and len(history) == 1:
         thing = _id_of(outcome.value)
         waited = round(outcome.waited, 4)
         return Record(
@@ -183,9 +181,8 @@ def verdict_record(outcome: Outcome[object], record: Record | None = None) -> st
     record.story = record.failed = record.status = record.code = None
     if error is not None:
         record.error = {name: _plain(each) for name, each in plain_error(error).items()}
-        if isinstance(
-            error, ServiceError
-        ):  # its text is made of the rest, and may quote a secret in details
+        # its text is made of the rest, and may quote a secret in details
+        if isinstance(error, ServiceError):
             del record.error["text"]
     try:
         return encoded(record)
@@ -259,9 +256,8 @@ def outcome_of(entry: Entry, commons: Commons) -> AnyOutcome:
     intent = intent_of(entry, commons)
     value = record.value
     try:
-        if isinstance(
-            value, dict
-        ):  # otherwise the type is that of a user-supplied reader
+        # otherwise the type is that of a user-supplied reader
+        if isinstance(value, dict):
             value = value_of_state(BY_NAME[intent.operation], value)
         error = error_of(record.error)
     except (InvsvcError, TypeError, *UNREADABLE) as problem:

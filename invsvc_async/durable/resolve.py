@@ -217,9 +217,8 @@ async def resolve(
         )
     value = _value_of(intent, finding)
     before = Record() if seen.verdict is None else verdict_and_record(seen)[1]
-    made: dict[
-        str, Resolved
-    ] = {}  # by the texts that are stored: a try may be made again
+    # by the texts that are stored: a try may be made again
+    made: dict[str, Resolved] = {}
 
     def make(at: int) -> Entry:
         outcome = _outcome(intent, finding, value, before, at)
@@ -399,9 +398,8 @@ def _entry(kind: str, seen: Entry, outcome: AnyOutcome, at: int) -> Entry:
     )
     if kind == "journal":
         entry.outcome = verdict_record(outcome, record)
-        if (
-            seen.digest == ""
-        ):  # it waits for the application, as all verdicts that have no key
+        # it waits for the application, as all verdicts that have no key
+        if seen.digest == "":
             entry.done_at = None
         else:  # no process may take it for one that it has applied itself, after it has waited for others
             entry.lane = FREED

@@ -265,9 +265,8 @@ class Epoch:
             restored = True
         known = journal or beside or _DAMAGED
         sends = max(known.sends, 0 if beside is None else beside.sends, 0)
-        sends += (
-            restored or wrong is not None
-        )  # so that other copies are older from now on
+        # so that other copies are older from now on
+        sends += restored or wrong is not None
         epoch = known.epoch or token_hex(16)
         with transaction(connection, "BEGIN IMMEDIATE"):
             connection.execute(_NOTE, ("epoch", epoch))
@@ -304,9 +303,8 @@ class Epoch:
             text = self._path.read_bytes()
         except FileNotFoundError:
             return None
-        if not text.strip(
-            b"\0"
-        ):  # a kill or power cut came before its first count: nothing was sent yet
+        # a kill or power cut came before its first count: nothing was sent yet
+        if not text.strip(b"\0"):
             return None
         try:
             return msgspec.json.decode(text, type=Standing)

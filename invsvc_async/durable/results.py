@@ -37,14 +37,12 @@ class Consumer:
         # The taker of the page that was taken last, and that of the process then.
         self._page: tuple[str, str | None] = "", None
         self._taken: list[Entry] = []  # and not given yet, the next one last
-        self._heard: defaultdict[str, list[int]] = defaultdict(
-            list
-        )  # numbers to be stored, by taker
+        # numbers to be stored, by taker
+        self._heard: defaultdict[str, list[int]] = defaultdict(list)
         self._timer: asyncio.TimerHandle | None = None
         self._saving: set[asyncio.Task[None]] = set()
-        self._later: list[
-            tuple[float, int]
-        ] = []  # a heap: when, and the number of an entry
+        # a heap: when, and the number of an entry
+        self._later: list[tuple[float, int]] = []
 
     async def take(self, limit: int) -> list[Entry]:
         """Return up to *limit* verdicts that nobody has acknowledged, and no living process has."""
@@ -72,9 +70,8 @@ class Consumer:
         """Return the next of these verdicts, of which it takes so many *at_once*; ``None``: there is none."""
         while True:
             if not self._taken:
-                self._taken[:0] = reversed(
-                    await self.take(at_once)
-                )  # another task may do so meanwhile
+                # another task may do so meanwhile
+                self._taken[:0] = reversed(await self.take(at_once))
             if not self._taken:
                 return None
             if await self.has(entry := self._taken.pop()):

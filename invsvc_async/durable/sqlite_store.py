@@ -79,9 +79,8 @@ WHERE true ON CONFLICT (thing) DO UPDATE SET place = max(s.place, excluded.place
     state = excluded.state, stamp = excluded.stamp
 """
 
-sqlite3.register_adapter(
-    State, int
-)  # otherwise it looks for one through all it knows, 3,000 instructions
+# otherwise it looks for one through all it knows, 3,000 instructions
+sqlite3.register_adapter(State, int)
 
 
 class SqliteStore:
@@ -97,9 +96,8 @@ class SqliteStore:
     hurried = nullcontext  # a file answers soon
 
     def __init__(self, path: str | Path, how: Opening) -> None:
-        self.path: Path = Path(
-            path
-        ).resolve()  # the file has one owner, also through links
+        # the file has one owner, also through links
+        self.path: Path = Path(path).resolve()
         check_path(str(path), "journal")
         self._name = f"journal {self.path}"
         self.how: Opening = how
@@ -108,9 +106,8 @@ class SqliteStore:
         self._ending: Writer | None = (
             None  # the one before, whose thread may still have the file
         )
-        self._given_up = (
-            threading.Event()
-        )  # the opening: the check of a large file takes a minute
+        # the opening: the check of a large file takes a minute
+        self._given_up = threading.Event()
         self._told = asyncio.Event()  # something was changed for whoever sends
         self.commons: Commons = Commons()
         self._storing: list[int] = []  # common parts that the current group stores
@@ -365,9 +362,8 @@ class SqliteStore:
         if self.how.reading:
             connection.execute("PRAGMA query_only = 1")
         else:
-            make_database_private(
-                self.path
-            )  # it is known to be a journal, and its log gets the same mode
+            # it is known to be a journal, and its log gets the same mode
+            make_database_private(self.path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 4000")

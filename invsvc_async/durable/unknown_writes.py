@@ -45,9 +45,8 @@ class UnknownWrites:
     ) -> None:
         self._store = store
         self._intent_in = intent_in
-        self._closed: OrderedDict[UnknownVerdict, None] = (
-            OrderedDict()
-        )  # whose lines were closed once
+        # whose lines were closed once
+        self._closed: OrderedDict[UnknownVerdict, None] = OrderedDict()
 
     def fresh(self, verdicts: Iterable[UnknownVerdict]) -> list[int]:
         """Return the numbers of the entries whose lines were not closed yet."""

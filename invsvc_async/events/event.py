@@ -194,9 +194,8 @@ def _unreadable(error: Exception, raw: bytes) -> MalformedEventError:
     return _malformed(f"it is not readable ({told})", raw)
 
 
-@attrs.frozen(
-    repr=False, slots=False
-)  # with slots, a frozen class takes three times as long to create
+# with slots, a frozen class takes three times as long to create
+@attrs.frozen(repr=False, slots=False)
 class _Event(Portable):
     """The common part of the three families.  ``from_dict`` and ``from_json`` verify no signature."""
 
@@ -516,9 +515,8 @@ def _again(raw: bytes, is_test: bool) -> Event:  # noqa: FBT001 - the form of __
 Version: TypeAlias = Literal["v1", "v1.1", "v2"]
 SignedFamily: TypeAlias = type[SatInvoiceSynced | InvoiceBatchCompleted]
 
-_WRAPPER: Final = frozenset(
-    {"payload", "customer", "date"}
-)  # all fields of a v1.1 wrapper
+# all fields of a v1.1 wrapper
+_WRAPPER: Final = frozenset({"payload", "customer", "date"})
 _BRACE: Final = ord("{")
 _ID_LENGTH: Final = 255
 _LAST_SECOND: Final = (
@@ -638,9 +636,8 @@ def _check_id_and_time(
         raise _malformed(
             f"'id' is not a printable text of 1 to {_ID_LENGTH} characters", raw
         )
-    if ticks is not None and (
-        type(ticks) is not int or not 0 <= ticks <= last
-    ):  # True is an int too
+    # True is an int too
+    if ticks is not None and (type(ticks) is not int or not 0 <= ticks <= last):
         raise _malformed(
             f"{field!r} is not a whole number within the years 1970 to 9999", raw
         )

@@ -125,9 +125,8 @@ class Secret:
             raw = value.encode() if isinstance(value, str) else value
         except UnicodeEncodeError:
             raw = b""
-        if not raw or not isinstance(
-            raw, bytes
-        ):  # with an empty one, anyone could sign
+        # with an empty one, anyone could sign
+        if not raw or not isinstance(raw, bytes):
             raise ConfigurationError(
                 "secrets: one is empty or not text. Use the secret that creation returned."
             )
@@ -305,14 +304,12 @@ class Trust:
 
     def admit(self, event: Event, proof: Credential | None) -> None:
         """Raise an error if *proof* does not authenticate *event*."""
-        if isinstance(
-            proof, Secret
-        ):  # no resource event is signed today, but a new family may be
+        # no resource event is signed today, but a new family may be
+        if isinstance(proof, Secret):
             return
         if not isinstance(event, ResourceEvent):
-            if (
-                self.keys or not self.accept_unsigned
-            ):  # the service signs these for all who have a secret
+            # the service signs these for all who have a secret
+            if self.keys or not self.accept_unsigned:
                 raise SignatureMissingError(
                     f"{event.type}: it has no X-Service-Signature. {_UNSIGNED}"
                 )

@@ -131,9 +131,8 @@ class _Export:
             wrong = f"belongs to an export with {note.shape}. Use the same settings"
             raise ConfigurationError(f"{self.note_path}: {wrong}")
         if note is None or not note.token:
-            self._write_note(
-                "", 0
-            )  # before there is a file, which is then never taken for a finished one
+            # before there is a file, which is then never taken for a finished one
+            self._write_note("", 0)
             self.sink.open(None)
             return None
         self.sink.open(note.mark)
@@ -154,9 +153,8 @@ class _Export:
 
     async def run(self, pages: Pages[Invoice], note: _Note | None) -> Exported:
         """Export the list; whatever ends it, the pages read are written and recorded."""
-        pages = (
-            pages if note is None else pages.resume(note.token)
-        )  # whose tokens have its arguments
+        # whose tokens have its arguments
+        pages = pages if note is None else pages.resume(note.token)
         walk = pages.by_page()
         whole = False
         try:

@@ -253,9 +253,8 @@ class Model(Portable):
                     obj=self,
                 )
             problem = self._problem(name)
-            if isinstance(
-                name, FieldName
-            ):  # attrs.evolve, which copies absent and broken fields as such
+            # attrs.evolve, which copies absent and broken fields as such
+            if isinstance(name, FieldName):
                 return (
                     problem if problem and problem.address != "$" else None
                 ) or UNSET

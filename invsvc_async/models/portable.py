@@ -81,9 +81,8 @@ class Portable:
 
     __slots__ = ()
 
-    _public: ClassVar[
-        tuple[str, ...]
-    ] = ()  # the members that pydantic shows; all, if there are none here
+    # the members that pydantic shows; all, if there are none here
+    _public: ClassVar[tuple[str, ...]] = ()
     if TYPE_CHECKING:
         _attrs: ClassVar[tuple[attrs.Attribute[Any], ...]]
     __attrs_attrs__: ClassVar[Any] = _Fields()  # Any: as attrs has it

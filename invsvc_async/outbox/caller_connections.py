@@ -137,9 +137,8 @@ def _called(
         case _:
             if kind == "session":
                 connection = connection.connection()
-                if (
-                    _level_of(connection) == "AUTOCOMMIT"
-                ):  # which the session has chosen for it alone
+                # which the session has chosen for it alone
+                if _level_of(connection) == "AUTOCOMMIT":
                     raise _not_open()
             from sqlalchemy import text as clause
 
@@ -213,9 +212,8 @@ def _is_open(status: str) -> bool:  # as psycopg names those of libpq
     return status == "INTRANS"
 
 
-def _level_of(
-    bound: Any,
-) -> Any:  # Any: an engine or connection of SQLAlchemy, and its isolation level
+# Any: an engine or connection of SQLAlchemy, and its isolation level
+def _level_of(bound: Any) -> Any:
     """Return the isolation level that *bound* was given, or ``None``."""
     level = bound.get_execution_options().get("isolation_level")
     return level or getattr(bound.dialect, "_on_connect_isolation_level", None)

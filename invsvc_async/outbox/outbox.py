@@ -58,19 +58,11 @@ _AT_ONCE = 16  # verdicts taken together
 _POLL = 1.0  # s between looks for verdicts of other processes
 _VERDICTS = "verdicts"  # what they are told
 _TELL = 0.05  # s between notices to other processes that verdicts were stored
-_PAUSES = (
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    30.0,
-)  # s before a try after a failure, one after the other
+# s before a try after a failure, one after the other
+_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
 _WORDS = 300  # characters of it
-_DONE_ANEW = (
-    Verdict.NOT_APPLIED,
-    Verdict.REFUSED,
-    Verdict.UNKNOWN,
-)  # if such a write is sent again
+# if such a write is sent again
+_DONE_ANEW = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)
 _NO_READERS = (
     "An outbox stores data, and another process could not call a function of this one. Leave the reader out: "
     "the write is then UNKNOWN if its answer is lost."
@@ -94,19 +86,16 @@ class Outbox(Uncopied):
     def __init__(self, store: OutboxEntries, sending: Sending) -> None:
         self._store = store
         self._sending = sending
-        self._changed = (
-            asyncio.Event()
-        )  # set when verdicts are stored or given back, or it is closed
+        # set when verdicts are stored or given back, or it is closed
+        self._changed = asyncio.Event()
         self._hearing: asyncio.Task[None] | None = (
             None  # of verdicts that other processes have stored
         )
-        self._consumers: dict[
-            Consumer, tuple[Leases, asyncio.Task[None]]
-        ] = {}  # and what shows they live
+        # and what shows they live
+        self._consumers: dict[Consumer, tuple[Leases, asyncio.Task[None]]] = {}
         self._leaving = asyncio.Lock()  # of one of them at a time
-        self._stored = (
-            asyncio.Event()
-        )  # verdicts were stored, of which other processes are to be told
+        # verdicts were stored, of which other processes are to be told
+        self._stored = asyncio.Event()
         self._dispatching = False
         self._open = False
         self._loop: asyncio.AbstractEventLoop | None = None  # while it is open
@@ -257,9 +246,8 @@ class Outbox(Uncopied):
 
     # --- in
 
-    async def enqueue(
-        self, connection: object, write: Write[Any]
-    ) -> str:  # Any: of any operation
+    # Any: of any operation
+    async def enqueue(self, connection: object, write: Write[Any]) -> str:
         """
         Insert *write* in the transaction of *connection*, and return its key.
 
@@ -284,9 +272,8 @@ class Outbox(Uncopied):
         await self._store.insert(connection, new)
         return new.key
 
-    def enqueue_sync(
-        self, connection: object, write: Write[Any]
-    ) -> str:  # Any: of any operation
+    # Any: of any operation
+    def enqueue_sync(self, connection: object, write: Write[Any]) -> str:
         """
         Do the same as :meth:`enqueue`, from code without an event loop. The outbox need not be open.
 
@@ -556,9 +543,8 @@ class Outbox(Uncopied):
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def wait(
-        self, key: str, timeout: float | None = None
-    ) -> Outcome[Any]:  # Any: as in get
+    # Any: as in get
+    async def wait(self, key: str, timeout: float | None = None) -> Outcome[Any]:
         """
         Wait until the write of *key* has a verdict, and return its outcome, as :meth:`get` does.
 
@@ -580,9 +566,8 @@ class Outbox(Uncopied):
                 "a process dispatches this outbox, and that the transaction was committed."
             ) from None
 
-    async def _outcome_of(
-        self, key: str, *, is_there: bool = False
-    ) -> Outcome[Any]:  # Any: as in get
+    # Any: as in get
+    async def _outcome_of(self, key: str, *, is_there: bool = False) -> Outcome[Any]:
         """Wait for the outcome of the write of *key*, which *is_there*, or may still be enqueued."""
         while True:
             changed = self._hear()
@@ -595,9 +580,8 @@ class Outbox(Uncopied):
                 )
             await set_within(changed, _POLL)
 
-    async def get(
-        self, key: str
-    ) -> Outcome[Any] | None:  # Any: the operation says what its value is
+    # Any: the operation says what its value is
+    async def get(self, key: str) -> Outcome[Any] | None:
         """
         Return the outcome of the write of *key*; ``None`` if it has no verdict yet, or is not known.
 

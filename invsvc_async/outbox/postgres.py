@@ -49,9 +49,8 @@ class PostgresOutbox(OutboxEntries):
 
     async def insert(self, connection: object | None, new: Entry) -> bool:
         """Enqueue *new* in the transaction of *connection*, or in one of its own."""
-        await (
-            self.base.store_commons()
-        )  # on a connection of our own, and only if it is new
+        # on a connection of our own, and only if it is new
+        await self.base.store_commons()
         script = partial(self.enqueue, self.base.schema, new)
         if connection is None:
             return await self.base.run(script)

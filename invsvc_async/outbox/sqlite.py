@@ -274,9 +274,8 @@ class SqliteOutbox(OutboxEntries):
 
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
-        new = await self._rows(
-            "moved = 0 AND key = $2", key
-        )  # first: it may be moved now
+        # first: it may be moved now
+        new = await self._rows("moved = 0 AND key = $2", key)
         moved = await super().entry(key)
         if moved is not None and (not new or new[0].digest == moved.digest):
             return moved
@@ -288,9 +287,8 @@ class SqliteOutbox(OutboxEntries):
 
     async def first(self, limit: int, state: str | None) -> list[Entry]:
         """Return the first entries, all or of a *state*: ``"open"``, ``"untold"`` or a verdict."""
-        new = (
-            await self._rows(_NEW, limit) if state in (None, "open") else []
-        )  # first: as in entry()
+        # first: as in entry()
+        new = await self._rows(_NEW, limit) if state in (None, "open") else []
         found = await super().first(limit, state)
         there = {entry.key for entry in found}
         return [*found, *(row for row in new if row.key not in there)][:limit]

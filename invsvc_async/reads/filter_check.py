@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 Item: TypeAlias = Any  # a model that may have the field
 
-_ROUNDING = timedelta(
-    seconds=1
-)  # the service also takes seconds, so it may compare in seconds
+# the service also takes seconds, so it may compare in seconds
+_ROUNDING = timedelta(seconds=1)
 _LAST = 253_402_300_798_000  # ms: the last time that can still be rounded up
 _LONGEST = 18  # digits of a folio
 _SPELLINGS = {"cancelled": "canceled"}

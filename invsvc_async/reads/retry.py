@@ -98,9 +98,8 @@ def is_true(name: str, condition: Callable[[T], object], value: T) -> bool:
 def is_transient(error: BaseException) -> bool:
     """Return whether a read that failed with *error* may succeed if it is sent again."""
     if isinstance(error, ServiceError):
-        if (
-            error.status == 429
-        ):  # without Retry-After, or under another code: credits or a daily limit
+        # without Retry-After, or under another code: credits or a daily limit
+        if error.status == 429:
             return error.code == "rate_limit_exceeded" and error.retry_after is not None
         return error.status in _TRANSIENT
     return isinstance(error, TransportError) and not isinstance(

@@ -163,9 +163,8 @@ def normal_url(url: str) -> str:
         quote(unquote(part), safe="")
         for part in parts.netloc.rpartition("@")[0].split(":", 1)
     )
-    place = f"{login.rstrip(':')}@{place}".lstrip(
-        "@"
-    )  # an empty password is the same as none
+    # an empty password is the same as none
+    place = f"{login.rstrip(':')}@{place}".lstrip("@")
     path = _without_dots(_escaped(parts.path.replace("\\", "/"))) or "/"
     return urlunsplit(
         (parts.scheme, place, path, _escaped(parts.query), _escaped(parts.fragment))
@@ -183,9 +182,8 @@ def url_key(url: str) -> str:
     place, _, rest = (normal.partition("://")[2] or normal).partition("/")
     path, _, query = rest.partition("?")
     plain = f"{place.rpartition('@')[2]}/{path.rstrip('/')}?{query}".replace("+", " ")
-    return quote(
-        unquote(plain).casefold(), safe="/?:[]"
-    )  # "ß" becomes "ss", as in IDNA 2003
+    # "ß" becomes "ss", as in IDNA 2003
+    return quote(unquote(plain).casefold(), safe="/?:[]")
 
 
 def _decoded(label: re.Match[str]) -> str:

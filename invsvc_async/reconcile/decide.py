@@ -74,13 +74,8 @@ PROOF_LASTS = (
 SHORTEST_TRY = 1.0  # s: minimum timeout of such a retry, unless half of the configured one is shorter
 NOT_SENT_PAUSES = (0.1, 0.5, 2.0)  # s before each further try
 BASELINE_PAUSES = (0.1, 0.5)  # s before the read of baseline and clock is retried
-READ_PAUSES = (
-    0.5,
-    1.0,
-    2.0,
-    4.0,
-    5.0,
-)  # s between settling reads; the last one repeats
+# s between settling reads; the last one repeats
+READ_PAUSES = (0.5, 1.0, 2.0, 4.0, 5.0)
 LIMITED_PAUSE = (
     0.1  # s: minimum wait before a rate-limited write is sent again; doubled each time
 )

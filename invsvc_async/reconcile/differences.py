@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 _MOST_FIELDS: Final = 5  # that are told
 _LONGEST_VALUE: Final = 60  # characters of a value that is told
 _LOGIN: Final = re.compile(r"//[^/@\s]*@")  # user and password in a URL
-_QUERY: Final = re.compile(
-    r"([?&][^=&#\s]*=)[^&#\s]*"
-)  # one member of the query of a URL, often a token
+# one member of the query of a URL, often a token
+_QUERY: Final = re.compile(r"([?&][^=&#\s]*=)[^&#\s]*")
 
 Shows: TypeAlias = Literal[
     "as sent", "as before", "foreign", "other words", "either", "unclear"

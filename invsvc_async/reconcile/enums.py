@@ -31,10 +31,8 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-NO_EFFECT = (
-    Verdict.NOT_APPLIED,
-    Verdict.REFUSED,
-)  # a write that ended so has overtaken nothing
+# a write that ended so has overtaken nothing
+NO_EFFECT = Verdict.NOT_APPLIED, Verdict.REFUSED
 
 
 @attrs.frozen(kw_only=True)

@@ -164,9 +164,8 @@ class Known:
 
     def window_of(self, kind: AttemptKind) -> float:
         """Return how long after such an end the write may still take effect, in seconds."""
-        if (
-            kind == "short" and self.method != "POST"
-        ):  # lists lag, and a second effect of a create stays
+        # lists lag, and a second effect of a create stays
+        if kind == "short" and self.method != "POST":
             # A read that lags may show no effect of a write that was answered 500 after it.
             lag = min(self.policy.reads_lag, self.policy.settle_after_loss)
             return max(self.policy.settle_after_error, lag)
@@ -206,9 +205,8 @@ class Known:
             ended_by = sent.end.latest
             ended_from = sent.end.earliest or sent.earliest
         over = over_by_wait
-        if (
-            self.bounds is not None and ended_by is not None
-        ):  # by the service's clock, if that is sooner
+        # by the service's clock, if that is sooner
+        if self.bounds is not None and ended_by is not None:
             over = min(
                 over, ended_by + window + self.policy.clock_slack - self.bounds.low
             )
@@ -419,9 +417,8 @@ class Known:
             now = reading.stamp / 1000
         elif self.bounds is not None:
             now = reading.ended + self.bounds.high
-        if (
-            now is None or at > now + slack or now < low
-        ):  # the service's clock has stepped back
+        # the service's clock has stepped back
+        if now is None or at > now + slack or now < low:
             return "unsure"
         if at + WHOLE_MS < low:
             return "unsure" if at + cut_by(milliseconds) >= low else "before"
@@ -574,9 +571,8 @@ def stored(
     newest = True if known.resumed is None else known.resumed.newest
     if livemode is not None and scope.livemode is None:
         scope = attrs.evolve(scope, livemode=livemode)
-    if (
-        send is not None and not known.history and intent.baseline is None
-    ):  # nothing is known yet
+    # nothing is known yet
+    if send is not None and not known.history and intent.baseline is None:
         about_to = _about_to(send, at, intent.bounds)
         return revised(
             intent, scope=scope, sent=(*intent.sent, about_to), newest=newest

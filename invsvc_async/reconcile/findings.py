@@ -295,9 +295,8 @@ def _is_written(
     before = baseline.get("last_updated")
     after = reading.seen.get("last_updated")
     if is_time(before) and is_time(after) and after != before:
-        if (
-            after < before or placed == "before"
-        ):  # a read that lags, or a change by somebody else
+        # a read that lags, or a change by somebody else
+        if after < before or placed == "before":
             return False
         return placed == "band" or _is_current(known, reading)
     names = _known_of(wanted, baseline)
@@ -471,9 +470,8 @@ def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
     in_time = _is_in_time(known, known.sends, item)
     if _is_alike(known, item) or _bears_our_tag(known, item):
         return in_time or _is_exact(known, item)
-    if (
-        item.get("id") in reading.guessed
-    ):  # of the URL of another write that is under way or in doubt
+    # of the URL of another write that is under way or in doubt
+    if item.get("id") in reading.guessed:
         return False
     return in_time and _may_be_at_our_place(known, item)
 

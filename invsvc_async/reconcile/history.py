@@ -105,12 +105,10 @@ class Reading:
     stamp: int | None = None
     # No answer to this client showed that the service's clock was set since the write began.
     steady: bool = True
-    claimed_by_others: frozenset[str] = (
-        frozenset()
-    )  # ids in answers to other writes: certainly theirs
-    guessed: frozenset[str] = (
-        frozenset()
-    )  # ids that other writes matched, or of their URLs: perhaps theirs
+    # ids in answers to other writes: certainly theirs
+    claimed_by_others: frozenset[str] = frozenset()
+    # ids that other writes matched, or of their URLs: perhaps theirs
+    guessed: frozenset[str] = frozenset()
     # By field: the characters of the longest text that reads of this client showed in such things.
     longest_texts: dict[str, int] = attrs.field(factory=dict)
     finding: Finding | None = None  # of a user-supplied reader
@@ -225,14 +223,12 @@ class CannotTell:
     cause: Cause = "reader"
 
 
-Finding: TypeAlias = (
-    Applied[Any] | Holds[Any] | Absent | Superseded | CannotTell
-)  # Any: wire data
+# Any: wire data
+Finding: TypeAlias = Applied[Any] | Holds[Any] | Absent | Superseded | CannotTell
 FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)
 
-Secret: TypeAlias = Literal[
-    "returned", "delivered", "not stored", "lost"
-]  # who has a webhook's
+# who has a webhook's
+Secret: TypeAlias = Literal["returned", "delivered", "not stored", "lost"]
 
 _ByRead: TypeAlias = Literal[
     "tag", "match", "equal", "last_updated", "baseline", "absence", "gone", "reader"

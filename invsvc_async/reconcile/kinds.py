@@ -119,9 +119,8 @@ class Kind:
     deletes: bool = _follows(lambda kind: kind.shown_by == "absence")
     shows_change: bool = _follows(lambda kind: kind.shown_by == "time of change")
     needs_baseline: bool = _follows(lambda kind: kind.shown_by == "baseline")
-    gone_is_evidence: bool = _follows(
-        lambda kind: kind.deletes or kind.needs_baseline
-    )  # a 404 of the read
+    # a 404 of the read
+    gone_is_evidence: bool = _follows(lambda kind: kind.deletes or kind.needs_baseline)
     basis: Literal["match", "gone", "equal"] = (
         _follows(  # of the verdict APPLIED, if a read shows the write
             lambda kind: (
@@ -237,11 +236,8 @@ _WEBHOOK = Kind(
     },
     defaults={"status": "active"},
     stored=("id", *HOOK_FIELDS),
-    always=(
-        "url",
-        "events",
-        "status",
-    ),  # the description may be left out if there is none
+    # the description may be left out if there is none
+    always=("url", "events", "status"),
 )
 
 KINDS: dict[str, Kind] = {

@@ -38,9 +38,8 @@ _LONGEST: Final = (
     20_000  # characters of a text that is compared: the specification allows 1,000
 )
 _MASK: Final = re.compile(r"[xX]{3,}|\[[^\[\]]*\]")  # instead of a part: xxxx, [hidden]
-_CUT_SIGN: Final = re.compile(
-    r"(&[a-zA-Z0-9#]*|<[^<>]*)$"
-)  # an escape or a tag that a cut has left open
+# an escape or a tag that a cut has left open
+_CUT_SIGN: Final = re.compile(r"(&[a-zA-Z0-9#]*|<[^<>]*)$")
 _SEPARATORS: Final = re.compile(r"[/?&=;#]")
 _SIGNS: Final = " ,.:;_()'/-"
 _PLAIN: Final = re.compile(rf"[A-Za-z0-9{re.escape(_SIGNS)}]+").fullmatch

@@ -137,9 +137,8 @@ LIST_FULL = (
     "A list shows at most 100 webhooks. Delete those that nobody needs, then settle it again (in a batch or "
     "outbox: retry) before absence_within of its policy is over. Do not just send it again."
 )
-_HINTS: dict[
-    Cause | None, str
-] = {  # of NOT_APPLIED, if the hint of the error's class does not fit
+# of NOT_APPLIED, if the hint of the error's class does not fit
+_HINTS: dict[Cause | None, str] = {
     "never left": "Nothing was sent. Check the address and the network, then write again.",
     "not sent again": "Nothing was changed. Check the address and the network, then write again.",
     "overtaken": "Nothing was changed. Write again only to replace the newer write.",
@@ -218,9 +217,8 @@ class OutcomeBase(Portable, Generic[T_co]):
     secret: Secret | None = None
     history: History = attrs.field(default=(), repr=False)
     started_as: Intent = attrs.field(repr=False)  # the intent before *history*
-    livemode: bool | None = attrs.field(
-        default=None, repr=False
-    )  # the data mode, as answers showed it
+    # the data mode, as answers showed it
+    livemode: bool | None = attrs.field(default=None, repr=False)
     replayed: bool = False
     took: float = attrs.field(default=0.0, eq=False)
     waited: float = attrs.field(default=0.0, eq=False)

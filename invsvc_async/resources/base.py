@@ -285,9 +285,8 @@ class Resource:
         """
         known = None if isinstance(baseline, str) else baseline
         if isinstance(known, Model) and not is_decoded(known):
-            known = codec.unstructure(
-                known
-            )  # now: it may contain values that have no wire form
+            # now: it may contain values that have no wire form
+            known = codec.unstructure(known)
         spec = WriteSpec(
             options=view,
             request=request,

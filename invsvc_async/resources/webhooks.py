@@ -60,9 +60,8 @@ class Webhooks(Resource):
         items = codec.many(models.Webhook, envelope)
         asked = _DEFAULT_LIMIT if isinstance(limit, Unset) else limit
         is_full = len(items) >= asked or is_cut(envelope, len(items))
-        if (
-            isinstance(status, Unset) and not is_full
-        ):  # a part of the list does not show what exists
+        # a part of the list does not show what exists
+        if isinstance(status, Unset) and not is_full:
             shown = [
                 {"id": getattr(each, "id", None), "url": getattr(each, "url", None)}
                 for each in items
@@ -142,10 +141,8 @@ class Webhooks(Resource):
         is_text = isinstance(tag, str) and tag.isprintable() and bool(tag.strip())
         if tag is not None and not isinstance(tag, bool) and not is_text:
             problems.append("tag: must be true, false, null or a printable string")
-        if on_lost_secret not in (
-            "raise",
-            "keep",
-        ):  # not a set: values of JSON may be unhashable
+        # not a set: values of JSON may be unhashable
+        if on_lost_secret not in ("raise", "keep"):
             problems.append("on_lost_secret: must be 'raise' or 'keep'")
         return self._write(
             operations.WEBHOOKS_CREATE,

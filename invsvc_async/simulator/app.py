@@ -83,9 +83,8 @@ class Application:
         self._plan = plan
         self._chance = seeded(seed, "faults")
         self._busy: set[web.RequestHandler] = set()
-        self._pending: set[asyncio.Task[Any]] = (
-            set()
-        )  # Any: late effects and slow exchanges
+        # Any: late effects and slow exchanges
+        self._pending: set[asyncio.Task[Any]] = set()
         self._released = asyncio.Event()
 
     def mount(self, app: web.Application) -> None:
@@ -113,9 +112,8 @@ class Application:
         try:
             raw = await request.read()
         except ConnectionError:
-            return (
-                replies.Broken()
-            )  # the client disconnected within the body: not an arrival
+            # the client disconnected within the body: not an arrival
+            return replies.Broken()
         protocol = request.protocol
         self._busy.add(protocol)
         exchange = self._note(route, request, raw)

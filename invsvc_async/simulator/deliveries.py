@@ -134,9 +134,8 @@ class Post:
         self._backoff = backoff
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
-        self._under_way: dict[
-            asyncio.Task[EventDelivery], EventDelivery
-        ] = {}  # in the order of their starts
+        # in the order of their starts
+        self._under_way: dict[asyncio.Task[EventDelivery], EventDelivery] = {}
         self._is_stopped = False
 
     def emit(
@@ -190,9 +189,8 @@ class Post:
         while under_way := list(self._under_way):
             for task in under_way:
                 task.cancel()
-            await asyncio.wait(
-                under_way
-            )  # unlike gather(), it yields even if all have ended
+            # unlike gather(), it yields even if all have ended
+            await asyncio.wait(under_way)
         if self._session is not None:
             await self._session.close()
 

@@ -41,9 +41,8 @@ LOST = (
 )
 KINDS = (*STATUSES, *LOST)
 PHASES = ("before", "after", "late")
-GATEWAY = frozenset(
-    {408, 502, 503, 504}
-)  # answered by a gateway, in HTML, unless the step says "own"
+# answered by a gateway, in HTML, unless the step says "own"
+GATEWAY = frozenset({408, 502, 503, 504})
 
 # Ends with the service's true answer.  With them, a valid write always has its effect.
 TRUTHFUL = frozenset(

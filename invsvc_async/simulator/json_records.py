@@ -64,9 +64,8 @@ _encode = json.JSONEncoder(
 
 def json_text(value: Json) -> str:
     """Encode *value* as compact JSON in ASCII.  A Decimal becomes a number with the same digits."""
-    return _MARKED.sub(
-        r"\1", _encode(value)
-    )  # the standard encoder cannot write a Decimal as a number
+    # the standard encoder cannot write a Decimal as a number
+    return _MARKED.sub(r"\1", _encode(value))
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
     Handler = Callable[[web.Request], Awaitable[web.Response]]
     Page = tuple[str, str]  # its package and file
-    Data = Callable[
-        [Mapping[str, str]], Awaitable[Json]
-    ]  # takes the query; a ValueError is a 400
+    # takes the query; a ValueError is a 400
+    Data = Callable[[Mapping[str, str]], Awaitable[Json]]
 
 HEADERS = {
     "Cache-Control": "no-store",

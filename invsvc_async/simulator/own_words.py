@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.simulator.json_records import Json
 
-    Way = Callable[
-        [Any, int], Json
-    ]  # Any: a value of its kind, and the characters that a cut leaves
+    # Any: a value of its kind, and the characters that a cut leaves
+    Way = Callable[[Any, int], Json]
 
 MASK: Final = "****"
 VIEWPORT: Final = {"x": 0, "y": 0, "zoom": 1}
@@ -131,9 +130,8 @@ def _inactive(_value: str, _longest: int) -> str:
     return "inactive"
 
 
-WAYS: Final[
-    Mapping[str, Mapping[str, Way]]
-] = {  # in the order in which they are applied
+# in the order in which they are applied
+WAYS: Final[Mapping[str, Mapping[str, Way]]] = {
     "nfc": {"text": _nfc, "url": _nfc},
     "no markup": {"text": _without(_TAG)},
     "no emoji": {"text": _without(_EMOJI)},

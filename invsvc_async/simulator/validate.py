@@ -177,11 +177,8 @@ _ADDRESS = (
     "neighborhood",
 )
 _BRAND = ("alias", "primary_color", "secondary_color")
-RESERVED = (
-    "team",
-    "livemode",
-    "owner",
-)  # set by the authentication layer, regardless of the body
+# set by the authentication layer, regardless of the body
+RESERVED = ("team", "livemode", "owner")
 
 
 TEAM_CREATE = shape(

@@ -54,8 +54,7 @@ def without_login(address: str) -> str | None:
         _ = parts.port  # raises if it is not a number
     except ValueError:
         return None
-    if (
-        "@" in parts.path + parts.query + parts.fragment
-    ):  # the login contains / ? or #, not encoded
+    # the login contains / ? or #, not encoded
+    if "@" in parts.path + parts.query + parts.fragment:
         return None
     return parts.netloc.rpartition("@")[2] + parts.path

@@ -101,9 +101,8 @@ class _LockFile:
 
 
 _all: set[_LockFile] = set()
-_used: WeakValueDictionary[tuple[int, int], _LockFile] = (
-    WeakValueDictionary()
-)  # files of SQLite
+# files of SQLite
+_used: WeakValueDictionary[tuple[int, int], _LockFile] = WeakValueDictionary()
 _changing = threading.Lock()  # the last: a cancelled closing ends on another thread
 
 
@@ -192,9 +191,8 @@ class FileLock:
         """
         with _changing:
             file, self._file = self._file, None
-            if (
-                file is not None and file.number >= 0
-            ):  # else it is that of the parent process
+            # else it is that of the parent process
+            if file is not None and file.number >= 0:
                 file.users.discard(self)
                 if not file.users:
                     file.close()
@@ -208,14 +206,12 @@ class FileLock:
     def _use(self, path: Path, flags: int = 0) -> _LockFile:
         with _changing:
             file = None
-            with suppress(
-                OSError
-            ):  # it does not exist, or opening it says what is wrong
+            # it does not exist, or opening it says what is wrong
+            with suppress(OSError):
                 file = _used.get(_identity(path.stat()))
             if file is None or file.number < 0:
-                file = _LockFile(
-                    os.open(path, os.O_RDWR | flags, 0o600)
-                )  # not yet known to be ours
+                # not yet known to be ours
+                file = _LockFile(os.open(path, os.O_RDWR | flags, 0o600))
                 _used[_identity(os.fstat(file.number))] = file
             file.users.add(self)
         self._file = file
@@ -246,9 +242,8 @@ class FileLock:
             raise self._in_use(
                 f"process {pid} on {host}" if pid else "another process"
             ) from error
-        with suppress(
-            OSError
-        ):  # on a full disk the lock is held, but does not name its owner
+        # on a full disk the lock is held, but does not name its owner
+        with suppress(OSError):
             os.ftruncate(number, 0)
             os.write(
                 number,

@@ -318,9 +318,8 @@ class Pool:
         try:
             yield connection
         except asyncio.CancelledError:
-            with suppress(
-                asyncpg.InterfaceError
-            ):  # it is lost already, which must not hide what is raised
+            # it is lost already, which must not hide what is raised
+            with suppress(asyncpg.InterfaceError):
                 connection.terminate()
             raise
         finally:

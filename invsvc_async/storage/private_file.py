@@ -54,9 +54,8 @@ def make_private(file: str | int, *, for_root: bool = True) -> None:
         OSError: It belongs to another user.  *for_root*: root may use it nevertheless.
     """
     found = os.stat(file)  # noqa: PTH116 - it may be a descriptor
-    if not (
-        stat.S_ISREG(found.st_mode) and hasattr(os, "geteuid")
-    ):  # the latter: Windows
+    # the latter: Windows
+    if not (stat.S_ISREG(found.st_mode) and hasattr(os, "geteuid")):
         return
     if (user := os.geteuid()) != found.st_uid and not (for_root and user == 0):
         raise OSError(

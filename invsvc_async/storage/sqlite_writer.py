@@ -37,12 +37,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_names: dict[
-    Writer, str
-] = {}  # of those whose threads live, and so may have a connection
-_of_parent: set[str] = (
-    set()
-)  # names of the files that the parent of this process had open when it forked
+# of those whose threads live, and so may have a connection
+_names: dict[Writer, str] = {}
+# names of the files that the parent of this process had open when it forked
+_of_parent: set[str] = set()
 
 
 @contextmanager
@@ -62,14 +60,12 @@ def transaction(
     connection.execute("COMMIT")
 
 
-class _Job(
-    msgspec.Struct, eq=False, gc=False
-):  # gc=False: a quarter of the collections (measured)
+# gc=False: a quarter of the collections (measured)
+class _Job(msgspec.Struct, eq=False, gc=False):
     """A request: *act* runs in the transaction, *value* is stored with the other values of its group."""
 
-    done: (
-        asyncio.Future[Any] | None
-    )  # Any: the result of *act*, or of storing *value*; None: it was told
+    # Any: the result of *act*, or of storing *value*; None: it was told
+    done: asyncio.Future[Any] | None
     value: Any = None  # Any: as the writer's owner has it
     act: Callable[[sqlite3.Connection], Any] | None = None
     result: Any = None
@@ -169,9 +165,8 @@ class Writer:
     def end(self) -> None:
         """End the thread once all requests are committed and the file is closed. Any thread may call this."""
         if self._ended is None and self._waiting:
-            self._groups.put(
-                self._waiting
-            )  # if this is called again, the thread ignores it
+            # if this is called again, the thread ignores it
+            self._groups.put(self._waiting)
         self._groups.put(None)
         self.is_ending = True
         self._ended = self._ended or JournalError(
@@ -203,12 +198,10 @@ class Writer:
             job.error = self._ended
             job.resolve()
             return done
-        if not (
-            self._waiting or self._under_way or self._loop.is_closed()
-        ):  # if it is, `stop` hands over
-            self._loop.call_soon(
-                self._hand_over
-            )  # together with all that is requested until then
+        # if it is, `stop` hands over
+        if not (self._waiting or self._under_way or self._loop.is_closed()):
+            # together with all that is requested until then
+            self._loop.call_soon(self._hand_over)
             self._loop.call_soon(self._hand_over)
         self._waiting.append(job)
         return done
@@ -222,9 +215,8 @@ class Writer:
         if self._waiting is self._under_way:
             self._waiting = []
         if self._under_way and self._handed is not self._under_way:
-            self._groups.put(
-                self._under_way
-            )  # perhaps for the second time: the thread ignores that
+            # perhaps for the second time: the thread ignores that
+            self._groups.put(self._under_way)
             self._handed = self._under_way
 
     # --- on the thread

@@ -93,9 +93,8 @@ def _execute(address: str, statement: str) -> None:
         thread.submit(asyncio.run, execute()).result()
 
 
-def new_fixtures() -> dict[
-    str, Callable[..., AsyncGenerator[Any]]
-]:  # Any: a service, a client
+# Any: a service, a client
+def new_fixtures() -> dict[str, Callable[..., AsyncGenerator[Any]]]:
     """Return both as new functions: pytest-asyncio stores a loop scope on the function that it decorates."""
 
     async def service(

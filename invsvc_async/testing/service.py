@@ -21,9 +21,8 @@ _TIMEOUTS = Timeouts(attempt=1.0, connect=2.0, call=5.0)
 _READS = ReadRetries(initial=0.01, maximum=0.05)
 
 
-def quick_client(
-    service: Simulator, **settings: Any
-) -> Client:  # Any: arguments of Client
+# Any: arguments of Client
+def quick_client(service: Simulator, **settings: Any) -> Client:
     """
     Return a client of *service* that settles within 0.2 s and times out after 1 s; *settings* override this.
 
@@ -53,8 +52,7 @@ def serving(**options: Any) -> Generator[Simulator]:  # Any: the arguments of Si
     Raises:
         ValueError: An option is invalid.
     """
-    portal: Any = Portal(
-        cast("Any", partial(Simulator, **options))
-    )  # it enters what its function makes
+    # it enters what its function makes
+    portal: Any = Portal(cast("Any", partial(Simulator, **options)))
     with portal as entered:
         yield entered.client

@@ -79,9 +79,8 @@ _ANSWERED = End.ANSWERED
 _UNRESERVED = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 
 
-class Request(
-    msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
-):  # made for every call
+# made for every call
+class Request(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """An operation with its values, without headers."""
 
     operation: Operation
@@ -137,9 +136,8 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     clock: Clock
     base_url: str
     credential: Credential
-    client_of: Callable[
-        [ClientOptions], Any
-    ]  # Any: a Client, which is above this folder
+    # Any: a Client, which is above this folder
+    client_of: Callable[[ClientOptions], Any]
     headers: dict[str, str]
     writes: WriteRegister
     on_attempt: Callable[[AttemptReport], None] | None = None
@@ -169,22 +167,18 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     hooks: Deadlines | None = (
         None  # of users: waits for them that end some time after that
     )
-    handing: set[Deadline] = msgspec.field(
-        default_factory=set
-    )  # those of them that are under way
-    runs: dict[object, asyncio.Task[Any] | None] = msgspec.field(
-        default_factory=dict
-    )  # of writes
-    idle: asyncio.Event = msgspec.field(
-        default_factory=asyncio.Event
-    )  # once it is closed: no run is left
+    # those of them that are under way
+    handing: set[Deadline] = msgspec.field(default_factory=set)
+    # of writes
+    runs: dict[object, asyncio.Task[Any] | None] = msgspec.field(default_factory=dict)
+    # once it is closed: no run is left
+    idle: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def __repr__(self) -> str:
         return object.__repr__(self)  # without the credential
 
-    def __reduce__(
-        self,
-    ) -> NoReturn:  # also of clients, resources and writes, which have it
+    # also of clients, resources and writes, which have it
+    def __reduce__(self) -> NoReturn:
         raise TypeError(
             "Client: cannot be pickled, because its connections belong to this process. Make a client in the "
             "other one, and give it a write as write.to_line(), for client.write_from(line)."

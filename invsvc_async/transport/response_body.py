@@ -229,9 +229,8 @@ def plain_error(error: Exception) -> Exception:
     text = ""
     # The parser's errors have a status and a URL, as if the service had answered.
     if isinstance(error, (aiohttp.ClientResponseError, HttpProcessingError)):
-        if not isinstance(
-            error, TransferEncodingError
-        ):  # which may be a part of the body alone
+        # which may be a part of the body alone
+        if not isinstance(error, TransferEncodingError):
             text = _QUOTED.sub("", error.message)
     elif isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(
         error.message, str

@@ -40,9 +40,8 @@ TOO_LATE = (
 )
 Protocol: TypeAlias = Any  # a ResponseHandler, which aiohttp types as its base class
 _PEER_IS_GONE = getattr(select, "POLLRDHUP", 0)
-_DISCARD = struct.pack(
-    "hh" if os.name == "nt" else "ii", 1, 0
-)  # SO_LINGER: close with RST
+# SO_LINGER: close with RST
+_DISCARD = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
 
 
 class OwnError(Exception):
@@ -147,9 +146,8 @@ class Gate(aiohttp.Payload):
         else:
             self.opened = self.sealed = True
             self.transport = transport
-            self._tls = getattr(
-                transport, "_ssl_protocol", None
-            )  # now: closed twice, the transport loses it
+            # now: closed twice, the transport loses it
+            self._tls = getattr(transport, "_ssl_protocol", None)
             exchange.started = now
             return
         self.refusal = refusal
@@ -182,9 +180,8 @@ class Gate(aiohttp.Payload):
                 if self._tls is None
                 else getattr(self._tls, "_transport", None)
             )
-            if (
-                sender is None
-            ):  # its connection is lost; asked about it, a transport of TLS would raise
+            # its connection is lost; asked about it, a transport of TLS would raise
+            if sender is None:
                 return
             sock = sender.get_extra_info("socket")
             if sock is not None:

@@ -239,9 +239,8 @@ class Transport:
             if self._loop is not None and not self._loop.is_closed():
                 for gate in tuple(self._in_flight):
                     gate.interrupt()
-                    if (
-                        gate.scope is None
-                    ):  # a stream between two reads: its reader will notice
+                    # a stream between two reads: its reader will notice
+                    if gate.scope is None:
                         self._in_flight.discard(gate)
                 if self._in_flight:
                     await self._emptied.wait()
@@ -323,10 +322,8 @@ class Transport:
                 options, proxy=proxy.url, proxy_headers=proxy.headers
             )
             if proxy.headers is not None and exchange.url.scheme == "http":
-                headers = {
-                    **headers,
-                    **proxy.headers,
-                }  # aiohttp sends a proxy's headers in CONNECT only
+                # aiohttp sends a proxy's headers in CONNECT only
+                headers = {**headers, **proxy.headers}
         by_body = exchange.write or exchange.content is not None
         return session.request(
             exchange.method,

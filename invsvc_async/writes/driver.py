@@ -106,9 +106,8 @@ class Driver(Generic[T]):
     _gathered: Known | None = None
     _users_before: tuple[str, ...] | None = None  # of its line, before it was sent
     _mark: _Leaving | None = None  # of the last send
-    _overtaking: tuple[
-        Intent, ...
-    ] = ()  # open writes to its thing that its send overtakes, as they were
+    # open writes to its thing that its send overtakes, as they were
+    _overtaking: tuple[Intent, ...] = ()
     _call_ends: float | None = None  # loop time, if it began with a read
 
     def __init__(
@@ -169,9 +168,8 @@ class Driver(Generic[T]):
             core.transport.check_loop()  # its reads would only fail, until the deadline
         if writes.journal is not None and writes.open_writes.leftovers is None:
             await close_lines_of_leftovers(core, writes.journal)
-        is_named = (
-            self._takes_up or self.history
-        )  # another run, or an earlier await, may have sent it
+        # another run, or an earlier await, may have sent it
+        is_named = self._takes_up or self.history
         known = writes.ended.get(self.intent.identity) if is_named else None
         thing = self._find_thing()
         if not thing.enter(self):  # another write runs, or has closed the line
@@ -193,9 +191,8 @@ class Driver(Generic[T]):
         thing = self.thing = thing_of(self.spec)
         if thing.line is None and (self._takes_up or self.spec.reader is not None):
             key = f"key {self.intent.identity}"
-            thing = self.thing = self.core.writes.records.of(
-                key
-            )  # all runs could send it
+            # all runs could send it
+            thing = self.thing = self.core.writes.records.of(key)
         return thing
 
     async def _wait_for_turn(self, thing: Thing, owner: str | None) -> None:
@@ -238,7 +235,6 @@ class Driver(Generic[T]):
         *known* was its outcome when this run was asked for. Return the first send, if it needs no decision.
         """
         if not self._begun:
-            self._begun = True
             assert self._begin is not None  # `_take_turn` starts the others
             start = self._begin(self._intent)
         else:
@@ -255,6 +251,9 @@ class Driver(Generic[T]):
             # Meanwhile a later write was sent, or another run of this client sent it or has the verdict.
             start = taken_up(self.core, latest or self.current_intent())
         self._intent, self.history, first = start
+        self._begun = (
+            True  # a signal handler may raise before: then the next await starts it
+        )
         if self.history:
             self._use_known_verdict(known)
         return first
@@ -264,9 +263,8 @@ class Driver(Generic[T]):
         first = None
         if self._begin is None and not self._known().sends:
             start = new_start(self.spec, self.thing.line, self.intent)
-            if (
-                self._known().never_left
-            ):  # what it read before its first send is read again
+            # what it read before its first send is read again
+            if self._known().never_left:
                 self.history = start.history
                 self._call_ends = None
             self._intent = start.intent
@@ -327,9 +325,8 @@ class Driver(Generic[T]):
         core = self.core
         decision: Decision = at_once or decide(self._known())
         if core.closed and not isinstance(decision, Done):
-            if (
-                not self.history
-            ):  # it may have waited until now, and is not to be stored as sent
+            # it may have waited until now, and is not to be stored as sent
+            if not self.history:
                 raise ConfigurationError(CLOSED)
             self.history = (*self.history, Closed(core.clock.now()))
             decision = decide(self._known())
@@ -648,6 +645,10 @@ class Driver(Generic[T]):
 
     def _shelve(self) -> None:
         """Keep the intent if a byte of it may have been sent."""
+        if self._begin is not None and not self._begun:
+            # A signal handler raised before this run knew what others had sent.
+            self._leave_untouched()
+            return
         self._note_lost_send()
         self._note_others()
         intent = self.current_intent()
@@ -713,9 +714,8 @@ def run_of(
     )
 
 
-def words_of(
-    decision: Decision,
-) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
+# Any: one of DecisionReport's literals
+def words_of(decision: Decision) -> tuple[Any, str, str | None]:
     """Return the kind of a decision, its reason, and the verdict, if there is one."""
     match decision:
         case Done(verdict=verdict, reason=reason):

@@ -358,9 +358,8 @@ def taken_up(
     overtaken = intent.newest is False
     latest = writes.open_writes.opened(intent.identity)
     ended = writes.ended.get(intent.identity)
-    if latest is not None and len(latest.sent) >= len(
-        intent.sent
-    ):  # this client left it open itself
+    # this client left it open itself
+    if latest is not None and len(latest.sent) >= len(intent.sent):
         intent = attrs.evolve(latest, policy=intent.policy, reader=intent.reader)
         newest = latest.newest
     elif ended is not None and len(ended.intent.sent) >= len(

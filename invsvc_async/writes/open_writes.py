@@ -86,9 +86,8 @@ class OpenWrites:
             )
 
     def _open_in(self, line: str | None, intent: Intent) -> Thing | None:
-        from invsvc_async.reconcile.kinds import (
-            replaces,
-        )  # a client that only reads does not need it
+        # a client that only reads does not need it
+        from invsvc_async.reconcile.kinds import replaces
 
         if line is None or not replaces(intent.operation):
             return None

@@ -43,9 +43,8 @@ async def settled(
     check_scope(view, intent, same_mode=same_mode)
     keys = keys_of(view.core.writes.journal)
     if keys is not None and intent.nonce is not None:
-        with suppress(
-            ConfigurationError
-        ):  # of the journal's keys: it cannot have this one
+        # of the journal's keys: it cannot have this one
+        with suppress(ConfigurationError):
             known: AnyOutcome | None = await keys.verdict_of(intent)
             if known is not None:
                 return known

@@ -240,9 +240,8 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         if done.value is None and not kind.answer_shows_thing:
             state = (await look(str(self.spec.request.operation.reader))).seen
             return done, self._of_state(state or dict(self.spec.request.path))
-        return done, cast(
-            "T | None", done.value
-        )  # a user-supplied reader decides what it is
+        # a user-supplied reader decides what it is
+        return done, cast("T | None", done.value)
 
     def _use_accepted(self, done: Done) -> None:
         """Use the value of a 202 if it shows the thing that was found."""
@@ -302,9 +301,8 @@ class Result(msgspec.Struct, Generic[T], eq=False):
         """Make the outcome with the verdict *done*."""
         error = self.error
         refusal = known.refusal
-        if error is None and isinstance(
-            refusal, ErrorFacts
-        ):  # the last send was one of another process
+        # the last send was one of another process
+        if error is None and isinstance(refusal, ErrorFacts):
             error = error_of(
                 {**attrs.asdict(refusal), "operation": known.operation.name}
             )
@@ -478,11 +476,8 @@ def value_of_answer(envelope: Envelope, request: Request) -> Any:
         UnreadableResponseError: The answer is about another thing, or lacks what it must have.
     """
     result = request.operation.result
-    if result not in {
-        "object",
-        "Deleted",
-        "SheetConnection",
-    }:  # the payload is the model
+    # the payload is the model
+    if result not in {"object", "Deleted", "SheetConnection"}:
         if request.operation.shape is _OPEN and not _shows_webhook(envelope, request):
             return None
         value = codec.one(getattr(models, result), envelope)

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from invsvc_async.transport.client_core import ClientOptions, Request
 
 
-class WriteSpec(
-    msgspec.Struct, frozen=True, kw_only=True, eq=False
-):  # made for every write
+# made for every write
+class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """
     A write that the user asks for, and how it is settled. A run of a write is a ``Driver``.
 

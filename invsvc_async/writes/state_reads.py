@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 LIST_SIZE = 100  # items in one list, at most
-_FRESH = CallOptions(
-    headers={"Cache-Control": "no-cache"}
-)  # a cache would show the state of before
+# a cache would show the state of before
+_FRESH = CallOptions(headers={"Cache-Control": "no-cache"})
 
 
 class StateReader:
@@ -227,9 +226,8 @@ class StateReader:
                 found = await reader(self._core.client_of(self._view), self._now())
             if isinstance(found, FINDINGS):
                 return Reading(started=begun, ended=self._clock.now(), finding=found)
-            if (
-                self._kind.may_lack_read
-            ):  # the reader is only another way to read the thing itself
+            # the reader is only another way to read the thing itself
+            if self._kind.may_lack_read:
                 from invsvc_async.codec import unstructure
 
                 seen = found if isinstance(found, dict) else unstructure(found)

@@ -106,9 +106,8 @@ class LastState(Struct, frozen=True, gc=False):
 class UrlIds(Struct, frozen=True):
     """The ids of webhooks of one URL, from answers. Some created up to ``forgotten_until`` are missing."""
 
-    ids: tuple[
-        tuple[str, int | None], ...
-    ] = ()  # with the times of creation, server ms
+    # with the times of creation, server ms
+    ids: tuple[tuple[str, int | None], ...] = ()
     forgotten_until: int | None = None
 
     def shortened(self, kept: int) -> UrlIds:
@@ -197,9 +196,8 @@ class Records:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._things: OrderedDict[str, Thing] = (
-            OrderedDict()
-        )  # the one used last at the end
+        # the one used last at the end
+        self._things: OrderedDict[str, Thing] = OrderedDict()
         self.bytes: int = 0
         self._most = 0  # bytes: more than MOST_BYTES, if that many records are in use
         self.other_urls: UrlIds = UrlIds()  # of all lines without a record

@@ -81,9 +81,8 @@ class Write(
         self._intent = spec.resumes
         self._driver: Driver[T_co] | None = None
         self._gone: str | None = None  # why it is not to be sent any more
-        self._runs: dict[
-            asyncio.Task[Any] | None, Coroutine[Any, Any, T_co]
-        ] = {}  # as a coroutine, by task
+        # as a coroutine, by task
+        self._runs: dict[asyncio.Task[Any] | None, Coroutine[Any, Any, T_co]] = {}
         self._running = False
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -156,9 +155,8 @@ class Write(
                 ):  # a signal handler's: the others would wait for ever
                     self._wake()
                     raise
-        if (
-            driver.journal is not None
-        ):  # in the next round of the loop, the awaiter has the verdict
+        # in the next round of the loop, the awaiter has the verdict
+        if driver.journal is not None:
             asyncio.get_running_loop().call_soon(
                 driver.journal.heard, driver.intent.identity
             )
@@ -323,9 +321,8 @@ class Write(
             run.close()
         self._runs.clear()
 
-    def _run_on(
-        self, step: Literal["send", "throw"], value: Any
-    ) -> Any:  # Any: as in send
+    # Any: as in send
+    def _run_on(self, step: Literal["send", "throw"], value: Any) -> Any:
         """Run a step in the current task. Each task that awaits the write has a coroutine of its own."""
         self._spent = True
         try:

@@ -129,11 +129,8 @@ async def test_bad_journal(service, client, journal, kind, capsys):
     with pytest.raises(JournalError) as found:
         async with Batch.open(journal, client):
             pass
-    if kind in (
-        "foreign",
-        "text",
-        "future",
-    ):  # perhaps somebody else's, named by mistake
+    # perhaps somebody else's, named by mistake
+    if kind in ("foreign", "text", "future"):
         assert stat.S_IMODE(journal.stat().st_mode) == 0o644
     assert wrong in str(found.value)
     assert remedy in str(found.value)

@@ -338,9 +338,8 @@ async def test_pace_is_smooth(service, client, path):
     """At a rate of 50 a second, 15 writes take as long as that says."""
     await run_all(path, client, creates(client, 15), rate=50)
     times = [entry.received_at for entry in service.ledger.entries]
-    assert (
-        times[-1] - times[0] >= 14 / 50 - 0.13
-    )  # the first may arrive late, and a little is made up for
+    # the first may arrive late, and a little is made up for
+    assert times[-1] - times[0] >= 14 / 50 - 0.13
 
 
 async def test_write_in_doubt_gives_its_place_up(service, client, path):
@@ -356,9 +355,8 @@ async def test_list_of_webhooks_that_is_full(service, client, path, caplog):
     """It is said once, before the first create. A create that the list shows is certain, and there is one advice for others."""
     for _ in range(99):
         service.seed_webhook()
-    await client.webhooks.get(
-        service.seed_webhook().id
-    )  # shows the clock, so no create has to read first
+    # shows the clock, so no create has to read first
+    await client.webhooks.get(service.seed_webhook().id)
     service.script("webhooks.create", "apply, then reset", "reset", "pass", "reset")
     async with Batch.open(path, client, concurrency=1) as batch:
         results = await all_of(batch, creates(client, 5))

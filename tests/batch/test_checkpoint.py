@@ -87,9 +87,8 @@ async def test_lines_without_keys_are_read_again(service, client, journal, file)
         202,
     )
     file.write_text(file.read_text() + create_line(7, None))
-    assert (
-        await unread(file, client, journal) == 203 - 128
-    )  # a checkpoint is before the first of them
+    # a checkpoint is before the first of them
+    assert await unread(file, client, journal) == 203 - 128
     results, progress = await run(client, journal, file)
     assert (len(results), progress.skipped, service.arrivals("webhooks.create")) == (
         1,
@@ -180,9 +179,8 @@ async def test_write_that_waited_is_not_skipped(service, journal, file):
     ]
     file.write_text("".join([*renames, *create_lines(400)]))
     service.script("journeys.update", "hang")
-    patience = Timeouts(
-        attempt=60.0
-    )  # the update hangs until the other writes are done
+    # the update hangs until the other writes are done
+    patience = Timeouts(attempt=60.0)
     async with (
         client_of(service, timeout=patience) as client,
         Batch.open(journal, client, **SECRETS, concurrency=20) as batch,

@@ -102,9 +102,8 @@ async def test_refused_connections_use_up_no_write(service, journal, first):
             if first:
                 await service.arrived("webhooks.create", first)
                 await door.shut()
-            progress = await paused(
-                batch, "connection failed"
-            )  # not yet, if a slow attempt timed out before
+            # not yet, if a slow attempt timed out before
+            progress = await paused(batch, "connection failed")
             await asyncio.sleep(0.5)  # sleeps: 10 s of the client's clock
             assert batch.progress.verdicts.keys() <= {Verdict.APPLIED}
             await door.open()
@@ -285,9 +284,8 @@ async def test_write_that_alone_is_refused(service, client, path):
 async def test_failures_in_a_row(service, path, caplog, end, words):
     """Writes that all fail after they were sent pause the batch. None counts as unsent: each is applied once."""
     attempt = Timeouts(attempt=20.0 if end == "503" else 3.0)
-    often = attrs.evolve(
-        POLICY, deadline=600.0, max_resends=4
-    )  # one write may meet several of the failures
+    # one write may meet several of the failures
+    often = attrs.evolve(POLICY, deadline=600.0, max_resends=4)
     async with fast_client_of(service, timeout=attempt, reconcile=often) as client:
         # Writes that hang for a while let others begin, and these hang too.
         service.script(
@@ -306,9 +304,8 @@ async def test_failures_of_writes_that_began_before_others_were_answered(
 ):
     """Writes that hang at the end of a batch do not pause it: later ones were answered meanwhile."""
     async with fast_client_of(service, timeout=Timeouts(attempt=3.0)) as client:
-        service.script(
-            "webhooks.create", *["pass"] * 40, *["hang"] * 5
-        )  # 40: until enough are sent at once
+        # 40: until enough are sent at once
+        service.script("webhooks.create", *["pass"] * 40, *["hang"] * 5)
         await ended(
             run_all(path, client, creates(client, 60), concurrency=16), service, 60
         )
@@ -366,9 +363,8 @@ async def test_only_failures_of_requests_begun_after_the_last_answered_one_pause
     """Five in a row pause, of which none began before a request that was answered; whatever ended first."""
     async with breaking(service) as (breaker, learn):
         learn(10.0, **ANSWER)
-        learn(
-            5.0, **ANSWER
-        )  # it was slow: the last answer is not of the latest request
+        # it was slow: the last answer is not of the latest request
+        learn(5.0, **ANSWER)
         for began in failures:
             learn(began, **how)
         assert (breaker.why is not None) is pauses
@@ -438,9 +434,8 @@ async def test_probe_that_shows_nothing(service, path, caplog, answer, words):
     assert "cannot be reached" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    "has", ["multipleIssuerAccounts", "suppliers"]
-)  # without the other: 401, 403
+# without the other: 401, 403
+@pytest.mark.parametrize("has", ["multipleIssuerAccounts", "suppliers"])
 async def test_plan_that_lacks_a_feature(service, client, path, has):
     """The run ends in words, and no team is refused. Once the plan has the feature, each team is made once."""
     service.set_features(service.team, has)
@@ -493,9 +488,8 @@ async def test_long_outage_while_writes_are_settled(service, path):
 
 async def test_absence_that_is_proven_too_late(service, path, monkeypatch):
     """Writes that were lost without an effect are sent again, though the outage left no time for it."""
-    monkeypatch.setattr(
-        circuit_breaker, "LONGEST_PAUSE", 0.5
-    )  # a probe is answered before the next read
+    # a probe is answered before the next read
+    monkeypatch.setattr(circuit_breaker, "LONGEST_PAUSE", 0.5)
     async with behind_door(service) as (client, door):
         service.script("webhooks.create", *["hang"] * 4)
         async with Batch.open(path, client, concurrency=4) as batch:

@@ -195,6 +195,5 @@ async def test_results_of_a_process_that_was_stopped_for_a_while(
 
     assert {*seen, *mine} == {*service.book().webhooks.items}
     assert len(mine) > 100
-    assert (
-        len(mine.intersection(seen[before:])) <= 1
-    )  # which it was given before it was stopped
+    # which it was given before it was stopped
+    assert len(mine.intersection(seen[before:])) <= 1

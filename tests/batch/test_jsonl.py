@@ -131,11 +131,8 @@ def test_values_of_odd_forms(client, operation):
             {"path": "https://[::1"},
             "path: must stay below the base URL",
         ),
-        (
-            "users.update_preferences",
-            {},
-            "person's token",
-        ),  # that kind of credential may not do it
+        # that kind of credential may not do it
+        ("users.update_preferences", {}, "person's token"),
     ],
 )
 def test_bad_value(client, operation, arguments, words):

@@ -295,9 +295,8 @@ async def test_state_of_long_ago(service, journal):
         [second] = await all_of(batch, describes(client, hook.id, "k3"))
         await all_of(batch, renames(client, journey, "k4"))
     assert (second.verdict, second.resends) == (Verdict.APPLIED, 1)
-    assert (
-        service.arrivals("journeys.get") == 1
-    )  # the clock was not known then; a journey shows its version
+    # the clock was not known then; a journey shows its version
+    assert service.arrivals("journeys.get") == 1
 
 
 async def test_state_of_another_worker(service, client, shared):
@@ -606,9 +605,8 @@ async def test_write_settled_before_a_newer_one_beside_the_batch(
     await asyncio.sleep(0.3)  # sleeps: more than the slack between clocks
     [again] = await run_all(path, client)
     assert again.verdict in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)
-    newer = (
-        [] if operation == "webhooks.delete" else [True, True]
-    )  # of the same operation
+    # of the same operation
+    newer = [] if operation == "webhooks.delete" else [True, True]
     assert [entry.applied for entry in service.ledger.find(operation)] == [
         False,
         *newer,

@@ -84,9 +84,8 @@ async def test_older_copy_is_settled_first(service, client, older):
     assert len(results) == MANY + 1 - 4
     assert results["row-20"].basis == "tag"
     assert results["row-20"].secret_lost
-    assert (
-        len(service.ledger.effects("webhooks.create")) == MANY + 1
-    )  # one was new, and proven absent
+    # one was new, and proven absent
+    assert len(service.ledger.effects("webhooks.create")) == MANY + 1
     assert service.arrivals("webhooks.create") == MANY + 1
 
 
@@ -107,9 +106,8 @@ async def test_restored_run_that_was_interrupted(service, client, older):
             break
     await run(older, client, creates(client, MANY))
     assert service.arrivals("webhooks.create") == MANY
-    service.script(
-        "webhooks.list", *["500"] * 200
-    )  # from now on, new writes are not settled first
+    # from now on, new writes are not settled first
+    service.script("webhooks.list", *["500"] * 200)
     results = await run(older, client, creates(client, MANY + 3))
     assert {each.verdict for each in results.values()} == {Verdict.APPLIED}
     assert service.arrivals("webhooks.create") == MANY + 3
@@ -147,9 +145,8 @@ async def test_journal_that_was_lost(service, client, path):
     assert [key for key, each in results.items() if each.applied is not True] == [
         "row-5"
     ]
-    assert (
-        results["row-5"].verdict is Verdict.UNKNOWN
-    )  # since when it may have been sent is not known
+    # since when it may have been sent is not known
+    assert results["row-5"].verdict is Verdict.UNKNOWN
     assert len(service.ledger.effects("webhooks.create")) == 5
 
 

@@ -70,9 +70,8 @@ async def test_errors_of_a_shared_batch_come_alone(service, client, shared):
 async def test_clock_of_this_machine_that_steps(service, client, journal, monkeypatch):
     """The time of day may step by hours while a batch runs, and before it is resumed: no verdict changes."""
     real, steps = SimpleNamespace(**vars(time)), count()
-    monkeypatch.setattr(
-        "invsvc_async.simulator.state.time", real
-    )  # the service's own clock is right
+    # the service's own clock is right
+    monkeypatch.setattr("invsvc_async.simulator.state.time", real)
 
     def stepping():
         return real.time() + (-7200, 0, 7200)[next(steps) % 3]
@@ -110,9 +109,8 @@ async def test_pace_of_all_workers_together(service, shared):
     assert second
     # Each worker starts with one, may make up for 0.05 s, and has four under way, which may arrive together.
     assert fastest(times, within=0.5) <= 60 * 0.5 + 2 * (1 + 2 + 4)
-    assert (
-        times[-1] - times[0] < 150 / 60 * 25
-    )  # it takes 2.5 s where nothing else runs
+    # it takes 2.5 s where nothing else runs
+    assert times[-1] - times[0] < 150 / 60 * 25
 
 
 def fastest(times, *, within):

@@ -81,9 +81,8 @@ async def test_stopped_run_whose_results_may_be_of_others(service):
         ) as batch:
             given = [result.key for result in await all_of(batch, creates(client, 100))]
             assert (await batch.summary()).verdicts == {Verdict.APPLIED: 100}
-    assert {f"row-{n}" for n in range(1, 100)} <= {
-        *given
-    }  # nobody could store that the first was taken
+    # nobody could store that the first was taken
+    assert {f"row-{n}" for n in range(1, 100)} <= {*given}
     assert len(given) == len({*given})
     assert len(service.ledger.effects()) == 100
 

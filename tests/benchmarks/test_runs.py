@@ -108,9 +108,8 @@ def test_file_that_an_older_package_cannot_run(tmp_path, monkeypatch, fails_for_
     """Only this tree is measured then; if that fails, it is an error."""
 
     def measured_once(name, *, env, **_):
-        if (
-            fails_for_both or os.pathsep in env["PYTHONPATH"]
-        ):  # which begins with the older package
+        # which begins with the older package
+        if fails_for_both or os.pathsep in env["PYTHONPATH"]:
             raise subprocess.CalledProcessError(1, name)
         return rows(1.0)
 

@@ -26,10 +26,8 @@ ENVIRONMENT = {  # with the mark by which the watchdog stops what a test leaves 
     for name, value in os.environ.items()
     if not name.startswith("INVSVC_") or name == MARK
 }
-ENVIRONMENT |= {
-    "PYTHONPATH": str(ROOT),
-    "PYTHONUNBUFFERED": "",
-}  # output is buffered, as users have it
+# output is buffered, as users have it
+ENVIRONMENT |= {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
 
 
 class Ran(NamedTuple):

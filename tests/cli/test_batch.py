@@ -564,9 +564,8 @@ async def test_signal_while_a_pipe_gives_nothing(here, pipe, number):
     """A pipe that gives nothing is waited for until a signal ends it."""
     path, _ = pipe
     running = await child(path, "--journal", "run.db", "--no-secrets")
-    feeding = await asyncio.to_thread(
-        path.open, "wb"
-    )  # once it is open at both ends, it is being read
+    # once it is open at both ends, it is being read
+    feeding = await asyncio.to_thread(path.open, "wb")
     with feeding:
         running.send_signal(number)
         _, err = await asyncio.wait_for(running.communicate(), 30)

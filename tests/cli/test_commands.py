@@ -70,9 +70,8 @@ def test_answer_of_something_else(invsvc, monkeypatch, words):
     Path("invsvc.toml").write_text(
         'default_profile = "d"\n[profiles.d.reconcile]\nsettle_after_loss = 0\nsettle_after_error = 0\n'
     )
-    with serving(
-        seed=7
-    ) as service:  # of its own: not all of these answers are asked for
+    # of its own: not all of these answers are asked for
+    with serving(seed=7) as service:
         monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
         monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
         service.script(operation, *["html"] * 9)
@@ -296,9 +295,8 @@ def test_secrets_that_cannot_be_kept(invsvc, served):
     assert served.ask("/_simulator/arrivals?operation=webhooks.create") == before
 
 
-@pytest.mark.parametrize(
-    "room", [10, 0]
-)  # bytes: what a disk takes before it is full, or not even that
+# bytes: what a disk takes before it is full, or not even that
+@pytest.mark.parametrize("room", [10, 0])
 def test_secret_on_a_full_disk(invsvc, monkeypatch, room):
     """The verdict is told all the same, and that the secret is lost; the exit code is that of a failure."""
     write = os.write

@@ -31,9 +31,8 @@ from tests.support.stories import story_of
 pytestmark = [
     pytest.mark.fuzz,
     pytest.mark.untraced,
-    pytest.mark.filterwarnings(
-        "ignore::UserWarning"
-    ),  # of arguments that are valid, and surely a mistake
+    # of arguments that are valid, and surely a mistake
+    pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
 DELETE = Intent(
@@ -139,9 +138,8 @@ def test_file_that_is_explained(content, capsys, tmp_path_factory):
     out, err = capsys.readouterr()
     assert code in (0, 1, 2)
     assert out or err
-    assert (
-        "--debug" not in err
-    )  # which is offered where something of Python's own came out
+    # which is offered where something of Python's own came out
+    assert "--debug" not in err
 
 
 @fuzzed

@@ -283,9 +283,8 @@ def test_note_while_a_bar_is_shown(monkeypatch):
         note("stopping: writes in flight have 10 s to finish")
 
     before, _, after = screen.getvalue().partition("stopping: writes")
-    assert before.replace("\x1b[2m", "").endswith(
-        "\r\x1b[2K"
-    )  # the line of the bar was erased
+    # the line of the bar was erased
+    assert before.replace("\x1b[2m", "").endswith("\r\x1b[2K")
     assert "\n" in after.partition("work")[0]
 
 

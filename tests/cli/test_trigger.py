@@ -233,9 +233,8 @@ def test_receiver_that_is_away(offline):
 )  # fmt: skip
 def test_plain_http_to_another_machine(offline, behind, here, monkeypatch, words):
     """Secrets and events leave this machine over plain HTTP only if that is allowed."""
-    monkeypatch.setattr(
-        asyncio.Event, "wait", pytest.fail
-    )  # serve would wait for its end
+    # serve would wait for its end
+    monkeypatch.setattr(asyncio.Event, "wait", pytest.fail)
     monkeypatch.setenv("INVSVC_SHARED_HEADER", f"{SHARED.name}={SHARED.value}")
     body = {
         "id": "whd_1",

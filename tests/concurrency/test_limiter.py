@@ -196,9 +196,8 @@ async def test_any_order_of_events():
         finally:
             running.discard(me)
             limiter.leave(lane, me)
-            limiter.leave(
-                lane, me
-            )  # as after a signal handler's exception: it changes nothing
+            # as after a signal handler's exception: it changes nothing
+            limiter.leave(lane, me)
 
     tasks = []
     for _ in range(4000):
@@ -505,9 +504,8 @@ def test_knee_after_latency_that_rose():
     sizes = rounds_of(knee, 3.0, 3.0, 3.0)
     assert sizes[1] == sizes[0] // 2
     assert knee._estimate == sizes[0]
-    assert (
-        min(rounds_of(knee, 3.0, 3.0, 3.0, at=1000.0)) >= sizes[0]
-    )  # it is the usual one from now on
+    # it is the usual one from now on
+    assert min(rounds_of(knee, 3.0, 3.0, 3.0, at=1000.0)) >= sizes[0]
 
 
 def test_knee_after_latency_that_rose_with_few_in_flight():

@@ -28,9 +28,8 @@ async def test_list_whose_only_asker_leaves_before_it_is_begun():
     first = asyncio.create_task(listings.share("hooks", fetch))
     for _ in range(3):
         await asyncio.sleep(0)
-    second = asyncio.create_task(
-        listings.share("hooks", fetch)
-    )  # waits for the one under way
+    # waits for the one under way
+    second = asyncio.create_task(listings.share("hooks", fetch))
     for _ in range(3):
         await asyncio.sleep(0)
     second.cancel()

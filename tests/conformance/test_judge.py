@@ -350,9 +350,8 @@ def test_values_that_undo_each_other():
     judged = judge(told, ledger, {"jrn_1": JOURNEY})
 
     assert (judged.duplicates, judged.inverted, judged.wrong) == (0, 0, ())
-    assert (
-        list(whys(told, ledger[:2], {"jrn_1": JUNE})) == []
-    )  # untimed: it once was as "c" wanted
+    # untimed: it once was as "c" wanted
+    assert list(whys(told, ledger[:2], {"jrn_1": JUNE})) == []
     timed = [*told[:2], attrs.evolve(told[2], began=2.5, ended=4.0)]
     assert list(whys(timed, ledger[:2], {"jrn_1": JUNE})) == ["c"]
 

@@ -163,9 +163,8 @@ OF_THE_SPECIFICATION = [
 @EACH
 def test_docstring_of(name, thing, owner) -> None:
     """It has one of its own, and one that gives the unit of every time that it takes or holds as a number."""
-    assert thing.__doc__ or inspect.getdoc(
-        thing
-    )  # that of the class which a store inherits from
+    # that of the class which a store inherits from
+    assert thing.__doc__ or inspect.getdoc(thing)
     if inspect.isclass(thing):
         assert not any(thing.__doc__ == base.__doc__ for base in thing.__mro__[1:])
     told = [

@@ -76,9 +76,8 @@ def test_table_of_writes_is_what_the_walker_meets() -> None:
         Walk(setup, attrs.evolve(shipped(), decide=asked)).cut(1, until=inf, most=20)
 
     for row in WRITES:
-        given = {own for _, own in met[row.name]} - {
-            None
-        }  # the caller's word for a reader
+        # the caller's word for a reader
+        given = {own for _, own in met[row.name]} - {None}
         assert {reader for reader, _ in met[row.name]} <= (
             {row.reader} if row.reader else given
         )

@@ -27,10 +27,8 @@ PAGES = sorted(
 EVERY = sorted(HOW_TO.rglob("*.md"))
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINE = 110  # characters
-SERVED = {
-    "receive-webhooks.md": "receive",
-    "embed.md": "app",
-}  # programs that a server runs, by their files
+# programs that a server runs, by their files
+SERVED = {"receive-webhooks.md": "receive", "embed.md": "app"}
 WHOLE = [
     page
     for page in PAGES

@@ -35,9 +35,8 @@ OTHERS = {
 }  # fmt: skip
 
 
-PATIENT = Timeouts(
-    attempt=30.0, connect=30.0, call=60.0
-)  # a busy machine is no finding
+# a busy machine is no finding
+PATIENT = Timeouts(attempt=30.0, connect=30.0, call=60.0)
 
 
 async def examined(service, *, journey=None, **settings):

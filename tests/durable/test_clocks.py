@@ -89,9 +89,8 @@ async def test_prune_on_a_machine_that_is_ahead(
         await keyed(client, "k")
     clock.offset = 100 * DAY
     async with client_of(service, journal=address) as client:
-        await client.webhooks.list(
-            limit=1
-        )  # an answer, which shows the service's clock
+        # an answer, which shows the service's clock
+        await client.webhooks.list(limit=1)
         assert await client.prune(older_than=30 * DAY) == 0
         assert (await keyed(client, "k").outcome()).replayed
     assert service.arrivals("webhooks.create") == 1

@@ -86,9 +86,8 @@ async def test_counts_of_processes_at_once(
     seed, client, tmp_path, request, monkeypatch
 ):
     """Whatever they do, also to each other's entries, no entry is counted twice or not at all."""
-    monkeypatch.setattr(
-        "invsvc_async.durable.postgres_store._PARTS", 2
-    )  # some share theirs
+    # some share theirs
+    monkeypatch.setattr("invsvc_async.durable.postgres_store._PARTS", 2)
     chance = random.Random(seed)
     async with AsyncExitStack() as stack:
         processes = []

@@ -61,9 +61,8 @@ class World:
         """Open the journal, and send one write, unless the journal is refused."""
         if self.is_refused():
             return
-        self.beside = self.journal = self.journal or Standing(
-            "k", 0
-        )  # opening repeats the count
+        # opening repeats the count
+        self.beside = self.journal = self.journal or Standing("k", 0)
         self.made += 1
         self.journal = self.journal._replace(sends=self.journal.sends + 1)
         self.unnoted += not is_noted

@@ -107,9 +107,8 @@ async def test_entry_that_nobody_has_is_taken_once(service, shared, left, is_gon
             await claims[0].take(free, lanes[0]),
         ]
         assert taken == [is_gone, None]
-        assert (
-            await claims[1].take(free, lanes[1]) is is_gone
-        )  # a try whose reply was lost
+        # a try whose reply was lost
+        assert await claims[1].take(free, lanes[1]) is is_gone
 
 
 async def test_last_sender_that_fell_silent_is_not_gone(service, shared):

@@ -936,9 +936,8 @@ async def test_two_at_once_in_a_journal_that_was_put_back_from_a_copy(
     await put_back(service, path, copy)
 
     async with client_of(service, journal=path) as client:
-        await (
-            client.webhooks.list()
-        )  # with the service's clock, nothing is read before a create
+        # with the service's clock, nothing is read before a create
+        await client.webhooks.list()
         again = [create(client, key, url=f"https://{key}.example/") for key in "ab"]
         found = await asyncio.gather(*again, return_exceptions=True)
     assert [type(each) for each in found] == [JournalError, JournalError]
@@ -983,9 +982,8 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
         store = journal._store
         await asyncio.sleep(0)  # what was told of the first one begins, and may connect
         await until(lambda: not journal.keys.claims._tasks)
-        assert (
-            await journal.keys.doubts.mark() == NOT_RESTORED
-        )  # as of the last connection
+        # as of the last connection
+        assert await journal.keys.doubts.mark() == NOT_RESTORED
         store._place["timeline"] = "00000077"
         await go_to_another_timeline(store)
         async with connected() as owner:

@@ -74,9 +74,8 @@ async def test_sender_of_a_key_that_is_settled_elsewhere(service, shared, left, 
     ):
         running = asyncio.create_task(rename(sender, "new", "k").outcome())
         await service.arrived("journeys.update")
-        if (
-            left == "its lane"
-        ):  # as a process does whose store was too slow for more when it ended
+        # as a process does whose store was too slow for more when it ended
+        if left == "its lane":
             await sender._view.core.writes.journal._store.rows(
                 "UPDATE {s}lanes SET owner = NULL"
             )

@@ -195,9 +195,8 @@ async def test_sends_write_no_index(client, request):
         await all_of(batch, creates(client, many))
         row = await counted_by_server(batch.entries.store.schema, "n_tup_upd", 2 * many)
     assert row["n_tup_upd"] == 2 * many
-    assert (
-        row["n_tup_hot_upd"] > 0.9 * many
-    )  # a row that is done may have taken the room on a page
+    # a row that is done may have taken the room on a page
+    assert row["n_tup_hot_upd"] > 0.9 * many
 
 
 async def test_no_write_reads_the_table(service):
@@ -239,6 +238,5 @@ async def counted_by_server(schema, what, least):
     """Return what the server has counted of entries, once it knows of so many changes."""
     text = f"SELECT * FROM pg_stat_user_tables WHERE (relname, schemaname) = ('entries', $1) AND {what} >= $2"
     async with connected() as owner:
-        return await until(
-            lambda: owner.fetchrow(text, schema, least)
-        )  # some time after the commit
+        # some time after the commit
+        return await until(lambda: owner.fetchrow(text, schema, least))

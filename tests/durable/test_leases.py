@@ -38,9 +38,8 @@ class World:
     def __init__(self, store, lane, clock):
         self.store, self.lane, self.clock = store, lane, clock
         self.effects = []
-        self.too_late = (
-            set()
-        )  # attempts that somebody settles: by then, their time is over
+        # attempts that somebody settles: by then, their time is over
+        self.too_late = set()
 
     def send(self, key, attempt):
         """Reach the service, unless the time of this attempt is over: then provably nothing was sent."""
@@ -353,9 +352,8 @@ async def test_members(store, lane, clock):
     assert (await two.beat(), two.hungry) == (1, 0)
     await store.rows("UPDATE {s}members SET seen = seen - 200000")
     await looks_on.forget_the_dead()
-    assert await numbers(store, "SELECT count(*) FROM {s}members") == [
-        1
-    ]  # whose lane nobody has taken yet
+    # whose lane nobody has taken yet
+    assert await numbers(store, "SELECT count(*) FROM {s}members") == [1]
 
 
 # --- the database's clock
@@ -371,9 +369,8 @@ async def set_back(store, seconds=3600):
 @pytest.mark.parametrize("seconds", [45, 3600, 7200])
 async def test_clock_that_is_set_back_after_a_process_died(store, lane, clock, seconds):
     """Its lane is taken once its sign has been the same for as long as silence may last, not hours later."""
-    await store.rows(
-        "UPDATE {s}members SET seen = seen + 3600"
-    )  # it gave a sign just now
+    # it gave a sign just now
+    await store.rows("UPDATE {s}members SET seen = seen + 3600")
     await set_back(store, seconds + store.silence)
     other = Leases(store, clock)
     await other.beat()

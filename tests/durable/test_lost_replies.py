@@ -77,10 +77,8 @@ async def test_taking_lanes(store, client):
     assert [lane.token for lane in taken] == await numbers(
         store, "SELECT owner FROM {s}lanes ORDER BY id"
     )
-    assert [lane.was_free for lane in taken] == [
-        False,
-        False,
-    ]  # nothing says that the second one was free
+    # nothing says that the second one was free
+    assert [lane.was_free for lane in taken] == [False, False]
 
 
 async def test_making_and_ending_a_lane(store, client):

@@ -436,9 +436,8 @@ COMMON = settings(
 )
 TestFileModel = FileModel.TestCase
 TestFileModel.settings = settings(COMMON, max_examples=25)
-TestFileModel.pytestmark = [
-    pytest.mark.no_secret_scan
-]  # which keeps its writes until later tests
+# which keeps its writes until later tests
+TestFileModel.pytestmark = [pytest.mark.no_secret_scan]
 TestDatabaseModel = DatabaseModel.TestCase
 TestDatabaseModel.settings = settings(COMMON, max_examples=15)
 TestDatabaseModel.pytestmark = [pytest.mark.no_secret_scan, pytest.mark.one_python]

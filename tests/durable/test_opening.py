@@ -83,18 +83,16 @@ async def test_close_that_is_cancelled(service, tmp_path, turns):
     closing.cancel()
     await asyncio.wait([closing, writing])
     for thread in threading.enumerate():
-        if (
-            str(path) in thread.name
-        ):  # it stores what was requested, and then releases the file
+        # it stores what was requested, and then releases the file
+        if str(path) in thread.name:
             await asyncio.to_thread(thread.join)
     async with client_of(service, journal=path) as other:
         [outcome] = await other.recover()
     assert outcome.verdict is Verdict.NOT_APPLIED
 
 
-@pytest.mark.filterwarnings(
-    "ignore:unclosed:ResourceWarning"
-)  # what the closed loop had cannot be closed
+# what the closed loop had cannot be closed
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.no_secret_scan  # which keeps the client
 def test_client_with_a_journal_in_another_event_loop(address):
     """It is refused in words and nothing is sent; once its loop is closed, it can be closed in another one."""

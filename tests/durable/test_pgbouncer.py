@@ -78,9 +78,8 @@ async def test_transaction_mode(service, client, tmp_path, unused_tcp_port):
                 f"{address}?batch=shared", client, on_secret=lambda *_: None
             ) as batch:
                 results = await all_of(batch, creates(client, 30))
-            assert (
-                len(results) == 30
-            )  # all statements happened to be where they were prepared
+            # all statements happened to be where they were prepared
+            assert len(results) == 30
         except JournalError as error:
             words = str(error)
     assert re.search("prepared statements.*safe.*session mode", words)

@@ -179,9 +179,8 @@ async def test_later_write_that_begins_a_moment_before_an_earlier_one(
     service, shared, monkeypatch
 ):
     """It waits for a moment in which runs of earlier ones may begin, so that none is overtaken."""
-    monkeypatch.setattr(
-        "invsvc_async.durable.key_queue._MOMENT", 300.0
-    )  # on a slow machine, too
+    # on a slow machine, too
+    monkeypatch.setattr("invsvc_async.durable.key_queue._MOMENT", 300.0)
     thing = thing_of(service, "journeys")
     async with waiting(service, shared, thing, "k1", "k2") as (one, other):
         later = asyncio.create_task(update(one, "journeys", thing, "k2").outcome())

@@ -278,9 +278,8 @@ async def test_write_that_is_not_in_doubt(service, address):
         with pytest.raises(JournalError, match="'none' is not there"):
             await client.resolve("none", applied=True, **BY)
         assert (await client.outcome_of("k")).verdict is refused.verdict
-        made = await client.resolve(
-            "k", applied="wh_1", **BY
-        )  # a late effect, which the person saw
+        # a late effect, which the person saw
+        made = await client.resolve("k", applied="wh_1", **BY)
         sends = service.arrivals()
         assert (await create(client).outcome()).value.id == made.value.id == "wh_1"
         assert service.arrivals() == sends

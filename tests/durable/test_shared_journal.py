@@ -51,9 +51,8 @@ async def test_process_that_was_stopped_before_its_send_does_not_send(service, s
         child.send_signal(signal.SIGCONT)  # before the time of its attempt is over
         said, _ = await child.communicate()
         [outcome] = await recovering
-        assert (
-            outcome.verdict is Verdict.UNKNOWN
-        )  # another process may have put back the state before it
+        # another process may have put back the state before it
+        assert outcome.verdict is Verdict.UNKNOWN
     assert child.returncode == 1
     assert b"Nothing was sent now" in said
     assert service.arrivals("webhooks.update") == 0

@@ -21,10 +21,8 @@ from tests.durable.stores import end, fill, opened, store_of
 from tests.support.database import database, failing_at_return
 from tests.support.waiting import until
 
-LONG, SHORT = (
-    3600,
-    1,
-)  # s of silence: what happens at beats alone, and what need not wait for one
+# s of silence: what happens at beats alone, and what need not wait for one
+LONG, SHORT = 3600, 1
 
 
 @pytest.fixture
@@ -81,9 +79,8 @@ async def test_two_workers_share_few_writes(service, address):
 
 async def test_unequal_workers(service, address):
     """One with a single write in flight leaves most of its lanes to the other, which is hungry."""
-    address = address.replace(
-        "silence=1", "silence=10"
-    )  # longer than a busy machine stands still
+    # longer than a busy machine stands still
+    address = address.replace("silence=1", "silence=10")
     fast, slow = await shared(service, address, 400, latency=0.1, concurrency=1)
     assert 0 < slow < fast / 2
 

@@ -118,9 +118,8 @@ async def test_put_of_an_entry_that_is_not_open_any_more(store, lane, gone):
     entry.state, entry.verdict, entry.done_at = State.SENDING, None, None
     with pytest.raises(LostLaneError):
         await lane.put(entry)
-    assert lane.doubtful is not isinstance(
-        store, SqliteStore
-    )  # of which nobody else has a lane
+    # of which nobody else has a lane
+    assert lane.doubtful is not isinstance(store, SqliteStore)
 
 
 async def test_put_by_a_key_of_another_lane(store, client):
@@ -217,9 +216,8 @@ async def test_reopening(store, lane):
     found = {entry.key: entry for entry in await store.entries("true")}
     assert [entry.state for entry in found.values()].count(State.TO_DO) == 3
     assert (found["applied"].verdict, found["unknown"].intent) == ("applied", SENT)
-    assert (
-        found["refused"].intent.count('"end":{"kind":"not applied"}') == 1
-    )  # that it was sent is kept
+    # that it was sent is kept
+    assert found["refused"].intent.count('"end":{"kind":"not applied"}') == 1
     assert '"nonce":"a"' not in found["refused"].intent
     assert await unheard(store) == [applied.seq]
 

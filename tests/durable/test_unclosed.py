@@ -117,9 +117,8 @@ async def test_client_that_is_dropped_without_being_closed(service, address):
         async with connected() as database:
             text = f"SELECT seen FROM {schema}.members WHERE name = $1"
             before = await database.fetchval(text, name)
-            await asyncio.sleep(
-                0.6
-            )  # two signs of life of a journal whose silence is 1 s
+            # two signs of life of a journal whose silence is 1 s
+            await asyncio.sleep(0.6)
             assert await database.fetchval(text, name) == before
 
 

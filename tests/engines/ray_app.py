@@ -16,7 +16,6 @@ if __name__ == "__main__":
     for number in range(int(sys.argv[1])):
         key = f"order-{number}"
         waiting += [register.remote(key, f"https://k.example/{key}"), naive.remote(key)]
-    ray.wait(
-        waiting, num_returns=len(waiting)
-    )  # also after errors, such as lost secrets
+    # also after errors, such as lost secrets
+    ray.wait(waiting, num_returns=len(waiting))
     ray.shutdown()

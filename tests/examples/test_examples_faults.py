@@ -105,9 +105,8 @@ async def test_two_applications_of_each_framework(place, monkeypatch, framework)
         SERVERS[framework]() as two,
     ):
         journeys = [service.seed_journey(name="before").id for _ in range(32)]
-        journeys += [
-            f"nowhere-{n}" for n in range(8)
-        ]  # refused, unless a fault leaves it in doubt
+        # refused, unless a fault leaves it in doubt
+        journeys += [f"nowhere-{n}" for n in range(8)]
         async with aiohttp.ClientSession(str(one.base_url)) as browser:
             load = Load(browser, 20, 40, random.Random(29))
             renames = [
@@ -158,9 +157,8 @@ async def test_secrets_that_are_lost(place, monkeypatch):
                 if each.body["url"] == URL + name
             ]
             deleted = await opened.client.webhooks.delete(result.thing).outcome()
-            while (
-                deleted.verdict is Verdict.NOT_APPLIED
-            ):  # both of its sends met a fault
+            # both of its sends met a fault
+            while deleted.verdict is Verdict.NOT_APPLIED:
                 deleted = await opened.client.webhooks.delete(result.thing).outcome()
             if (
                 result.verdict is not Verdict.APPLIED

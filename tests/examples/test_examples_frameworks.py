@@ -77,9 +77,8 @@ async def test_application(server, service, address, monkeypatch):
     A customer that is committed has one webhook, one that is rolled back has none.  An event is stored once.
     """
     service.seed_invoice(total=Decimal(DIGITS))
-    if (
-        "django" not in server
-    ):  # a process of its own would wait for as long as the service may need
+    # a process of its own would wait for as long as the service may need
+    if "django" not in server:
         monkeypatch.setattr(shop, "POLICY", ReconcilePolicy(settle_after_loss=0.1))
         service.script("journeys.update", "apply, then reset")
     tables = await asyncpg.connect(address)
@@ -105,9 +104,8 @@ async def test_application(server, service, address, monkeypatch):
         ]
     await tables.close()
 
-    assert f'"total":{DIGITS}' in page.text.replace(
-        f'"{DIGITS}"', DIGITS
-    )  # pydantic writes strings
+    # pydantic writes strings
+    assert f'"total":{DIGITS}' in page.text.replace(f'"{DIGITS}"', DIGITS)
     assert (renamed.status_code, renamed.json()["verdict"]) == (200, "applied")
     assert renamed.json()["value"]["name"] == "May"
     assert (missing.status_code, missing.json()["verdict"]) == (409, "refused")

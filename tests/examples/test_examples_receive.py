@@ -14,9 +14,8 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.untraced
 
-ANEW = httpx.Limits(
-    max_keepalive_connections=0
-)  # a server may end a connection after an answer
+# a server may end a connection after an answer
+ANEW = httpx.Limits(max_keepalive_connections=0)
 COMMANDS = {
     "fastapi": "uvicorn --port {port} examples.receive_fastapi:app",
     "litestar": "uvicorn --port {port} examples.receive_litestar:app",

@@ -122,9 +122,8 @@ def test_warehouse_that_is_killed(service, here):
     invoices = service.seed_invoices(480)
     service.seed_invoices(30, invoice_type="P")
     service.seed_user(id="usr_2")
-    killed_when(
-        lambda: service.arrivals("invoices.egress") >= 3
-    )  # in the second load, or the third
+    # in the second load, or the third
+    killed_when(lambda: service.arrivals("invoices.egress") >= 3)
     assert rows("invoices")  # the first load has been committed
     assert len(rows("invoices")) < 480
 
@@ -148,9 +147,8 @@ def test_warehouse_that_is_killed(service, here):
     loaded(pages=50)
 
     same_as(service)
-    assert (
-        service.arrivals("invoices.egress") - before == 5
-    )  # 497 invoices of the last 30 days, read once
+    # 497 invoices of the last 30 days, read once
+    assert service.arrivals("invoices.egress") - before == 5
 
 
 def test_change_within_the_lookback(service, here):

@@ -68,9 +68,8 @@ def _next_process(setup: SetUp, node: Node, at: float) -> Node:
     )
 
 
-def closes_at(
-    setup: SetUp, known: Any, shift: float
-) -> float:  # Any: as the subject has it
+# Any: as the subject has it
+def closes_at(setup: SetUp, known: Any, shift: float) -> float:
     """Return until when a run in doubt keeps its line closed."""
     if not known.in_doubt:
         return -NEVER

@@ -75,9 +75,8 @@ class Census:
 
 def work(task: Task) -> list[tuple[str, Found]]:
     """Do one task, in a process of its own."""
-    gc.set_threshold(
-        100_000
-    )  # a walk makes no cycles, and an eighth of its time would be looking for them
+    # a walk makes no cycles, and an eighth of its time would be looking for them
+    gc.set_threshold(100_000)
     subject = shipped()
     if task.small:
         return [

@@ -29,14 +29,8 @@ LONGEST_READ = 5.0
 SHORTEST = 5.0
 TRIES = 4
 
-_REFUSALS = (
-    401,
-    403,
-    404,
-    409,
-    410,
-    429,
-)  # which only the absence of an effect makes final, in doubt
+# which only the absence of an effect makes final, in doubt
+_REFUSALS = (401, 403, 404, 409, 410, 429)
 _HAPPENED = {Verdict.APPLIED: True, Verdict.NOT_APPLIED: False, Verdict.REFUSED: False}
 
 

@@ -22,9 +22,8 @@ WORDED = 10  # for each time more than that: the same in one of the service's ow
 # None shares much with another, but the last one with what is wanted.
 TEXTS = ("alpha & co", "bravo & co", "quebec & co", "zulu & co", "bravo & company")
 BOTH = (OLD, OLD)  # what two fields hold, of a write of both
-Cut = Literal[
-    "", "to 0", "to seconds", "to the minute", "to the day"
-]  # how the service shows times
+# how the service shows times
+Cut = Literal["", "to 0", "to seconds", "to the minute", "to the day"]
 Way = Literal[
     "whole", "words", "cut", "masked", "first", "second", "first in words"
 ]  # how the service stores a write
@@ -229,9 +228,8 @@ class Hook:
     undone: bool = (
         False  # whether others may bring the old value back, which nothing can detect
     )
-    values: tuple[int | None, ...] = (
-        WANTED,
-    )  # what each run writes; None: it removes the webhook
+    # what each run writes; None: it removes the webhook
+    values: tuple[int | None, ...] = (WANTED,)
     both: bool = False  # two fields are written
     loud: bool = (
         False  # the request has blanks and capitals, which the service trims and folds
@@ -328,9 +326,8 @@ def _url_of(value: int) -> str:
 MUCH_LATER = (
     200.0  # from here on an equal webhook of somebody else is not "at the same time"
 )
-SAME, NEAR, AWAY, GONE, BLURRED, HOST = range(
-    6
-)  # how a webhook looks, beside the one that was asked for
+# how a webhook looks, beside the one that was asked for
+SAME, NEAR, AWAY, GONE, BLURRED, HOST = range(6)
 _CUTS: dict[Cut, Callable[[int], int]] = {
     "": lambda at: at,
     "to 0": lambda _at: 0,

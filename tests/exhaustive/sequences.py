@@ -227,10 +227,8 @@ def _left() -> list[SetUp]:
 
 _ACTS = {
     "journeys.update": ("equal", "other", "revert", "side"),
-    "webhooks.update": (
-        "other",
-        "delete",
-    ),  # what brings an earlier state back cannot be detected
+    # what brings an earlier state back cannot be detected
+    "webhooks.update": ("other", "delete"),
     "webhooks.create": ("near", "away", "edit"),
 }
 
@@ -381,9 +379,8 @@ def _side_by_side() -> list[SetUp]:
     """Run two clients that do not know of each other, on one thing or with webhooks of one URL."""
     two: dict[str, Any] = {"in_turn": False, "shared": False, "again": (a.OK, a.RESET)}
     elsewhere = Crash("settle", 0.5, journaled=False, gone=False, client="other")
-    changes = [
-        name for name in CHANGES if name != "webhooks.update, then back"
-    ]  # one would undo the other's
+    # one would undo the other's
+    changes = [name for name in CHANGES if name != "webhooks.update, then back"]
     setups: list[SetUp] = []
     for apart in (0.0, 0.25, 3.0):
         setups += each(

@@ -33,9 +33,8 @@ class Found:
 
     signs: dict[str, array[int]] = attrs.field(factory=dict)
     walked: int = 0
-    broken: list[tuple[str, str, History]] = attrs.field(
-        factory=list
-    )  # world, rule, shortest history
+    # world, rule, shortest history
+    broken: list[tuple[str, str, History]] = attrs.field(factory=list)
     whole: bool = True  # no history was left out
 
     def count(self, verdict: str, sign: int) -> None:

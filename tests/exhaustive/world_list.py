@@ -88,9 +88,8 @@ AFTER = (
 )
 
 
-_CURRENT = ReconcilePolicy(
-    reads_lag=0.0
-)  # reads show no earlier state, so that windows are the shortest
+# reads show no earlier state, so that windows are the shortest
+_CURRENT = ReconcilePolicy(reads_lag=0.0)
 
 
 def each(name: str, only: tuple[str, ...] = tuple(BASES), **facts: Any) -> list[SetUp]:

@@ -73,9 +73,8 @@ class SetUp:
     )
     baseline: bool = True  # the caller passed the thing as last known
     seen: float = 10.0  # s before the first run in which that was seen
-    earlier: tuple[
-        tuple[float, Thing], ...
-    ] = ()  # what reads that lag may show, and until when it was so
+    # what reads that lag may show, and until when it was so
+    earlier: tuple[tuple[float, Thing], ...] = ()
     stamped: bool = True  # answers carry a time
     misses: tuple[Miss, ...] = ()
     fails: int = 0
@@ -116,9 +115,8 @@ class SetUp:
     nap: float = (
         0.0  # s that the machine sleeps during an attempt, its clock standing still
     )
-    jump: float = (
-        -512.0
-    )  # s that the clock of a process is ahead of the clock of the one before
+    # s that the clock of a process is ahead of the clock of the one before
+    jump: float = -512.0
     drift: float = (
         0.0  # s that the hosts which answer are ahead of the service's other clocks
     )
@@ -228,17 +226,15 @@ class Node(NamedTuple):
     fails: int
     sign: int  # stands for the whole history so far
     kills: int = 0  # how often a process was killed
-    claims: tuple[
-        tuple[str, int, bool, int], ...
-    ] = ()  # (id of a webhook, its run, by an answer, client)
+    # (id of a webhook, its run, by an answer, client)
+    claims: tuple[tuple[str, int, bool, int], ...] = ()
     client: int = 0  # the one that goes on
     shift: float = 0.0  # of its clock
     opened: float | None = (
         None  # when it was, where a process before it had made writes
     )
-    heard: tuple[
-        tuple[int, Event | None], ...
-    ] = ()  # what its runs heard; None: the run was left open
+    # what its runs heard; None: the run was left open
+    heard: tuple[tuple[int, Event | None], ...] = ()
 
     def hearing(
         self, run: Run, event: Event | None

@@ -122,9 +122,8 @@ async def test_cancelled_after_sending(service, step):
 
 async def test_cancelled_while_waiting_out_the_window(service, client):
     """A write in doubt that only waits can be cancelled at once, and stays settleable."""
-    await (
-        client.webhooks.list()
-    )  # the service's clock is known, and nothing is read before the write
+    # the service's clock is known, and nothing is read before the write
+    await client.webhooks.list()
     service.script("webhooks.delete", "apply, then reset", "pass")
     service.script("webhooks.get", *["503"] * 50)
     write = client.webhooks.delete(service.seed_webhook().id).with_policy(LONG_WAIT)

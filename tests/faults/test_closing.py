@@ -100,9 +100,8 @@ async def reading(scene):
 
 async def reading_before(scene):
     """Read the state before the first send."""
-    scene.service.script(
-        "journeys.get", *["hang"] * MANY
-    )  # as the service's clock is not known
+    # as the service's clock is not known
+    scene.service.script("journeys.get", *["hang"] * MANY)
     for journey in scene.journeys:
         scene.update(journey)
     await scene.service.arrived("journeys.get", MANY)
@@ -293,9 +292,8 @@ async def test_closing_while_a_verdict_is_stored(service, tmp_path):
     assert task.done()
     assert (await task).applied
     async with client_of(service, journal=tmp_path / "journal.db") as later:
-        assert (
-            await later.recover() == []
-        )  # the awaiter had the verdict, which is stored no longer
+        # the awaiter had the verdict, which is stored no longer
+        assert await later.recover() == []
 
 
 @pytest.mark.parametrize("manner", ["awaited", "in a task"])

@@ -161,9 +161,8 @@ async def test_creates_in_doubt_share_their_lists(service, client):
     )
 
     assert {outcome.verdict for outcome in outcomes} == {Verdict.NOT_APPLIED}
-    assert (
-        service.arrivals("webhooks.list") - before < 50
-    )  # each for itself: two at least, a hundred in all
+    # each for itself: two at least, a hundred in all
+    assert service.arrivals("webhooks.list") - before < 50
 
 
 @pytest.mark.parametrize(
@@ -396,9 +395,8 @@ async def test_text_of_ones_own_that_another_webhook_bears(
 
     assert len(effects(service)) == made
     assert outcome.verdict in {Verdict.NOT_APPLIED, Verdict.UNKNOWN}
-    assert (
-        outcome.verdict is Verdict.NOT_APPLIED or twin == "of another client"
-    )  # made in the same moment
+    # made in the same moment
+    assert outcome.verdict is Verdict.NOT_APPLIED or twin == "of another client"
 
 
 async def test_equal_creates_with_one_text_take_turns(service, client):

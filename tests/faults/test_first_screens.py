@@ -189,9 +189,8 @@ async def test_program_of_the_readme(tmp_path, monkeypatch, capsys):
                     ends["whole"] += 1
                 except NAMED as error:
                     ends[type(error).__name__] += 1
-            assert (
-                len(service.ledger.effects("journeys.update")) <= 2
-            )  # one for each run
+            # one for each run
+            assert len(service.ledger.effects("journeys.update")) <= 2
             assert len(service.ledger.effects("webhooks.create")) <= 1
     ends.update(capsys.readouterr().out.split("\n"))
     assert ends["whole"] >= 12, ends

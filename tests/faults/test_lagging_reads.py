@@ -295,9 +295,8 @@ UNCERTAIN = {  # what was seen before the write is older than the last change
     "beside_a_client_unseen",
     "after_anothers_write_with_a_late_baseline",
 }
-UNDATED = {
-    scene.__name__ for scene in SCENES if "without_a_time" in scene.__name__
-}  # absence is not visible
+# absence is not visible
+UNDATED = {scene.__name__ for scene in SCENES if "without_a_time" in scene.__name__}
 
 
 @pytest.fixture

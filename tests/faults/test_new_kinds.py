@@ -200,9 +200,8 @@ async def settle_one(write, step, *, knows):
         begun = await begin(service, client, write, client if knows else other)
         service.script(operation, step)
         outcome = await begun.outcome()
-        await asyncio.sleep(
-            0.45
-        )  # past the window: a commit after the verdict would show
+        # past the window: a commit after the verdict would show
+        await asyncio.sleep(0.45)
         return wrong_about(
             outcome, len(service.ledger.effects(operation)), service.arrivals(operation)
         )

@@ -137,9 +137,8 @@ async def test_lost_update_that_only_lengthens_a_text(service, client, longest):
     other = service.seed_webhook(
         description="All orders of the shop in Puebla"[:longest]
     )
-    await client.webhooks.update(
-        other.id, events=EVENTS
-    ).outcome()  # which reads it before
+    # which reads it before
+    await client.webhooks.update(other.id, events=EVENTS).outcome()
     outcomes.append(
         await client.webhooks.update(hook.id, description="Spring sale").outcome()
     )

@@ -129,9 +129,8 @@ async def test_run_that_waited_for_one_that_ended_in_vain(
         Verdict.NOT_APPLIED,
     ]
     assert (service.arrivals(operation), effects(service, operation)) == (2, [])
-    assert (
-        await client.resume(intent).outcome()
-    ).verdict is Verdict.APPLIED  # this one was asked for later
+    # this one was asked for later
+    assert (await client.resume(intent).outcome()).verdict is Verdict.APPLIED
 
 
 async def test_resume_that_waited_for_a_run_that_only_reads(service, client):

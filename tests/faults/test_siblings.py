@@ -28,9 +28,8 @@ URL = "https://me.example/in"
 PATIENT = Timeouts(attempt=30.0, call=60.0)
 NEVER = attrs.evolve(SHORT, resend="never")
 NO_LAG = attrs.evolve(SHORT, reads_lag=0.0)
-TIGHT = attrs.evolve(
-    SHORT, clock_slack=0.05, clock_band=0.4
-)  # so that a gap between creates is short
+# so that a gap between creates is short
+TIGHT = attrs.evolve(SHORT, clock_slack=0.05, clock_band=0.4)
 
 WIDE = attrs.evolve(NEVER, clock_slack=2.0, clock_band=6.0)
 EXACT = attrs.evolve(SHORT, clock_slack=0.0)
@@ -753,9 +752,8 @@ async def test_settle_that_is_cancelled_while_a_newer_write_runs(service, client
     """What is known of the older write stays: it was overtaken, so resuming it does not undo the newer one."""
     hook = service.seed_webhook(status="active")
     service.script("webhooks.update", "apply, then reset")
-    service.script(
-        "webhooks.get", "pass", "503"
-    )  # the baseline; then no read before the deadline
+    # the baseline; then no read before the deadline
+    service.script("webhooks.get", "pass", "503")
     first = (
         await client.webhooks.update(hook.id, status="inactive")
         .with_policy(deadline=0.0)

@@ -67,9 +67,8 @@ async def settle_one(case):
             await client.webhooks.list()
         service.script(case.operation, case.step)
         outcome = await begin(case, service, client).outcome()
-        await asyncio.sleep(
-            0.45
-        )  # past the window: a commit of ours after the verdict would show
+        # past the window: a commit of ours after the verdict would show
+        await asyncio.sleep(0.45)
         effects = [
             entry
             for entry in service.ledger.effects(case.operation)

@@ -81,17 +81,15 @@ class Stage:
     loop: ScriptedLoop = attrs.field(init=False)
     service: Service = attrs.field(init=False)
     members: dict[str, Member] = attrs.field(factory=dict)
-    begun: dict[str, float] = attrs.field(
-        factory=dict
-    )  # by writer: when it was first awaited
+    # by writer: when it was first awaited
+    begun: dict[str, float] = attrs.field(factory=dict)
     runs: dict[str, asyncio.Task[None]] = attrs.field(factory=dict)
     heard: list[Heard] = attrs.field(factory=list)
     wrong: list[str] = attrs.field(factory=list)  # broken while it is played
     keys: dict[str, str] = attrs.field(factory=dict)  # intent key to writer
     killed_at: dict[str, float] = attrs.field(factory=dict)
-    known_at_kill: set[str] = attrs.field(
-        factory=set
-    )  # writers whose verdict was stored by then
+    # writers whose verdict was stored by then
+    known_at_kill: set[str] = attrs.field(factory=set)
     _outside: dict[str, Callable[[], None]] = attrs.field(factory=dict)
     _left: dict[str, tuple[frozenset[str], Callable[[], None]]] = attrs.field(
         factory=dict

@@ -90,10 +90,8 @@ def _go_through(writes: WriteRegister, line: str) -> None:
     async def pause(_seconds: float) -> bool:
         raise AssertionError
 
-    clock, writes.lines.clock = (
-        writes.lines.clock,
-        HandClock(10 * START),
-    )  # after all windows
+    # after all windows
+    clock, writes.lines.clock = writes.lines.clock, HandClock(10 * START)
     with contextlib.suppress(StopIteration):
         writes.lines.turn(writes.records.of(line), None, pause).send(None)
     writes.lines.leave(writes.records.of(line))

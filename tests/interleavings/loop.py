@@ -41,9 +41,8 @@ class ScriptedLoop(asyncio.AbstractEventLoop):
         self.now = START
         self.tasks: list[tuple[str, asyncio.Task[Any]]] = []  # with whose they are
         self.failures: list[dict[str, Any]] = []
-        self.dead: set[str] = (
-            set()
-        )  # runs that take no step any more: their process was killed
+        # runs that take no step any more: their process was killed
+        self.dead: set[str] = set()
         self._pauses = pauses
         self._ready: list[asyncio.Handle] = []
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []

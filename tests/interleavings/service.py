@@ -29,9 +29,8 @@ READ = 0.02
 AGE = 61_237  # ms: how old things are at the start: no time of whole minutes, which may be one that was cut
 ATTEMPT = 6.0  # s: the longest that a request takes
 
-WRITER: ContextVar[str] = ContextVar(
-    "writer"
-)  # which write a request belongs to, whoever sends it
+# which write a request belongs to, whoever sends it
+WRITER: ContextVar[str] = ContextVar("writer")
 
 
 @attrs.frozen
@@ -120,9 +119,8 @@ class Service:
     hooks: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     sends: list[Sent] = attrs.field(factory=list)
     effects: list[Effect] = attrs.field(factory=list)
-    looks: list[tuple[float, float, str, str]] = attrs.field(
-        factory=list
-    )  # started, ended, run, status
+    # started, ended, run, status
+    looks: list[tuple[float, float, str, str]] = attrs.field(factory=list)
     states: dict[str, list[tuple[float, Any]]] = attrs.field(factory=dict)
 
     def stamp(self) -> int:

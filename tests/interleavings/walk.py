@@ -30,9 +30,8 @@ class Found:
     walked: int = 0
     whole: bool = True  # every schedule within the bound
     verdicts: dict[str, int] = attrs.field(factory=dict)
-    broken: dict[str, tuple[str, list[str]]] = attrs.field(
-        factory=dict
-    )  # by rule: words, shortest schedule
+    # by rule: words, shortest schedule
+    broken: dict[str, tuple[str, list[str]]] = attrs.field(factory=dict)
 
     def __str__(self) -> str:
         lines = [

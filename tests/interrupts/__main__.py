@@ -28,11 +28,14 @@ def main() -> int:
     for journal in [asked.journal] if asked.journal else ["file", "database"]:
         for kind in [asked.kind] if asked.kind else ["create", "update"]:
             for goes_on in (False, True):
-                found += _walk(journal, kind, asked, goes_on=goes_on)
+                for was_sent in (False, True):
+                    found += _walk(
+                        journal, kind, asked, goes_on=goes_on, was_sent=was_sent
+                    )
     return int(found > 0)
 
 
-def _walk(journal: str, kind: str, asked: argparse.Namespace, *, goes_on: bool) -> int:
+def _walk(journal: str, kind: str, asked: argparse.Namespace, **how: bool) -> int:
     begun, found = time.monotonic(), 0
     world = World(in_real_time=journal == "database")
     with tempfile.TemporaryDirectory() as folder, watched():
@@ -46,7 +49,7 @@ def _walk(journal: str, kind: str, asked: argparse.Namespace, *, goes_on: bool) 
             def address(number):
                 return Path(folder) / f"{number}.db"
 
-        trials = Trials(world, address, kind, goes_on=goes_on)
+        trials = Trials(world, address, kind, **how)
         places = trials.places()
         for place in range(asked.first, min(places, asked.most) + 1, asked.step):
             for error in KINDS:
@@ -56,7 +59,7 @@ def _walk(journal: str, kind: str, asked: argparse.Namespace, *, goes_on: bool) 
                     sys.stdout.flush()
     world.close()
     sys.stdout.write(
-        f"{journal} {kind} {goes_on=}: {places} places, {found} wrong, {time.monotonic() - begun:.0f} s\n"
+        f"{journal} {kind} {how}: {places} places, {found} wrong, {time.monotonic() - begun:.0f} s\n"
     )
     sys.stdout.flush()
     return found

@@ -192,9 +192,8 @@ class _Selector(selectors.DefaultSelector):
         if ready := super().select(0):
             return ready
         works = world.in_real_time or _threads_work()
-        if ready := super().select(
-            _LOOK if works else 0
-        ):  # a thread may have said something just before
+        # a thread may have said something just before
+        if ready := super().select(_LOOK if works else 0):
             return ready
         if world.in_real_time or not works:
             world.advance(timeout)

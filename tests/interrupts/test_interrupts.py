@@ -70,6 +70,20 @@ def test_function(file_world, tmp_path, function):
 
 
 @pytest.mark.parametrize("kind", ["create", "update"])
+@pytest.mark.parametrize("function", ["Driver._take_turn", "Driver._start"])
+def test_run_that_goes_on(file_world, tmp_path, kind, function):
+    """The same, if another process has sent the write before: that is not forgotten."""
+    trials = Trials(
+        file_world, lambda number: tmp_path / f"{number}.db", kind, was_sent=True
+    )
+    wrong = []
+    places = range(1, trials.places(function) + 1)
+    for place, error in zip(places, cycle(KINDS), strict=False):
+        wrong += trials.at(place, error, function)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("kind", ["create", "update"])
 @pytest.mark.parametrize(
     "function", ["Driver._send", "KeyedRun.settled", "PostgresStore._flush"]
 )

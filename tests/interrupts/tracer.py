@@ -66,9 +66,8 @@ class Interrupter:
         if frame.f_lasti in _places(code):
             self._pass(frame)
         frame.f_trace_lines = False
-        frame.f_trace = (
-            self._stepped
-        )  # first: without it, Python 3.13 traces no instructions
+        # first: without it, Python 3.13 traces no instructions
+        frame.f_trace = self._stepped
         frame.f_trace_opcodes = True
         return self._stepped
 

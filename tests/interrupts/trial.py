@@ -1,5 +1,7 @@
 """
-One keyed write that is interrupted at one place, then run again, and what the service has of it.
+One write that is interrupted at one place, then run again, and what the service has of it.
+
+It is keyed; or it is one whose intent a process has left, and that the next one resumes.
 """
 
 from __future__ import annotations
@@ -75,9 +77,10 @@ class Trials:
     world: World
     address: Callable[[int], str | Path]
     kind: str  # of the write: create, update or delete
-    goes_on: bool = (
-        False  # the application catches the exception, and goes on with the same client
-    )
+    # the application catches the exception, and goes on with the same client
+    goes_on: bool = False
+    # another process has sent it before, and was cancelled when it had taken effect
+    was_sent: bool = False
     _number: int = 0
     heard: list[Outcome[Any]] = attrs.field(factory=list)
 
@@ -103,6 +106,8 @@ class Trials:
         self.heard = []
         self.world.clear_list()
         wrong = []
+        if self.was_sent:
+            self.world.run(self._sent_before())
         gc.collect()
         gc.disable()  # what it calls is no place of the program
         try:
@@ -117,19 +122,24 @@ class Trials:
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - any is wrong
             wrong.append(f"the program that was interrupted: {error!r}")
         gc.enable()
-        for _ in range(2):
+        failed = self._next_program()
+        return [*wrong, *([failed] if failed else self._judged())]
+
+    def _next_program(self) -> str:
+        """Run the write again, as the next process would; return what is wrong with that."""
+        for is_last in (False, True):
             try:
                 self.world.run(self._once())
                 break
             except Stuck as stuck:
-                return [*wrong, f"the next program is stuck: {stuck}"]
+                return f"the next program is stuck: {stuck}"
             except JournalError as error:
-                if "in use by" not in str(error) or _:
-                    return [*wrong, f"the next program: {error}"]
+                if "in use by" not in str(error) or is_last:
+                    return f"the next program: {error}"
                 gc.collect()
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - any is wrong
-                return [*wrong, f"the next program: {error!r}"]
-        return [*wrong, *self._judged()]
+                return f"the next program: {error!r}"
+        return ""
 
     def _judged(self) -> list[str]:
         effects = [
@@ -173,6 +183,20 @@ class Trials:
                 name
             )
         return client.journeys.update("jrn_1", name=name).keyed(name)
+
+    async def _sent_before(self) -> None:
+        """Send it, and be cancelled before the answer; it has taken effect."""
+        service = self.world.service
+        operation = "webhooks.create" if self.kind == "create" else "journeys.update"
+        arrived = service.arrivals(operation) + 1
+        service.script(operation, "apply, then hang")
+        async with self._client() as client:
+            running = asyncio.ensure_future(self._write(client).outcome())
+            while service.arrivals(operation) < arrived:  # noqa: ASYNC110 - the service has another loop
+                await asyncio.sleep(0.05)
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
 
     async def _once(self) -> None:
         async with self._client() as client:

@@ -156,9 +156,8 @@ async def test_digits_of_an_endpoint(browser, service, path):
 
     assert answer.status_code == 200
     assert spelt(found) == spelt(await on_the_wire(service))
-    assert isinstance(
-        found["total"], str
-    )  # decimals are strings, whatever their digits
+    # decimals are strings, whatever their digits
+    assert isinstance(found["total"], str)
     assert DIGITS in answer.text
 
 
@@ -459,9 +458,8 @@ def test_sample_through_pydantic(name):
     assert adapter.validate_python(model) is model
     assert adapter.validate_python(model.to_dict()) == model
     back = spelt(adapter.validate_json(text).to_dict())
-    assert (
-        back == spelt(model.to_dict()) or name == "Journey"
-    )  # whose 3e3 is a float, so 3000
+    # whose 3e3 is a float, so 3000
+    assert back == spelt(model.to_dict()) or name == "Journey"
     assert adapter.dump_python(model) == model.to_dict()
     for mode in ("validation", "serialization"):
         assert set(adapter.json_schema(mode=mode)["properties"]) == {
@@ -480,9 +478,8 @@ def test_field_of_a_pydantic_model():
     back = Order.model_validate_json(order.model_dump_json())
 
     assert back.invoice.total == Decimal(DIGITS)
-    assert (
-        back.invoice.extra["news"] == DIGITS
-    )  # without a declared type, digits are kept as text
+    # without a declared type, digits are kept as text
+    assert back.invoice.extra["news"] == DIGITS
     assert Order.model_validate(order.model_dump()) == order
     assert order.model_dump()["invoice"]["total"] == Decimal(DIGITS)
 

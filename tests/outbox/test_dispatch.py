@@ -352,9 +352,8 @@ async def test_key_of_a_dropped_create_is_used_again(service, client, address):
         await service.arrived("webhooks.create", 4)
         assert await outbox.drop("k")
         assert await ended(outbox, right) == [Verdict.APPLIED]
-        assert (
-            service.arrivals("webhooks.list") == 1
-        )  # before the first write: none is settled
+        # before the first write: none is settled
+        assert service.arrivals("webhooks.list") == 1
     sent = [entry.body["url"] for entry in service.ledger.entries]
     assert sorted(sent) == [f"https://{at}.example" for at in (0, 1, 2, 3, 5)]
 
@@ -404,9 +403,8 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, caplog)
             outbox.dispatching(),
             asyncio.timeout(300),
         ):
-            await ended(
-                outbox, update(client, service)
-            )  # from now on it has its lanes, and nothing to read
+            # from now on it has its lanes, and nothing to read
+            await ended(outbox, update(client, service))
             store_of(outbox).patience = 0.1
             proxy.cut()
             await until(lambda: "Nothing is sent until it is back" in caplog.text)

@@ -68,9 +68,8 @@ async def test_database_restored_from_a_backup(
     async with Outbox.open(address, client, restored=True) as told:
         assert await sent(told, [*keys, late]) == [Verdict.APPLIED] * 3
         more = await enqueue(outbox, update(client, service, "more", hook))
-        assert await sent(told, more) == [
-            Verdict.APPLIED
-        ]  # told once: this one is not in doubt
+        # told once: this one is not in doubt
+        assert await sent(told, more) == [Verdict.APPLIED]
         assert '"is_open":false' in await outbox_entries(told).facts.get("restored")
     assert await sent(outbox, await enqueue(outbox, client.webhooks.create(**HOOK)))
     effects = [(entry.operation, entry.path_id) for entry in service.ledger.effects()]
@@ -131,9 +130,8 @@ async def test_files_put_back(service, client, path, tmp_path, lost):
     async with Outbox.open(path, client, restored=restored) as outbox:
         expected = Verdict.UNKNOWN if lost == "only the journal" else Verdict.APPLIED
         assert await sent(outbox, keys) == [expected] * 2
-        assert (
-            await outbox.retry(*keys) == []
-        )  # nothing is left of them, or they are applied
+        # nothing is left of them, or they are applied
+        assert await outbox.retry(*keys) == []
     async with Outbox.open(path, client) as outbox:  # told once
         assert await sent(outbox, []) == []
     assert len(service.ledger.effects()) == 2
@@ -243,9 +241,8 @@ async def test_database_restored_under_an_idle_dispatcher(
             store_of(outbox)._place["timeline"] = "00000077"
             await connection.execute(CUT_OFF)
             await until(lambda: "restored from a backup" in caplog.text)
-            assert await ended(outbox, update(client, service)) == [
-                Verdict.APPLIED
-            ]  # the place was accepted
+            # the place was accepted
+            assert await ended(outbox, update(client, service)) == [Verdict.APPLIED]
 
 
 async def test_second_restore_from_a_copy_that_was_made_after_the_first(

@@ -108,9 +108,8 @@ async def test_consumer_that_was_stopped_for_a_while(service, client, outbox, ad
 
     *acknowledged, _ = mine
     assert len(acknowledged) > 5
-    assert (
-        len({*acknowledged}.intersection(seen[before:])) <= 1
-    )  # it may have had one when it was stopped
+    # it may have had one when it was stopped
+    assert len({*acknowledged}.intersection(seen[before:])) <= 1
 
 
 @pytest.mark.silence(1)

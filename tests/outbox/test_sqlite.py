@@ -50,9 +50,8 @@ def path(tmp_path):
     """Return the file of an application."""
     with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
         connection.execute("CREATE TABLE orders (key TEXT PRIMARY KEY)")
-        connection.execute(
-            "CREATE TABLE entries (mine TEXT)"
-        )  # a name that a journal has too
+        # a name that a journal has too
+        connection.execute("CREATE TABLE entries (mine TEXT)")
     return tmp_path / "app.db"
 
 

@@ -53,9 +53,8 @@ async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, addres
             for point in ("before the journal", "before the verdict"):
                 assert (await verdict_of(outbox, point)).verdict is Verdict.APPLIED
             child.send_signal(signal.SIGCONT)
-            while ("new", "stopped") not in sent_to(
-                service
-            ):  # until they have divided the lanes
+            # until they have divided the lanes
+            while ("new", "stopped") not in sent_to(service):
                 await done(*(new() for _ in range(8)))
             await done(new().keyed("last"))
             async with asyncio.timeout(300):

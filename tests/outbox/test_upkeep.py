@@ -39,11 +39,8 @@ async def test_prune_deletes_what_is_finished_and_acknowledged(service, client, 
     for writes in ([first], [unknown], rest):
         await finished(outbox, *writes)
     assert (await outbox.get("unknown")).verdict is Verdict.UNKNOWN
-    assert (await taken(outbox, 4))[:3] == [
-        "first",
-        "unknown",
-        "second",
-    ]  # the fourth is not acknowledged
+    # the fourth is not acknowledged
+    assert (await taken(outbox, 4))[:3] == ["first", "unknown", "second"]
     [waiting] = await enqueue(outbox, update(client, service))
     assert await outbox.prune(older_than=3600) == 0
     assert await outbox.prune(older_than=0) == 2
@@ -106,9 +103,8 @@ async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(
         await service.arrived("webhooks.update", 2)
         assert await outbox.retry(older) == [older]
         if slow == str(place):
-            await enqueue(
-                outbox, update(client, service)
-            )  # so that the dispatcher looks meanwhile
+            # so that the dispatcher looks meanwhile
+            await enqueue(outbox, update(client, service))
         assert await outbox.get(newer) is None
         assert (await verdict_of(outbox, older, 30)).verdict is Verdict.NOT_APPLIED
         assert (await outbox.get(newer)).verdict is Verdict.APPLIED

@@ -659,12 +659,8 @@ def test_duplicates_by_tag_are_told():
     ("latest", "milliseconds", "answered_at", "placed"),
     [
         (1000.5, 999_748, 2_000_000, "before"),
-        (
-            1000.5,
-            999_749,
-            2_000_000,
-            "band",
-        ),  # of a millisecond, only the beginning is before
+        # of a millisecond, only the beginning is before
+        (1000.5, 999_749, 2_000_000, "band"),
         (1000.5, 1_000_750, 2_000_000, "band"),
         (1000.5, 1_000_751, 2_000_000, "after"),
         (1000.75, 1_000_000, 2_000_000, "unsure"),

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 KEPT = 3_000  # of the newest things of each test that are looked at
 SHORTEST = 10  # characters: a shorter text is a test's stand-in, and found in anything
-ASKED_FOR = (
-    "secrets",
-    "invsvc-secrets.jsonl",
-)  # how the files of ``--secrets-to`` are called in tests
+# how the files of ``--secrets-to`` are called in tests
+ASKED_FOR = ("secrets", "invsvc-secrets.jsonl")
 PICKLED = (Intent, Outcome, InvsvcError, AttemptReport, DecisionReport)
 
 
@@ -124,9 +122,8 @@ def _said(error: BaseException | None) -> str:
 def shown(thing: Any) -> list[str]:
     """Return every text that can be made of *thing*: repr, str, pickle, JSON, explanation, traceback."""
     if isinstance(thing, Outcome) and not isinstance(thing.value, Model):
-        thing = attrs.evolve(
-            thing, value=None
-        )  # plain data is the caller's, who asked for it by path
+        # plain data is the caller's, who asked for it by path
+        thing = attrs.evolve(thing, value=None)
     texts = [f"repr: {thing!r}", f"str: {thing}"]
     if isinstance(thing, Outcome):
         texts += (
@@ -134,9 +131,8 @@ def shown(thing: Any) -> list[str]:
             if thing.history
             else []
         )
-        thing = attrs.evolve(
-            thing, value=None
-        )  # a webhook's secret is the caller's too: it pickles
+        # a webhook's secret is the caller's too: it pickles
+        thing = attrs.evolve(thing, value=None)
     if isinstance(thing, Intent):
         with suppress(InvsvcError):
             texts.append(f"intent: {thing.to_json()}")

@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
-    _See: TypeAlias = Callable[
-        [tuple[Any, ...], Any], object
-    ]  # the arguments of a call, and its result
+    # the arguments of a call, and its result
+    _See: TypeAlias = Callable[[tuple[Any, ...], Any], object]
     _Seen: TypeAlias = tuple[Any, str, _See]
 
 SHOWN = (
@@ -54,10 +53,8 @@ MAKERS = (  # of what has no __init__ that could be watched
     ("invsvc_async.codec.envelope", "read_success"),  # an Envelope
     ("invsvc_async.reconcile.facts", "revised"),  # an Intent
 )
-PAGES = (
-    "docs",
-    "examples",
-)  # what their programs print and store is their readers' own
+# what their programs print and store is their readers' own
+PAGES = ("docs", "examples")
 
 
 def _secrets(marks: Marks) -> Iterator[_Seen]:

@@ -347,9 +347,8 @@ async def test_plan_repeats_with_the_seed():
 
     async def run(seed):
         plan = Faults(rate=0.5, hang=0.01)
-        each_its_own = aiohttp.TCPConnector(
-            force_close=True
-        )  # one may be closed just as it is used again
+        # one may be closed just as it is used again
+        each_its_own = aiohttp.TCPConnector(force_close=True)
         async with (
             Simulator(seed=seed, faults=plan) as service,
             plain_session(connector=each_its_own) as session,

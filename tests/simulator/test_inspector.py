@@ -55,9 +55,8 @@ async def test_arrivals(inspected, service):
         entry.applied for entry in service.ledger.entries
     ]
     assert [each["refused"] for each in writes] == [False, True, False]
-    assert (
-        len({each["write"] for each in writes}) == 1
-    )  # equal requests are attempts of one write
+    # equal requests are attempts of one write
+    assert len({each["write"] for each in writes}) == 1
     assert writes[0]["thing"] == service.ledger.entries[0].target
     assert json.loads(writes[0]["body"]) == HOOK
     assert (read["operation"], read["write"], read["answered"]) == (
@@ -205,9 +204,8 @@ async def test_headers_of_the_page(inspected, service):
         text = (await response.text()).replace("http://www.w3.org/2000/svg", "")
         assert response.headers["X-Frame-Options"] == "DENY"
     async with inspected.session.get(service.inspect_url) as response:
-        assert (
-            response.headers["Content-Security-Policy"] != policy
-        )  # the nonce is new each time
+        # the nonce is new each time
+        assert response.headers["Content-Security-Policy"] != policy
 
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy

@@ -162,9 +162,8 @@ async def test_admin_api_and_other_sites(headers, status):
 
 async def test_admin_api_and_other_machines(monkeypatch):
     """On all interfaces, the admin API answers this machine only; the operations answer everybody."""
-    monkeypatch.setattr(
-        web.BaseRequest, "remote", "192.0.2.7"
-    )  # the address of whoever sends
+    # the address of whoever sends
+    monkeypatch.setattr(web.BaseRequest, "remote", "192.0.2.7")
     async with (
         Simulator(admin=True, host="0.0.0.0") as service,  # noqa: S104
         plain_session() as session,

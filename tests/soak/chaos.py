@@ -111,15 +111,13 @@ class Soak:
 
     async def send(self, step: WorkloadStep) -> WriteReport:
         """Do one write, cancelled or not, to a verdict."""
-        options = CallOptions(
-            headers={SENDER: sender_of(step.key)}
-        )  # its intent keeps them
+        # its intent keeps them
+        options = CallOptions(headers={SENDER: sender_of(step.key)})
         write: Write[Any] = called(
             self.client, step.operation, step.arguments, options=options
         )
-        if (
-            self.chance.random() < 0.5
-        ):  # the other half of the creates is known by its time alone
+        # the other half of the creates is known by its time alone
+        if self.chance.random() < 0.5:
             write = write.tagged()
         asked = RequestedWrite.of(write.intent, home=self.home)
         cancels = self.chance.random() < CANCELLED
@@ -127,9 +125,8 @@ class Soak:
         outcome = await (self._cancel(write) if cancels else write.outcome())
         ended = time.monotonic()
         known = {"key": step.key, "asked": asked, "began": began, "ended": ended}
-        if (
-            outcome is None
-        ):  # the client does not keep it: it means that no byte was sent
+        # the client does not keep it: it means that no byte was sent
+        if outcome is None:
             never = Told(verdict=Verdict.NOT_APPLIED, basis="never sent", at=ended)
             return WriteReport(
                 verdict=Verdict.NOT_APPLIED,

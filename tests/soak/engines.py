@@ -154,9 +154,8 @@ class Dask(Engine):
 class Whole(Engine):
     """An engine that is one program with all its processes, which also submits the tasks."""
 
-    runs_tasks: ClassVar[
-        str
-    ]  # what the command lines of the processes have in common that run tasks
+    # what the command lines of the processes have in common that run tasks
+    runs_tasks: ClassVar[str]
     program: asyncio.subprocess.Process
 
     async def worker(self) -> asyncio.subprocess.Process:

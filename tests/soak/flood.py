@@ -52,9 +52,8 @@ async def receive(store: str, nice: int) -> None:
     from aiohttp import web
 
     os.nice(nice)
-    logging.getLogger("invsvc_async").setLevel(
-        logging.CRITICAL
-    )  # each refusal is a line
+    # each refusal is a line
+    logging.getLogger("invsvc_async").setLevel(logging.CRITICAL)
     receiver = events.Receiver(secrets=[SECRET], mode="inbox", store=store)
 
     @receiver.on("*")

@@ -59,9 +59,8 @@ async def main(
                 tell(await write.outcome(), "live")
 
         async with asyncio.TaskGroup() as group:
-            group.create_task(
-                recover()
-            )  # meanwhile: it may need longer than there is until the kill
+            # meanwhile: it may need longer than there is until the kill
+            group.create_task(recover())
             for _ in range(AT_ONCE):
                 group.create_task(work())
 

@@ -37,12 +37,10 @@ class TakingUp:
     main: Program
     other: Program  # on another machine
     by_key: dict[str, Sibling]
-    active: dict[str, int] = attrs.field(
-        factory=dict
-    )  # runs of the main client, by thing
-    handed: dict[str, asyncio.Event] = attrs.field(
-        factory=dict
-    )  # things that are another client's for now
+    # runs of the main client, by thing
+    active: dict[str, int] = attrs.field(factory=dict)
+    # things that are another client's for now
+    handed: dict[str, asyncio.Event] = attrs.field(factory=dict)
     raised: list[str] = attrs.field(factory=list)  # by recoveries, with tracebacks
 
     async def heard_of(

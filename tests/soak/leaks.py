@@ -44,12 +44,10 @@ READS = ReadRetries(attempts=3, initial=0.01, maximum=0.05)
 AT_ONCE = 200
 SHOWN = 8
 SETTLED = 0.2  # of the writes whose fate was open
-TRACED = (
-    512 * 1024
-)  # bytes that Python objects may grow by, from the second third to the end
-RESIDENT = (
-    16 * 2**20
-)  # bytes that the process may grow by, likewise: allocators keep some
+# bytes that Python objects may grow by, from the second third to the end
+TRACED = 512 * 1024
+# bytes that the process may grow by, likewise: allocators keep some
+RESIDENT = 16 * 2**20
 
 
 @attrs.frozen(kw_only=True)
@@ -119,9 +117,8 @@ class Traffic:
         except InvsvcError:
             self.failed += 1
         writes = options_of(self.client).core.writes
-        if (
-            writes.open_writes.unsettled
-        ):  # kept by design, which would look like a leak here
+        # kept by design, which would look like a leak here
+        if writes.open_writes.unsettled:
             key, left = next(reversed(writes.open_writes.unsettled.items()))
             writes.take(key)
             if self.chance.random() < SETTLED:

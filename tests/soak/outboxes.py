@@ -88,9 +88,8 @@ async def run(
                 await _all_given(tables, orders) or time.monotonic() > begun + patience
             )
 
-        while (
-            not await is_done()
-        ):  # again: a process may commit an order at last, after it was stopped
+        # again: a process may commit an order at last, after it was stopped
+        while not await is_done():
             async with crew:
                 while not await is_done():
                     await asyncio.sleep(every)

@@ -62,9 +62,8 @@ class RandomWriter(InlineWriter):
     So a seed repeats, and what a kill finds under way is lost as on a disk.
     """
 
-    def __init__(
-        self, *arguments: Any, chance: random.Random, **more: Any
-    ) -> None:  # Any: those of Writer
+    # Any: those of Writer
+    def __init__(self, *arguments: Any, chance: random.Random, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._chance = chance
 

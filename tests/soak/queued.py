@@ -77,9 +77,8 @@ class Trial:
     may_have_sent: dict[str, float] = attrs.field(
         factory=dict
     )  # what was being sent when its process ended: when
-    first: list[str] = attrs.field(
-        factory=list
-    )  # keys in the journal when the first process had ended
+    # keys in the journal when the first process had ended
+    first: list[str] = attrs.field(factory=list)
     order: list[str] = attrs.field(factory=list)  # of the first process
     ends: list[str] = attrs.field(factory=list)
     wrong: list[str] = attrs.field(factory=list)

@@ -54,9 +54,8 @@ class Task(msgspec.Struct):
     writes: list[tuple[str, str, str]]
     how: Literal["one by one", "at once", "apart"]
     on_term: Literal["cancel", "aclose", "raise"]
-    clock: list[
-        tuple[float, float]
-    ]  # from when on (s), by how much its wall clock is ahead (s)
+    # from when on (s), by how much its wall clock is ahead (s)
+    clock: list[tuple[float, float]]
     is_last: bool
 
 
@@ -78,9 +77,8 @@ def set_clock(steps: list[tuple[float, float]]) -> None:
     time.time_ns = lambda: real_ns() + int(ahead() * 1e9)
 
 
-def write_of(
-    client: Client, key: str, kind: str, thing: str
-) -> Any:  # Any: of any operation
+# Any: of any operation
+def write_of(client: Client, key: str, kind: str, thing: str) -> Any:
     """Make the write of *key*: its effect shows whose it is."""
     if kind == "journey":
         return client.journeys.update(thing, name=key).keyed(key)

@@ -26,7 +26,9 @@ __all__ = ["Things", "plain_of", "told_in"]
 
 
 def plain_of(
-    outcome: Outcome[Any], *, asked: float = inf
+    outcome: Outcome[Any],  # Any: of any operation
+    *,
+    asked: float = inf,
 ) -> dict[str, Any]:  # Any: JSON
     """Return what *outcome* tells now, as JSON; *asked* is when the run began that was told it."""
     return attrs.asdict(

@@ -63,9 +63,8 @@ class Receiver:
 
 async def receive(store: str, log: str) -> None:
     """Receive until the signal to close, and write the beginning and end of each handling to *log*."""
-    logging.getLogger("invsvc_async").setLevel(
-        logging.ERROR
-    )  # not of each forged delivery
+    # not of each forged delivery
+    logging.getLogger("invsvc_async").setLevel(logging.ERROR)
     worker._MARGIN = 2.0  # s
     written = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     policy = events.InboxPolicy(

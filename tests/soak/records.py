@@ -78,9 +78,8 @@ class Sibling:
     runs: list[Run] = attrs.field(factory=list)
     sent: list[Sent] = attrs.field(factory=list)
     heard: list[Heard] = attrs.field(factory=list)
-    raised: list[str] = attrs.field(
-        factory=list
-    )  # errors that no verdict is to raise, with their tracebacks
+    # errors that no verdict is to raise, with their tracebacks
+    raised: list[str] = attrs.field(factory=list)
     on_send: Callable[[], None] | None = None
     holder: str = ""  # the process that has its intent, once it was cancelled
     over: bool = False  # nobody takes it up any more
@@ -174,9 +173,8 @@ class AttributedView(ClientOptions, kw_only=True, eq=False):
             else:
                 sent.opened = exchange.started - self.ahead
 
-    def send(
-        self, request: Request, exchange: Exchange
-    ) -> Any:  # Any: an awaitable of the exchange
+    # Any: an awaitable of the exchange
+    def send(self, request: Request, exchange: Exchange) -> Any:
         """Send *exchange*, with the key of its write if it writes."""
         return (
             self._attributed(request, exchange)

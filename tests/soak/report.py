@@ -43,9 +43,8 @@ class Report:
     unknown: int
     with_reader: int
     reasons: dict[str, int]  # of the unknown ones
-    reads: dict[
-        str, float
-    ]  # until an applied write in doubt was known: the median, by operation
+    # until an applied write in doubt was known: the median, by operation
+    reads: dict[str, float]
     most_hooks: int
     kills: int
     virtual: float

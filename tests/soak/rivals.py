@@ -38,14 +38,12 @@ class Surroundings:
     loop: JumpingLoop
     chance: random.Random
     by_key: Mapping[str, Sibling]
-    made: list[str] = attrs.field(
-        factory=list
-    )  # ids of webhooks that the program has created, and heard of
+    # ids of webhooks that the program has created, and heard of
+    made: list[str] = attrs.field(factory=list)
     in_use: Counter[str] = attrs.field(factory=Counter)
     most_hooks: int = 0
-    _creators: dict[str, str] = attrs.field(
-        factory=dict
-    )  # keys, by the id of the webhook
+    # keys, by the id of the webhook
+    _creators: dict[str, str] = attrs.field(factory=dict)
     _seen: int = 0
 
     def rival(self) -> None:
@@ -85,9 +83,8 @@ class Surroundings:
             if entry.operation == "webhooks.create" and entry.applied:
                 assert entry.target is not None
                 self._creators[entry.target] = (entry.sender or "").partition("@")[0]
-        self._seen = max(
-            0, len(entries) - 1000
-        )  # a late effect sets its target when it lands
+        # a late effect sets its target when it lands
+        self._seen = max(0, len(entries) - 1000)
 
     def _is_idle(self, known_as: str) -> bool:
         creator = self.by_key.get(self._creators.get(known_as, ""))

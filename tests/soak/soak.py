@@ -59,9 +59,8 @@ class Soak(TakingUp):
 
     left: int = attrs.field(kw_only=True)
     siblings: list[Sibling] = attrs.field(factory=list)
-    cancellable: dict[asyncio.Task[None], None] = attrs.field(
-        factory=dict
-    )  # in order: a seed must repeat
+    # in order: a seed must repeat
+    cancellable: dict[asyncio.Task[None], None] = attrs.field(factory=dict)
     background: set[asyncio.Task[None]] = attrs.field(factory=set)
     sequences: int = 0
     kills: int = 0
@@ -86,9 +85,8 @@ class Soak(TakingUp):
         await self.around.service.settled()
 
     def _acts(self) -> list[Coroutine[Any, Any, None]]:
-        async def now_and_then(
-            act: Callable[[], Any], mean: float
-        ) -> None:  # Any: a coroutine, or nothing
+        # Any: a coroutine, or nothing
+        async def now_and_then(act: Callable[[], Any], mean: float) -> None:
             while True:
                 await asyncio.sleep(self.chance.expovariate(1 / mean))
                 if (awaitable := act()) is not None:

@@ -176,9 +176,8 @@ def test_applied_by_a_later_effect(story):
 
 def test_applied_without_a_history(story):
     """A verdict that comes out of a journal has no reads: any time since the write began counts."""
-    write = (
-        story.write()
-    )  # killed before its first byte left, so that it was never sent
+    # killed before its first byte left, so that it was never sent
+    write = story.write()
     story.rival(10.0, name="a")
     story.rival(12.0, name="rival")
     write.runs.append(Run("recover", "a1", 20.0))

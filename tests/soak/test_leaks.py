@@ -42,9 +42,8 @@ async def test_client_closed_under_load():
                 max_concurrency=400,
             )
             now = options_of(client).core.clock.now()
-            options_of(client).core.server_clock.learn(
-                1, now, now
-            )  # so that no read goes before
+            # so that no read goes before
+            options_of(client).core.server_clock.learn(1, now, now)
             deletes = [
                 client.webhooks.delete(f"wh_{number}") for number in range(IN_FLIGHT)
             ]

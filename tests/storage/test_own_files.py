@@ -35,9 +35,8 @@ async def test_journal_that_is_killed(tmp_path):
     survived = await journals(3, tmp_path, seed_of=5)
 
     assert survived.wrong == []
-    assert (
-        survived.writes > survived.kills == 3
-    )  # each process got as far as the service before its kill
+    # each process got as far as the service before its kill
+    assert survived.writes > survived.kills == 3
 
 
 def rotten(whole, trials):
@@ -97,9 +96,8 @@ async def test_batch_with_a_damaged_page(service, tmp_path):
             told += [page] if isinstance(found, JournalError) else []
             assert not isinstance(found, JournalError) or str(path) in str(found)
             if isinstance(found, JournalError) and "is damaged" in str(found):
-                assert "older copy" in str(
-                    found
-                )  # the error must not make the user repeat writes
+                # the error must not make the user repeat writes
+                assert "older copy" in str(found)
             assert "livemode" not in str(found)  # nothing of a body
             assert service.arrivals("webhooks.update") == 60, (
                 f"page {page}: sent again, and {found!r}"
@@ -201,9 +199,8 @@ async def test_folder_that_cannot_be_written(service, tmp_path):
     """The error contains the path, and comes before anything is sent."""
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
-    async with client_of(
-        service, journal=tmp_path / "open.db"
-    ) as client:  # imports what it needs
+    # imports what it needs
+    async with client_of(service, journal=tmp_path / "open.db") as client:
         await client.webhooks.create(**HOOK)
     client = client_of(service, journal=folder / "journal.db")
     with without_root(), pytest.raises(JournalError, match=r"closed/journal\.db"):
@@ -245,9 +242,8 @@ async def test_second_owner_is_told_who_has_the_file(service, tmp_path, use):
     path, link = tmp_path / "app.db", tmp_path / "link.db"
     link.symlink_to(path)
     async with USES[use](service, path):
-        for name in (
-            (path,) if use == "outbox" else (path, link)
-        ):  # which has a journal beside its own file
+        # which has a journal beside its own file
+        for name in (path,) if use == "outbox" else (path, link):
             with pytest.raises(
                 JournalError, match=rf"in use by this process itself \({os.getpid()}\)"
             ):

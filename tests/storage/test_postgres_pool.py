@@ -115,9 +115,8 @@ async def test_deadlock_that_the_server_ends(pool, other):
         async def act(connection):
             tries.append(rows)
             is_first = len(tries) <= 2
-            patience = (
-                "1min" if rows == (1, 2) else "10ms"
-            )  # if both look at once, it may end both
+            # if both look at once, it may end both
+            patience = "1min" if rows == (1, 2) else "10ms"
             await connection.execute(f"SET LOCAL deadlock_timeout = '{patience}'")
             for row in rows:
                 await connection.execute("UPDATE locked SET n = n WHERE n = $1", row)

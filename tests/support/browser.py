@@ -29,9 +29,8 @@ class Page:
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket, self._numbers = socket, itertools.count(1)
-        self.messages: list[
-            str
-        ] = []  # of the console: errors and what the page's policy has blocked
+        # of the console: errors and what the page's policy has blocked
+        self.messages: list[str] = []
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the debugging protocol."""

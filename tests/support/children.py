@@ -133,7 +133,6 @@ class Crew:
             else:
                 child.send_signal(signal.SIGSTOP)
                 self.stops += 1
-                await asyncio.sleep(
-                    self._chance.uniform(0.2, 2.5)
-                )  # it counts as dead after 1 s
+                # it counts as dead after 1 s
+                await asyncio.sleep(self._chance.uniform(0.2, 2.5))
                 child.send_signal(signal.SIGCONT)

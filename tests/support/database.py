@@ -17,9 +17,8 @@ from tests.support.watchdog import watch
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-os.environ.setdefault(
-    "XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="run")
-)  # without one its start warns
+# without one its start warns
+os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="run"))
 
 
 class Database:

@@ -62,9 +62,8 @@ class Door:
         self._writers.clear()
 
     async def _forward(self, reader, writer):
-        if (
-            not self._server.is_serving()
-        ):  # it was shut since the connection was accepted
+        # it was shut since the connection was accepted
+        if not self._server.is_serving():
             writer.transport.abort()
             return
         self._writers.add(writer)

@@ -53,9 +53,8 @@ def endless(first, part, pause=0.0):
     async def script(peer):
         await peer.arrival()
         await peer.send(first)
-        while (
-            not peer.writer.transport.is_closing()
-        ):  # on uvloop, sending would not raise an OSError
+        # on uvloop, sending would not raise an OSError
+        while not peer.writer.transport.is_closing():
             await peer.send(part)
             # sleeps: in virtual time, or it is a peer that is slow
             await asyncio.sleep(pause)

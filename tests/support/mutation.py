@@ -54,9 +54,8 @@ def mutants_in(path: Path) -> list[Mutant]:
     mutants: list[Mutant] = []
     file, lines = "", {"-": [""], "+": [""]}
     for line in (*path.read_text(encoding="utf-8").splitlines(), ""):
-        if line[:1] not in lines or (
-            line[0] == "-" and lines["+"]
-        ):  # the last part, if any, is whole
+        # the last part, if any, is whole
+        if line[:1] not in lines or (line[0] == "-" and lines["+"]):
             if lines["-"] != [""]:
                 mutants[-1].changes.append(
                     (file, "\n".join(lines["-"]), "\n".join(lines["+"]))

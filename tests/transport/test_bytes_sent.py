@@ -365,9 +365,8 @@ class Stalled:
 
     async def __aenter__(self):
         self._sock = socket.socket()
-        self._sock.setsockopt(
-            socket.SOL_SOCKET, socket.SO_RCVBUF, 1
-        )  # the least that the system allows
+        # the least that the system allows
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         self._sock.bind(("127.0.0.1", 0))
         self._sock.listen(1)
         scheme = "https" if self._context else "http"

@@ -212,9 +212,8 @@ async def test_cancelled_at_any_moment(method, warm):
                 }[exchange.end]
             )
             assert (exchange.end is None) == (turns == 0)  # the task had not begun
-    assert (
-        warm or End.NOT_SENT in ends
-    )  # how many turns the rest takes is the loop's affair
+    # how many turns the rest takes is the loop's affair
+    assert warm or End.NOT_SENT in ends
 
 
 @on_both_loops

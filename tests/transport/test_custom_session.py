@@ -266,9 +266,8 @@ async def test_cookies_of_the_service(method):
             await peer.send(OK.replace(b"\r\n\r\n", b"\r\nSet-Cookie: a=b\r\n\r\n"))
 
     async with RawServer(script) as server, transport_for(server) as transport:
-        server.url = server.url.with_host(
-            "localhost"
-        )  # aiohttp keeps no cookies of bare addresses
+        # aiohttp keeps no cookies of bare addresses
+        server.url = server.url.with_host("localhost")
         for _ in range(2):
             await transport.send(request_to(server, method))
 
@@ -327,17 +326,15 @@ async def test_adaptive_concurrency():
         )
         assert most == 4
         async with asyncio.timeout(300):
-            while (
-                most <= 4
-            ):  # on a busy machine answers come late, as from a queue, and it grows later
+            # on a busy machine answers come late, as from a queue, and it grows later
+            while most <= 4:
                 await asyncio.gather(
                     *(transport.send(request_to(server, "GET")) for _ in range(200))
                 )
         size = transport._knee.size
         limited = True
-        await asyncio.sleep(
-            0.05
-        )  # past the time in which answers still tell about the size before
+        # past the time in which answers still tell about the size before
+        await asyncio.sleep(0.05)
         await transport.send(request_to(server, "GET"))
         assert transport._knee.size == max(4, size // 2)
         assert (

@@ -40,10 +40,8 @@ async def test_deadlines_of_many_calls():
         begun = loop.time()
         await transport.send(exchange := request_to(server, "GET", within=within))
         assert exchange.timed_out
-        assert exchange.end in (
-            End.LOST,
-            End.NOT_SENT,
-        )  # a busy machine may not connect by then
+        # a busy machine may not connect by then
+        assert exchange.end in (End.LOST, End.NOT_SENT)
         return loop.time() - begun - within
 
     loop = asyncio.get_running_loop()
@@ -55,10 +53,8 @@ async def test_deadlines_of_many_calls():
     measuring.cancel()
     await asyncio.wait([measuring])
 
-    assert all(-0.001 < each < LATE + sum(waits) for each in late), (
-        late,
-        waits,
-    )  # loops count in ms
+    # loops count in ms
+    assert all(-0.001 < each < LATE + sum(waits) for each in late), (late, waits)
 
 
 @on_both_loops
@@ -93,9 +89,8 @@ async def test_stream_past_the_deadline_of_its_head():
             await asyncio.sleep(0.25)
 
     async with RawServer(script) as server, transport_for(server) as transport:
-        head = request_to(
-            server, "GET", within=1.5
-        )  # also the longest pause between two parts
+        # also the longest pause between two parts
+        head = request_to(server, "GET", within=1.5)
         head.url = head.url.with_path("/stream")
         async with transport.stream(head) as download:
             call = asyncio.create_task(

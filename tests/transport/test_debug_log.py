@@ -11,9 +11,8 @@ import pytest
 from invsvc_async import ApiKey, Client
 from invsvc_async.errors import ConfigurationError
 
-pytestmark = (
-    pytest.mark.no_secret_scan
-)  # the script prints its secrets, to be searched for here
+# the script prints its secrets, to be searched for here
+pytestmark = pytest.mark.no_secret_scan
 
 SCRIPT = """
 import asyncio, sys

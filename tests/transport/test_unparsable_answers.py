@@ -90,9 +90,8 @@ async def service(request):
                 ssl=None if context is None else CLIENT_TLS(),
                 clock=QuickClock(),
             )
-            await client.users.get(
-                "usr_1"
-            )  # from here on, the service's clock is known
+            # from here on, the service's clock is known
+            await client.users.get("usr_1")
             try:
                 yield server, client
             finally:

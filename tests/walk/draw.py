@@ -61,13 +61,8 @@ TIMES: tuple[Times, ...] = (
     "day",
 )
 GROWS = 0.5  # of the programs whose service cuts texts
-LONGEST = (
-    7,
-    8,
-    9,
-    12,
-    24,
-)  # characters that it leaves: some cut off all that lengthens a text
+# characters that it leaves: some cut off all that lengthens a text
+LONGEST = (7, 8, 9, 12, 24)
 RECOVERS = 0.2  # of the processes
 FROZEN = 0.1  # of the ends are none, but a freeze
 SUCCESSIONS = 0.2  # of all programs: processes follow each other, and leave writes that are not known

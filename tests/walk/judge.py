@@ -158,9 +158,8 @@ def _happened(stage: WalkStage, heard: Heard) -> Happened:
         for number, sent in enumerate(service.sends)
         if sent.writer == key and sent.started <= heard.at
     ]
-    if (
-        heard.verdict is not Verdict.REFUSED
-    ):  # what was refused before is over: then it is done anew
+    # what was refused before is over: then it is done anew
+    if heard.verdict is not Verdict.REFUSED:
         sends = [
             (number, sent)
             for number, sent in sends
@@ -182,10 +181,38 @@ def _happened(stage: WalkStage, heard: Heard) -> Happened:
         ],
         states=[state for _, state in service.states.get(thing, [])],
         wanted=sends[-1][1].body if sends else None,
+        since_seen=_since_seen(stage, [sent for _, sent in sends], thing, since),
         since=since,
         window=SHORT,
         echoes=service.stores.echoes,
     )
+
+
+def _since_seen(
+    stage: WalkStage, sends: list[Sent], thing: str, until: float
+) -> list[float]:
+    """
+    Return when other writes changed *thing* before the first of *sends*, *until* then.
+
+    Only those that were sent after the process of that send had read the thing.
+    """
+    if not sends:
+        return []
+    service, key = stage.service, sends[0].writer
+    reads = [
+        ended
+        for _, ended, process, what in service.looks
+        if process == sends[0].client and what == f"{thing} 200"
+    ]
+    first = min(reads, default=until)
+    return [
+        effect.at
+        for effect in service.effects
+        if effect.thing == thing
+        and effect.writer != key
+        and first <= service.sends[effect.number].started
+        and effect.at < until
+    ]
 
 
 def _was_refused(sent: Sent, before: float) -> bool:
@@ -273,9 +300,8 @@ def _started(stage: WalkStage) -> Iterator[str]:
             if other != name and (until is None or at <= until)
         }
         claimed = stage.places.keys() if process.claimed is None else process.claimed
-        failed = {
-            key for each, key, _ in stage.errors if each == name
-        }  # their claims may be withdrawn
+        # their claims may be withdrawn
+        failed = {key for each, key, _ in stage.errors if each == name}
         own = [key for key in keys if key not in others and key not in failed]
         known = [key for key in own if key in stage.places and key in claimed]
         for one, two in combinations(known, 2):

@@ -35,13 +35,15 @@ class End(msgspec.Struct, frozen=True, omit_defaults=True):
 
     It does so *at* so many seconds after its beginning, or, if *step* is set, just before that step of its own.
     ``freeze`` is no end: it takes no step for longer than it counts as living, and then goes on.
-    ``raise`` raises an exception at the line number *step* that it runs in *file* of the package.
+    ``raise`` raises an exception at the line number *step* that it runs in *file* of the package, or of those
+    of a *function* there.
     """
 
     how: How
     at: float = 0.0
     step: int | None = None
     file: str = ""
+    function: str = ""
 
 
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,9 +75,8 @@ class Program(msgspec.Struct, frozen=True, omit_defaults=True):
     use: Use
     writes: tuple[Write, ...]
     lives: tuple[Life, ...]
-    fates: dict[
-        str, tuple[str, ...]
-    ] = {}  # by key: of its sends, one after the other; then "ok"
+    # by key: of its sends, one after the other; then "ok"
+    fates: dict[str, tuple[str, ...]] = {}
     reads: dict[str, str] = {}  # by number: of the reads that are not quick and sound
     wall: tuple[tuple[float, float], ...] = ()  # steps of the database's clock
     grows: bool = (

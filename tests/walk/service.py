@@ -31,9 +31,8 @@ class WalkService(Service):
 
     stores: Stores = attrs.field(kw_only=True)
     seed: int = attrs.field(kw_only=True)
-    in_part: set[int] = attrs.field(
-        factory=set
-    )  # numbers of the sends that were stored in part
+    # numbers of the sends that were stored in part
+    in_part: set[int] = attrs.field(factory=set)
 
     def _seeded(self, text: str) -> Random:
         return Random(f"{self.seed}/{text}")

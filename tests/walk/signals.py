@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from types import FrameType
 
+    from tests.walk.program import End
+
 
 class SoftLimitError(Exception):
     """What a handler of signals raises, such as that of a soft time limit."""
@@ -19,12 +21,14 @@ class Signal:
     """
     A trace function, which raises once: at the line number *left* that is run in *file* of the package.
 
-    It is in force during the steps of one process.
+    If a *function* is named, the lines of functions of this name are counted alone.  It is in force during the
+    steps of one process.
     """
 
-    def __init__(self, file: str, left: int) -> None:
+    def __init__(self, file: str, left: int, function: str = "") -> None:
         self._end = f"invsvc_async/{file}.py"
         self._left = left
+        self._function = function
         self.place = ""  # where it was raised
 
     @property
@@ -32,18 +36,20 @@ class Signal:
         """Whether it was raised."""
         return bool(self.place)
 
-    def __call__(
-        self, frame: FrameType, _event: str, _arg: object
-    ) -> Any:  # Any: a local trace function
-        return (
-            self._line
-            if not self.place and frame.f_code.co_filename.endswith(self._end)
-            else None
-        )
+    @classmethod
+    def of(cls, end: End) -> Signal:
+        """Return the signal with which a process is to *end*."""
+        return cls(end.file, end.step or 1, end.function)
 
-    def _line(
-        self, frame: FrameType, event: str, _arg: object
-    ) -> Any:  # Any: a local trace function
+    # Any: a local trace function
+    def __call__(self, frame: FrameType, _event: str, _arg: object) -> Any:
+        code = frame.f_code
+        is_asked = self._function in ("", code.co_name)
+        if self.place or not is_asked or not code.co_filename.endswith(self._end):
+            return None
+        return self._line
+
+    def _line(self, frame: FrameType, event: str, _arg: object) -> Any:
         if event == "line" and not self.place:
             self._left -= 1
             if self._left <= 0:

@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
     from tests.interleavings.execution import Member
 
-QUICK = (
-    0.0005,
-    0.004,
-)  # s that a transaction takes at least and at most, before and after its commit
+# s that a transaction takes at least and at most, before and after its commit
+QUICK = (0.0005, 0.004)
 USUAL = 0.002  # s
 SLOW = 1.2  # s
 # Of an entry's states.
@@ -61,9 +59,8 @@ class WalkStage(BatchStage):
     may_have_sent: dict[str, float] = attrs.field(
         factory=dict
     )  # what was being sent when its process was hit: when
-    had_verdict: set[str] = attrs.field(
-        factory=set
-    )  # when a process was hit, whoever was told
+    # when a process was hit, whoever was told
+    had_verdict: set[str] = attrs.field(factory=set)
     _chance: Random = attrs.field(factory=Random)
     _limited: set[asyncio.Task[Any] | None] = attrs.field(factory=set)
 
@@ -136,7 +133,7 @@ class WalkStage(BatchStage):
         process = self.lives[life.name] = Process(life, self.loop.now)
         process.use = USES[self.program.use].of(self, process)
         if life.end is not None and life.end.how == "raise":
-            self.loop.signals[life.name] = Signal(life.end.file, life.end.step or 1)
+            self.loop.signals[life.name] = Signal.of(life.end)
         elif life.end is not None and life.end.step is None:
             self.loop.call_later(life.end.at, self._hit, process, context=Context())
         process.main = self.start(f"{life.name}/run", self._live(process))

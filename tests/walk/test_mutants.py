@@ -9,9 +9,8 @@ from tests.walk.mutants import MUTANTS, shown
 pytestmark = [
     pytest.mark.untraced,
     pytest.mark.one_python,
-    pytest.mark.filterwarnings(
-        "ignore"
-    ),  # what a killed process leaves is never awaited
+    # what a killed process leaves is never awaited
+    pytest.mark.filterwarnings("ignore"),
 ]
 
 

@@ -18,9 +18,8 @@ from tests.walk.walk import Asked, walk
 pytestmark = [
     pytest.mark.exhaustive,
     pytest.mark.untraced,
-    pytest.mark.filterwarnings(
-        "ignore"
-    ),  # what a killed process leaves is never awaited
+    # what a killed process leaves is never awaited
+    pytest.mark.filterwarnings("ignore"),
 ]
 SEED = 1_000
 PROGRAMS = Path(__file__).parent / "programs"

@@ -136,9 +136,8 @@ def seed(service: WalkService, program: Program) -> None:
     service.states.clear()
 
 
-def made_by(
-    member: Member, program: Program, write: Write
-) -> Any:  # Any: of any operation
+# Any: of any operation
+def made_by(member: Member, program: Program, write: Write) -> Any:
     """
     Return *write*, as *member* makes it.
 

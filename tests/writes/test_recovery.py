@@ -306,9 +306,8 @@ async def test_newer_write_beside_a_recovery_that_is_cut_off(
     async with client_of(service, journal=path, reconcile=policy) as dead:
         await cancel_in_flight(dead, service, "webhooks.create", "hang")
     async with client_of(service, journal=path, reconcile=policy) as second:
-        service.script(
-            "webhooks.list", *["503"] * 2
-        )  # so that one of the two takes longer
+        # so that one of the two takes longer
+        service.script("webhooks.list", *["503"] * 2)
         recovering = asyncio.create_task(second.recover())
         while not options_of(second).core.writes.ended:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)

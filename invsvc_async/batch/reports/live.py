@@ -104,9 +104,8 @@ class Watch:
     def _running_in(self, facts: Mapping[str, str]) -> list[Status]:
         """Return the statuses in *facts* of processes that run now."""
         runs = statuses_in(facts)
-        if (
-            self._file is not None
-        ):  # only one process has it, so that the others are gone
+        # only one process has it, so that the others are gone
+        if self._file is not None:
             del runs[1:]
         return [each for each in runs if each.is_current]
 
@@ -122,9 +121,8 @@ class Watch:
                 )
         self._grouped = failed
         self._groups = []
-        for group in groups.sorted(
-            self.name, self._kind
-        ):  # of few writes, and of those only the reason
+        # of few writes, and of those only the reason
+        for group in groups.sorted(self.name, self._kind):
             writes = [
                 {
                     "key": each.key,

@@ -240,9 +240,8 @@ def command_for(group: Group, groups: list[Group], place: str, kind: str) -> str
     """
     advice = group.advice.lower()
     by_key = kind == "journal"
-    if (
-        "resolve each" in advice
-    ):  # what was found has to be added, and is asked for otherwise
+    # what was found has to be added, and is asked for otherwise
+    if "resolve each" in advice:
         key = _named(group.results[0].key) if group.count == 1 else "KEY"
         return f"invsvc {kind} resolve {place} --because TEXT {key}"
     if "retry" in advice:

@@ -44,28 +44,23 @@ class Report:
     )
     slices: list[Slice] = attrs.field(factory=list[Slice])
     width: int = 1000  # of a slice, in ms
-    times: Counter[int] = attrs.field(
-        factory=Counter[int]
-    )  # steps of a logarithmic scale
+    # steps of a logarithmic scale
+    times: Counter[int] = attrs.field(factory=Counter[int])
     attempts: int = 0
     resends: int = 0
     reads: int = 0
     duplicates: int = 0
     faults: Counter[str] = attrs.field(factory=Counter[str])
-    limits: dict[str, float] = attrs.field(
-        factory=dict[str, float]
-    )  # what limited its runs for how many s
-    runs: list[Status] = attrs.field(
-        factory=list[Status]
-    )  # of the processes that sent it, in their order
+    # what limited its runs for how many s
+    limits: dict[str, float] = attrs.field(factory=dict[str, float])
+    # of the processes that sent it, in their order
+    runs: list[Status] = attrs.field(factory=list[Status])
     secrets_discarded: int = 0
-    groups: list[Group] = attrs.field(
-        factory=list
-    )  # of the writes that are not applied
+    # of the writes that are not applied
+    groups: list[Group] = attrs.field(factory=list)
     secrets_lost: list[Result] = attrs.field(factory=list)  # the first of them
-    second_effects: list[Result] = attrs.field(
-        factory=list
-    )  # the first writes that had more than one
+    # the first writes that had more than one
+    second_effects: list[Result] = attrs.field(factory=list)
 
     def quantile(self, part: float) -> float:
         """Return the time, in seconds, within which *part* of the writes had their verdict."""
@@ -173,7 +168,6 @@ def failure_of(result: Result) -> str | None:
     kind = result.error.partition(":")[0]
     if not result.status:
         return kind
-    is_refusal = (
-        result.status >= _FIRST_ERROR
-    )  # otherwise the answer itself was not usable
+    # otherwise the answer itself was not usable
+    is_refusal = result.status >= _FIRST_ERROR
     return f"HTTP {result.status}" if is_refusal else f"{kind} (HTTP {result.status})"

@@ -83,9 +83,8 @@ class _BatchSending(SendingOptions):
 class _Group(TyperGroup):
     """Treats ``invsvc batch FILE …`` as ``invsvc batch run FILE …``."""
 
-    def parse_args(
-        self, ctx: Any, args: list[str]
-    ) -> list[str]:  # Any: newer typer brings its own click
+    # Any: newer typer brings its own click
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert the command ``run`` if the first word is not a command."""
         if args and args[0] not in (*self.commands, "-h", "--help"):
             from invsvc_async.resources.by_name import did_you_mean
@@ -229,9 +228,8 @@ class _Ended:
     progress: Progress
     failure: BatchStoppedError | None
     was_interrupted: bool
-    groups: list[
-        Group
-    ]  # the writes that are not applied; a worker shows each when it ends
+    # the writes that are not applied; a worker shows each when it ends
+    groups: list[Group]
     may_create: bool  # whether webhooks may have been created
     bad: int = 0  # lines that were skipped
 
@@ -300,9 +298,8 @@ async def _run(
             journal, client, on_secret=take, on_progress=show, **options.settings
         )
         batch = await stack.enter_async_context(opening)
-        if (
-            not batch.entries.is_shared
-        ):  # what an earlier run has left, this one would do
+        # what an earlier run has left, this one would do
+        if not batch.entries.is_shared:
             may_create = may_create or await batch.entries.has_secrets()
             options.check_secrets(may_create=may_create)
         stops = stack.enter_context(_signals(batch))

@@ -72,9 +72,8 @@ def _print_settings(settings: dict[str, Any]) -> None:  # Any: as above
     typer.echo(f"\n# invsvc.toml\n{with_profile('', 'default', settings)}", nl=False)
 
 
-def _settings(
-    found: Checkup, used: ClientOptions, team: str | None
-) -> dict[str, Any]:  # Any: as above
+# Any: as above
+def _settings(found: Checkup, used: ClientOptions, team: str | None) -> dict[str, Any]:
     """Return a profile, with the parameters whose names differ from those assumed or used."""
     from invsvc_async.settings import ParameterNames
 

@@ -288,13 +288,11 @@ async def replay(chosen: Choice, at: EventStoreOptions) -> int:
     with 1 if the body of an event that was given by its id was not kept.
     """
     handler = chosen.handler
-    if (
-        handler is not None and not handler.strip()
-    ):  # an unset variable of the shell is not "all handlers"
+    # an unset variable of the shell is not "all handlers"
+    if handler is not None and not handler.strip():
         raise misuse("give the handler's name", "--handler")
-    every = attrs.evolve(
-        chosen, handler=None
-    )  # the name is that of the handler that gets them
+    # the name is that of the handler that gets them
+    every = attrs.evolve(chosen, handler=None)
     return await _change(
         at, every, None if handler else "handled", "replayed", to=handler
     )

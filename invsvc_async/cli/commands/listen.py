@@ -101,9 +101,8 @@ async def listen(
         _check_authentic(secrets, shared_header)
     if forward is not None:
         check_url(forward, "--forward", insecure=allow_insecure_http)
-    check_outputs(
-        {"--store": store}
-    )  # `invsvc events` has a --store that is a database
+    # `invsvc events` has a --store that is a database
+    check_outputs({"--store": store})
     shared = None if shared_header is None else _shared_header(shared_header)
     as_json.set(as_json.get() or print_json)
     listener = Listener(
@@ -153,9 +152,8 @@ class Listener:
 
     async def handle(self, event: events.Event) -> None:
         """Store an event, unless it is a retry of a stored event; then print and forward the event."""
-        key = key_of(
-            event
-        )  # with its family: an id in another one is that of another event
+        # with its family: an id in another one is that of another event
+        key = key_of(event)
         if self.store is not None and (key, event.is_test) not in self._stored:
             await asyncio.to_thread(
                 _append, self.store, envelope.dumps(_record(event)) + b"\n"
@@ -327,9 +325,8 @@ async def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
         message = f"{place}: no answer within {FORWARD_TIMEOUT:g} s"
         raise ForwardError(f"{message}. Check its log, then use --replay") from None
     except (ClientError, OSError, ValueError) as error:
-        why = (
-            "" if isinstance(error, ValueError) else f": {error}"
-        )  # which quotes the URL
+        # which quotes the URL
+        why = "" if isinstance(error, ValueError) else f": {error}"
         raise ForwardError(
             f"{place}: not reachable{why}. Start it, then use --replay"
         ) from None

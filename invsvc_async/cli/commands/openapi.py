@@ -76,9 +76,8 @@ def _operation(route: Route, schemas: dict[str, Schema]) -> Schema:
     ]
     body = {name: each for name, each in named if each.where == "body"}
     others = {name: each for name, each in named if each.where != "body"}
-    patterns = [
-        name for name in others if "<" in name
-    ]  # OpenAPI has no names with a free part
+    # OpenAPI has no names with a free part
+    patterns = [name for name in others if "<" in name]
     found: Schema = {
         "operationId": route.operation,
         "tags": [route.operation.partition(".")[0]],

@@ -297,9 +297,8 @@ async def export(
     settings: dict[str, Any] = {"format": format_, **attrs.asdict(how)}
     try:
         async with calling.client() as client:
-            limit = (
-                {"limit": 100} if options_of(client).names.limit else {}
-            )  # its name may be switched off
+            # its name may be switched off
+            limit = {"limit": 100} if options_of(client).names.limit else {}
             pages = called(client, operation.name, limit | arguments, prefetch=True)
             with progress(operation.name) as advance:
                 done = await invoices(

@@ -58,9 +58,8 @@ if TYPE_CHECKING:
     from invsvc_async.durable.entry import Entry
 
 PAGE = ("invsvc_async.cli", "batch_watch.html")
-_UNTOLD = (
-    "untold {0.done_at} {0.key}".format
-)  # the fact with the last error of an outbox's on_result
+# the fact with the last error of an outbox's on_result
+_UNTOLD = "untold {0.done_at} {0.key}".format
 _MOST = 100_000  # writes that are counted
 _JSONL = "Write each outcome as a line of JSON here; - is stdout."
 _FAILED = "Write what is not applied here, as lines of a batch's input; - is stdout."
@@ -399,9 +398,8 @@ async def watch(
                 has_screen = sys.platform in {"darwin", "win32"} or any(
                     map(os.environ.get, _SCREENS)
                 )
-                if (
-                    open_ and has_screen and not is_json
-                ):  # a browser for terminals would take over this one
+                # a browser for terminals would take over this one
+                if open_ and has_screen and not is_json:
                     await asyncio.to_thread(webbrowser.open, address)
                 with stopping() as stopped:
                     await stopped.wait()

@@ -240,9 +240,8 @@ async def _finish(
             try:
                 outcome, lost = await _sent(write, client, waiting, secrets_to, known)
             except asyncio.CancelledError:
-                for each in (
-                    known
-                ):  # interrupted later, for example while the secret was stored
+                # interrupted later, for example while the secret was stored
+                for each in known:
                     note(
                         f"interrupted; {each.intent.operation}: {each.verdict}: {each.message}"
                     )

@@ -125,9 +125,8 @@ class Arrival:
     head: Head
 
 
-class Admitted(
-    msgspec.Struct, frozen=True, eq=False, gc=False
-):  # nothing refers back to it
+# nothing refers back to it
+class Admitted(msgspec.Struct, frozen=True, eq=False, gc=False):
     """
     An event to be handled; one sent ``as a test`` only by the handler of tests.
 
@@ -206,9 +205,8 @@ def judge_head(
             return Receipt(401, "refused", error=without_frames(error))
         return None
     try:
-        proof = trust.prove(
-            b"", head, now
-        )  # by a shared header: there is no signature, or no secret
+        # by a shared header: there is no signature, or no secret
+        proof = trust.prove(b"", head, now)
     except SignatureMismatchError as error:
         return Receipt(401, "refused", error=without_frames(error))
     is_open = trust.accept_unsigned and not (trust.keys and trust.shared_headers)
@@ -349,9 +347,8 @@ class TrustSource:
                 )
                 return False
             self._fetched = self._began
-            if (
-                trust != self.known
-            ):  # else the same object shows that nothing has changed
+            # else the same object shows that nothing has changed
+            if trust != self.known:
                 self.known = trust
             return True
 

@@ -113,9 +113,8 @@ async def _read(
                 if str(_field(invoice, "uuid")).upper() == uuid.upper():
                     return invoice
     except ServiceError as error:
-        if (
-            error.status not in {404, 410} or not error.own_envelope
-        ):  # a gateway's 404 proves nothing
+        # a gateway's 404 proves nothing
+        if error.status not in {404, 410} or not error.own_envelope:
             raise
     return Gone(uuid)
 
@@ -132,9 +131,8 @@ def _filters(data: object) -> dict[str, Any]:
         and _field(data, "folio_number")
     ):
         return {"series": _field(data, "series"), "folio": _field(data, "folio_number")}
-    second: Any = (
-        timedelta(seconds=1) if isinstance(created, datetime) else 1000
-    )  # it may compare in seconds
+    # it may compare in seconds
+    second: Any = timedelta(seconds=1) if isinstance(created, datetime) else 1000
     has_time = isinstance(created, (int, datetime))
     return (
         {"created_after": created - second, "created_before": created + second}

@@ -309,9 +309,8 @@ class Handlers:
         self, policy: InboxPolicy, store: Store, *, stored_first: bool
     ) -> None:
         self.policy: Final = policy
-        self.store: Final = (
-            store if isinstance(store, HandlerStore) else None
-        )  # if it knows handlers
+        # if it knows handlers
+        self.store: Final = store if isinstance(store, HandlerStore) else None
         self._stored_first = stored_first
         self._by_name: dict[str, Handler] = {}
         self._by_type: dict[str, _OfType] = {}

@@ -576,9 +576,8 @@ class Receiver:
             )
 
     async def _close(self) -> None:
-        async with (
-            AsyncExitStack() as stack
-        ):  # so that each step is made whatever happens in another
+        # so that each step is made whatever happens in another
+        async with AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
             stack.push_async_callback(self._source.stop)
             stack.push_async_callback(self._current.close)
@@ -724,9 +723,8 @@ class Receiver:
         proceed: Callable[[], Awaitable[Any]] = partial(handler.function, event)
         if handler.fetch:
             proceed = partial(self._current.given_to, handler.function, event)
-        for function in reversed(
-            self._middleware
-        ):  # what any of them returns is dropped
+        # what any of them returns is dropped
+        for function in reversed(self._middleware):
             proceed = partial(function, handling, proceed)  # pyright: ignore[reportArgumentType] - as said
         try:
             running = _called(proceed())

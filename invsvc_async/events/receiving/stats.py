@@ -118,18 +118,16 @@ class Tally:
         self.clock: Final = clock
         self.observers: list[Observer] = []
         self.backlog: Backlog | None = None
-        self._answering = (
-            threading.Lock()
-        )  # a server that is not async answers in several threads
+        # a server that is not async answers in several threads
+        self._answering = threading.Lock()
         self._answers: Counter[tuple[int, str]] = Counter()
         self._answer_seconds = self._slowest_answer = 0.0
         self._calls = self._failed_calls = 0
         self._ends: Counter[str] = Counter()
         self.uses: defaultdict[Credential, Use] = defaultdict(Use)
         self.unread: Final = Unread()
-        self.failing: dict[
-            str, tuple[int, str]
-        ] = {}  # by what failed: how often in a row, and how last
+        # by what failed: how often in a row, and how last
+        self.failing: dict[str, tuple[int, str]] = {}
 
     def unavailable(
         self, what: str, failure: Exception, event: Event | None = None

@@ -49,9 +49,8 @@ _Started: TypeAlias = concurrent.futures.Future[
 ]
 
 _log: Final = logging.getLogger("invsvc_async.events")
-FULL: Final = Receipt(
-    503, "unavailable", headers=COME_BACK
-)  # other bodies take all the room
+# other bodies take all the room
+FULL: Final = Receipt(503, "unavailable", headers=COME_BACK)
 _DIGITS: Final = 18  # of a length, at most: longer ones are too large in any case
 _PIECE: Final = (
     16_384  # bytes of a body that are read at once where the application is not async
@@ -73,9 +72,8 @@ def refuse_by_head(method: str, head: Head, limit: int) -> Receipt | None:
     if method != "POST":
         return Receipt(405, "refused", headers={"Allow": "POST"})
     kind = (head.get("content-type") or "").partition(";")[0].strip().lower()
-    coding = head.get(
-        "content-encoding"
-    )  # "" if it came twice; a server may have decoded it
+    # "" if it came twice; a server may have decoded it
+    coding = head.get("content-encoding")
     if kind != "application/json" or (
         coding is not None and coding.lower() != "identity"
     ):
@@ -202,10 +200,8 @@ class SyncReceiver:
     def _starting(self) -> _Started:
         """Return the start that is under way, or has succeeded; or begin one."""
         with self._lock:
-            if self._started_in not in {
-                None,
-                os.getpid(),
-            }:  # its thread and connections stayed behind
+            # its thread and connections stayed behind
+            if self._started_in not in {None, os.getpid()}:
                 raise ConfigurationError(
                     "receiver: it was started before the process forked. Start it in each process, or let "
                     "the first delivery start it."
@@ -324,9 +320,8 @@ class SyncReceiver:
                 break
             if time.monotonic() > begun + self._receiver.deadline:
                 return Receipt(408, "refused")
-        if (
-            length is not None and 0 < arriving.held < expected
-        ):  # servers and Django do not tell
+        # servers and Django do not tell
+        if length is not None and 0 < arriving.held < expected:
             raise EOFError
         return None
 
@@ -396,9 +391,8 @@ class SyncReceiver:
 
     def _live(self, started: _Started) -> None:
         try:
-            with (
-                asyncio.Runner() as runner
-            ):  # which fails if the process has no more files, for example
+            # which fails if the process has no more files, for example
+            with asyncio.Runner() as runner:
                 runner.run(self._run(started))
         except BaseException as error:
             if started.done():

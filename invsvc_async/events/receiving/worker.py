@@ -83,9 +83,8 @@ class Worker:
         self._random = random
         self._turns = 0
         self._stir = asyncio.Event()
-        self._running: dict[
-            asyncio.Task[None], float
-        ] = {}  # with the end of its lease, by the loop's time
+        # with the end of its lease, by the loop's time
+        self._running: dict[asyncio.Task[None], float] = {}
         self._loop: asyncio.Task[None] | None = None
         self._stopping = False
         self._warned = False
@@ -255,9 +254,8 @@ class Worker:
         """Handle one event until the loop's time *latest*, just before its lease ends; store the result."""
         policy = self._handlers.policy_of(entry)
         end = latest + _MARGIN / 2
-        if (
-            entry.attempts > policy.attempts
-        ):  # all leases ran out: it may kill the process every time
+        # all leases ran out: it may kill the process every time
+        if entry.attempts > policy.attempts:
             await self._bury(entry, f"not handled in {policy.attempts} attempts", end)
             return
         if asyncio.get_running_loop().time() >= latest:
@@ -373,9 +371,8 @@ class Inline:
         stored = once or key is not None
         answers: list[Awaitable[Receipt]] = []
         asked: _Asked = {}
-        if (
-            once and len(handlers) > 1
-        ):  # one may end the process, so all claims come before any of them
+        # one may end the process, so all claims come before any of them
+        if once and len(handlers) > 1:
             asked = {
                 each.name: asyncio.get_running_loop().create_future()
                 for each in handlers
@@ -413,9 +410,8 @@ class Inline:
                 await self._call(until, event, handler, entry)
         except asyncio.CancelledError:  # the sender disconnected
             if entry is not None:
-                self._recorded(
-                    self._store.release(entry, delay=0)
-                )  # accept the sender's next attempt
+                # accept the sender's next attempt
+                self._recorded(self._store.release(entry, delay=0))
             raise
         except Exception as error:  # noqa: BLE001 - a user-supplied store or a handler may raise anything
             if not is_claimed:
@@ -446,9 +442,8 @@ class Inline:
         with (
             nullcontext() if timeout is None else Deadline(loop, loop.time() + timeout)
         ):
-            if handler.where is None or handler.wants(
-                event
-            ):  # raises what where raises
+            # raises what where raises
+            if handler.where is None or handler.wants(event):
                 await self._worker.handle(
                     handler, event, 1 if entry is None else entry.attempts
                 )

@@ -310,9 +310,8 @@ def shown_key(key: str) -> str | None:
     return None if key.startswith(_MADE_UP) else key
 
 
-def open_store(
-    address: str, **settings: Any
-) -> HandlerStore:  # Any: arguments of PostgresStore
+# Any: arguments of PostgresStore
+def open_store(address: str, **settings: Any) -> HandlerStore:
     """Return the store at an address: ``postgresql://…``, or else the path of a SQLite file."""
     if is_postgres(address):
         from invsvc_async.events.stores.postgres import PostgresStore

@@ -75,9 +75,8 @@ class MemoryStore(HandlerStore):
         self._ids = count(1)
         self._leases = count(1)
         self._records: dict[int, _Record] = {}
-        self._by_name: dict[
-            str, dict[str, _Record]
-        ] = {}  # those of each event, by handler
+        # those of each event, by handler
+        self._by_name: dict[str, dict[str, _Record]] = {}
         self._open: dict[int, _Record] = {}
         self._ended: dict[int, _Record] = {}  # handled and dead ones, oldest first
 
@@ -164,9 +163,8 @@ class MemoryStore(HandlerStore):
             or handler in self._by_name[record.name]
         ):
             return False
-        if (
-            record.state == "open" and not record.handler
-        ):  # will be for all handlers that it fits
+        # will be for all handlers that it fits
+        if record.state == "open" and not record.handler:
             return False
         given = Delivery(
             key=record.key, type=record.type, body=record.body, handler=handler

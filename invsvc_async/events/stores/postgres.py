@@ -102,9 +102,8 @@ class PostgresStore(ScriptedStore):
         self._connections = connections
         self._creates = create
         self._by_loop: dict[asyncio.AbstractEventLoop, _Connected] = {}
-        self._corrections: dict[
-            tuple[str, ...] | None, float
-        ] = {}  # by handlers: the last (monotonic s)
+        # by handlers: the last (monotonic s)
+        self._corrections: dict[tuple[str, ...] | None, float] = {}
 
     def __repr__(self) -> str:
         return f"PostgresStore(table={self._table!r})"  # the address may contain a password

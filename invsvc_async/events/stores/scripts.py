@@ -257,9 +257,8 @@ def runs(
         ) -> T:
             return await self._ask(partial(script, self, *args, **settings), how)
 
-        return cast(
-            "_Method[P, T]", method
-        )  # mypy has another name for what it returns than pyright
+        # mypy has another name for what it returns than pyright
+        return cast("_Method[P, T]", method)
 
     return decorate
 
@@ -290,9 +289,8 @@ class ScriptedStore(HandlerStore):
         yield from _lock(delivery, *further)
         key = delivery.key or made_up_key()
         known = yield _KNOWN, (key,)
-        if not all(
-            is_claim for (is_claim,) in known
-        ):  # it is stored: only its claims lack a body
+        # it is stored: only its claims lack a body
+        if not all(is_claim for (is_claim,) in known):
             for each in (delivery, *further):
                 yield _COMPLETE, (key, each.handler, each.body)
             return False
@@ -387,9 +385,8 @@ class ScriptedStore(HandlerStore):
         if state != "handled":
             return list(map(_event, (yield text, (after, _LAST_ID, limit))))
         found: list[StoredEvent] = []
-        while (
-            len(found) < limit
-        ):  # no index has their ids in order: look at some of all at a time
+        # no index has their ids in order: look at some of all at a time
+        while len(found) < limit:
             ((last,),) = yield _WALK, (after, WALKED)
             if last is None:
                 break
@@ -405,9 +402,8 @@ class ScriptedStore(HandlerStore):
         same = (event.id, event.received_at)
         found = yield f"SELECT due, ordering_key FROM {{t}} {_SAME}", same
         key = found[0][1] if found else None
-        if (
-            key is not None
-        ):  # read again under the lock: meanwhile it may have become the due one
+        # read again under the lock: meanwhile it may have become the due one
+        if key is not None:
             yield _LOCK, (key,)
             found = yield f"SELECT due FROM {{t}} {_SAME}", same
         dropped = yield _DROP if event.key is None else _EMPTY, same

@@ -68,9 +68,8 @@ _LAST: Final = (
 )
 _NOTE: Final = "UPDATE facts SET value = ?2 WHERE name = ?1"
 _creating: Final = threading.Lock()  # so that no other thread has connected meanwhile
-_SMALL: Final = (
-    8 << 20
-)  # bytes of a file that is checked before its first use: about 0.1 s
+# bytes of a file that is checked before its first use: about 0.1 s
+_SMALL: Final = 8 << 20
 _CHECKED: Final = """
     SELECT value, page_count * page_size FROM facts, pragma_page_count, pragma_page_size
     WHERE name = 'checked'
@@ -148,10 +147,8 @@ class SqliteStore(ScriptedStore):
         ((free,),) = yield "PRAGMA freelist_count", ()
         freed: int = min(free, pages)
         for _ in range(freed):
-            yield (
-                "PRAGMA incremental_vacuum(1)",
-                (),
-            )  # Python's driver frees only one at a time
+            # Python's driver frees only one at a time
+            yield "PRAGMA incremental_vacuum(1)", ()
         return freed
 
     async def _put(self, delivery: Delivery) -> bool:
@@ -168,9 +165,8 @@ class SqliteStore(ScriptedStore):
                 break
             await asyncio.sleep(0.001)
 
-        def run() -> (
-            T
-        ):  # on a connection of its own, because a reader holds no delivery up
+        # on a connection of its own, because a reader holds no delivery up
+        def run() -> T:
             try:
                 with closing(connect_again(file.path, self._wait)) as db:
                     work = partial(file.dialect.run, db, script())
@@ -262,9 +258,8 @@ class _File:
         db.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
         with transaction(db, self._begin):
             result = work()
-        _checkpoint(
-            db
-        )  # disk writes would else pile up until they hold the deliveries' commits up
+        # disk writes would else pile up until they hold the deliveries' commits up
+        _checkpoint(db)
         return result
 
     def _now(self) -> float:
@@ -289,9 +284,8 @@ class _File:
                     for one in some
                 ]
                 new = dict(db.execute(*self.dialect.translated(PUT, (rows,))))
-                results += (
-                    bool(new.pop(key, False)) for key, *_ in rows
-                )  # of several with a key, the first
+                # of several with a key, the first
+                results += (bool(new.pop(key, False)) for key, *_ in rows)
         return results
 
     def _begin(self, db: sqlite3.Connection) -> None:
@@ -336,9 +330,8 @@ class _File:
             self._start_clock(db)
             self._same.remember()
             self.upkeep.start(db)
-            db.execute(
-                "PRAGMA busy_timeout = 0"
-            ).fetchall()  # from now on, ``_begin`` waits
+            # from now on, ``_begin`` waits
+            db.execute("PRAGMA busy_timeout = 0").fetchall()
         except BaseException:
             db.close()
             raise
@@ -355,21 +348,17 @@ class _File:
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        with transaction(
-            db
-        ):  # one snapshot: another process may be creating the tables at this moment
-            is_new = self._is_new(
-                db
-            )  # before anything is changed: the file may belong to another program
+        # one snapshot: another process may be creating the tables at this moment
+        with transaction(db):
+            # before anything is changed: the file may belong to another program
+            is_new = self._is_new(db)
         make_database_private(self.path)
         if is_new:
-            db.execute(
-                "PRAGMA auto_vacuum = INCREMENTAL"
-            )  # only a file without tables can be given it
+            # only a file without tables can be given it
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA synchronous = FULL")
-        self._patiently(
-            db, "PRAGMA journal_mode = WAL"
-        )  # SQLite does not wait for another that does it
+        # SQLite does not wait for another that does it
+        self._patiently(db, "PRAGMA journal_mode = WAL")
         if is_new:
             with transaction(db, "BEGIN IMMEDIATE"):
                 if self._is_new(db):  # two processes may both have found it new

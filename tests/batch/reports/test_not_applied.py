@@ -408,9 +408,8 @@ async def test_failed_writes_fed_into_the_same_journal(
     line = lines_of(out)[0]
     before = service.arrivals("webhooks.update")
     out.write_text(json.dumps(line) + "\n")
-    assert (
-        await invsvc(out, "--journal", journal, "--no-secrets") == 3
-    )  # as before: one is unknown
+    # as before: one is unknown
+    assert await invsvc(out, "--journal", journal, "--no-secrets") == 3
     line["arguments"]["description"] = "corrected"
     out.write_text(json.dumps(line) + "\n")
     assert await invsvc(out, "--journal", journal, "--no-secrets") == 2
@@ -426,9 +425,8 @@ async def test_pruned_writes_are_named(journal, tmp_path, capsys):
     assert await invsvc("prune", journal, "--days", "0") == 0
     out = tmp_path / "out.jsonl"
     assert await invsvc("report", journal, "--failed", out) == 0
-    assert [line["key"] for line in lines_of(out)] == [
-        "unknown"
-    ]  # whose content is needed to settle it
+    # whose content is needed to settle it
+    assert [line["key"] for line in lines_of(out)] == ["unknown"]
     err = capsys.readouterr().err
     for key in ("refused", "forbidden", "overtaken"):
         assert f"{key}: its arguments were pruned" in err

@@ -16,9 +16,8 @@ from tests.support.virtual_time import VirtualTimeLoop
 
 pytestmark = [pytest.mark.one_python, pytest.mark.loop_time]
 
-POLICY = events.InboxPolicy(
-    timeout=4.0, initial=0.01, maximum=0.01
-)  # so that a lease is of 9 s
+# so that a lease is of 9 s
+POLICY = events.InboxPolicy(timeout=4.0, initial=0.01, maximum=0.01)
 
 
 def block(seconds: float) -> None:

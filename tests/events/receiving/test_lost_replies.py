@@ -33,9 +33,8 @@ async def test_delivery_whose_reply_of_the_database_is_lost(
         store = events.PostgresStore(proxy.address, table=f"lost_{next(_numbers)}")
         service = Service(mode="inbox", store=store)
         await service.receiver.store.open()
-        proxy.lose(
-            "INSERT INTO", kind
-        )  # the statement is prepared, then executed with this
+        # the statement is prepared, then executed with this
+        proxy.lose("INSERT INTO", kind)
         first = await service.deliver(body, **{how: True})
         assert (first.status, first.outcome, proxy.lost) == (503, "unavailable", 1)
 

@@ -484,11 +484,8 @@ async def test_handler_that_raises_no_exception(
     [
         ("inbox", v2, "invoice.created"),
         ("inline", signed_body, "sat.invoice.synced"),
-        (
-            "inline",
-            v1,
-            "robot.painted",
-        ),  # signed, it counts as sent once, though no specification has it
+        # signed, it counts as sent once, though no specification has it
+        ("inline", v1, "robot.painted"),
     ],
 )
 async def test_event_that_waits_where_no_worker_runs(

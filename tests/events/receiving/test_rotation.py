@@ -338,9 +338,8 @@ async def test_vault_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     async with receiver:
         monkeypatch.setattr(admission, "_LIMIT", 0.05)
         async with asyncio.timeout(300):
-            while (
-                not hangs.is_set()
-            ):  # its thread may need longer than the limit to begin
+            # its thread may need longer than the limit to begin
+            while not hangs.is_set():
                 assert await sent(receiver, "whsec_1") == 200
                 await asyncio.sleep(0.001)
         assert await sent(receiver, "whsec_1") == 200

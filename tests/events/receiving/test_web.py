@@ -377,11 +377,8 @@ async def test_body_that_does_not_arrive(host) -> None:
         ({}, {"X-Service-Signature": f"sha256={'A' * 64}"}, 401),
         ({}, {"X-Service-Signature": "sha256=00", "X-Service-Test": "true"}, 401),
         ({}, {"X-Service-Test": "true"}, 408),
-        (
-            {"takes_tests": False},
-            {"X-Service-Test": "true"},
-            200,
-        ),  # nothing is done with it
+        # nothing is done with it
+        ({"takes_tests": False}, {"X-Service-Test": "true"}, 200),
         ({}, dict([SHARED]), 408),
     ],
 )

@@ -469,9 +469,8 @@ async def test_assign_to_handlers_that_have_had_the_event(kept) -> None:
         "second",
     }
 
-    await kept.store.put(
-        delivery("e_2", handler="")
-    )  # by a receiver that has no handler for it
+    # by a receiver that has no handler for it
+    await kept.store.put(delivery("e_2", handler=""))
     (entry,) = await kept.store.take(limit=1, lease=10, handlers=[""])
     assert await kept.store.assign(entry, [delivery("e_2", handler="second")])
     assert await kept.store.release(claim, delay=0)

@@ -147,9 +147,8 @@ async def _steps_of_opening(
     await store.close()
 
     now[0] = 1.0
-    monkeypatch.setattr(
-        sqlite_file, "boot", lambda: str(path)
-    )  # the machine was restarted: all are due
+    # the machine was restarted: all are due
+    monkeypatch.setattr(sqlite_file, "boot", lambda: str(path))
     assert len(await store.take(limit=rows, lease=10)) == rows
     await store.close()
     return taken

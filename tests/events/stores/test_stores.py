@@ -318,9 +318,8 @@ async def test_sqlite_lease_of_before_the_machine_was_started_anew(
     await before.take(limit=1, lease=3600)
     await claimed(before, delivery("claimed", body=None), lease=3600)
     await before.close()
-    assert (
-        await before.take(limit=9, lease=10) == []
-    )  # opened again in the same run of the machine
+    # opened again in the same run of the machine
+    assert await before.take(limit=9, lease=10) == []
     await before.close()
 
     monkeypatch.setattr(sqlite_file, "boot", lambda: "the next run of the machine")
@@ -622,9 +621,8 @@ def test_postgres_loop_that_ended_first(postgres: str) -> None:
         return found
 
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ResourceWarning
-        )  # of connections whose loop was closed
+        # of connections whose loop was closed
+        warnings.simplefilter("ignore", ResourceWarning)
         found = [asyncio.run(here(key)) for key in ("a", "a", "b")]
         assert asyncio.run(both()) == [True, True, False]
         gc.collect()

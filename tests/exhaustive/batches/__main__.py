@@ -28,9 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--most", type=int, default=10**9, help="executions of each scene"
     )
     options = parser.parse_args(arguments)
-    logging.getLogger("invsvc_async").setLevel(
-        logging.ERROR
-    )  # each pause of a batch is a warning
+    # each pause of a batch is a warning
+    logging.getLogger("invsvc_async").setLevel(logging.ERROR)
     worst, walked = 0, 0
     for scene in SCENES:
         if options.scenes and not any(part in scene.name for part in options.scenes):

@@ -71,9 +71,8 @@ class KeyJournal:
 class KeyStage(BatchStage):
     """Where one scene of keys is played, by one schedule."""
 
-    cancelled: dict[str, float] = attrs.field(
-        factory=dict
-    )  # which process's run was cancelled, and when
+    # which process's run was cancelled, and when
+    cancelled: dict[str, float] = attrs.field(factory=dict)
     all_are_sent: bool = False  # in the end, whatever happens
 
     def open_journal(self) -> KeyJournal:

@@ -21,9 +21,8 @@ class FreezingLoop(ScriptedLoop):
 
     def __init__(self, schedule: Schedule, pauses: Callable[[bool], bool]) -> None:
         super().__init__(schedule, pauses)
-        self._frozen: dict[
-            str, list[asyncio.Handle]
-        ] = {}  # by run: what it has to do once it is thawed
+        # by run: what it has to do once it is thawed
+        self._frozen: dict[str, list[asyncio.Handle]] = {}
 
     def freeze(self, run: str) -> None:
         self._frozen.setdefault(run, [])

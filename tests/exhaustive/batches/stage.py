@@ -56,9 +56,8 @@ class Told:
     begun: float
     at: float
     outcome: Result
-    ranks: dict[str, int] = attrs.field(
-        factory=dict
-    )  # the order of the writes at that moment
+    # the order of the writes at that moment
+    ranks: dict[str, int] = attrs.field(factory=dict)
 
     @property
     def verdict(self) -> Verdict:
@@ -94,9 +93,8 @@ class BatchWire(Wire):
         if writer in stage.tried and not any(
             sent.writer == writer for sent in service.sends
         ):
-            service.fates[writer] = (
-                "ok",
-            )  # what did not leave is tried again and again
+            # what did not leave is tried again and again
+            service.fates[writer] = ("ok",)
         stage.tried.add(writer)
         stage.judge_send(writer, self.client, thing_of(exchange.method, path, body))
         try:
@@ -124,31 +122,25 @@ class BatchStage(Stage):
 
     journal: Any = None
     processes: dict[str, Process] = attrs.field(factory=dict)
-    ranks: dict[str, int] = attrs.field(
-        factory=dict
-    )  # the order of the writes, by writer
+    # the order of the writes, by writer
+    ranks: dict[str, int] = attrs.field(factory=dict)
     ranks_sent: list[int] = attrs.field(factory=list)  # by number of the send
     removers: dict[str, str] = attrs.field(factory=dict)  # which write deletes a thing
-    states: dict[str, tuple[str, str | None]] = attrs.field(
-        factory=dict
-    )  # at the end: (state, verdict)
-    acknowledged: dict[str, tuple[str, float]] = attrs.field(
-        factory=dict
-    )  # which process took it, and when
-    forced: set[str] = attrs.field(
-        factory=set
-    )  # writers that are retried as the newest
+    # at the end: (state, verdict)
+    states: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)
+    # which process took it, and when
+    acknowledged: dict[str, tuple[str, float]] = attrs.field(factory=dict)
+    # writers that are retried as the newest
+    forced: set[str] = attrs.field(factory=set)
     given: dict[str, tuple[Process, float]] = attrs.field(
         factory=dict
     )  # which process was told of it last, and when
-    taken: set[str] = attrs.field(
-        factory=set
-    )  # writers of which somebody took a result
+    # writers of which somebody took a result
+    taken: set[str] = attrs.field(factory=set)
     tried: set[str] = attrs.field(factory=set)  # writers that tried to send
     places: dict[str, int] = attrs.field(factory=dict)  # at the end, in the journal
-    counts: Counter[tuple[str, str]] = attrs.field(
-        factory=Counter
-    )  # as the journal has them at the end
+    # as the journal has them at the end
+    counts: Counter[tuple[str, str]] = attrs.field(factory=Counter)
     by_journal: bool = (
         False  # the order is that in which the writes came into the journal
     )
@@ -194,9 +186,8 @@ class BatchStage(Stage):
         for run, task in self.loop.tasks:
             if not task.done() and run.startswith(f"{name}/"):
                 task._log_destroy_pending = False
-                with suppress(
-                    RuntimeError, BaseExceptionGroup
-                ):  # its process is dead: nothing may await
+                # its process is dead: nothing may await
+                with suppress(RuntimeError, BaseExceptionGroup):
                     task.get_coro().close()
 
     def _read(self) -> dict[str, tuple[str, str | None]]:
