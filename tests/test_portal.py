@@ -414,7 +414,8 @@ def test_forked_process(portal):
         with pytest.raises(ConfigurationError) as caught:
             portal.call(who())
         assert portal.__exit__(None, None, None) is False
-        portal._end()  # as the end of the process does
+        # reaches: as the end of the process does
+        portal._end()
         return str(caught.value)
 
     assert said_in_a_child(say) == (
@@ -562,15 +563,18 @@ def test_second_interrupt_is_raised_at_once(portal):
 @signals
 def test_interrupt_before_the_loop_has_begun(portal, service, monkeypatch):
     """Wherever it comes, the write does not go on without a waiter."""
+    # reaches: a signal at the moment at which a call begins
     soon, before = portal._soon, service.arrivals("journeys.update")
 
     def interrupted(step):
+        # reaches: the same
         monkeypatch.setattr(portal, "_soon", soon)
         soon(step)
         block_until(lambda: service.arrivals("journeys.update") != before)
         raise TimeLimitError
 
     service.script("journeys.update", "hang")
+    # reaches: the same
     monkeypatch.setattr(portal, "_soon", interrupted)
     with pytest.raises(TimeLimitError):
         portal.call(portal.client.journeys.update("jrn_1", name="Begun"))

@@ -17,7 +17,7 @@ from invsvc_async.outbox import Outbox
 from tests.batch.conftest import HOOK, client_of
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
-from tests.support.inside import store_of
+from tests.support.inside import store_beneath
 from tests.support.waiting import until, until_no
 
 pytestmark = pytest.mark.one_python
@@ -172,7 +172,7 @@ async def test_no_connection_and_no_value_while_the_database_is_away(service):
             collected = Collected(client)
             await create(client, "k")
             await collected.until(open=("journal", 0))
-            store_of(client).patience = 0.3
+            store_beneath(client).patience = 0.3
             proxy.cut()
             await until_no(collected.are_of_a_store)
             await proxy.open()

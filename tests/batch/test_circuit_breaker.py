@@ -537,6 +537,7 @@ async def test_probes_at_growing_intervals(service, path, monkeypatch):
         probes.append(CLOCK.now())
         return "still away" if len(probes) < 9 else None
 
+    # reaches: how often it probes; the door is shut, so that no request arrives
     monkeypatch.setattr(circuit_breaker.CircuitBreaker, "_probe", probe)
     monkeypatch.setattr(circuit_breaker, "LONGEST_PAUSE", 8.0)
     async with behind_door(service) as (client, door):

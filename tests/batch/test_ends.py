@@ -184,6 +184,7 @@ async def test_run_that_fails_is_over_before_its_error_is_seen(
             await asyncio.wait(engine._tasks)
         await stop(engine, grace)
 
+    # reaches: an order of two ends that chance seldom makes
     monkeypatch.setattr(Engine, "stop", stop_late)
     async with Batch.open(path, client, concurrency=4, on_secret=disk_is_full) as batch:
         came = []
@@ -443,6 +444,7 @@ async def test_tasks_that_begin_at_once(service, client, path, monkeypatch):
             raise LostLaneError("another worker has it")
 
     new_run = engine_module.new_run
+    # reaches: a run whose lane was lost before it began
     monkeypatch.setattr(
         engine_module,
         "new_run",

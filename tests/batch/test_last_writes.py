@@ -462,6 +462,7 @@ async def test_claim_of_an_earlier_create(service, journal, answer):
 async def test_id_that_postgresql_cannot_store(service, journal, monkeypatch):
     """A null character in the id of a new webhook fails neither that create nor those stored with it."""
     real = service._state.new_id
+    # reaches: no real id has a character that PostgreSQL cannot store
     monkeypatch.setattr(service._state, "new_id", lambda prefix: f"{real(prefix)}\0")
     async with opened(service, journal) as (client, batch):
         writes = [

@@ -23,7 +23,7 @@ from invsvc_async.reconcile.history import Evidence
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates, run_all
 from tests.outbox.conftest import enqueue, outbox_at, verdict_of
-from tests.support.inside import store_of
+from tests.support.inside import store_beneath
 from tests.support.waiting import cancel, forever
 
 LOST = "apply, then reset"
@@ -171,7 +171,7 @@ async def test_outbox(service, client, tmp_path, kind, takes):
             await given.aclose()
         stored = [
             str(row).encode()
-            for row in await store_of(outbox).rows("SELECT * FROM {s}entries")
+            for row in await store_beneath(outbox).rows("SELECT * FROM {s}entries")
         ]
     stored += [file.read_bytes() for file in tmp_path.iterdir()]
 

@@ -329,6 +329,7 @@ def test_interruption_while_the_secret_is_stored(invsvc, monkeypatch):
     async def interrupted(*_):
         raise asyncio.CancelledError
 
+    # reaches: Ctrl-C at the one moment at which the secret is in memory alone
     monkeypatch.setattr(SecretsFile, "take", interrupted)
     ran = invsvc(
         "write", "webhooks.create", "url=https://w.example/3", "events=invoice.created"

@@ -36,7 +36,7 @@ from tests.durable.stores import go_to_another_timeline
 from tests.events.bodies import SECRET, SHARED, encoded, signature, signed_body, v2
 from tests.outbox.conftest import enqueue, finished, outbox_at
 from tests.support.database import database
-from tests.support.inside import store_of
+from tests.support.inside import store_beneath
 from tests.support.waiting import block_until, cancel, until
 
 pytestmark = [pytest.mark.one_python, pytest.mark.no_secret_scan]
@@ -706,7 +706,7 @@ def of_outbox(*, elsewhere: bool = False, **settings: Any):
                     )
                 await enqueue(outbox, *writes_of(client))
                 if elsewhere:
-                    await go_to_another_timeline(store_of(outbox))
+                    await go_to_another_timeline(store_beneath(outbox))
 
         asyncio.run(stored())
 

@@ -184,7 +184,7 @@ async def test_later_write_that_begins_a_moment_before_an_earlier_one(
     thing = thing_of(service, "journeys")
     async with waiting(service, shared, thing, "k1", "k2") as (one, other):
         later = asyncio.create_task(update(one, "journeys", thing, "k2").outcome())
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # sleeps: so that it waits; nothing tells
         assert (await update(other, "journeys", thing, "k1").outcome()).applied
         assert (await later).applied
     assert written(service, "journeys") == ["first", "k1", "k2"]

@@ -358,6 +358,7 @@ async def test_answer_that_breaks_what_reads_it(service, client, monkeypatch):
         return read(*answer, operation=operation, **others)
 
     hook, read = service.seed_webhook(), envelope.read_success
+    # reaches: an error of the package itself, of which none is known
     monkeypatch.setattr("invsvc_async.codec.envelope.read_success", broken)
     outcome = await client.webhooks.delete(hook.id).outcome()
 

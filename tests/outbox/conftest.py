@@ -21,7 +21,7 @@ from invsvc_async import Outbox
 from tests.batch.conftest import client, client_of, silence_of  # noqa: F401 - pytest finds the first by name
 from tests.support.away_at_start import away, sooner  # noqa: F401 - pytest finds them by name
 from tests.support.database import database
-from tests.support.inside import outbox_entries, store_of
+from tests.support.inside import outbox_entries, store_beneath
 from tests.support.waiting import until
 
 
@@ -181,7 +181,7 @@ async def verdicts_of(outbox, keys):
 async def spoil(outbox, before, after):
     """Replace a text in what is stored of each write, as if another version of the code had stored it."""
     text = "UPDATE {} SET intent = replace(intent, $1, $2)"
-    await store_of(outbox).rows(text.format("{s}entries"), before, after)
+    await store_beneath(outbox).rows(text.format("{s}entries"), before, after)
     if outbox_entries(outbox).database == "SQLite":
         text = text.format("invsvc_outbox").replace("$", "?")
         await outbox_entries(outbox).table.act(

@@ -37,7 +37,7 @@ from tests.outbox.conftest import (
     written,
 )
 from tests.support.database import database
-from tests.support.inside import outbox_entries, store_of
+from tests.support.inside import outbox_entries, store_beneath
 
 
 async def test_outbox_that_is_not_open(service, client, place, connection):
@@ -240,7 +240,7 @@ async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, outbo
     async def unreadable(_entry):
         raise JournalError("of another version")
 
-    unknown_writes = UnknownWrites(store_of(outbox), unreadable)
+    unknown_writes = UnknownWrites(store_beneath(outbox), unreadable)
     ahead = round(time.time() * 1000) + 3_600_000
     unknown = [
         Entry(

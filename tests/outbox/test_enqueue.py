@@ -48,7 +48,7 @@ from tests.outbox.sync_connections import (
 )
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
-from tests.support.inside import outbox_entries, store_of
+from tests.support.inside import outbox_entries, store_beneath
 
 SYNCHRONOUS = {f"{name}, synchronous": made for name, made in POSTGRES.items()} | {
     f"{name}, sqlite, synchronous": made for name, made in SQLITE.items()
@@ -342,7 +342,7 @@ async def test_error_on_the_connection_is_the_applications(
     async with outbox.dispatching():
         transaction = connection.transaction()
         await transaction.start()
-        await store_of(outbox).rows(
+        await store_beneath(outbox).rows(
             "SELECT pg_terminate_backend($1)", connection.get_server_pid()
         )
         with pytest.raises(

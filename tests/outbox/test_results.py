@@ -16,7 +16,7 @@ from invsvc_async.outbox import outbox as module
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import enqueue, entries_of, finished, untold, update
 from tests.support.children import first_lines, read_on, started
-from tests.support.inside import outbox_entries, store_of
+from tests.support.inside import outbox_entries, store_beneath
 from tests.support.waiting import until, until_no
 
 
@@ -73,7 +73,7 @@ async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(
     keys = await finished(outbox, *updates(client, service, 1))
     clock = options_of(client).core.clock
     dead, other = (
-        Consumer(Leases(store_of(outbox), clock, gives=True)) for _ in range(2)
+        Consumer(Leases(store_beneath(outbox), clock, gives=True)) for _ in range(2)
     )
     for consumer in (dead, other):
         await consumer._leases.beat(Sign(sends=False))
@@ -185,7 +185,7 @@ async def test_write_that_is_retried_as_its_verdict_is_taken(
     """It has none then. Its consumer waits for the new one."""
     service.script("webhooks.update", "403")
     keys = await finished(outbox, *updates(client, service, 1))
-    store, entries = store_of(outbox), store_of(outbox).entries
+    store, entries = store_beneath(outbox), store_beneath(outbox).entries
 
     async def late(*values):
         monkeypatch.setattr(store, "entries", entries)

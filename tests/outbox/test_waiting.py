@@ -19,7 +19,7 @@ from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.outbox import outbox as module
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import enqueue, entries_of, update, written
-from tests.support.inside import outbox_entries, store_of
+from tests.support.inside import outbox_entries, store_beneath
 from tests.support.waiting import cancel, until
 
 
@@ -139,7 +139,7 @@ async def test_row_that_is_moved_while_it_is_looked_for(
 ):
     """It is found all the same."""
     [key] = await enqueue(outbox, update(client, service))
-    store, look = store_of(outbox), store_of(outbox).entries
+    store, look = store_beneath(outbox), store_beneath(outbox).entries
 
     async def found(*values):
         monkeypatch.setattr(store, "entries", look)
@@ -194,6 +194,7 @@ async def test_verdict_that_another_process_has_stored(
         there.dispatching(),
     ):
         if not is_told:
+            # reaches: a notice that is lost
             monkeypatch.setattr(there, "_tell", asyncio.Event().wait)
         looking = here.wait("a"), here.wait("b"), anext(results := here.results())
         waiting = asyncio.gather(*looking)
@@ -214,7 +215,7 @@ async def test_verdicts_wake_no_dispatcher(service, client, address):
     async with Outbox.open(slow, client) as outbox, outbox.dispatching():
         await enqueue(outbox, update(client, service).keyed("a"))
         await outbox.wait("a", timeout=300)
-        store = store_of(outbox)
+        store = store_beneath(outbox)
         real = store.open_in
 
         async def noted(places, *more):

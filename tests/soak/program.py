@@ -147,6 +147,7 @@ class Program:
             else None,
         )
         options_of(client).core.random = self._chance.random
+        # reaches: in the order of their beginning, or a seed would not repeat
         options_of(client).core.transport._in_flight = InOrder()
         self.client = attributed(client, self._flights, self._loop, ahead=self.ahead)
         self.alive.set()

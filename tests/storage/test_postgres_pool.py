@@ -167,9 +167,9 @@ async def test_lock_timeout_of_the_role(pool, other):
 
 async def test_process_that_stands_still_in_a_transaction(pool, other, monkeypatch):
     """The server ends its transaction, so that others get its locks; it runs the transaction again by itself."""
-    monkeypatch.setattr(
-        postgres_pool, "_BEGIN", postgres_pool._BEGIN.replace("5s", "100ms")
-    )
+    # reaches: its lock timeout is no setting
+    begin = postgres_pool._BEGIN.replace("5s", "100ms")
+    monkeypatch.setattr(postgres_pool, "_BEGIN", begin)  # reaches: the same
     tries, goes_on = [], asyncio.Event()
 
     async def act(connection):
@@ -228,6 +228,7 @@ async def test_cancellation_that_an_error_replaces(pool, monkeypatch, error):
     async with pool.lent():  # so another connection is needed
         pool._pool._init = refuse
         with monkeypatch.context() as patched:
+            # reaches: how connections end is noted
             patched.setattr(postgres_pool._Connection, "close", close)
             asking = asyncio.create_task(pool.fetch("SELECT 1"))
             await closing.wait()

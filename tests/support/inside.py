@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from invsvc_async.durable.store import Store
     from invsvc_async.outbox.entries import OutboxEntries
 
-__all__ = ["journal_of", "outbox_entries", "store_of"]
+__all__ = ["journal_of", "outbox_entries", "store_beneath"]
 
 
 def journal_of(client: Client) -> ClientJournal:
@@ -32,7 +32,7 @@ def outbox_entries(outbox: Outbox) -> OutboxEntries:
     return outbox._store  # reaches: here for all tests
 
 
-def store_of(owner: Client | ClientJournal | Outbox) -> Store:
+def store_beneath(owner: Client | ClientJournal | Outbox) -> Store:
     """Return the store of writes beneath *owner*."""
     match owner:
         case Outbox():
@@ -40,4 +40,4 @@ def store_of(owner: Client | ClientJournal | Outbox) -> Store:
         case ClientJournal():
             return owner._store  # reaches: here for all tests
         case _:
-            return store_of(journal_of(owner))
+            return store_beneath(journal_of(owner))

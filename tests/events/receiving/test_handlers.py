@@ -801,6 +801,7 @@ async def test_rate_of_a_handler() -> None:
 
 async def test_rate_that_allows_a_call_before_the_worker_waits(monkeypatch) -> None:
     """On a busy machine that happens in between; the worker then looks again at once, not at the next poll."""
+    # reaches: its pauses are drawn at random, and not to be waited for
     monkeypatch.setattr(Pace, "wait", lambda *_: 0.0)
     receiver = receiver_of(inbox=events.InboxPolicy(poll=3600.0))
     calls = Calls(receiver)

@@ -29,6 +29,7 @@ def test_first_deliveries_in_several_threads(monkeypatch) -> None:
         body = encoded(v2("invoice.created", number=number))
         return receiver.sync.receive(body, headers_of(body, shared=True)).status
 
+    # reaches: what is made while two threads ask is counted
     monkeypatch.setattr("invsvc_async.events.receiving.receiver.SyncReceiver", made)
     with ThreadPoolExecutor(2) as threads:
         assert [*threads.map(deliver_together, range(2))] == [200, 200]

@@ -106,6 +106,7 @@ async def test_prune_under_endless_load(tmp_path, monkeypatch) -> None:
     store = events.SqliteStore(tmp_path / "events.db", clock=lambda: 0.0)
     await store.put(delivery("old"))
     await store.handled((await store.take(limit=1, lease=10))[0])
+    # reaches: a writer that is never idle
     monkeypatch.setattr(Writer, "is_idle", property(lambda _: False))
 
     async with asyncio.timeout(300):

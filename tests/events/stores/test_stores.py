@@ -739,6 +739,7 @@ async def test_postgres_lease_that_waits_for_a_lock(postgres: str) -> None:
 def slices_of_three(monkeypatch) -> None:
     """Let no transaction delete more than three rows."""
     for name in ("_FIRST_ROWS", "_LEAST_ROWS", "_MOST_ROWS"):
+        # reaches: a bound of rows, or it would need thousands
         monkeypatch.setattr(f"invsvc_async.events.stores.scripts.{name}", 3)
 
 
