@@ -21,13 +21,13 @@ from invsvc_async.errors import (
     UnreadableResponseError,
 )
 from invsvc_async.settings import ReadRetries, Timeouts
-from invsvc_async.simulator import Simulator
 from invsvc_async.transport.credentials import ApiKey, TokenProvider
-from tests.support.virtual_time import LoopClock, service_clock
+from tests.support.virtual_time import LoopClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from invsvc_async.simulator import Simulator
     from invsvc_async.transport.credentials import Credential
 
 pytestmark = pytest.mark.every_python
@@ -48,13 +48,6 @@ class SkippingClock(LoopClock):
         """Skip *seconds*, but let others run."""
         self.slept.append(seconds)
         await asyncio.sleep(0)
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Simulator]:
-    """Yield a simulator without faults."""
-    async with Simulator(clock=service_clock()) as running:
-        yield running
 
 
 @pytest.fixture

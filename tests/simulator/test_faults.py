@@ -43,13 +43,6 @@ SEEN = {
 }
 
 
-@pytest.fixture
-async def service():
-    """Return a simulator without faults, which follows the running loop."""
-    async with Simulator(clock=service_clock()) as running:
-        yield running
-
-
 async def seen(call, method, path, **more):
     """Send one request and return what was received, in the terms of `SEEN`."""
     url = call.service.base_url + path
