@@ -85,6 +85,8 @@ class LaneShare:
         Each process has its share. If others are hungry, one that has more to send than it can releases half
         of its lanes, and the hungry ones take more than their share.
         """
+        if self._has_left:
+            return
         self._engine.slots.share(self._leases.living)
         share = ceil(self._entries.lanes / self._leases.living)
         busy = Counter(item.lane for item in self._engine.held.values())
@@ -122,7 +124,7 @@ class LaneShare:
             if self._signs.is_hungry and owned >= share
             else share - owned
         )
-        if wanted <= 0 or self._has_left:
+        if wanted <= 0:
             return
         taken = await self._leases.take(wanted)
         if self._has_left:  # meanwhile: nobody would send what is in these lanes

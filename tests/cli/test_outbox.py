@@ -20,6 +20,7 @@ from tests.cli.conftest import ENVIRONMENT, child
 from tests.outbox.conftest import enqueue, outbox_at, spoil, untold, update, verdict_of
 from tests.outbox.test_bad_input import SPOILT
 from tests.support.database import connected
+from tests.support.inside import outbox_entries
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
@@ -58,9 +59,11 @@ async def refused_one(service, place):
 async def test_verdict_that_nobody_has_had(service, place, invsvc):
     """The last error of ``on_result`` is shown until the write is dropped."""
     async with refused_one(service, place) as (outbox, _):
-        entry = await outbox._store.entry("refused")
+        entry = await outbox_entries(outbox).entry("refused")
         name = f"untold {entry.done_at} refused"
-        await outbox._store.facts.put(name, "OSError: no")  # as on_result has raised
+        await outbox_entries(outbox).facts.put(
+            name, "OSError: no"
+        )  # as on_result has raised
     for command in (
         ("list", place),
         ("list", place, "--state", "untold"),
@@ -70,7 +73,7 @@ async def test_verdict_that_nobody_has_had(service, place, invsvc):
     assert (await invsvc("drop", place, "refused"))[:2] == (0, "1 write dropped\n")
     assert (await invsvc("prune", place, "--days", "0"))[0] == 0
     async with client_of(service) as client, Outbox.open(place, client) as outbox:
-        assert await outbox._store.facts.beginning("untold ") == {}
+        assert await outbox_entries(outbox).facts.beginning("untold ") == {}
 
 
 async def test_error_of_a_callback_is_that_of_one_verdict(

@@ -16,6 +16,7 @@ from tests.batch.conftest import client_of
 from tests.durable.stores import KINDS, counts, fill, lanes_of, opened, store_of
 from tests.outbox.conftest import enqueue, verdict_of
 from tests.support.database import database
+from tests.support.inside import outbox_entries
 
 SCAN = f"SELECT state, verdict, {flags_in('e')}, count(*) FROM {{s}}entries AS e GROUP BY 1, 2, 3"
 METADATA = {"overtaken": True, "had": "lost", "value": {"had": "lost"}, "error": None}
@@ -46,7 +47,7 @@ async def test_team_whose_metadata_has_the_words_of_an_outcome(client, place):
         [key] = await enqueue(outbox, team(client, **METADATA))
         async with outbox.dispatching():
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-        summary = await summary_of(outbox._store)
+        summary = await summary_of(outbox_entries(outbox))
     assert (summary.overtaken, summary.secrets_lost) == (0, 0)
 
 

@@ -185,7 +185,7 @@ async def test_later_write_that_begins_a_moment_before_an_earlier_one(
     thing = thing_of(service, "journeys")
     async with waiting(service, shared, thing, "k1", "k2") as (one, other):
         later = asyncio.create_task(update(one, "journeys", thing, "k2").outcome())
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # sleeps: so that it waits; nothing tells
         assert (await update(other, "journeys", thing, "k1").outcome()).applied
         assert (await later).applied
     assert written(service, "journeys") == ["first", "k1", "k2"]
@@ -205,7 +205,9 @@ async def test_earlier_write_that_is_run_just_before_a_later_one_is_sent(
 
     thing = thing_of(service, "journeys")
     async with waiting(service, shared, thing, "k1", "k2") as (one, other):
-        monkeypatch.setattr(Claims, "begin", held)
+        monkeypatch.setattr(
+            Claims, "begin", held
+        )  # reaches: nothing else holds it there
         later = asyncio.create_task(update(one, "journeys", thing, "k2").outcome())
         await is_about_to.wait()
         service.script("journeys.update", "slow 1")

@@ -8,6 +8,7 @@ import pytest
 
 from invsvc_async import Outbox, SecretLostError, Verdict
 from invsvc_async.batch import Batch
+from invsvc_async.client import options_of
 from invsvc_async.transport import under_way
 from tests.batch.conftest import HOOK, client_of
 from tests.support.waiting import cancel
@@ -116,7 +117,7 @@ async def test_hook_that_begins_once_the_client_is_closed(service, bound):
     """It has the same time."""
     hook = Hook()
     client = client_of(service, on_secret=hook)
-    options = client._view
+    options = options_of(client)
 
     async with asyncio.timeout(60):
         options.core.under_way.closed = True
@@ -142,7 +143,7 @@ async def test_hook_that_ends_in_time(service, tmp_path):
     writing = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
     await begun.wait()
     closing = asyncio.create_task(client.aclose())
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)  # sleeps: in which it would end without waiting
     assert not closing.done()
     go_on.set()
     await closing

@@ -30,7 +30,7 @@ class KeptIntents:
 
 def in_journal(write, journal):
     """Return the same write, whose intent is stored in *journal*."""
-    spec = write._spec
+    spec = write._spec  # reaches: what is stored, without a journal's file
     write.close()
     return Write(replace(spec, options=replace(spec.options, journal=journal)))
 
