@@ -192,7 +192,8 @@ def lint(session: nox.Session) -> None:
     """
     Check style, formatting, and the layers of the package.
 
-    Then check what bandit finds against a list of reasons, and how hard the functions are to follow.
+    Then check what bandit finds against a list of reasons, how hard the functions are to follow, and what
+    tests reach for past what the package offers.
     """
     session.install(".", *nox.project.dependency_groups(PROJECT, "lint"))
     session.run("ruff", "check")
@@ -200,6 +201,7 @@ def lint(session: nox.Session) -> None:
     session.run("lint-imports")
     session.run("python", "-m", "tests.support.bandit_findings")
     session.run("python", "-m", "tests.support.readability")
+    session.run("python", "-m", "tests.support.reach")
 
 
 @nox.session

@@ -39,9 +39,11 @@ from invsvc_async.transport.client_core import (
     ClientCore,
     ClientOptions,
     DecisionReport,
+    PreparedHeaders,
 )
 from invsvc_async.transport.credentials import Credential, credential_from
 from invsvc_async.transport.transport import BUILT_ON, MAX_RESPONSE_BYTES, Transport
+from invsvc_async.transport.under_way import UnderWay
 from invsvc_async.writes.register import WriteRegister
 
 if TYPE_CHECKING:
@@ -200,8 +202,9 @@ class Client:
             base_url=url,
             credential=credential,
             client_of=self.of,
-            headers=sent,
+            headers=PreparedHeaders(sent),
             writes=writes,
+            under_way=UnderWay(clock),
             on_attempt=on_attempt,
             on_decision=on_decision,
             on_unsettled=on_unsettled,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import gc
 import logging
@@ -14,6 +15,11 @@ import pytest
 
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client
+from tests.support.virtual_time import (
+    VirtualTimeLoop,
+    loop_factories,
+    service_clock,
+)
 from tests.support.watchdog import watchdog
 
 # A shell that runs the suite in the background has it ignore Ctrl-C, which the programs that tests start would
@@ -35,10 +41,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_asyncio_loop_factories(config, item):
+    """Run each test on the loop of its folder or its markers."""
+    return loop_factories(item)
+
+
 @pytest.fixture
 async def service():
-    """Yield a service without faults."""
-    async with Simulator() as running:
+    """Yield a service without faults, which follows the loop if that runs in virtual time."""
+    is_virtual = isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
+    async with Simulator(clock=service_clock() if is_virtual else None) as running:
         yield running
 
 

@@ -10,6 +10,7 @@ import warnings
 import pytest
 
 from invsvc_async import ApiKey, Client, Timeouts
+from invsvc_async.client import options_of
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import VirtualClock
@@ -102,7 +103,7 @@ async def test_claims_that_are_forgotten(monkeypatch):
     """The oldest goes first once there are too many; a guess gives way to what is certain, and to no guess."""
     monkeypatch.setattr(register, "CLAIMS_KEPT", 2)
     async with Client(BASE, ApiKey("abc")) as client:
-        kept = client._view.core.writes
+        kept = options_of(client).core.writes
         for number in range(3):
             kept.claim(f"wh_{number}", f"k{number}", is_certain=False)
         kept.claim("wh_2", "another", is_certain=False)
@@ -116,7 +117,7 @@ async def test_claims_of_tagged_creates_that_are_forgotten(monkeypatch):
     """Fewer are kept of creates with a unique tag, and they displace no others."""
     monkeypatch.setattr(register, "TAGGED_KEPT", 2)
     async with Client(BASE, ApiKey("abc")) as client:
-        kept = client._view.core.writes
+        kept = options_of(client).core.writes
         kept.claim("wh_other", "k", is_certain=True)
         for number in (0, 1, 1, 2):
             kept.claim(
@@ -132,9 +133,9 @@ async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
         writes = [
             client.webhooks.delete("wh_1").keyed(f"row-{number}") for number in range(2)
         ]
-        known = client._view.core.writes
+        known = options_of(client).core.writes
         for write in writes:
-            client._view.core.leave_unsettled(write.intent, "the line")
+            options_of(client).core.leave_unsettled(write.intent, "the line")
             write.close()
         assert [intent.key for intent in client.unsettled] == ["row-1"]
         known.open_writes.overtake(
@@ -150,7 +151,7 @@ async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
 async def test_pause_when_the_client_is_closed():
     """A pause ends with the client, whatever is left of it."""
     client = Client(BASE, ApiKey("abc"))
-    pausing = asyncio.create_task(client._view.core.pause(3600))
+    pausing = asyncio.create_task(options_of(client).core.under_way.pause(3600))
     await asyncio.sleep(0)
     await client.aclose()
     await asyncio.wait_for(pausing, 30)
@@ -167,7 +168,8 @@ async def test_virtual_sleeper_that_is_cancelled():
     await asyncio.sleep(0)
     gone.cancel()
     await stays
-    await clock._waking
+    for _ in range(100):
+        await asyncio.sleep(0)
     assert clock.now() == begun + 2
 
 

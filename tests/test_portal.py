@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -30,6 +29,7 @@ from invsvc_async import (
     Verdict,
 )
 from invsvc_async.testing import serving
+from tests.support.waiting import block_until, forever
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -414,7 +414,8 @@ def test_forked_process(portal):
         with pytest.raises(ConfigurationError) as caught:
             portal.call(who())
         assert portal.__exit__(None, None, None) is False
-        portal._end()  # as the end of the process does
+        # reaches: as the end of the process does
+        portal._end()
         return str(caught.value)
 
     assert said_in_a_child(say) == (
@@ -467,8 +468,7 @@ class Interrupting:
 
     def when(self, arrived):
         def interrupt():
-            while not arrived():
-                time.sleep(0.01)
+            block_until(arrived)
             signal.pthread_kill(threading.main_thread().ident, self.number)
 
         threading.Thread(target=interrupt, daemon=True).start()
@@ -510,8 +510,7 @@ def test_interrupt_that_another_thread_raises(portal, service):
 
     worker = threading.Thread(target=work)
     worker.start()
-    while service.arrivals("journeys.update") == before:
-        time.sleep(0.01)
+    block_until(lambda: service.arrivals("journeys.update") != before)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(worker.ident), ctypes.py_object(TimeLimitError)
     )
@@ -529,7 +528,7 @@ def test_interrupt_waits_for_the_end(portal):
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.3)  # sleeps: it still needs a while
             ended.set()
 
     with Interrupting(None, signal.SIGUSR1, TimeLimitError) as interrupting:
@@ -564,16 +563,18 @@ def test_second_interrupt_is_raised_at_once(portal):
 @signals
 def test_interrupt_before_the_loop_has_begun(portal, service, monkeypatch):
     """Wherever it comes, the write does not go on without a waiter."""
+    # reaches: a signal at the moment at which a call begins
     soon, before = portal._soon, service.arrivals("journeys.update")
 
     def interrupted(step):
+        # reaches: the same
         monkeypatch.setattr(portal, "_soon", soon)
         soon(step)
-        while service.arrivals("journeys.update") == before:
-            time.sleep(0.01)
+        block_until(lambda: service.arrivals("journeys.update") != before)
         raise TimeLimitError
 
     service.script("journeys.update", "hang")
+    # reaches: the same
     monkeypatch.setattr(portal, "_soon", interrupted)
     with pytest.raises(TimeLimitError):
         portal.call(portal.client.journeys.update("jrn_1", name="Begun"))
@@ -646,8 +647,12 @@ def test_interrupt_of_a_script(service):
         stderr=subprocess.PIPE,
         text=True,
     ) as child:
-        while service.arrivals("journeys.update") == before and child.poll() is None:
-            time.sleep(0.01)
+        block_until(
+            lambda: (
+                service.arrivals("journeys.update") != before
+                or child.poll() is not None
+            )
+        )
         child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=300)
     assert out.splitlines() == ["ready", "[{'name': 'Script'}]"]
@@ -672,12 +677,11 @@ def test_calls_at_the_end(service):
         write = portal.client.journeys.update("jrn_1", name="At the end")
         workers = [
             threading.Thread(target=work, args=each)
-            for each in [("write", write), ("wait", asyncio.sleep(600))]
+            for each in [("write", write), ("wait", forever())]
         ]
         for worker in workers:
             worker.start()
-        while service.arrivals("journeys.update") == before:
-            time.sleep(0.01)
+        block_until(lambda: service.arrivals("journeys.update") != before)
     for worker in workers:
         worker.join(60)
 
@@ -710,7 +714,7 @@ def test_loop_that_died(service):
 
     async def die():
         asyncio.get_running_loop().stop()
-        await asyncio.sleep(600)
+        await forever()
 
     portal = Portal(made(service)).__enter__()
     with pytest.raises(ConfigurationError, match="it ended during this call"):

@@ -138,6 +138,7 @@ async def test_invoice_reader_of_a_list_that_is_not_filtered(
         for row in operations.INVOICES_EGRESS.parameters
     ]
     row = msgspec.structs.replace(operations.INVOICES_EGRESS, parameters=tuple(rows))
+    # reaches: a specification in which the parameter has another name
     monkeypatch.setattr(operations, "INVOICES_EGRESS", row)
 
     with pytest.raises(FilterNotHonouredError):

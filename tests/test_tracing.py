@@ -90,6 +90,7 @@ async def test_trace_context_of_requests_and_of_later_runs(
         sent.append(exchange.headers.get("traceparent"))
         return send(transport, exchange)
 
+    # reaches: what is sent is noted with the span of that moment
     monkeypatch.setattr(Transport, "send", noted)
     service.script("webhooks.create", "apply, then hang")
     running = asyncio.create_task(client.webhooks.create(**HOOK).outcome())

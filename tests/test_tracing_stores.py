@@ -17,6 +17,8 @@ from invsvc_async.outbox import Outbox
 from tests.batch.conftest import HOOK, client_of
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
+from tests.support.inside import store_beneath
+from tests.support.waiting import until, until_no
 
 pytestmark = pytest.mark.one_python
 
@@ -51,12 +53,20 @@ class Collected:
         wanted = {
             (f"store.{field}", store): value for field, (store, value) in wanted.items()
         }
-        async with asyncio.timeout(300):
-            while True:
-                found = await self.now()
-                if {key: found.get(key) for key in wanted} == wanted:
-                    return found
-                await asyncio.sleep(0.02)
+
+        async def as_wanted():
+            found = await self.now()
+            return found if wanted.items() <= found.items() else None
+
+        return await until(as_wanted)
+
+    async def oldest(self, store):
+        """Return the age in seconds of the oldest open write of *store*."""
+        return (await self.now())["store.oldest", store]
+
+    async def are_of_a_store(self):
+        """Return whether there is any gauge of a store."""
+        return any(name.startswith("store.") for name, *_ in await self.now())
 
 
 def _which(attributes):
@@ -91,10 +101,12 @@ async def test_what_waits_in_a_journal(service, tmp_path, request, kind):
         found = await collected.until(
             open=("journal", 1), lanes=("journal", 1), untold=("journal", 0)
         )
-        async with asyncio.timeout(300):
-            at_least = found["store.oldest", "journal"] + 0.1
-            while (await collected.now())["store.oldest", "journal"] < at_least:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.02)
+        at_least = found["store.oldest", "journal"] + 0.1
+
+        async def is_older():
+            return await collected.oldest("journal") >= at_least
+
+        await until(is_older)
         running.cancel()
         assert (await create(client, "k").outcome()).applied
         empty = await collected.until(open=("journal", 0))
@@ -160,13 +172,9 @@ async def test_no_connection_and_no_value_while_the_database_is_away(service):
             collected = Collected(client)
             await create(client, "k")
             await collected.until(open=("journal", 0))
-            client._view.core.writes.journal._store.patience = 0.3
+            store_beneath(client).patience = 0.3
             proxy.cut()
-            async with asyncio.timeout(300):
-                while any(  # noqa: ASYNC110
-                    name.startswith("store.") for name, *_ in await collected.now()
-                ):
-                    await asyncio.sleep(0.02)
+            await until_no(collected.are_of_a_store)
             await proxy.open()
             await collected.until(open=("journal", 0))
 

@@ -36,7 +36,7 @@ from invsvc_async.reconcile.history import (  # fmt: skip
 )
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ReconcilePolicy
-from invsvc_async.writes.driver import words_of
+from invsvc_async.writes.reporting import words_of
 
 INTENT = Intent(
     key="row-17", operation="journeys.update", path={"id": "jrn_1"}, body={"name": "A"},

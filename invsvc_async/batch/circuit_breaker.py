@@ -244,7 +244,7 @@ class CircuitBreaker:
         if (
             exchange.end is End.NOT_SENT
             or exchange.status in _REFUSED
-            or self._core.closed
+            or self._core.under_way.closed
         ):
             return
         if exchange.end is End.ANSWERED and (exchange.status or 0) < 500:
@@ -265,7 +265,7 @@ class CircuitBreaker:
         """
         if outcome.verdict is Verdict.APPLIED:
             return False
-        if self._core.closed:
+        if self._core.under_way.closed:
             is_why = outcome.evidence.cause == "client closed"
             if is_why:
                 self.stop_closed()
@@ -343,7 +343,7 @@ class CircuitBreaker:
     async def _probe_until_back(self) -> None:
         try:
             while True:
-                if not await self._core.pause(self._seconds_to_probe):
+                if not await self._core.under_way.pause(self._seconds_to_probe):
                     paused = f"the client was closed while the batch was paused because {self.why}"
                     self._on_stop(
                         BatchStoppedError(

@@ -19,8 +19,9 @@ from invsvc_async.errors import BatchStoppedError, ConfigurationError, JournalEr
 from invsvc_async.reconcile.history import Resumed, Verdict
 from invsvc_async.reconcile.outcome import LIST_FULL
 from invsvc_async.writes.driver import AnyDriver, Driver, new_run
-from invsvc_async.writes.new_intent import Start, new_start, spec_of_intent, taken_up
+from invsvc_async.writes.new_intent import spec_of_intent
 from invsvc_async.writes.recovery import check_scope
+from invsvc_async.writes.starting import Start, new_start, taken_up
 from invsvc_async.writes.state_reads import LIST_SIZE, StateReader
 
 if TYPE_CHECKING:
@@ -338,7 +339,10 @@ class Engine:
             self._end(item, 0.0)
             raise
         except Exception as error:  # noqa: BLE001 - any error ends the run
-            if isinstance(error, ConfigurationError) and self.sending.core.closed:
+            if (
+                isinstance(error, ConfigurationError)
+                and self.sending.core.under_way.closed
+            ):
                 self.breaker.stop_closed()
                 self._end(item, 0.0)
                 return

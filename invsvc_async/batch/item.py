@@ -24,7 +24,7 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.settings import JOURNEY_READER, AnyReader, OnSecret
 from invsvc_async.transport.client_core import ClientOptions, Request
-from invsvc_async.writes.results import hand_over
+from invsvc_async.writes.new_secret import hand_over
 
 if TYPE_CHECKING:
     from asyncio import Future

@@ -52,6 +52,7 @@ class LaneShare:
         self._signs = signs
         self._earlier = earlier
         self.has_divided: bool = False  # before that, having no lane proves nothing
+        self._has_left = False  # all lanes were released, and none is acquired any more
 
     # --- what may be sent
 
@@ -84,6 +85,8 @@ class LaneShare:
         Each process has its share. If others are hungry, one that has more to send than it can releases half
         of its lanes, and the hungry ones take more than their share.
         """
+        if self._has_left:
+            return
         self._engine.slots.share(self._leases.living)
         share = ceil(self._entries.lanes / self._leases.living)
         busy = Counter(item.lane for item in self._engine.held.values())
@@ -124,6 +127,9 @@ class LaneShare:
         if wanted <= 0:
             return
         taken = await self._leases.take(wanted)
+        if self._has_left:  # meanwhile: nobody would send what is in these lanes
+            await self._leases.leave()
+            return
         for lane in taken:
             lane.on_doubt = self._signs.show_soon
             self._places.forget(lane.number)
@@ -140,7 +146,8 @@ class LaneShare:
     # --- the end
 
     async def release_all(self) -> None:
-        """Release all lanes, nothing of which may be under way, and tell the others."""
+        """Release all lanes, nothing of which may be under way, and tell the others. No more are acquired."""
+        self._has_left = True
         if not self._leases.lanes:
             return
         await self._leases.leave()

@@ -22,7 +22,8 @@ from invsvc_async.settings import (
     check_count,
     check_on_secret,
 )
-from invsvc_async.writes.new_intent import line_of, new_tag, tag_of
+from invsvc_async.writes.line_names import line_of
+from invsvc_async.writes.new_intent import new_tag, tag_of
 from invsvc_async.writes.write import Write, take_over
 
 if TYPE_CHECKING:

@@ -100,12 +100,9 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: the same
         """Find the command; suggest a similar name for an unknown one."""
-        if (
-            args
-            and args[0] not in COMMANDS
-            and not args[0].startswith("-")
-            and not ctx.resilient_parsing
-        ):
+        is_word = bool(args) and not args[0].startswith("-")
+        is_unknown = is_word and args[0] not in COMMANDS
+        if is_unknown and not ctx.resilient_parsing:
             from invsvc_async.resources.by_name import did_you_mean
 
             ctx.fail(

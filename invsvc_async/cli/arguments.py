@@ -37,7 +37,8 @@ def operation_of(
 ) -> Operation:
     """Return the operation called *name*; a resource name alone selects its ``list``, or else its ``get``."""
     possible = operations_of(kind, many=many)
-    found = possible.get(name) or possible.get(f"{name}.{'list' if many else 'get'}")
+    usual = f"{name}.list" if many else f"{name}.get"
+    found = possible.get(name) or possible.get(usual)
     if found is None:
         wrong = f"{name}: unknown. Use one of {', '.join(possible)}"
         raise InvalidRequestError(wrong, hint=did_you_mean(name, possible))
@@ -48,13 +49,9 @@ def operations_of(
     kind: OperationKind, *, many: bool | None = None
 ) -> dict[str, Operation]:
     """Return the operations of *kind* by name; *many* selects lists, or reads of one item."""
-    return {
-        row.name: row
-        for row in BY_NAME.values()
-        if row.kind is kind
-        and not row.name.startswith("client.")
-        and many in (None, row.many)
-    }
+    listed = [row for row in BY_NAME.values() if not row.name.startswith("client.")]
+    of_kind = [row for row in listed if row.kind is kind]
+    return {row.name: row for row in of_kind if many in (None, row.many)}
 
 
 # Any: depends on the form
@@ -121,18 +118,14 @@ def _check_choice(operation: Operation, row: Parameter | None, value: object) ->
     if row is None or not row.choices:
         return
     for each in value if isinstance(value, list) else [value]:
-        if (
-            isinstance(each, str)
-            and each not in row.choices
-            and (words := did_you_mean(each, row.choices))
-        ):
-            known = (
-                "an event type"
-                if row.form is Form.EVENTS
-                else f"one of {', '.join(row.choices)}"
-            )
+        if not isinstance(each, str) or each in row.choices:
+            continue
+        suggestion = did_you_mean(each, row.choices)
+        if suggestion:
+            is_event = row.form is Form.EVENTS
+            known = "an event type" if is_event else f"one of {', '.join(row.choices)}"
             wrong = f"{row.name}: {each!r} is not {known}"
-            raise InvalidRequestError(wrong, operation=operation.name, hint=words)
+            raise InvalidRequestError(wrong, operation=operation.name, hint=suggestion)
 
 
 def completion(names: Iterable[str]) -> Callable[[str], list[str]]:
@@ -188,7 +181,7 @@ def _complete_value(operation: Operation, name: str, value: str) -> list[str]:
 
 
 def _value(name: str, text: str, form: Form) -> Any:
-    # it has no row, and may be a text of the user's
+    # A tag has no row, and may be a text of the user's.
     if name == "tag" and text in ("true", "false"):
         form = Form.FLAG
     match form:
@@ -223,11 +216,9 @@ def _time(name: str, text: str) -> int | date | datetime:
     if text.isdecimal() and len(text) != len("20260501"):  # which is a date
         return int(text)
     try:
-        return (
-            date.fromisoformat(text)
-            if len(text) <= len("2026-05-01")
-            else datetime.fromisoformat(text)
-        )
+        if len(text) <= len("2026-05-01"):
+            return date.fromisoformat(text)
+        return datetime.fromisoformat(text)
     except ValueError:
         raise InvalidRequestError(
             f"{name}: {text!r} is not an ISO 8601 date or time, nor epoch ms"

@@ -112,33 +112,32 @@ def _whole(progress: Progress, total: int) -> str:
     if to_send <= 0:
         return f"{words}, only those that are settled are left"
     words += f", about {age(to_send / progress.rate)} left"
-    return (
-        f"{words} for what is sent, longer for what is settled"
-        if progress.settling
-        else words
-    )
+    if progress.settling:
+        words += " for what is sent, longer for what is settled"
+    return words
 
 
 def _this_run(progress: Progress) -> str:
-    probe = (
-        ""
-        if progress.next_probe is None
-        else f", next probe in {progress.next_probe:.0f} s"
-    )
-    parts = [
-        f"this run: {progress.done:,}, {progress.rate:,.0f}/s",
-        ", ".join(
-            f"{count:,} {verdict}"
-            for verdict, count in sorted(progress.verdicts.items())
-        ),
-        f"{progress.skipped:,} were done before" if progress.skipped else "",
-        f"{progress.settling:,} settling" if progress.settling else "",
-        f"limited by {progress.limited_by}"
-        if progress.limited_by and progress.paused is None
-        else "",
-        "" if progress.paused is None else f"paused: {progress.paused}{probe}",
-    ]
-    return "; ".join(filter(None, parts))
+    parts = [f"this run: {progress.done:,}, {progress.rate:,.0f}/s"]
+    if progress.verdicts:
+        counts = sorted(progress.verdicts.items())
+        parts.append(", ".join(f"{count:,} {verdict}" for verdict, count in counts))
+    if progress.skipped:
+        parts.append(f"{progress.skipped:,} were done before")
+    if progress.settling:
+        parts.append(f"{progress.settling:,} settling")
+    if progress.paused is not None:
+        parts.append(_paused(progress))
+    elif progress.limited_by:
+        parts.append(f"limited by {progress.limited_by}")
+    return "; ".join(parts)
+
+
+def _paused(progress: Progress) -> str:
+    words = f"paused: {progress.paused}"
+    if progress.next_probe is None:
+        return words
+    return f"{words}, next probe in {progress.next_probe:.0f} s"
 
 
 # --- spinners

@@ -44,7 +44,8 @@ class InputTable:
         self._key = None if key is None else self._place_of(key)
         self._columns: dict[str, int] = {}
         known = names_of(client, operation)
-        for text in maps or [f"{each}={each}" for each in self._header if each != key]:
+        usual = [f"{each}={each}" for each in self._header if each != key]
+        for text in maps or usual:
             argument, _, column = text.partition("=")
             name = argument.removesuffix(":").partition(".")[0]
             if name not in known or argument in self._columns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from rich import box
@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from invsvc_async.cli.visible_text import visible
-from invsvc_async.codec.exact_json import loads
+from invsvc_async.codec.exact_json import Wire, loads
 from invsvc_async.errors import UnreadableResponseError
 
 _WHOLE = re.compile(r"[^\s,/\[{]*")  # an id, a time, a number, a token
@@ -151,17 +151,18 @@ def print_fields(out: Console, fields: Sequence[tuple[str, str]]) -> None:
     Texts are wrapped at spaces.  A value without spaces is printed whole, so that it can be copied.
     """
     indent = max((cell_len(name) for name, _ in fields), default=0) + 2 * _GAP
+    width = out.width - indent
     for name, value in fields:
         label = Text(f"  {name}".ljust(indent), style="cyan")
-        for line in _readable(value).split("\n"):
-            for part in wrapped(line, out.width - indent):
-                # whole on a line of its own
-                if out.width - indent < cell_len(part) <= out.width:
-                    if label.plain.strip():
-                        out.print(label)
-                    label = Text(" " * min(2 * _GAP, out.width - cell_len(part)))
-                out.print(Text.assemble(label, part), soft_wrap=True)
-                label = Text(" " * indent)
+        lines = _readable(value).split("\n")
+        for part in chain.from_iterable(wrapped(line, width) for line in lines):
+            needs_own_line = width < cell_len(part) <= out.width
+            if needs_own_line:
+                if label.plain.strip():
+                    out.print(label)
+                label = Text(" " * min(2 * _GAP, out.width - cell_len(part)))
+            out.print(Text.assemble(label, part), soft_wrap=True)
+            label = Text(" " * indent)
 
 
 def wrapped(line: str, width: int) -> list[str]:
@@ -180,20 +181,22 @@ def wrapped(line: str, width: int) -> list[str]:
 
 def _readable(cell: str) -> str:
     """Return JSON for people, unless it is nested: an array of texts with commas, an object in lines."""
-    if cell.startswith(("{", '["')):
-        with suppress(UnreadableResponseError):
-            found = loads(cell.encode())
-            if isinstance(found, list):
-                return (
-                    ", ".join(found)
-                    if all(isinstance(each, str) for each in found)
-                    else cell
-                )
-            if found and not any(
-                isinstance(each, (dict, list)) for each in found.values()
-            ):
-                return "\n".join(
-                    f"{name}: {'' if each is None else each}"
-                    for name, each in found.items()
-                )
-    return cell
+    if not cell.startswith(("{", '["')):
+        return cell
+    try:
+        found = loads(cell.encode())
+    except UnreadableResponseError:
+        return cell
+    if isinstance(found, list):
+        return _readable_list(found, cell)
+    is_nested = any(isinstance(each, (dict, list)) for each in found.values())
+    if not found or is_nested:
+        return cell
+    shown = {name: "" if each is None else each for name, each in found.items()}
+    return "\n".join(f"{name}: {each}" for name, each in shown.items())
+
+
+def _readable_list(found: list[Wire], cell: str) -> str:
+    if not all(isinstance(each, str) for each in found):
+        return cell
+    return ", ".join(found)

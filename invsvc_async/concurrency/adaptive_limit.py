@@ -10,12 +10,34 @@ from typing import NamedTuple
 # request that hangs does not stop the others.
 LEAST = 4
 
+# Tuned on simulated services: capacity 1 to 200, 5 to 500 ms, constant to exponential (see the tests).
+_QUEUES = 0.65  # growth of latency per growth in flight above which more in flight is not worth it
+_APART = 0.08  # two rounds are compared if the logarithms of their requests in flight differ this much
+_FULL = 0.9  # used share of the limit above which there is demand for more
+
 
 class _Round(NamedTuple):
     """Means over the answers of one round: requests in flight, and the logarithm of the latency (s)."""
 
     in_flight: float
     latency: float  # of logarithms, so a few slow answers hardly move it
+
+    def is_full(self, size: int) -> bool:
+        """Return whether so much of the limit *size* was used that there is demand for more."""
+        return self.in_flight >= _FULL * size
+
+    def slope_from(self, before: _Round | None) -> float | None:
+        """
+        Return the growth of latency per growth of requests in flight since the round *before*, 0 to 1.
+
+        ``None`` if the rounds cannot be compared.
+        """
+        if before is None or min(before.in_flight, self.in_flight) <= 0:
+            return None
+        growth = log(self.in_flight / before.in_flight)
+        if abs(growth) < _APART:
+            return None
+        return (self.latency - before.latency) / growth
 
 
 class InFlight:
@@ -66,14 +88,92 @@ class InFlight:
 
 
 class _Sums:
-    """Sums over the answers of the round that began at *since*."""
+    """
+    Sums over the answers of the round that began at *since*.
+
+    A round has the requests that began in an interval: counting those that end favours quick ones.
+    """
+
+    _FEWEST = 20  # answers in a round
+    _SHORTEST = 0.2  # s: minimum length of a round that steers; a pause of this process must not fill it
 
     def __init__(self, since: float) -> None:
-        self.since = self.until = (
-            since  # and until when the requests of this round began
+        self.since: float = since
+        self._until = since  # what begins from then on is of the next round
+        self.answers: int = 0
+        self._used = 0
+        self._logs = 0.0
+
+    def add(
+        self,
+        started: float,
+        ended: float,
+        in_flight: int,
+        latency: float,
+        *,
+        size: int,
+        seeks: bool,
+    ) -> _Round | None:
+        """
+        Add an answered request, or return the round if it is complete without it.
+
+        *size* is the limit of the round; *seeks*: it does not steer, so it need not be long.
+        """
+        if started >= self._until:
+            in_time = seeks or ended - self.since >= self._SHORTEST
+            if in_time and self.answers >= max(size, self._FEWEST):
+                return _Round(self._used / self.answers, self._logs / self.answers)
+            self._until = ended
+        self.answers += 1
+        self._logs += latency
+        self._used += in_flight
+        return None
+
+
+class _Estimate:
+    """The estimate near the capacity, between *least* and *most*, and the sizes that swing about it."""
+
+    _STEP = 0.15  # change of the estimate's logarithm per unit of slope above or below _QUEUES
+    _STREAK = (
+        0.25  # extra steps for each earlier round in a row that pointed the same way
+    )
+    _LONGEST = 8  # rounds in a row that count
+    _LOOK = 8  # at the maximum, one round in so many tries fewer
+
+    def __init__(self, size: int, *, least: int, most: int) -> None:
+        self._least = least
+        self._most = most
+        self.value: float = float(size)
+        self._swings = 0
+        self._streak = 0
+        self._rises: bool | None = None  # whether the estimate rose the last time
+
+    def set(self, estimate: float) -> None:
+        """Begin anew with *estimate*."""
+        self._rises = None
+        self.value = float(estimate)
+
+    def learn(self, slope: float, *, wanted: bool) -> None:
+        """Move the estimate by the *slope* of two rounds; up only if more places are *wanted*."""
+        push = max(-_QUEUES, min(_QUEUES, _QUEUES - slope))
+        rises = push > 0
+        if rises and not wanted:
+            return
+        self._streak = (
+            min(self._streak + 1, self._LONGEST) if rises is self._rises else 0
         )
-        self.answers = self.used = 0
-        self.logs = 0.0
+        self._rises = rises
+        self.value *= exp(self._STEP * push * (1 + self._STREAK * self._streak))
+
+    def next_size(self, size: int) -> int:
+        """Return the size after *size*: the estimate or a fifth more, whichever is farther from it."""
+        self.value = min(float(self._most), max(float(self._least), self.value))
+        low = int(self.value)
+        if low == self._most:
+            self._swings += 1
+            return low if self._swings % self._LOOK else low - max(1, low // 6)
+        high = low + max(1, round(low / 5))
+        return max(low, high, key=lambda each: abs(each - size))
 
 
 class AdaptiveLimit:
@@ -90,34 +190,20 @@ class AdaptiveLimit:
     only until they hang.
     """
 
-    # Tuned on simulated services: capacity 1 to 200, 5 to 500 ms, constant to exponential (see the tests).
-    _QUEUES = 0.65  # growth of latency per growth in flight above which more in flight is not worth it
-    _STEP = 0.15  # change of the estimate's logarithm per unit of slope above or below _QUEUES
-    _STREAK = (
-        0.25  # extra steps for each earlier round in a row that pointed the same way
-    )
-    _LONGEST = 8  # rounds in a row that count
     _ROSE = log(1.5)  # a larger difference means that latency has risen
     _RECENT = 0.2  # weight of the newest round in the usual latency
-    _FEWEST = 20  # answers in a round
-    _SHORTEST = 0.2  # s: minimum length of a round that steers; a pause of this process must not fill it
     _SETTLING = 0.5  # in latencies: how long after a change of size answers still reflect the old size
-    _APART = 0.08  # two rounds are compared if the logarithms of their requests in flight differ this much
-    _FULL = 0.9  # used share of the limit above which there is demand for more
-    _LOOK = 8  # at the maximum, one round in so many tries fewer
 
     def __init__(self, *, most: int = 1000, least: int = 1, first: int = 1) -> None:
         self.most: int = most
         self.least: int = min(least, most)
         self.size: int = min(max(first, least), most)
-        self._estimate = float(self.size)
+        self._estimate = _Estimate(self.size, least=self.least, most=most)
         self._seeks = 1  # 1: doubles; -1: halves; 0: swings about the estimate
         self._first_try = True  # there may have been a queue before the first doubling
         self._before: _Round | None = None
         self._least = inf  # the lowest latency while seeking
         self._usual = inf  # latency, as in a round
-        self._swings = self._streak = 0
-        self._rises: bool | None = None  # whether the estimate rose the last time
         self._resized = -inf  # when ``size`` changed
         self._sums = _Sums(-inf)
         self.in_flight: InFlight = InFlight()
@@ -149,8 +235,18 @@ class AdaptiveLimit:
             return
         latency = log(max(ended - started, 1e-6))
         self.in_flight.answered_in(latency)
-        if started >= self._sums.since:  # it was made under this size
-            self._add(started, ended, in_flight, latency)
+        if started < self._sums.since:
+            return  # it was made under an earlier size
+        complete = self._sums.add(
+            started,
+            ended,
+            in_flight,
+            latency,
+            size=self.size,
+            seeks=self._seeks != 0,
+        )
+        if complete is not None:
+            self._judge(complete, ended)
 
     def _halve(self, now: float) -> None:
         """Halve the size, because the service is overloaded."""
@@ -159,24 +255,6 @@ class AdaptiveLimit:
         self._seeks = 0 if has_learnt else 1
         self._resize(self.size // 2, now)
         self._sums = _Sums(now)
-
-    def _add(
-        self, started: float, ended: float, in_flight: int, latency: float
-    ) -> None:
-        """Add an answered request to the current round, or judge the round if it is complete."""
-        sums = self._sums
-        # A round has the requests that began in an interval: counting those that end favours quick ones.
-        if started >= sums.until:
-            in_time = self._seeks != 0 or ended - sums.since >= self._SHORTEST
-            if in_time and sums.answers >= max(self.size, self._FEWEST):
-                self._judge(
-                    _Round(sums.used / sums.answers, sums.logs / sums.answers), ended
-                )
-                return
-            sums.until = ended
-        sums.answers += 1
-        sums.logs += latency
-        sums.used += in_flight
 
     def _judge(self, this: _Round, now: float) -> None:
         size = self.size
@@ -198,17 +276,17 @@ class AdaptiveLimit:
         before = self._before
         up = self._seeks > 0
         self._least = this.latency if before is None else min(self._least, this.latency)
-        slope = self._slope(before, this)
-        if before is not None and slope is not None and (slope >= self._QUEUES) is up:
+        slope = this.slope_from(before)
+        if before is not None and slope is not None and (slope >= _QUEUES) is up:
             return self._bracket(*sorted((before, this)))
         at_end = self.size == (self.most if up else self.least)
-        if (up and not self._is_full(this)) or (
-            before is not None and slope is None and not at_end
-        ):
+        has_demand = not up or this.is_full(self.size)
+        can_compare = before is None or slope is not None or at_end
+        if not has_demand or not can_compare:
             return self.size  # too little demand to judge by
         if at_end:
             self._settle(self.size)
-            return self._swing()
+            return self._estimate.next_size(self.size)
         self._first_try = before is None
         self._before = this
         return self.size * 2 if up else self.size // 2
@@ -221,67 +299,28 @@ class AdaptiveLimit:
             return self.size // 4
         self._usual = small.latency
         self._settle(big.in_flight * exp(self._least - big.latency))
-        return self._swing()
+        return self._estimate.next_size(self.size)
 
     def _settle(self, estimate: float) -> None:
         self._seeks = 0
         self._before = None
-        self._rises = None
-        self._estimate = float(estimate)
+        self._estimate.set(estimate)
 
     # --- near the capacity
 
     def _steer(self, this: _Round) -> int:
         """Move the estimate by comparing this round with the one before."""
-        before, self._before = self._before, this
+        before = self._before
+        self._before = this
         if before is not None:
             if min(before.latency, this.latency) > self._usual + self._ROSE:
                 self._seeks = -1
                 self._least = this.latency
                 return self.size // 2
-            slope = self._slope(before, this)
+            slope = this.slope_from(before)
             if slope is not None:
-                self._learn(slope, wanted=self._is_full(max(before, this)))
+                wanted = max(before, this).is_full(self.size)
+                self._estimate.learn(slope, wanted=wanted)
         usual = this.latency if self._usual == inf else self._usual
         self._usual = usual + self._RECENT * (this.latency - usual)
-        return self._swing()
-
-    def _learn(self, slope: float, *, wanted: bool) -> None:
-        push = max(-self._QUEUES, min(self._QUEUES, self._QUEUES - slope))
-        rises = push > 0
-        if rises and not wanted:
-            return
-        self._streak = (
-            min(self._streak + 1, self._LONGEST) if rises is self._rises else 0
-        )
-        self._rises = rises
-        self._estimate *= exp(self._STEP * push * (1 + self._STREAK * self._streak))
-
-    def _swing(self) -> int:
-        """Return the next size: the estimate or a fifth more, whichever is farther from the current one."""
-        self._estimate = min(float(self.most), max(float(self.least), self._estimate))
-        low = int(self._estimate)
-        if low == self.most:
-            self._swings += 1
-            return low if self._swings % self._LOOK else low - max(1, low // 6)
-        return max(
-            low, low + max(1, round(low / 5)), key=lambda size: abs(size - self.size)
-        )
-
-    def _slope(self, before: _Round | None, this: _Round) -> float | None:
-        """
-        Return the growth of latency per growth of requests in flight, 0 to 1.
-
-        ``None`` if the rounds cannot be compared.
-        """
-        if before is None or min(before.in_flight, this.in_flight) <= 0:
-            return None
-        growth = log(this.in_flight / before.in_flight)
-        return (
-            (this.latency - before.latency) / growth
-            if abs(growth) >= self._APART
-            else None
-        )
-
-    def _is_full(self, a_round: _Round) -> bool:
-        return a_round.in_flight >= self._FULL * self.size
+        return self._estimate.next_size(self.size)

@@ -138,7 +138,7 @@ class _Own:
         self.unasked = 0
         by_sender = {sender_of(report.key): report for report in reports}
         by_asked = _by_asked(reports)
-        # effects without a sender
+        # Effects whose sender is not known.
         rest: defaultdict[RequestedWrite, list[Entry]] = defaultdict(list)
         ours = (each for each in ledger if each.by == "client")
         for each in ours:
@@ -146,7 +146,10 @@ class _Own:
                 each.operation, each.path_id, each.team, canonical(each.body)
             )
             named = by_sender.get(each.sender or "")
-            self._note_send(each, by_asked.get(asked, []) if named is None else [named])
+            if named is None:
+                self._note_send(each, by_asked.get(asked, []))
+            else:
+                self._note_send(each, [named])
             if each.applied_at is None:
                 continue
             if named is None:
@@ -154,12 +157,8 @@ class _Own:
             else:
                 self._note_effect(each, named, asked)
         for asked, entries in rest.items():
-            self._share(
-                entries,
-                sorted(
-                    by_asked.get(asked, []), key=lambda report: _need(report, states)
-                ),
-            )
+            wanting = by_asked.get(asked, [])
+            self._share(entries, sorted(wanting, key=lambda each: _need(each, states)))
 
     def _note_send(self, entry: Entry, senders: Sequence[WriteReport]) -> None:
         """Note the request of *entry*, which one of *senders* has sent."""
@@ -183,7 +182,9 @@ class _Own:
             self.unasked += len(entries)
             return
         for index, each in enumerate(entries):
-            self.effects[wanting[index if index < len(wanting) else 0].key].append(each)
+            # If there are more effects than writes, the rest are further effects of the first one.
+            place = index if index < len(wanting) else 0
+            self.effects[wanting[place].key].append(each)
 
 
 def _by_asked(
@@ -229,16 +230,13 @@ def _falsely_applied(
 ) -> str | None:
     """Return why the verdict "applied" is false, or ``None``."""
     if not any(effect_at(each) <= report.ended + TICK for each in effects):
-        return (
-            None
-            if _was_so(report, states)
-            else "reported applied, but the ledger has no effect of it"
-        )
+        if _was_so(report, states):
+            return None
+        return "reported applied, but the ledger has no effect of it"
     if report.made is not None and all(each.target != report.made for each in effects):
         return f"reported applied, but {report.made} is not what it created"
-    if all(each.stored == "in part" for each in effects) and not _was_so(
-        report, states
-    ):
+    is_in_part = all(each.stored == "in part" for each in effects)
+    if is_in_part and not _was_so(report, states):
         return "reported applied, but the ledger shows only a part of it"
     return None
 
@@ -247,15 +245,14 @@ def _had_rival(
     report: WriteReport, effects: Sequence[Entry], ledger: Iterable[Entry]
 ) -> bool:
     """Return whether somebody else changed the thing after the write was sent."""
-    since = max(
-        report.began - TICK, min((each.received_at for each in effects), default=-inf)
+    arrived = min((each.received_at for each in effects), default=-inf)
+    since = max(report.began - TICK, arrived)
+    by_others = [each for each in ledger if each.by == "other"]
+    return any(
+        since <= effect_at(each) < inf
+        for each in by_others
+        if each.target == report.asked.path_id
     )
-    rivals = (
-        each
-        for each in ledger
-        if each.by == "other" and each.target == report.asked.path_id
-    )
-    return any(since <= effect_at(each) < inf for each in rivals)
 
 
 def _was_so(report: WriteReport, states: States) -> bool:
@@ -268,22 +265,23 @@ def _was_so(report: WriteReport, states: States) -> bool:
         return None in seen
     sent: dict[str, Wire] = envelope.loads(asked.body.encode()) or {}
     wanted = tidied(sent)  # an empty text is as good as none
+    there = [thing for thing in seen if thing is not None]
     return any(
-        thing is not None
-        and same(tidied({name: thing.get(name) for name in sent}), wanted)
-        for thing in seen
+        same(tidied({name: thing.get(name) for name in sent}), wanted)
+        for thing in there
     )
 
 
 def _inverted(reports: Iterable[WriteReport], own: _Own) -> dict[str, str]:
     """Return the writes with an effect after one of a newer write to the same thing."""
     found: dict[str, str] = {}
-    # earliest effect of newer writes, by thing
+    # The earliest effect of newer writes, by thing.
     first: dict[tuple[str, str], tuple[float, str]] = {}
-    for report in reversed(list(reports)):
+    judged = [each for each in reports if each.key not in own.shared]
+    for report in reversed(judged):
         thing = report.asked.thing
         effects = own.effects.get(report.key)
-        if thing is None or not effects or report.key in own.shared:
+        if thing is None or not effects:
             continue
         at, newer = first.get(thing, (inf, ""))
         if max(map(effect_at, effects)) > at:

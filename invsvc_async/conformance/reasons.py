@@ -69,11 +69,6 @@ class Told:
     ) -> Told:  # Any: of any operation
         """Return what *outcome* tells; its times are *ahead* seconds ahead of the ledger's."""
         evidence = outcome.evidence
-        value = outcome.value
-        read_at = None if evidence.read_at is None else evidence.read_at - ahead
-        made = (
-            value.get("id") if isinstance(value, dict) else getattr(value, "id", None)
-        )
         is_create = outcome.started_as.operation.endswith(".create")
         duplicates = evidence.duplicates if is_create else None
         return cls(
@@ -82,9 +77,9 @@ class Told:
             cause=evidence.cause,
             words=outcome.message,
             at=at,
-            read_at=read_at,
+            read_at=None if evidence.read_at is None else evidence.read_at - ahead,
             status=getattr(outcome.error, "status", None),
-            made=made if isinstance(made, str) else None,
+            made=_made(outcome.value),
             duplicates=None if duplicates is None else tuple(map(_id_of, duplicates)),
             has_times=bool(outcome.history),
         )
@@ -104,6 +99,13 @@ class Told:
             overtaken=result.overtaken,
             has_times=False,
         )
+
+
+def _made(value: Any) -> str | None:  # Any: wire data or a model
+    """Return the id in the value of an outcome; ``None`` without one."""
+    is_wire = isinstance(value, dict)
+    known_as = value.get("id") if is_wire else getattr(value, "id", None)
+    return known_as if isinstance(known_as, str) else None
 
 
 def _id_of(thing: Any) -> str:  # Any: wire data or a model
@@ -141,11 +143,11 @@ class Happened:
 
     def effects(self, until: float) -> list[Entry]:
         """Return its requests that had their effect by *until*."""
-        return [
-            each
-            for each in self.sends
-            if each.applied_at is not None and each.applied_at <= until + TICK
-        ]
+        return [each for each in self.sends if _had_effect(each, until)]
+
+
+def _had_effect(entry: Entry, until: float) -> bool:
+    return entry.applied_at is not None and entry.applied_at <= until + TICK
 
 
 def contradiction(told: Told, happened: Happened) -> str | None:
@@ -168,9 +170,11 @@ def contradiction(told: Told, happened: Happened) -> str | None:
         checks.append(BASES[told.basis])
     if told.cause is not None:
         checks.append(CAUSES[told.cause])
-    return next(
-        (why for check in checks if (why := check(told, happened)) is not None), None
-    )
+    for check in checks:
+        why = check(told, happened)
+        if why is not None:
+            return why
+    return None
 
 
 def _words(told: Told, happened: Happened) -> str | None:
@@ -184,11 +188,9 @@ def _words(told: Told, happened: Happened) -> str | None:
 
 def _duplicates(told: Told, happened: Happened) -> str | None:
     """Check that duplicates are exactly the further effects."""
-    if (
-        told.verdict is not Verdict.APPLIED
-        or told.duplicates is None
-        or told.made is None
-    ):
+    if told.verdict is not Verdict.APPLIED:
+        return None
+    if told.duplicates is None or told.made is None:
         return None
     named = set(told.duplicates)
     if told.made in named:
@@ -214,63 +216,51 @@ def _wrong_duplicates(told: Told, named: set[str], happened: Happened) -> str | 
 
 
 def _answered(told: Told, happened: Happened) -> str | None:
-    answers = [
-        each.answered for each in happened.arrived(told.at) if each.answered is not None
-    ]
+    statuses = [each.answered for each in happened.arrived(told.at)]
+    answers = [status for status in statuses if status is not None]
     if told.verdict is Verdict.APPLIED:
-        was_success = any(200 <= status < 300 for status in answers)
-        return (
-            None
-            if was_success
-            else "told as answered with success, and no request of it was"
-        )
+        if any(200 <= status < 300 for status in answers):
+            return None
+        return "told as answered with success, and no request of it was"
     refusals = [status for status in answers if 400 <= status < AMBIGUOUS_FROM]
     was_refused = bool(refusals) if told.status is None else told.status in refusals
     if was_refused:
         return None
-    return (
-        f"told as answered {told.status or 'with a refusal'}, and no request of it was"
-    )
+    answer = told.status or "with a refusal"
+    return f"told as answered {answer}, and no request of it was"
 
 
 def _never_sent(told: Told, happened: Happened) -> str | None:
     arrived = len(happened.arrived(told.at))
-    return (
-        f"told as never sent, and {arrived} requests of it had arrived"
-        if arrived
-        else None
-    )
+    if not arrived:
+        return None
+    return f"told as never sent, and {arrived} requests of it had arrived"
 
 
 def _absence(told: Told, happened: Happened) -> str | None:
     """Check that a read after all windows showed none."""
     if told.read_at is None:
-        return (
-            "told as absent, and no read is named"
-            if told.has_times
-            else _none_yet(told, happened)
-        )
+        if told.has_times:
+            return "told as absent, and no read is named"
+        return _none_yet(told, happened)
     doubtful = [each for each in happened.arrived(told.at) if _is_doubtful(each)]
     # It ended for the client after it had arrived.
     over = max((each.received_at + happened.window for each in doubtful), default=-inf)
     if told.read_at < over - TICK:
         return f"told as absent by a read {over - told.read_at:.3f} s before the windows were over"
-    if effects := happened.effects(told.read_at):
-        return (
-            f"told as absent by a read, and {len(effects)} effects of it had happened"
-        )
-    return None
+    effects = len(happened.effects(told.read_at))
+    if not effects:
+        return None
+    return f"told as absent by a read, and {effects} effects of it had happened"
 
 
 def _none_yet(told: Told, happened: Happened) -> str | None:
-    effects = [
-        each for each in happened.effects(told.at) if each.received_at < told.asked
-    ]
-    return (
-        f"told as absent, and {len(effects)} effects of it had happened"
-        if effects
-        else None
-    )
+    """Check that nothing had happened when the verdict, which has no times, was asked for."""
+    effects = happened.effects(told.at)
+    before = sum(each.received_at < told.asked for each in effects)
+    if not before:
+        return None
+    return f"told as absent, and {before} effects of it had happened"
 
 
 def _is_doubtful(entry: Entry) -> bool:
@@ -279,9 +269,14 @@ def _is_doubtful(entry: Entry) -> bool:
 
 
 def _overtaken(told: Told, happened: Happened) -> str | None:
-    if any(at <= told.at + TICK for at in happened.newer):
+    if _is_any_by(told.at, happened.newer):
         return None
     return "told as overtaken by a newer write that was sent, and none had arrived"
+
+
+def _is_any_by(until: float, moments: Sequence[float]) -> bool:
+    """Return whether something happened by *until*, given its *moments*."""
+    return any(at <= until + TICK for at in moments)
 
 
 def _changed(told: Told, happened: Happened) -> str | None:
@@ -290,10 +285,9 @@ def _changed(told: Told, happened: Happened) -> str | None:
         return None
     if told.verdict is Verdict.SUPERSEDED:
         return "told as changed by somebody else, and nobody else changed it"
-    may_have = MAY_HAVE in told.words or any(
-        at <= told.at + TICK for at in happened.newer
-    )
-    if may_have or _acted(happened.siblings, told, happened):
+    if MAY_HAVE in told.words or _is_any_by(told.at, happened.newer):
+        return None
+    if _acted(happened.siblings, told, happened):
         return None
     if SEEN_BEFORE in told.words and happened.since_seen:
         return None
@@ -301,11 +295,9 @@ def _changed(told: Told, happened: Happened) -> str | None:
 
 
 def _gone(told: Told, happened: Happened) -> str | None:
-    if (
-        told.verdict is Verdict.APPLIED
-        or not happened.states
-        or None in happened.states
-    ):
+    if told.verdict is Verdict.APPLIED:
+        return None
+    if not happened.states or None in happened.states:
         return None
     return "told as gone, and it was there all the time"
 
@@ -318,7 +310,7 @@ def _others_acted(told: Told, happened: Happened) -> bool:
     be long before the send.
     """
     if told.verdict is Verdict.UNKNOWN:
-        return any(at <= told.at + TICK for at in happened.others)
+        return _is_any_by(told.at, happened.others)
     return _acted(happened.others, told, happened)
 
 
@@ -327,22 +319,25 @@ def _acted(moments: Sequence[float], told: Told, happened: Happened) -> bool:
 
 
 def _in_part(told: Told, happened: Happened) -> str | None:
-    if happened.echoes:
+    if happened.echoes or _is_any_stored(("in part",), told, happened):
         return None
-    if any(each.stored == "in part" for each in happened.effects(told.at)):
+    if _is_mixed(happened):
         return None
-    return None if _is_mixed(happened) else "told as stored in part, and it never was"
+    return "told as stored in part, and it never was"
+
+
+def _is_any_stored(how: tuple[str, ...], told: Told, happened: Happened) -> bool:
+    """Return whether the service has stored an effect of the write in one of these ways."""
+    return any(each.stored in how for each in happened.effects(told.at))
 
 
 def _is_mixed(happened: Happened) -> bool:
     """Return whether a state had some fields as wanted and some not, by whatever writes."""
     wanted = happened.wanted or {}
     for state in happened.states:
-        equal = (
-            [state.get(name) == value for name, value in wanted.items()]
-            if state is not None
-            else []
-        )
+        if state is None:
+            continue
+        equal = [state.get(name) == value for name, value in wanted.items()]
         if any(equal) and not all(equal):
             return True
     return False
@@ -351,13 +346,11 @@ def _is_mixed(happened: Happened) -> bool:
 def _other_words(told: Told, happened: Happened) -> str | None:
     if happened.echoes or MAY_HAVE in told.words:
         return None
-    own = any(
-        each.stored in ("other words", "in part") for each in happened.effects(told.at)
-    )
-    acted = _acted(happened.others, told, happened) or _acted(
-        happened.siblings, told, happened
-    )
-    return None if own or acted else "told as stored in other words, and it never was"
+    if _is_any_stored(("other words", "in part"), told, happened):
+        return None
+    if _acted([*happened.others, *happened.siblings], told, happened):
+        return None
+    return "told as stored in other words, and it never was"
 
 
 def _no_condition(_told: Told, _happened: Happened) -> str | None:

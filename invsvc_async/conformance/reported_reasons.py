@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from invsvc_async.codec import envelope
 from invsvc_async.conformance.reasons import (
@@ -32,10 +32,7 @@ def untrue(
 ) -> dict[str, str]:
     """Return the *reports* with a reason that the ledger contradicts, by key, and why."""
     found: dict[str, str] = {}
-    others: defaultdict[str | None, list[float]] = defaultdict(list)
-    for each in ledger:
-        if each.by == "other" and each.applied_at is not None:
-            others[each.target].append(each.applied_at)
+    others = _effects_of_others(ledger)
     beside = _WritesBeside(reports, sends)
     for report in reports:
         if report.told is None:
@@ -49,6 +46,15 @@ def untrue(
             why = str(error)
         if why is not None:
             found[report.key] = why
+    return found
+
+
+def _effects_of_others(ledger: Iterable[Entry]) -> Mapping[str | None, list[float]]:
+    """Return when somebody else changed each thing, by its id."""
+    found: defaultdict[str | None, list[float]] = defaultdict(list)
+    for each in ledger:
+        if each.by == "other" and each.applied_at is not None:
+            found[each.target].append(each.applied_at)
     return found
 
 
@@ -75,7 +81,9 @@ class _WritesBeside:
         return [effect_at(each) for key in others for each in self._sends.get(key, ())]
 
     def _keys(self, report: WriteReport) -> list[str]:
-        return [] if report.asked.thing is None else self._by_thing[report.asked.thing]
+        if report.asked.thing is None:
+            return []
+        return self._by_thing[report.asked.thing]
 
 
 def _happened(
@@ -86,11 +94,10 @@ def _happened(
     others: Sequence[float],
 ) -> Happened:
     asked = report.asked
-    seen = (
-        []
-        if asked.path_id is None
-        else states.between(asked.path_id, report.began - TICK, report.ended + TICK)
-    )
+    seen: Sequence[Mapping[str, Any] | None] = ()
+    if asked.path_id is not None:
+        since = report.began - TICK
+        seen = states.between(asked.path_id, since, report.ended + TICK)
     return Happened(
         sends=sends.get(report.key, ()),
         newer=beside.arrivals_after(report),

@@ -31,7 +31,7 @@ class RequestedWrite:
     @classmethod
     def of(cls, intent: Intent, *, home: str) -> RequestedWrite:
         """Return what *intent* requests; *home* is the team of the credential."""
-        path_id = next(reversed(intent.path.values()), None) if intent.path else None
+        path_id = next(reversed(intent.path.values()), None)
         body = intent.body if intent.has_body else None
         return cls(
             intent.operation, path_id, intent.scope.team or home, canonical(body)
@@ -40,11 +40,9 @@ class RequestedWrite:
     @property
     def thing(self) -> tuple[str, str] | None:
         """Resource and id of what it changes; ``None`` for a create."""
-        return (
-            None
-            if self.path_id is None
-            else (self.operation.partition(".")[0], self.path_id)
-        )
+        if self.path_id is None:
+            return None
+        return self.operation.partition(".")[0], self.path_id
 
 
 @attrs.frozen

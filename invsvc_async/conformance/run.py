@@ -50,10 +50,11 @@ class Conformance(ClientRun):
     def holds(self) -> bool:
         """Whether each write had at most one effect, and every report is true."""
         judged = self.judgement
-        exited = self.exit_code == 0  # false after a timeout
-        return exited and not (
-            judged.duplicates or judged.unasked or judged.wrong or self.unreported
-        )
+        if self.exit_code != 0:  # None after a timeout
+            return False
+        has_more_effects = bool(judged.duplicates or judged.unasked)
+        is_misreported = bool(judged.wrong or self.unreported)
+        return not has_more_effects and not is_misreported
 
     def counts(self) -> dict[str, Any]:  # Any: numbers and a table of them
         """Return the counts as JSON values."""
@@ -193,19 +194,26 @@ def read_reports(
 
     The reports are in the order of *work*.  The ``id`` in the line of a create is judged as well.
     """
+    lines = _lines_by_key(out)
+    said = [(sent["key"], asked, lines.get(sent["key"], {})) for sent, asked in work]
+    verdicts = [_verdict_in(line) for _, _, line in said]
+    reports = [_report(*each, of) for each, of in zip(said, verdicts, strict=True)]
+    return reports, verdicts.count(None)
+
+
+def _lines_by_key(out: Iterable[bytes]) -> dict[str, Mapping[str, Any]]:
+    """Return the last line of each key.  What is no JSON object with a key is left out."""
     lines: dict[str, Mapping[str, Any]] = {}
     for text in out:
         with suppress(InvsvcError):
             line = envelope.loads(text)
             if is_object(line) and isinstance(line.get("key"), str):
                 lines[line["key"]] = line
-    said = [(sent["key"], asked, lines.get(sent["key"], {})) for sent, asked in work]
-    verdicts = [
-        _VERDICTS.get(str(line.get("verdict")).replace(" ", "_")) for _, _, line in said
-    ]
-    return [
-        _report(*each, of) for each, of in zip(said, verdicts, strict=True)
-    ], verdicts.count(None)
+    return lines
+
+
+def _verdict_in(line: Mapping[str, Any]) -> Verdict | None:
+    return _VERDICTS.get(str(line.get("verdict")).replace(" ", "_"))
 
 
 def _report(
@@ -215,34 +223,36 @@ def _report(
         return WriteReport(
             key=key, asked=asked, verdict=Verdict.UNKNOWN, reason="not reported"
         )
-    made = (
-        line.get("id") if asked.thing is None and verdict is Verdict.APPLIED else None
-    )
-    reason = str(line.get("reason") or "")
-    made = made if isinstance(made, str) else None
+    made = _made(asked, line) if verdict is Verdict.APPLIED else None
     return WriteReport(
         key=key,
         asked=asked,
         verdict=verdict,
-        reason=reason,
+        reason=str(line.get("reason") or ""),
         made=made,
         told=_told(line, verdict, made),
     )
 
 
+def _made(asked: RequestedWrite, line: Mapping[str, Any]) -> str | None:
+    """Return the id in the line of a create; ``None`` without one, or for another write."""
+    known_as = line.get("id")
+    is_create = asked.thing is None
+    return known_as if is_create and isinstance(known_as, str) else None
+
+
 def _told(line: Mapping[str, Any], verdict: Verdict, made: str | None) -> Told | None:
     """Return the reason in codes, if the line has any."""
-    basis, cause, duplicates = (
-        line.get(name) for name in ("basis", "cause", "duplicates")
-    )
+    basis = line.get("basis")
+    cause = line.get("cause")
+    duplicates = line.get("duplicates")
     if basis is None and cause is None and duplicates is None:
         return None
+    named = tuple(map(str, duplicates)) if isinstance(duplicates, list) else None
     return Told(
         verdict=verdict,
         basis=None if basis is None else str(basis),
         cause=None if cause is None else str(cause),
         made=made,
-        duplicates=tuple(map(str, duplicates))
-        if isinstance(duplicates, list)
-        else None,
+        duplicates=named,
     )

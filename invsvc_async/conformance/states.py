@@ -26,13 +26,13 @@ class States:
 
     def __init__(self, ledger: Iterable[Entry], before: Mapping[str, Wire]) -> None:
         self._before = before
-        # effect, state after it
+        # Each effect, and the state after it.
         self._past: defaultdict[str, list[tuple[Entry, Wire]]] = defaultdict(list)
-        for each in sorted(
-            (each for each in ledger if each.applied_at is not None), key=effect_at
-        ):
-            past = self._past[each.target or ""]
-            state = past[-1][1] if past else before.get(each.target or "")
+        effects = [each for each in ledger if each.applied_at is not None]
+        for each in sorted(effects, key=effect_at):
+            thing = each.target or ""
+            past = self._past[thing]
+            state = past[-1][1] if past else before.get(thing)
             past.append((each, _changed(state, each)))
 
     def between(self, thing: str, since: float, until: float) -> list[Wire]:
@@ -49,7 +49,11 @@ class States:
 def _changed(past: Wire, entry: Entry) -> Wire:
     if entry.operation.endswith(".delete"):
         return None
-    if entry.operation == "webhooks.create":
-        past = {"status": "active"}  # the default; its body may override it
     body: Wire = entry.body if entry.fields is None else entry.fields
-    return {**(past or {}), **(body if is_object(body) else {})}
+    changes = body if is_object(body) else {}
+    if entry.operation == "webhooks.create":
+        return {
+            "status": "active",
+            **changes,
+        }  # the default, which its body may override
+    return {**(past or {}), **changes}

@@ -75,12 +75,10 @@ def values(kind: int, count: int, mark: str, first: str) -> tuple[str, ...]:
     match kind % 3:
         case 0:
             return tuple(f"{mark}/{number}" for number in range(count))
+        case 1 if count == 2:
+            return mark, first
         case 1:
-            return (
-                (mark, first)
-                if count == 2
-                else tuple(islice(cycle((mark, f"{mark}/between")), count))
-            )
+            return tuple(islice(cycle((mark, f"{mark}/between")), count))
         case _:
             return (mark,) * count
 
@@ -160,20 +158,23 @@ def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
                 problems.append(bad)
             elif isinstance(line, Line):
                 lines.append(line)
-    if not (lines or problems):
+    if not lines and not problems:
         problems.append(BadLine(0, f"{path}: has no writes. Add at least one"))
     return lines, problems
 
 
 def _problem(client: Client, line: Line, keys: dict[str, int]) -> BadLine | None:
-    if bad := check_line(client, line):
+    bad = check_line(client, line)
+    if bad is not None:
         return bad
-    why = ""
     if not BY_NAME[line.operation].listed:
         why = f"{line.operation}: not in the specification, so the embedded service does not have it"
-    elif (first := keys.setdefault(_key_of(line), line.number)) != line.number:
+        return BadLine(line.number, why)
+    first = keys.setdefault(_key_of(line), line.number)
+    if first != line.number:
         why = f"has the same key as line {first}. Give each write a different key"
-    return BadLine(line.number, why) if why else None
+        return BadLine(line.number, why)
+    return None
 
 
 def _key_of(line: Line) -> str:
@@ -188,12 +189,8 @@ def from_lines(lines: Iterable[Line]) -> list[Unit]:
             key=_key_of(line), operation=line.operation, arguments=line.arguments
         )
         target = _target(step)
-        of_one = (
-            line.number
-            if target is None
-            else (target, step.arguments.get("team") or HOME)
-        )
-        units.setdefault(of_one, []).append(step)
+        thing = line.number if target is None else (target, _team(step))
+        units.setdefault(thing, []).append(step)
     return [tuple(unit) for unit in units.values()]
 
 
@@ -201,24 +198,14 @@ def plan_for(
     units: Iterable[Unit], *, seed: int, faults: str, stores: str = "none"
 ) -> Plan:
     """Return the initial state for *units*: every team, webhook and journey that they name."""
+    steps = [step for unit in units for step in unit]
     things = {
-        (
-            step.operation.partition(".")[0],
-            _target(step),
-            step.arguments.get("team") or HOME,
-        )
-        for unit in units
-        for step in unit
+        (step.operation.partition(".")[0], _target(step), _team(step)) for step in steps
     }
 
     def named(resource: str) -> tuple[tuple[str, str], ...]:
-        return tuple(
-            sorted(
-                (target, team)
-                for kind, target, team in things
-                if kind == resource and target
-            )
-        )
+        of_kind = [(target, team) for kind, target, team in things if kind == resource]
+        return tuple(sorted((target, team) for target, team in of_kind if target))
 
     teams = tuple(sorted({team for _, _, team in things} - {HOME}))
     return Plan(
@@ -229,6 +216,11 @@ def plan_for(
         webhooks=named("webhooks"),
         journeys=named("journeys"),
     )
+
+
+def _team(step: WorkloadStep) -> str:
+    """Return the team in which *step* acts."""
+    return step.arguments.get("team") or HOME
 
 
 def _target(step: WorkloadStep) -> str | None:
@@ -243,15 +235,12 @@ def _target(step: WorkloadStep) -> str | None:
 def request_of(intent: Intent, key: str) -> WireObject:
     """Return the request of *intent* as data, with the header that names its write to the ledger."""
     row = BY_NAME[intent.operation]
+    path = {name: quote(value, safe="") for name, value in intent.path.items()}
+    team = {"team": intent.scope.team} if intent.scope.team else {}
     return {
         "method": row.method,
-        "path": row.path.format_map(
-            {name: quote(value, safe="") for name, value in intent.path.items()}
-        ),
-        "query": {
-            **intent.query,
-            **({"team": intent.scope.team} if intent.scope.team else {}),
-        },
+        "path": row.path.format_map(path),
+        "query": {**intent.query, **team},
         "headers": {SENDER: sender_of(key)},
         "body": intent.body if intent.has_body else None,
     }

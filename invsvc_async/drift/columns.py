@@ -50,9 +50,9 @@ class RowColumns:
 
     def __attrs_post_init__(self) -> None:
         self.fields = {self.key: self.key, **self.fields}
-        if unknown := [
-            path for path in self.fields if _hint_of(self.model, path) is None
-        ]:
+        hints = {path: _hint_of(self.model, path) for path in self.fields}
+        unknown = [path for path, hint in hints.items() if hint is None]
+        if unknown:
             raise InvalidRequestError(
                 f"fields: {self.model.__name__} has no field {', '.join(unknown)}"
             )
@@ -95,21 +95,20 @@ class RowColumns:
         hint = _hint_of(self.model, path)
         if enum_in(hint) is not None:
             hint = str
-        is_free = (
-            path not in self.fields
-            and hint is not None
-            and (hint in _SCALARS or "." in path)
-        )
-        return (path, hint) if column in by_column or is_free else None
+        if column in by_column:
+            return path, hint
+        if path in self.fields or hint is None:
+            return None
+        is_simple = hint in _SCALARS or "." in path
+        return (path, hint) if is_simple else None
 
     def check(self) -> None:
         """Raise ``InvalidRequestError``, after the last row, if the key's column or another was in none."""
-        wanted = (
+        wanted = [
             column for path, column in self.fields.items() if column or path == self.key
-        )
-        if self.found and (
-            missing := [str(column) for column in wanted if column not in self.found]
-        ):
+        ]
+        missing = [str(column) for column in wanted if column not in self.found]
+        if self.found and missing:
             raise InvalidRequestError(
                 f"{', '.join(missing)}: no row has this column. There are {', '.join(self.found):.300}",
                 hint="Name the column of a field with fields= (--key COLUMN, --map FIELD=COLUMN).",
@@ -121,27 +120,31 @@ class RowColumns:
         for path, hint in filter(None, self.found.values()):
             ours = cells.get(path)
             theirs = at(item, path)
-            compared = None if self.blank and theirs == "" else theirs
-            is_same = path == self.key or same(ours, compared)  # numbers by value
-            if not (
-                is_same
-                or (hint is Any and isinstance(ours, str) and ours == text_of(compared))
-            ):
+            if path != self.key and not self._is_same(hint, ours, theirs):
                 different.append(
                     FieldDifference(path, _shown(ours, hint), _shown(theirs, hint))
                 )
         return different
 
+    def _is_same(self, hint: Any, ours: Wire, theirs: Wire) -> bool:  # Any: a type
+        """Return whether the value of a row equals that of the service: numbers by value, others as text."""
+        compared = None if self.blank and theirs == "" else theirs
+        if same(ours, compared):
+            return True
+        is_text_of_any = hint is Any and isinstance(ours, str)
+        return is_text_of_any and ours == text_of(compared)
+
 
 def _hint_of(model: type[Model], path: str) -> Any:  # Any: a type
     """Return the type of the field at *path*; ``None`` if there is none, or it is a secret."""
     name, _, rest = path.partition(".")
-    hint = {
-        field.wire: field.type for field in fields_of(model) if field.wire != "secret"
-    }.get(name)
-    if rest and is_model(hint):
+    hints = {field.wire: field.type for field in fields_of(model)}
+    hint = None if name == "secret" else hints.get(name)
+    if not rest:
+        return hint
+    if is_model(hint):
         return _hint_of(hint, rest)
-    return hint if not rest else Any if get_origin(hint) is Mapping else None
+    return Any if get_origin(hint) is Mapping else None
 
 
 def words_of(error: Exception) -> str:
@@ -161,10 +164,7 @@ def at(item: Wire, path: str) -> Wire:
 def moment(value: object, zone: tzinfo | None) -> Wire:
     """Return a time as epoch ms, as digits but a date's are; *zone* is that of times without an offset."""
     if isinstance(value, str):
-        with suppress(ValueError):
-            value = (
-                int(value) if _EPOCH.fullmatch(value) else datetime.fromisoformat(value)
-            )
+        value = _moment_of_text(value)
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime.combine(value, time.min)
     if isinstance(value, datetime):
@@ -172,6 +172,13 @@ def moment(value: object, zone: tzinfo | None) -> Wire:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LAST:
         raise ValueError("is neither a time in ISO 8601 nor epoch ms")
     return value
+
+
+def _moment_of_text(text: str) -> object:
+    """Return what *text* stands for: epoch ms, or a time in ISO 8601; *text* itself if it is neither."""
+    with suppress(ValueError):
+        return int(text) if _EPOCH.fullmatch(text) else datetime.fromisoformat(text)
+    return text
 
 
 def _placed(value: datetime, zone: tzinfo | None) -> datetime:
@@ -188,17 +195,19 @@ def _placed(value: datetime, zone: tzinfo | None) -> datetime:
 
 
 def _number(value: object, _: object) -> Decimal:
-    # of a float, its shortest digits
-    text = value if isinstance(value, str) else str(value)
+    text = str(value)  # of a float, its shortest digits
     if isinstance(value, bool) or not _NUMBER.fullmatch(text):
         raise ValueError("is not a number: write digits, and a point before decimals")
     return Decimal(text)
 
 
 def _flag(value: object, _: object) -> bool:
-    if (text := str(value).casefold()) not in ("true", "t", "1", "false", "f", "0"):
-        raise ValueError("is neither true nor false")
-    return text in ("true", "t", "1")
+    text = str(value).casefold()
+    if text in ("true", "t", "1"):
+        return True
+    if text in ("false", "f", "0"):
+        return False
+    raise ValueError("is neither true nor false")
 
 
 def _text(value: object, _: object) -> str:

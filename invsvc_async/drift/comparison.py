@@ -121,11 +121,11 @@ class Comparison:
             )
         if isinstance(self.rows, (str, Path)):
             self.form = format_of(Path(self.rows), self.form)
-        model, key = (
-            (models.Webhook, "id")
-            if self.what == "webhooks.list"
-            else (models.Invoice, "uuid")
-        )
+        model: type[Model] = models.Invoice
+        key = "uuid"
+        if self.what == "webhooks.list":
+            model = models.Webhook
+            key = "id"
         self._columns = RowColumns(
             model, key, self.fields, self.zone, self.form == "csv"
         )
@@ -140,8 +140,10 @@ class Comparison:
 
     def _moment(self, name: str) -> Any:  # Any: epoch ms, or None
         given = getattr(self, name)
+        if given is None:
+            return None
         try:
-            return None if given is None else moment(given, self.zone)
+            return moment(given, self.zone)
         except ValueError as error:
             raise InvalidRequestError(f"{name}: {given!r} {error}") from None
 
@@ -203,10 +205,11 @@ class Comparison:
     def _is_inside(self, created: object) -> bool:
         """Return whether a time is in the window; an unknown one counts as inside."""
         after, before = self._window
-        is_known = isinstance(created, (int, Decimal))
-        return not is_known or (
-            (after is None or created >= after) and (before is None or created < before)
-        )
+        if not isinstance(created, (int, Decimal)):
+            return True
+        if after is not None and created < after:
+            return False
+        return before is None or created < before
 
     async def _read(self, table: Table) -> None:
         """Read the list, and then what is in doubt again, until nothing is."""
@@ -215,21 +218,28 @@ class Comparison:
         for reading in range(2, _READINGS + 1):
             if not keys:
                 break
-            has_all = True
-            if self.what == "webhooks.list":
-                await self._read_webhooks(table, reading, keys)
-            elif reading == 2 and span is not None:
-                has_all = False
-                with suppress(
-                    FilterNotHonouredError, InvalidRequestError, ValidationFailedError
-                ):
-                    await self._read_list(table, reading, *span)
-            else:
-                await self._read_list(table, reading, *self._window)
+            has_all = await self._read_again(table, reading, keys, span)
             if is_full and self.ignore_case:
                 has_all = False  # beyond a full list, only exact ids could be read
             keys, span = table.end(reading, whole=has_all)
-        self.complete = not (is_full or keys)
+        self.complete = not is_full and not keys
+
+    async def _read_again(
+        self, table: Table, reading: int, keys: list[str], span: tuple[int, int] | None
+    ) -> bool:
+        """Read what is in doubt; return whether what the table did not meet does not exist."""
+        if self.what == "webhooks.list":
+            await self._read_webhooks(table, reading, keys)
+            return True
+        if reading > 2 or span is None:
+            await self._read_list(table, reading, *self._window)
+            return True
+        # The span is a guess to read less: the service need not accept it.
+        with suppress(
+            FilterNotHonouredError, InvalidRequestError, ValidationFailedError
+        ):
+            await self._read_list(table, reading, *span)
+        return False
 
     async def _read_list(
         self, table: Table, reading: int, after: int | None, before: int | None
@@ -273,10 +283,14 @@ class Comparison:
         times, cells, shown = table.find(key)
         if reading == 1:
             self._count("items_read")
-        if (reading == 1 or shown == 1) and self._is_inside(created):
-            fields = self._columns.differing(cells, plain) if times == 1 else []
-            kind = Kind.DIFFERENT if fields else None if times else Kind.NOT_IN_ROWS
-            table.meet(key, created, reading, kind, fields)
+        is_in_doubt = reading == 1 or shown == 1
+        if not is_in_doubt or not self._is_inside(created):
+            return
+        fields = self._columns.differing(cells, plain) if times == 1 else []
+        kind = Kind.DIFFERENT if fields else None
+        if not times:
+            kind = Kind.NOT_IN_ROWS
+        table.meet(key, created, reading, kind, fields)
 
 
 # --- files
@@ -290,22 +304,23 @@ def rows_of_file(
         nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file
     ):
         try:
-            if form == "parquet":
-                batches = (
-                    pyarrow("pyarrow.parquet").ParquetFile(file).iter_batches(_AT_ONCE)
-                )
-                yield from enumerate(
-                    (row for batch in batches for row in batch.to_pylist()), 1
-                )
-            else:
-                yield from (
-                    _csv_rows(file, delimiter) if form == "csv" else _json_rows(file)
-                )
+            match form:
+                case "parquet":
+                    yield from enumerate(_parquet_rows(file), 1)
+                case "csv":
+                    yield from _csv_rows(file, delimiter)
+                case _:
+                    yield from _json_rows(file)
         except ValueError as error:
             words = f"{name}: {words_of(error)}"
             raise InvalidRequestError(
                 words, hint="Nothing was compared. Correct the file."
             ) from None
+
+
+def _parquet_rows(file: BinaryIO) -> Iterator[object]:
+    for batch in pyarrow("pyarrow.parquet").ParquetFile(file).iter_batches(_AT_ONCE):
+        yield from batch.to_pylist()
 
 
 def _json_rows(file: BinaryIO) -> Iterator[tuple[int, object]]:
@@ -314,13 +329,13 @@ def _json_rows(file: BinaryIO) -> Iterator[tuple[int, object]]:
         if len(line) > MAX_ROW:
             raise ValueError(f"line {number}: is longer than {MAX_ROW:,} bytes")
         try:
-            if text := line.decode("utf-8" if number > 1 else "utf-8-sig").strip():
+            text = line.decode("utf-8" if number > 1 else "utf-8-sig").strip()
+            if text:
                 yield number, envelope.loads(text.encode())
-        except (UnicodeDecodeError, UnreadableResponseError) as error:
-            why = (
-                NOT_UTF_8 if isinstance(error, UnicodeDecodeError) else words_of(error)
-            )
-            raise ValueError(f"line {number}: {why}") from None
+        except UnicodeDecodeError:
+            raise ValueError(f"line {number}: {NOT_UTF_8}") from None
+        except UnreadableResponseError as error:
+            raise ValueError(f"line {number}: {words_of(error)}") from None
     if not number:
         raise ValueError("is empty")
 
@@ -330,7 +345,9 @@ def _csv_rows(file: BinaryIO, delimiter: str) -> Iterator[tuple[int, dict[str, s
     line, header = next(rows, (0, []))
     if not line:
         raise ValueError("is empty")
-    if twice := [name for name, count in Counter(header).items() if name and count > 1]:
+    named = Counter(filter(None, header))
+    twice = [name for name, count in named.items() if count > 1]
+    if twice:
         raise ValueError(f"line {line}: has two columns with the name {twice[0]!r}")
     for line, cells in rows:
         if len(cells) != len(header):

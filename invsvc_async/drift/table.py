@@ -142,30 +142,33 @@ class Table:
         """
         if whole:
             self._db.execute(_MISS, {"reading": reading})
-        ids = [
-            name
-            for (name,) in self._db.execute(
-                "SELECT ifnull(id, key) FROM things WHERE shown = 1"
-            )
-        ]
+        in_doubt = self._db.execute(
+            "SELECT ifnull(id, key) FROM things WHERE shown = 1"
+        )
+        ids = [name for (name,) in in_doubt]
         return ids, self._db.execute(_SPAN).fetchone()
 
     def differences(self) -> Iterator[Difference]:
         """Yield what is certain."""
-        for kind, key, line, times, others, shown, fields in self._db.execute(_CERTAIN):
+        for row in self._db.execute(_CERTAIN):
+            kind, key, line, times, others, shown, fields = row
             if times > 1:
-                note = f"{times:,} rows: {line}{others}{', …' if times > 10 else ''}"
+                more = ", …" if times > 10 else ""
+                note = f"{times:,} rows: {line}{others}{more}"
                 yield Difference(kind=Kind.DUPLICATE, key=key, line=line, note=note)
             if shown > 1:
-                parts = tuple(
-                    FieldDifference(*part) for part in envelope.loads(fields or b"[]")
-                )
-                is_plain = key is None or (key == key.strip(" ") and key.isprintable())
-                note = (
-                    ""
-                    if is_plain
-                    else f"its key has white space or hidden characters: {key!r}"
-                )
+                parts = envelope.loads(fields or b"[]")
                 yield Difference(
-                    kind=Kind(kind), key=key, line=line, fields=parts, note=note
+                    kind=Kind(kind),
+                    key=key,
+                    line=line,
+                    fields=tuple(FieldDifference(*part) for part in parts),
+                    note=_note_on(key),
                 )
+
+
+def _note_on(key: str | None) -> str:
+    """Return what a reader may not see in a key; empty if there is nothing."""
+    if key is None or (key == key.strip(" ") and key.isprintable()):
+        return ""
+    return f"its key has white space or hidden characters: {key!r}"

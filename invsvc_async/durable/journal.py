@@ -413,7 +413,7 @@ class ClientJournal:
         identity = intent.identity
         core = self.core
         assert core is not None
-        if core.is_running(identity):
+        if core.under_way.is_running(identity):
             raise is_being_done(intent.key)
         write = self._writes.get(identity)
         mine = None if write is None else write.lane.token

@@ -40,7 +40,7 @@ from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.transport.transport import CLOSED
-from invsvc_async.writes.new_intent import line_of
+from invsvc_async.writes.line_names import line_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Mapping, Sequence
@@ -548,8 +548,8 @@ class Claims:
         """Await *waiting*; raise ConfigurationError if the client is closed, or is meanwhile."""
         core = self._journal.core
         assert core is not None
-        if not core.closed:
-            with suppress(TimeoutError), core.until_closed():
+        if not core.under_way.closed:
+            with suppress(TimeoutError), core.under_way.until_closed():
                 await waiting
                 return
         elif inspect.iscoroutine(waiting):

@@ -69,11 +69,11 @@ from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.writes.driver import AnyDriver, Driver, new_run, run_of
 from invsvc_async.writes.new_intent import (
     intent_of as new_intent,
-    new_start,
     new_tag,
     with_reader,
 )
 from invsvc_async.writes.recovery import check_scope
+from invsvc_async.writes.starting import new_start
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
@@ -159,7 +159,7 @@ class Keys:
             ConfigurationError: The namespace of its key is not certain, or the client is closed.
             JournalError: The journal cannot be used; nothing was sent.
         """
-        return spec.options.core.tracked(partial(self._started, spec))
+        return spec.options.core.under_way.tracked(partial(self._started, spec))
 
     async def _name(self, key: str, team: str | None) -> str:
         await self.journal.open()
@@ -270,7 +270,7 @@ class Keys:
         name = await self._name(spec.key or "", spec.team)
         with self._turn_of(name) as turn:
             before = turn.last
-            if turn.users > 1 or spec.options.core.closed:
+            if turn.users > 1 or spec.options.core.under_way.closed:
                 if start is not None:  # the run before it stands for the key
                     start.leave()
                 await self.claims.until_closed(turn.lock.acquire())
@@ -539,7 +539,7 @@ class Keys:
             raise
         # nobody asks whether the awaiter has it
         if run.outcome is not None and run.taker is None:
-            driver.journal = None
+            driver.tell_verdict_only()
         return driver
 
     # --- what processes have left
@@ -661,7 +661,7 @@ def _replayed(spec: WriteSpec, outcome: Outcome[Any]) -> Driver[Any]:
         changes |= {"value": value, "secret": "not stored"}
     driver = new_run(spec)
     core = spec.options.core
-    driver.journal = None
+    driver.tell_verdict_only()
     outcome = attrs.evolve(outcome, **changes)
     if outcome.verdict is not Verdict.UNKNOWN:
         core.writes.take(outcome.started_as.identity)

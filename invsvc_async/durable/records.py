@@ -40,7 +40,7 @@ from invsvc_async.reconcile.history import (
 from invsvc_async.reconcile.intent import SentEnd
 from invsvc_async.reconcile.json_form import error_of, plain_error
 from invsvc_async.reconcile.outcome import OutcomeBase, read_back
-from invsvc_async.writes.results import value_of_state
+from invsvc_async.writes.values import value_of_state
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire

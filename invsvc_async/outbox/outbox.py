@@ -34,7 +34,7 @@ from invsvc_async.outbox.postgres import PostgresOutbox
 from invsvc_async.outbox.sqlite import SqliteOutbox
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.storage.address import check_path, is_postgres
-from invsvc_async.writes.results import hand_over
+from invsvc_async.writes.new_secret import hand_over
 from invsvc_async.writes.write import Write, value_of
 
 if TYPE_CHECKING:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 AttemptKind = Literal["applied", "not applied", "echo", "short", "long"]
+# The kinds of attempts that may have had an effect: whether they had is not known.
+AMBIGUOUS = ("short", "long")
 ANSWERED = Done(
     verdict=Verdict.APPLIED,
     reason="the service answered so",
@@ -42,33 +44,42 @@ def kind_of(attempt: Attempt) -> AttemptKind:
     status = attempt.status
     if attempt.end is End.NOT_SENT:
         return "not applied"
-    if attempt.end is End.ANSWERED and status is not None:
-        if 200 <= status < 300:
-            return "applied" if attempt.readable and status != 202 else "long"
-        if (
-            400 <= status < 500
-            and status != 408
-            and (attempt.own_envelope or attempt.of_authentication)
-        ):
-            return "echo" if status in (404, 409, 410) else "not applied"
-        if status == 500 and attempt.own_envelope:
-            return "short"
+    if attempt.end is End.LOST or status is None:
+        return "long"
+    if 200 <= status < 300:
+        return "applied" if attempt.readable and status != 202 else "long"
+    if _is_refusal(status) and _is_in_own_form(attempt):
+        return "echo" if status in (404, 409, 410) else "not applied"
+    # The service has ended with the request: what it has done shows soon, if it has done it.
+    if status == 500 and attempt.own_envelope:
+        return "short"
     return "long"
+
+
+def _is_refusal(status: int) -> bool:
+    """Return whether *status* refuses a request.  A 408 says only that the service has stopped waiting."""
+    return 400 <= status < 500 and status != 408
+
+
+def _is_in_own_form(attempt: Attempt) -> bool:
+    """Return whether the service itself answered, and nothing before it, such as a firewall."""
+    return attempt.own_envelope or attempt.of_authentication
 
 
 def refusal_of(attempt: Attempt) -> Attempt | None:
     """Return *attempt* if it was refused, perhaps after a send took effect: only absence makes it final."""
-    refused = (
-        attempt.end is End.ANSWERED
-        and 400 <= (attempt.status or 0) < 500
-        and attempt.status != 408
-    )
-    return attempt if refused and kind_of(attempt) in ("echo", "long") else None
+    if attempt.end is not End.ANSWERED or attempt.status is None:
+        return None
+    if not _is_refusal(attempt.status):
+        return None
+    is_final = kind_of(attempt) == "not applied"
+    return None if is_final else attempt
 
 
-_first_send = lru_cache(maxsize=64)(
-    lambda attempt_timeout: Send(attempt_timeout=attempt_timeout)
-)
+@lru_cache(maxsize=64)
+def _first_send(attempt_timeout: float) -> Send:
+    """Return the same decision for the same timeout: most writes of a program have one."""
+    return Send(attempt_timeout=attempt_timeout)
 
 
 def sent_at_once(
@@ -80,17 +91,18 @@ def sent_at_once(
     never_listed: bool,
 ) -> Send | None:
     """Return the first send of a write that needs no read before it; ``None``: call ``decide``."""
-    if not knows_clock or never_listed or (kind.needs_baseline and not has_baseline):
+    if not knows_clock or never_listed:
+        return None
+    if kind.needs_baseline and not has_baseline:
         return None
     return _first_send(min(timeouts.attempt, timeouts.call))
 
 
 def answered_at_once(history: History) -> Done | None:
     """Return APPLIED if the first send was answered with a success; ``None``: call ``decide``."""
-    if (
-        len(history) != 1
-        or not isinstance(history[0], Attempt)
-        or history[0].value is not None
-    ):
+    if len(history) != 1:
         return None
-    return ANSWERED if kind_of(history[0]) == "applied" else None
+    only = history[0]
+    if not isinstance(only, Attempt) or only.value is not None:
+        return None  # what the answer holds belongs into the verdict
+    return ANSWERED if kind_of(only) == "applied" else None

@@ -13,8 +13,8 @@ from decimal import Decimal
 from functools import lru_cache
 from itertools import repeat
 from math import isfinite
-from typing import TYPE_CHECKING, TypeGuard
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from typing import TYPE_CHECKING, Final, TypeGuard
+from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,21 +43,24 @@ def same(one: Wire, other: Wire) -> bool:
     """
     if type(one) is type(other) and type(one) in _SCALARS:
         return bool(one == other)
-    if isinstance(one, dict):
-        if not isinstance(other, dict) or one.keys() != other.keys():
+    if isinstance(one, dict) and isinstance(other, dict):
+        if one.keys() != other.keys():
             return False
         return all(map(same, one.values(), map(other.__getitem__, one)))
-    if isinstance(one, (list, tuple)):
-        if not isinstance(other, (list, tuple)) or len(one) != len(other):
-            return False
-        return all(map(same, one, other))
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, (int, float, Decimal)) and isinstance(
-        other, (int, float, Decimal)
-    ):
+    if _is_list(one) and _is_list(other):
+        return len(one) == len(other) and all(map(same, one, other))
+    if is_number(one) and is_number(other):
         return _exact(one) == _exact(other)
     return isinstance(one, str) and isinstance(other, str) and one == other
+
+
+def _is_list(value: Wire) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def is_number(value: Wire) -> TypeGuard[int | float | Decimal]:
+    """Return whether *value* is a number of JSON.  A boolean is none, though Python's is an ``int``."""
+    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
 
 
 def _exact(number: float | Decimal) -> int | Decimal:
@@ -66,8 +69,8 @@ def _exact(number: float | Decimal) -> int | Decimal:
 
 def same_journey_field(name: str, one: Wire, other: Wire) -> bool:
     """Return whether one field of two journeys is equal."""
-    if name == "graph":  # a null ``viewport``, ``sourceHandle`` or ``config`` is absent
-        return _same_but_for_nulls(one, other, _NULLABLE)
+    if name == "graph":
+        return _same_but_for_nulls(one, other, _NULLABLE_IN_GRAPH)
     return same(one, other)
 
 
@@ -78,10 +81,17 @@ def rounded(value: Wire) -> Wire:
     if isinstance(value, (list, tuple)):
         return [rounded(each) for each in value]
     if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
-        with suppress(OverflowError):
-            double = float(value)
-            return double if isfinite(double) else value
+        return _as_double(value)
     return value
+
+
+def _as_double(number: int | Decimal) -> int | Decimal | float:
+    """Return the double nearest to *number*; *number* itself if it is too large."""
+    try:
+        double = float(number)
+    except OverflowError:
+        return number
+    return double if isfinite(double) else number
 
 
 def tidied(value: Wire) -> Wire:
@@ -95,7 +105,9 @@ def tidied(value: Wire) -> Wire:
         return {name: each for name, each in kept.items() if each is not None} or None
     if isinstance(value, (list, tuple)):
         return [tidied(each) for each in value]
-    return value.strip() or None if isinstance(value, str) else rounded(value)
+    if isinstance(value, str):
+        return value.strip() or None
+    return rounded(value)
 
 
 def parts_of(value: Wire) -> int:
@@ -105,36 +117,38 @@ def parts_of(value: Wire) -> int:
     return sum(len(each) for each in value.values() if isinstance(each, (list, tuple)))
 
 
-# The members of a graph that may be null or absent are empty here; the others have such ones in them.
-_NULLABLE: Wire = {
-    "viewport": {},
-    "nodes": {"data": {"config": {}}},
-    "edges": {"sourceHandle": {}},
+_MAY_BE_NULL: Final = "may be null"
+# Where in a graph a null member is the same as none, as the specification has it: by name, as deep as needed.
+_NULLABLE_IN_GRAPH: Final[Wire] = {
+    "viewport": _MAY_BE_NULL,
+    "nodes": {"data": {"config": _MAY_BE_NULL}},
+    "edges": {"sourceHandle": _MAY_BE_NULL},
 }
 
 
 def _same_but_for_nulls(one: Wire, other: Wire, nullable: Wire) -> bool:
-    """Return whether two values are equal if the members that are empty in *nullable* may be null."""
-    if not nullable:
+    """Return whether two values are equal, but for members that may be null where *nullable* says so."""
+    if nullable is None:
         return same(one, other)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+    if _is_list(one) and _is_list(other):
         if len(one) != len(other):
             return False
         return all(map(_same_but_for_nulls, one, other, repeat(nullable)))
-    if not isinstance(one, dict) or not isinstance(other, dict):
-        return same(one, other)
-    for name in one if one.keys() == other.keys() else {**one, **other}:
-        inner = nullable.get(name)
-        if inner == {}:
-            if not same(one.get(name), other.get(name)):
-                return False
-        elif (
-            name not in one
-            or name not in other
-            or not _same_but_for_nulls(one[name], other[name], inner)
-        ):
-            return False
-    return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = one if one.keys() == other.keys() else one.keys() | other.keys()
+        return all(_same_member(name, one, other, nullable) for name in names)
+    return same(one, other)
+
+
+def _same_member(
+    name: str, one: dict[str, Wire], other: dict[str, Wire], nullable: dict[str, Wire]
+) -> bool:
+    inside = nullable.get(name)
+    if inside == _MAY_BE_NULL:
+        return same(one.get(name), other.get(name))
+    if name not in one or name not in other:
+        return False
+    return _same_but_for_nulls(one[name], other[name], inside)
 
 
 @lru_cache(maxsize=4096)
@@ -146,29 +160,35 @@ def normal_url(url: str) -> str:
     unnecessary escapes are removed; necessary escapes are added.  A backslash in a path is a slash, as in
     browsers and Node.js.
     """
-    from yarl import URL  # slow to import
-
     try:
         parts = urlsplit(url.strip())
-        host = (parts.hostname or "").rstrip(".")
-        port = parts.port
-        place = (
-            URL.build(scheme=parts.scheme, host=host, port=port).raw_authority
-            if host
-            else ""
-        )
+        host = _host_and_port_of(parts)
     except ValueError:
         return url
-    login = ":".join(
-        quote(unquote(part), safe="")
-        for part in parts.netloc.rpartition("@")[0].split(":", 1)
-    )
-    # an empty password is the same as none
-    place = f"{login.rstrip(':')}@{place}".lstrip("@")
+    place = _login_of(parts) + host
     path = _without_dots(_escaped(parts.path.replace("\\", "/"))) or "/"
     return urlunsplit(
         (parts.scheme, place, path, _escaped(parts.query), _escaped(parts.fragment))
     )
+
+
+def _login_of(parts: SplitResult) -> str:
+    """Return the user and the password of a URL, with "@"; empty if there are none."""
+    login = parts.netloc.rpartition("@")[0]
+    escaped = [quote(unquote(part), safe="") for part in login.split(":", 1)]
+    plain = ":".join(escaped).rstrip(":")  # an empty password is the same as none
+    return f"{plain}@" if plain else ""
+
+
+def _host_and_port_of(parts: SplitResult) -> str:
+    """Return the host of a URL in IDNA form, and the port unless it is the scheme's own."""
+    from yarl import URL  # slow to import
+
+    host = (parts.hostname or "").rstrip(".")
+    port = parts.port  # raises ValueError if it is not a number of a port
+    if not host:
+        return ""
+    return URL.build(scheme=parts.scheme, host=host, port=port).raw_authority
 
 
 @lru_cache(maxsize=4096)
@@ -178,12 +198,15 @@ def url_key(url: str) -> str:
 
     Scheme, user and password, fragment, case, a plus for a space, a last slash, and escapes do not count.
     """
-    normal = re.sub("xn--([a-z0-9-]+)", _decoded, normal_url(url).partition("#")[0])
-    place, _, rest = (normal.partition("://")[2] or normal).partition("/")
+    without_fragment = normal_url(url).partition("#")[0]
+    readable = re.sub("xn--([a-z0-9-]+)", _decoded, without_fragment)
+    without_scheme = readable.partition("://")[2] or readable
+    place, _, rest = without_scheme.partition("/")
+    host = place.rpartition("@")[2]
     path, _, query = rest.partition("?")
-    plain = f"{place.rpartition('@')[2]}/{path.rstrip('/')}?{query}".replace("+", " ")
-    # "ß" becomes "ss", as in IDNA 2003
-    return quote(unquote(plain).casefold(), safe="/?:[]")
+    plain = f"{host}/{path.rstrip('/')}?{query}".replace("+", " ")
+    folded = unquote(plain).casefold()  # "ß" becomes "ss", as in IDNA 2003
+    return quote(folded, safe="/?:[]")
 
 
 def _decoded(label: re.Match[str]) -> str:
@@ -205,15 +228,16 @@ def _without_dots(path: str) -> str:
     if "/." not in path:
         return path
     kept: list[str] = []
-    *segments, last = path.split("/")
-    for segment in segments:
-        if segment == "..":
+    *folders, last = path.split("/")
+    for folder in folders:
+        if folder == "..":
             kept = kept[:-1] or kept  # the root has no parent
-        elif segment != ".":
-            kept.append(segment)
+        elif folder != ".":
+            kept.append(folder)
     if last == "..":
         kept = kept[:-1] or kept
-    return "/".join([*kept, "" if last in (".", "..") else last])
+    name = "" if last in (".", "..") else last
+    return "/".join([*kept, name])
 
 
 HOOK_FIELDS = ("url", "events", "description", "status")
@@ -223,11 +247,7 @@ def same_hook_field(name: str, one: Wire, other: Wire) -> bool:
     """Return whether one field of two webhooks is equal.  An absent description equals an empty one."""
     if name == "url" and isinstance(one, str) and isinstance(other, str):
         return normal_url(one) == normal_url(other)
-    if (
-        name == "events"
-        and isinstance(one, (list, tuple))
-        and isinstance(other, (list, tuple))
-    ):
+    if name == "events" and _is_list(one) and _is_list(other):
         return set(map(str, one)) == set(map(str, other))
     if name == "description":
         return same(one or "", other or "")
@@ -240,15 +260,16 @@ def names_another(shown: Wire, path: Mapping[str, str]) -> bool:
 
     A service may take an id in more than one spelling: case and hyphens do not count, as in UUIDs.
     """
-    if not isinstance(shown, str) or (asked := path.get("id", shown)) == shown:
+    asked = path.get("id")
+    if asked is None or not isinstance(shown, str):
         return False
-    return asked.replace("-", "").casefold() != shown.replace("-", "").casefold()
+    return _spelled_alike(asked) != _spelled_alike(shown)
+
+
+def _spelled_alike(known_as: str) -> str:
+    return known_as.replace("-", "").casefold()
 
 
 def is_time(value: Wire) -> TypeGuard[int | float | Decimal]:
     """Return whether *value* can be a time in ms.  Numbers too large for a float are rejected."""
-    return (
-        isinstance(value, (int, float, Decimal))
-        and not isinstance(value, bool)
-        and -_NO_TIME < value < _NO_TIME
-    )
+    return is_number(value) and -_NO_TIME < value < _NO_TIME

@@ -35,11 +35,19 @@ may have been (``_held_back``). ``Closed`` ends everything at once, with what is
 
 from __future__ import annotations
 
-from itertools import takewhile
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import attrs
+
 from invsvc_async.reconcile.attempts import kind_of
-from invsvc_async.reconcile.findings import find, is_evidence, is_unique, no_such_read
+from invsvc_async.reconcile.findings import (
+    evidence_in,
+    find,
+    is_evidence,
+    is_unique,
+    no_such_read,
+)
 from invsvc_async.reconcile.history import (
     Absent,
     Applied,
@@ -64,21 +72,26 @@ from invsvc_async.settings import JOURNEY_READER, READ_TIME, SHORTEST_RESEND
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
-    from invsvc_async.reconcile.history import Basis, Cause, Decision, ErrorFacts
+    from invsvc_async.reconcile.history import (
+        Basis,
+        Cause,
+        Decision,
+        ErrorFacts,
+        Event,
+        Finding,
+    )
 
 
 NOT_SENT_TRIES = 3  # retries of a request that never left
-PROOF_LASTS = (
-    5.0  # s: for so long after its end, a read that shows absence allows a re-send
-)
+# s: for so long after its end, a read that shows absence allows a re-send
+PROOF_LASTS = 5.0
 SHORTEST_TRY = 1.0  # s: minimum timeout of such a retry, unless half of the configured one is shorter
 NOT_SENT_PAUSES = (0.1, 0.5, 2.0)  # s before each further try
 BASELINE_PAUSES = (0.1, 0.5)  # s before the read of baseline and clock is retried
 # s between settling reads; the last one repeats
 READ_PAUSES = (0.5, 1.0, 2.0, 4.0, 5.0)
-LIMITED_PAUSE = (
-    0.1  # s: minimum wait before a rate-limited write is sent again; doubled each time
-)
+# s: minimum wait before a rate-limited write is sent again; doubled each time
+LIMITED_PAUSE = 0.1
 
 _ANSWERED_AGAIN = "the service answered so to a re-send"
 _HELD_BACK: dict[Cause, str] = {
@@ -91,6 +104,13 @@ _HELD_BACK: dict[Cause, str] = {
 }
 
 
+@attrs.frozen
+class _NoSend:
+    """The write is not sent again, and why."""
+
+    why: str
+
+
 def decide(known: Known) -> Decision:
     """
     Return what to do next about a write, given the facts at the end of its history.
@@ -98,29 +118,35 @@ def decide(known: Known) -> Decision:
     Its intent is as it was when this process started with it.  Its history has the events of this process; if
     it begins with ``Resumed``, the intent's ``sent`` counts as well.
     """
-    history = known.history
     decision = _settle(known) if known.in_doubt else _first(known)
-    if history and isinstance(history[-1], Closed) and not isinstance(decision, Done):
-        if known.in_doubt:
-            return unknown(
-                known,
-                "the client was closed before the outcome was known",
-                "client closed",
-            )
-        reason = "the client was closed before the write could be sent; no earlier send had an effect"
-        return done(
-            known,
-            Verdict.NOT_APPLIED,
-            reason,
-            _basis_without_doubt(known),
-            cause="client closed",
-        )
-    if isinstance(decision, Send) and (held := _held_back(known)) is not None:
-        basis: Basis = "absence" if known.in_doubt else _basis_without_doubt(known)
-        reading = history[-1] if history and isinstance(history[-1], Reading) else None
-        reason = f"not sent again, because {_HELD_BACK[held]}"
-        return done(known, Verdict.NOT_APPLIED, reason, basis, reading, cause=held)
+    if isinstance(decision, Done):
+        return decision
+    if isinstance(known.last, Closed):
+        return _closed(known)
+    if isinstance(decision, Send):
+        held = _held_back(known)
+        if held is not None:
+            return _not_sent_again(known, held)
     return decision
+
+
+def _closed(known: Known) -> Done:
+    """Return the verdict on a write whose client was closed before the rules came to one."""
+    if known.in_doubt:
+        reason = "the client was closed before the outcome was known"
+        return unknown(known, reason, "client closed")
+    reason = "the client was closed before the write could be sent; no earlier send had an effect"
+    basis = _basis_without_doubt(known)
+    return done(known, Verdict.NOT_APPLIED, reason, basis, cause="client closed")
+
+
+def _not_sent_again(known: Known, held: Cause) -> Done:
+    """Return NOT_APPLIED for a write that may be sent, as far as its own events say, and is *held* back."""
+    basis: Basis = "absence" if known.in_doubt else _basis_without_doubt(known)
+    reason = f"not sent again, because {_HELD_BACK[held]}"
+    return done(
+        known, Verdict.NOT_APPLIED, reason, basis, known.last_reading, cause=held
+    )
 
 
 def _basis_without_doubt(known: Known) -> Basis:
@@ -140,11 +166,13 @@ def _held_back(known: Known) -> Cause | None:
         return "overtaken"
     if resumed.reads_only:
         return "only read"
-    may_be_newest = (
-        resumed.journaled or resumed.newest is not None or known.method == "POST"
-    )
-    last = known.history[-1]
-    if may_be_newest or (isinstance(last, Reading) and known.is_newest(last)):
+    # Its place among the writes to the same resource is known.
+    if resumed.journaled or resumed.newest is not None:
+        return None
+    if known.method == "POST":
+        return None  # it replaces nothing
+    reading = known.last_reading
+    if reading is not None and known.is_newest(reading):
         return None
     return "perhaps overtaken"
 
@@ -153,36 +181,39 @@ def _held_back(known: Known) -> Cause | None:
 
 
 def _first(known: Known) -> Decision:
-    last = known.attempts[-1] if known.attempts else None
-    if last is None:
+    if not known.attempts:
         return _before_first(known)
+    last = known.attempts[-1]
     if known.kinds[-1] == "applied":
-        return done(
-            known,
-            Verdict.APPLIED,
-            "the service answered so",
-            "answered",
-            value=last.value,
-        )
+        reason = "the service answered so"
+        return done(known, Verdict.APPLIED, reason, "answered", value=last.value)
     if last.end is End.NOT_SENT:
         return _never_left(known)
-    if (
-        last.status == 401
-        and last.token_renewed
-        and sum(each.token_renewed for each in known.attempts) == 1
-    ):
+    if _has_fresh_token(known, last):
         return _send(known)
-    is_limit = (
-        last.status == 429
-        and last.error is not None
-        and last.error.code == "rate_limit_exceeded"
-    )
-    if known.policy.wait_when_limited and is_limit and last.retry_after is not None:
-        refusals = sum(each.status == 429 for each in known.attempts)
-        pause = max(last.retry_after, LIMITED_PAUSE * 2 ** (refusals - 1))
-        deadline = known.attempts[0].started + known.policy.deadline
-        return _after_pause(known, pause, deadline) or refused(known, last)
+    if last.status == 429:
+        return _limited(known, last)
     return refused(known, last)
+
+
+def _has_fresh_token(known: Known, last: Attempt) -> bool:
+    """Return whether *last* was refused for its token, and the write has got its first new token."""
+    if last.status != 401 or not last.token_renewed:
+        return False
+    return sum(each.token_renewed for each in known.attempts) == 1
+
+
+def _limited(known: Known, last: Attempt) -> Decision:
+    """Send again after the pause that a rate limit asks for, if the policy says so and there is time."""
+    is_rate_limit = last.error is not None and last.error.code == "rate_limit_exceeded"
+    if not known.policy.wait_when_limited or not is_rate_limit:
+        return refused(known, last)
+    if last.retry_after is None:
+        return refused(known, last)
+    refusals = sum(each.status == 429 for each in known.attempts)
+    pause = max(last.retry_after, LIMITED_PAUSE * 2 ** (refusals - 1))
+    deadline = known.attempts[0].started + known.policy.deadline
+    return _after_pause(known, pause, deadline) or refused(known, last)
 
 
 def _before_first(known: Known) -> Decision:
@@ -190,31 +221,38 @@ def _before_first(known: Known) -> Decision:
     Read before the first send if something must be known that is not, up to three times.
 
     The reads take at most half of the call's time.  What must be known is the service's clock and, for an
-    update, the baseline; for a create, the webhooks that exist.
+    update, the baseline; for a create, the things that exist.
     """
-    needs_baseline = known.kind.needs_baseline and known.before is None
-    needs_baseline |= known.intent.forgotten_until == NEVER_LISTED
     reader = _reader_in_spec(known)
-    tries = known.readings
-    if reader is None or not (known.bounds is None or needs_baseline):
+    if reader is None or not _must_read_first(known):
         return _send(known)
     read = Read(reader=reader, why="the state and the service's clock before the write")
+    tries = known.readings
     if not tries:
         return read
     last = tries[-1]
-    if (
-        len(tries) > len(BASELINE_PAUSES)
-        or last.status in (401, 403)
-        or is_evidence(known, last)
-    ):
+    if len(tries) > len(BASELINE_PAUSES) or _is_final(known, last):
         return _send(known)
     due = last.ended + BASELINE_PAUSES[len(tries) - 1]
-    if (
-        no_such_read(known, last)
-        or due >= tries[0].started + known.intent.timeouts.call / 2
-    ):
+    if due >= tries[0].started + known.intent.timeouts.call / 2:
         return _send(known)
     return read if known.now >= due else Wait(due - known.now)
+
+
+def _must_read_first(known: Known) -> bool:
+    """Return whether something is not known that a read before the first send shows."""
+    if known.bounds is None:
+        return True
+    if known.kind.needs_baseline and known.before is None:
+        return True
+    return known.intent.forgotten_until == NEVER_LISTED
+
+
+def _is_final(known: Known, reading: Reading) -> bool:
+    """Return whether one more read would show no more than *reading* did."""
+    if is_evidence(known, reading):
+        return True
+    return reading.status in (401, 403) or no_such_read(known, reading)
 
 
 def _send(known: Known) -> Send:
@@ -223,22 +261,29 @@ def _send(known: Known) -> Send:
 
 
 def _never_left(known: Known) -> Decision:
-    tries = sum(each.end is End.NOT_SENT for each in known.attempts)
-    before = takewhile(lambda event: not isinstance(event, Attempt), known.history)
-    reads = [event for event in before if isinstance(event, Reading)]
-    spent = reads[-1].ended - reads[0].started if reads else 0.0
-    out_of_time = known.attempts[0].started + known.intent.timeouts.call - spent
+    """Send again what never left, a few times, within the timeout of the call."""
+    tries = known.unsent
     if tries > NOT_SENT_TRIES:
         return _did_not_leave(known, f", in {tries} attempts")
     usual = _send(known).attempt_timeout
     least = min(SHORTEST_TRY, usual / 2)
+    started = known.attempts[0].started
+    out_of_time = started + known.intent.timeouts.call - _spent_before_first(known)
     again = _after_pause(known, NOT_SENT_PAUSES[tries - 1], out_of_time - least)
-    left = out_of_time - known.now
     if isinstance(again, Wait):
         return again
-    if again is not None and left >= least:
-        return Send(attempt_timeout=min(usual, left))
-    return _did_not_leave(known, " before the call's timeout")
+    left = out_of_time - known.now
+    if again is None or left < least:
+        return _did_not_leave(known, " before the call's timeout")
+    return Send(attempt_timeout=min(usual, left))
+
+
+def _spent_before_first(known: Known) -> float:
+    """Return how long the reads before the first attempt took, in seconds."""
+    reads = known.first_readings
+    if not reads:
+        return 0.0
+    return reads[-1].ended - reads[0].started
 
 
 def _did_not_leave(known: Known, how_long: str) -> Done:
@@ -247,12 +292,12 @@ def _did_not_leave(known: Known, how_long: str) -> Done:
     if basis == "never sent":
         reason = f"the request never left this machine{how_long}"
         return done(known, Verdict.NOT_APPLIED, reason, basis, cause="never left")
-    earlier = "an earlier request of it had no effect"
-    answered = [
+    statuses = [
         attempt.status for attempt in known.attempts if attempt.end is End.ANSWERED
     ]
-    if answered:
-        earlier = f"the service answered HTTP {answered[-1]}"
+    earlier = "an earlier request of it had no effect"
+    if statuses:
+        earlier = f"the service answered HTTP {statuses[-1]}"
     reason = f"{earlier}, and after that no request left this machine{how_long}"
     return done(known, Verdict.NOT_APPLIED, reason, basis, cause="not sent again")
 
@@ -272,14 +317,19 @@ def _settle(known: Known) -> Decision:
     last = known.history[-1]
     if any(send.kind == "applied" for send in known.carried):
         return _answered_before(known, last)
+    answered = _answered(known)
+    if answered is not None:
+        return answered
     if not _reader(known):
-        return _answered(known) or unknown(
-            known, "there is no read that shows whether it was applied", "no read"
-        )
-    return _answered(known) or _judged(known, last) or _next_read(known)
+        reason = "there is no read that shows whether it was applied"
+        return unknown(known, reason, "no read")
+    judged = _judged(known, last)
+    if judged is not None:
+        return judged
+    return _next_read(known)
 
 
-def _answered_before(known: Known, last: object) -> Decision:
+def _answered_before(known: Known, last: Event) -> Decision:
     """
     Return APPLIED, because an earlier process got a success.  One read, if possible, gets the value.
 
@@ -287,20 +337,26 @@ def _answered_before(known: Known, last: object) -> Decision:
     """
     reader = _reader(known)
     if reader and not isinstance(last, Reading):
-        return Read(
-            reader=reader,
-            why="the value of a write that was answered before the restart",
-        )
-    finding = (
-        find(known, last)
-        if isinstance(last, Reading) and is_evidence(known, last)
-        else None
-    )
-    value = finding.value if isinstance(finding, (Applied, Holds)) else None
+        why = "the value of a write that was answered before the restart"
+        return Read(reader=reader, why=why)
+    value = _value_shown(known, last)
     reason = "the service had answered so before the restart"
-    if value is None or not known.kind.creates or is_unique(known.intent.tag):
+    is_recognised = not known.kind.creates or is_unique(known.intent.tag)
+    if value is None or is_recognised:
         return done(known, Verdict.APPLIED, reason, "answered", value=value)
     return done(known, Verdict.APPLIED, reason, "answered", candidates=(value,))
+
+
+def _value_shown(known: Known, last: Event) -> Wire:
+    """Return the thing that matches the write in *last*; ``None`` if that shows none."""
+    reading = evidence_in(known, last)
+    if reading is None:
+        return None
+    match find(known, reading):
+        case Applied(value) | Holds(value):
+            return value
+        case _:
+            return None
 
 
 def _answered(known: Known) -> Decision | None:
@@ -309,58 +365,86 @@ def _answered(known: Known) -> Decision | None:
         return None
     last = known.attempts[-1]
     kind = known.kinds[-1]
-    if kind == "applied" and not _needs_audit(known):
-        return done(
-            known, Verdict.APPLIED, _ANSWERED_AGAIN, "answered", value=last.value
-        )
-    if kind == "not applied" and last.end is End.ANSWERED and not _completes(known):
+    if kind == "applied":
+        if _needs_audit(known):
+            return None
+        value = last.value
+        return done(known, Verdict.APPLIED, _ANSWERED_AGAIN, "answered", value=value)
+    is_refused = kind == "not applied" and last.end is End.ANSWERED
+    if is_refused and not _completes(known):
         return refused(known, last)
     return None
 
 
 def _completes(known: Known) -> bool:
     """Return whether the last send was to complete an update that was stored in part: it has an effect."""
-    sent_at = max(
-        at for at, event in enumerate(known.history) if isinstance(event, Attempt)
-    )
-    proof = known.history[sent_at - 1]
-    if not isinstance(proof, Reading) or not is_evidence(known, proof):
+    proof = evidence_in(known, _before_last_attempt(known))
+    if proof is None:
         return False
     return isinstance(find(known, proof), Partly)
 
 
-def _judged(known: Known, last: object) -> Decision | None:
+def _before_last_attempt(known: Known) -> Event | None:
+    """Return the event just before the last attempt: what allowed it."""
+    found = None
+    for before, event in pairwise(known.history):
+        if isinstance(event, Attempt):
+            found = before
+    return found
+
+
+def _judged(known: Known, last: Event) -> Decision | None:
     """Return the decision if the last event is a conclusive reading; ``None``: read again."""
     if not isinstance(last, Reading):
         return None
     if last.status in (401, 403):
-        return _positive(known) or unknown(
-            known,
-            f"reading the state was refused with HTTP {last.status}",
-            "read refused",
-        )
+        return _applied_earlier(known) or _unreadable(known, last)
     if no_such_read(known, last):
         reason = f"this deployment has no {_reader_in_spec(known)} (HTTP {last.status})"
         return unknown(known, reason, "no read")
     after = last.started >= known.over
     if not is_evidence(known, last):
-        refusal = known.refusal
-        # The write was refused alike, and not by the service, as under a wrong base URL.
-        if (
-            after
-            and refusal is not None
-            and refusal.status == last.status
-            and not last.own_envelope
-        ):
-            reason = f"something before the service answers the write and its reads with HTTP {last.status}"
-            return unknown(known, f"{reason}; check the base URL", "read refused")
-        return _positive(known) if after else None
+        return _after_failed_read(known, last) if after else None
     finding = find(known, last)
-    if isinstance(finding, Applied):
-        return shown(known, finding, last) if after or not _needs_audit(known) else None
     if not after:
+        return _in_window(known, finding, last)
+    if isinstance(finding, Applied):
+        return shown(known, finding, last)
+    return _applied_earlier(known) or _by_state(known, finding, last)
+
+
+def _in_window(
+    known: Known, finding: Finding | Partly, reading: Reading
+) -> Done | None:
+    """Return APPLIED if the write shows.  Nothing else counts while a settle window is open."""
+    if not isinstance(finding, Applied) or _needs_audit(known):
         return None
-    return _positive(known) or _by_state(known, finding, last)
+    return shown(known, finding, reading)
+
+
+def _unreadable(known: Known, reading: Reading) -> Done:
+    """Return UNKNOWN, because the state must not be read."""
+    reason = f"reading the state was refused with HTTP {reading.status}"
+    return unknown(known, reason, "read refused")
+
+
+def _after_failed_read(known: Known, reading: Reading) -> Done | None:
+    """Return the verdict after a read that failed, after all settle windows; ``None``: read again."""
+    if _is_refused_alike(known, reading):
+        reason = (
+            f"something before the service answers the write and its reads with HTTP {reading.status}; "
+            "check the base URL"
+        )
+        return unknown(known, reason, "read refused")
+    return _applied_earlier(known)
+
+
+def _is_refused_alike(known: Known, reading: Reading) -> bool:
+    """Return whether the write and *reading* were refused alike, not by the service: as under a wrong URL."""
+    refusal = known.refusal
+    if refusal is None or reading.own_envelope:
+        return False
+    return refusal.status == reading.status
 
 
 def _by_state(
@@ -374,70 +458,86 @@ def _by_state(
             reason = "the state matches the write (it may have matched before)"
             return done(known, Verdict.APPLIED, reason, "equal", reading, value=value)
         case Superseded(reason):
-            return done(
-                known,
-                Verdict.SUPERSEDED,
-                reason,
-                "baseline",
-                reading,
-                cause="changed since",
-            )
+            cause: Cause = "changed since"
+            verdict = Verdict.SUPERSEDED
+            return done(known, verdict, reason, "baseline", reading, cause=cause)
         case CannotTell(reason, candidates, cause):
             return unknown(known, reason, cause, reading, candidates=candidates)
         case Partly():
-            again = _completing_send(known, finding, reading)
-            if isinstance(again, Send):
-                return again
-            return unknown(known, f"{finding.reason}; {again}", "in part", reading)
+            return _partly(known, finding, reading)
         case Absent():
-            if known.refusal is not None:
-                return refused(known, known.refusal, reading)
-            again = _resend(known, reading)
-            if isinstance(again, Send):
-                return again
+            return _absent(known, reading)
+
+
+def _partly(known: Known, finding: Partly, reading: Reading) -> Send | Done:
+    """Return a send that completes an update of which a part is stored; else UNKNOWN, and why not."""
+    match _completing_send(known, finding, reading):
+        case Send() as again:
+            return again
+        case _NoSend(why):
+            reason = f"{finding.reason}; {why}"
+            return unknown(known, reason, "in part", reading)
+
+
+def _absent(known: Known, reading: Reading) -> Send | Done:
+    """Return a re-send of a write that *reading* shows to be absent; else the verdict on it."""
+    if known.refusal is not None:
+        return refused(known, known.refusal, reading)
+    match _resend(known, reading):
+        case Send() as again:
+            return again
+        case _NoSend(why):
             held = _held_back(known)
             if held in ("overtaken", "only read"):
-                again = _HELD_BACK[held]
+                why = _HELD_BACK[held]
             reason = (
-                "a read after the settle window shows that the write was not applied"
+                "a read after the settle window shows that the write was not applied; "
+                f"not sent again, because {why}"
             )
-            reason = f"{reason}; not sent again, because {again}"
-            return done(
-                known, Verdict.NOT_APPLIED, reason, "absence", reading, cause="absent"
-            )
+            verdict = Verdict.NOT_APPLIED
+            return done(known, verdict, reason, "absence", reading, cause="absent")
 
 
-def _resend(known: Known, reading: Reading) -> Send | str:
+def _resend(known: Known, reading: Reading) -> Send | _NoSend:
     """Return a re-send, which *reading* allows, or the reason why policy or time does not allow it."""
     policy = known.policy
     configured = known.intent.timeouts.attempt
     if reading.status == 404 and known.was_gone:
-        return "the resource did not exist before the write either"
+        return _NoSend("the resource did not exist before the write either")
     if policy.resend == "never":
-        return "the policy has resend='never'"
+        return _NoSend("the policy has resend='never'")
     if known.resends >= policy.max_resends:
-        return f"it was sent as often as the policy allows (max_resends={policy.max_resends})"
-    tries = sum(each.end is End.NOT_SENT for each in known.attempts)
-    if tries > NOT_SENT_TRIES:
-        return f"no byte left this machine in {tries} attempts"
+        most = f"max_resends={policy.max_resends}"
+        return _NoSend(f"it was sent as often as the policy allows ({most})")
+    if known.unsent > NOT_SENT_TRIES:
+        return _NoSend(f"no byte left this machine in {known.unsent} attempts")
     left = known.deadline - reading.ended - policy.settle_after_loss - 2 * READ_TIME
     timeout = min(configured, left)
     if timeout < min(SHORTEST_RESEND, configured):
-        return f"too little of the deadline of {policy.deadline:g} s is left for another attempt"
+        return _NoSend(
+            f"too little of the deadline of {policy.deadline:g} s is left for another attempt"
+        )
     return Send(not_after=reading.ended + PROOF_LASTS, attempt_timeout=timeout)
 
 
-def _completing_send(known: Known, finding: Partly, reading: Reading) -> Send | str:
+def _completing_send(known: Known, finding: Partly, reading: Reading) -> Send | _NoSend:
     """Return a send that completes an update of which a part is stored, or why there is none."""
     resumed = known.resumed
-    if resumed is None or resumed.reads_only or known.intent.mixture is None:
-        return "client.resume, or the same key again, sends it again if it still shows the same then"
-    if known.intent.mixture != finding.shown:
-        return "not sent again, because it showed something else before"
+    mixture = known.intent.mixture
+    may_send = resumed is not None and not resumed.reads_only
+    if not may_send or mixture is None:
+        return _NoSend(
+            "client.resume, or the same key again, sends it again if it still shows the same then"
+        )
+    if mixture != finding.shown:
+        return _NoSend("not sent again, because it showed something else before")
     if known.resends or known.refusal is not None:
-        return "not sent again, because that was tried"
-    again = _resend(known, reading)
-    return again if isinstance(again, Send) else f"not sent again, because {again}"
+        return _NoSend("not sent again, because that was tried")
+    match _resend(known, reading):
+        case Send() as again:
+            return again
+        case _NoSend(why):
+            return _NoSend(f"not sent again, because {why}")
 
 
 def _needs_audit(known: Known) -> bool:
@@ -446,13 +546,13 @@ def _needs_audit(known: Known) -> bool:
 
     If it was, one read after the settle windows looks for duplicates.
     """
-    own = known.intent.reader is not None
-    return len(known.sends) > 1 and (
-        known.kind.creates or (own and known.method == "POST")
-    )
+    if len(known.sends) < 2:
+        return False
+    is_own_create = known.intent.reader is not None and known.method == "POST"
+    return known.kind.creates or is_own_create
 
 
-def _positive(known: Known) -> Done | None:
+def _applied_earlier(known: Known) -> Done | None:
     """
     Return APPLIED if earlier events show that a re-sent create succeeded.
 
@@ -470,10 +570,12 @@ def _positive(known: Known) -> Done | None:
                 value=event.value,
                 duplicates=None,
             )
-        if isinstance(event, Reading) and is_evidence(known, event):
-            finding = find(known, event)
+        reading = evidence_in(known, event)
+        if reading is not None:
+            finding = find(known, reading)
             if isinstance(finding, Applied):
-                return shown(known, Applied(finding.value, duplicates=None), event)
+                found = Applied(finding.value, duplicates=None)
+                return shown(known, found, reading)
     return None
 
 
@@ -481,21 +583,32 @@ def _positive(known: Known) -> Done | None:
 
 
 def _next_read(known: Known) -> Decision:
-    readings = known.readings
-    if known.now > known.deadline or (
-        readings and readings[-1].started >= known.deadline
-    ):
-        reason = "time ran out: reads after the settle window were not conclusive"
-        if known.now < known.over:
-            left = known.over - known.now
-            reason = f"time ran out while the settle window was open for another {left:.1f} s"
-        return _positive(known) or unknown(known, reason, "out of time")
+    if _is_out_of_time(known):
+        return _applied_earlier(known) or _out_of_time(known)
     due = min(_due(known), known.deadline)
-    reader = _reader(known)
-    assert reader is not None
     if known.now < due:
         return Wait(due - known.now)
+    reader = _reader(known)
+    assert reader is not None
     return Read(reader=reader, why="whether the write was applied")
+
+
+def _is_out_of_time(known: Known) -> bool:
+    """Return whether the deadline is over.  One read may start at the deadline itself."""
+    if known.now > known.deadline:
+        return True
+    readings = known.readings
+    return bool(readings) and readings[-1].started >= known.deadline
+
+
+def _out_of_time(known: Known) -> Done:
+    reason = "time ran out: reads after the settle window were not conclusive"
+    left = known.over - known.now
+    if left > 0:
+        reason = (
+            f"time ran out while the settle window was open for another {left:.1f} s"
+        )
+    return unknown(known, reason, "out of time")
 
 
 def _due(known: Known) -> float:
@@ -507,26 +620,31 @@ def _due(known: Known) -> float:
     """
     readings = known.readings
     if not readings:
-        last = known.attempts[-1] if known.attempts else None
-        if last is None or last.end is not End.NOT_SENT:
-            return known.now
-        tries = sum(each.end is End.NOT_SENT for each in known.attempts)
-        return last.ended + NOT_SENT_PAUSES[min(tries, len(NOT_SENT_PAUSES)) - 1]
+        return _first_due(known)
     end = max(known.over, known.now)
-    latest = readings[-1]
-    if _positive(known):
+    if _applied_earlier(known):
         return end
+    latest = readings[-1]
     due = latest.ended + READ_PAUSES[min(len(readings), len(READ_PAUSES)) - 1]
     if latest.started >= known.over:
         return due
     # A large state is compared only if it matters.
-    if (
-        due < known.current_from
-        and is_evidence(known, latest)
-        and isinstance(find(known, latest), Holds)
-    ):
+    if due < known.current_from and _shows_as_wanted(known, latest):
         due = known.current_from
     return min(due, end)
+
+
+def _first_due(known: Known) -> float:
+    """Return when the first settling read is due: at once, but for a pause after what never left."""
+    last = known.attempts[-1] if known.attempts else None
+    if last is None or last.end is not End.NOT_SENT:
+        return known.now
+    return last.ended + NOT_SENT_PAUSES[min(known.unsent, len(NOT_SENT_PAUSES)) - 1]
+
+
+def _shows_as_wanted(known: Known, reading: Reading) -> bool:
+    """Return whether *reading* shows the wanted state, which may be older than the write."""
+    return is_evidence(known, reading) and isinstance(find(known, reading), Holds)
 
 
 def _reader(known: Known) -> str | None:
@@ -535,10 +653,10 @@ def _reader(known: Known) -> str | None:
 
 def _reader_in_spec(known: Known) -> str | None:
     """Return the name of the read that settles the operation.  A read that may be lacking is configurable."""
-    if known.kind.may_lack_read:
-        reader = known.policy.journey_reader
-        return reader if reader is None or isinstance(reader, str) else JOURNEY_READER
-    return known.operation.reader
+    if not known.kind.may_lack_read:
+        return known.operation.reader
+    reader = known.policy.journey_reader
+    return JOURNEY_READER if callable(reader) else reader
 
 
 # --- Verdicts, with their evidence
@@ -570,22 +688,24 @@ def done(
 
 def shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:
     """Return APPLIED because *reading* shows the write; the basis is how it was recognised."""
-    basis: Basis = "tag"
-    if reading.finding is not None:
-        basis = "reader"
-    elif not known.kind.creates or known.intent.tag is None:
-        basis = known.kind.basis
-    reason = "a read of the state shows the write"
-    value = finding.value
     return done(
         known,
         Verdict.APPLIED,
-        reason,
-        basis,
+        "a read of the state shows the write",
+        _recognised_by(known, reading),
         reading,
-        value=value,
+        value=finding.value,
         duplicates=finding.duplicates,
     )
+
+
+def _recognised_by(known: Known, reading: Reading) -> Basis:
+    """Return how the write was recognised in *reading*."""
+    if reading.finding is not None:
+        return "reader"
+    if known.kind.creates and known.intent.tag is not None:
+        return "tag"
+    return known.kind.basis
 
 
 def refused(

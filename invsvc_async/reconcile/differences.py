@@ -29,6 +29,8 @@ _QUERY: Final = re.compile(r"([?&][^=&#\s]*=)[^&#\s]*")
 Shows: TypeAlias = Literal[
     "as sent", "as before", "foreign", "other words", "either", "unclear"
 ]
+# What a field shows that the write may have put there.
+OF_THE_WRITE: Final[frozenset[Shows]] = frozenset({"as sent", "other words", "either"})
 
 
 class Field(NamedTuple):
@@ -56,15 +58,9 @@ def differences(
 
 
 def _field(kind: Kind, name: str, sent: Wire, baseline: Wire, shown: Wire) -> Field:
-    was_known = isinstance(baseline, dict) and (name in baseline or kind.needs_baseline)
+    was_known = _is_known(kind, name, baseline)
     before = baseline.get(name) if was_known else None
     shows = _shows(kind, name, sent, before, shown, was_known=was_known)
-    # What is shown as before, and not as sent, was changed.  A graph may be large: it is not compared again.
-    was_changed = (
-        shows in ("as before", "either")
-        or not was_known
-        or not kind.same_field(name, before, sent)
-    )
     return Field(
         name=name,
         sent=sent,
@@ -72,8 +68,23 @@ def _field(kind: Kind, name: str, sent: Wire, baseline: Wire, shown: Wire) -> Fi
         was_known=was_known,
         shown=shown,
         shows=shows,
-        was_changed=was_changed,
+        was_changed=not was_known or _is_changed(kind, name, sent, before, shows),
     )
+
+
+def _is_known(kind: Kind, name: str, baseline: Wire) -> bool:
+    """Return whether the value before is known.  A baseline that was read lacks only nulls."""
+    if not isinstance(baseline, dict):
+        return False
+    return name in baseline or kind.needs_baseline
+
+
+def _is_changed(kind: Kind, name: str, sent: Wire, before: Wire, shows: Shows) -> bool:
+    """Return whether the write changes the value *before*."""
+    # What is shown as before, and not as sent, is changed.  A graph may be large: it is not compared again.
+    if shows in ("as before", "either"):
+        return True
+    return not kind.same_field(name, before, sent)
 
 
 def _shows(
@@ -85,23 +96,21 @@ def _shows(
     if was_known and kind.same_field(name, before, shown):
         return "either" if is_made_of_sent else "as before"
     # An answer may have repeated what was sent, so the state before is in the service's own words as well.
-    if (
-        was_known
-        and not _is_not_of(kind, name, before, shown)
-        and kind.is_made_of(name, before, shown)
-    ):
+    may_be_of_before = was_known and _may_be_of(kind, name, before, shown)
+    if may_be_of_before and kind.is_made_of(name, before, shown):
         return "either"
     if is_made_of_sent:
         return "other words"
-    if kind.is_foreign(name, sent, shown) and (
-        not was_known or _is_not_of(kind, name, before, shown)
-    ):
-        return "foreign"
-    return "unclear"
+    if may_be_of_before or not kind.is_foreign(name, sent, shown):
+        return "unclear"
+    return "foreign"
 
 
-def _is_not_of(kind: Kind, name: str, before: Wire, shown: Wire) -> bool:
-    return before is None or before == "" or kind.is_foreign(name, before, shown)
+def _may_be_of(kind: Kind, name: str, before: Wire, shown: Wire) -> bool:
+    """Return whether what is shown may come from the value before.  Nothing comes from an empty one."""
+    if before is None or before == "":
+        return False
+    return not kind.is_foreign(name, before, shown)
 
 
 def is_part(fields: Iterable[Field]) -> bool:
@@ -110,9 +119,9 @@ def is_part(fields: Iterable[Field]) -> bool:
 
     A field that may show either counts for neither.
     """
-    changed = [field for field in fields if field.was_changed]
-    shows_write = any(field.shows in ("as sent", "other words") for field in changed)
-    return shows_write and any(field.shows == "as before" for field in changed)
+    shown = {field.shows for field in fields if field.was_changed}
+    shows_write = "as sent" in shown or "other words" in shown
+    return shows_write and "as before" in shown
 
 
 def digest(wanted: Iterable[str], seen: Mapping[str, Wire]) -> str:
@@ -128,12 +137,12 @@ def _json(value: Wire) -> str:
 def told(fields: Iterable[Field]) -> str:
     """Format each field that does not show the value sent, with the values sent, before and now."""
     differing = [field for field in fields if field.shows != "as sent"]
+    as_sent = [field.name for field in fields if field.shows == "as sent"]
     texts = [_told(field) for field in differing[:_MOST_FIELDS]]
     if len(differing) > _MOST_FIELDS:
         texts.append(f"and {len(differing) - _MOST_FIELDS} more fields")
-    same = [field.name for field in fields if field.shows == "as sent"][:_MOST_FIELDS]
-    if same:
-        texts.append(f"{', '.join(same)} as sent")
+    if as_sent:
+        texts.append(f"{', '.join(as_sent[:_MOST_FIELDS])} as sent")
     return "; ".join(texts)
 
 
@@ -155,9 +164,11 @@ def _short(value: Wire) -> str:
 
 
 def _counts(value: dict[str, Wire]) -> str:
-    sizes = [
-        f"{len(each)} {name}"
-        for name, each in value.items()
-        if isinstance(each, (list, tuple))
-    ]
-    return f"{{{', '.join(sizes) or f'{len(value)} members'}}}"
+    """Format an object by the sizes of its lists, such as ``{3 nodes, 2 edges}``."""
+    lists = {
+        name: each for name, each in value.items() if isinstance(each, (list, tuple))
+    }
+    if not lists:
+        return f"{{{len(value)} members}}"
+    sizes = [f"{len(each)} {name}" for name, each in lists.items()]
+    return f"{{{', '.join(sizes)}}}"

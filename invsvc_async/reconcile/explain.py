@@ -46,29 +46,42 @@ def tell(intent: Intent, history: History, verdict: str, reason: str) -> str:
 
 def _told(event: Event) -> str:
     match event:
-        case Attempt(end=End.NOT_SENT, error=error):
-            return f"not sent: {error.message if error else 'no byte left'}"
-        case Attempt(started=started, ended=ended, end=End.LOST, error=error):
-            return f"sent, answer lost after {ended - started:.3f} s{f': {error.message}' if error else ''}"
-        case Attempt(started=started, ended=ended, status=status, error=error):
-            code = f" {error.code}" if error and error.code else ""
-            unread = "" if event.readable or code else ", not the service's envelope"
-            return f"sent, answered HTTP {status}{code} after {ended - started:.3f} s{unread}"
-        case Reading(finding=None, error=error, status=None) if error is not None:
-            return f"read failed: {error.message}"
-        case Reading(finding=None, status=status, seen=seen, raw_count=count):
-            shown = (
-                f": {count} item{'' if count == 1 else 's'}"
-                if isinstance(seen, list)
-                else ""
-            )
-            return f"read the state: HTTP {status}{shown}"
-        case Reading(finding=finding):
-            return f"the caller's reader found: {type(finding).__name__}"
+        case Attempt():
+            return _told_attempt(event)
+        case Reading():
+            return _told_reading(event)
         case Closed():
             return "the client was closed"
         case _:
             return "resumed by a new process: only sends stored in the intent count"
+
+
+def _told_attempt(attempt: Attempt) -> str:
+    error = attempt.error
+    took = f"after {attempt.ended - attempt.started:.3f} s"
+    if attempt.end is End.NOT_SENT:
+        return f"not sent: {error.message if error else 'no byte left'}"
+    if attempt.end is End.LOST:
+        lost = f"sent, answer lost {took}"
+        return f"{lost}: {error.message}" if error else lost
+    answered = f"sent, answered HTTP {attempt.status}"
+    if error and error.code:
+        return f"{answered} {error.code} {took}"
+    if attempt.readable:
+        return f"{answered} {took}"
+    return f"{answered} {took}, not the service's envelope"
+
+
+def _told_reading(reading: Reading) -> str:
+    if reading.finding is not None:
+        return f"the caller's reader found: {type(reading.finding).__name__}"
+    if reading.status is None and reading.error is not None:
+        return f"read failed: {reading.error.message}"
+    answered = f"read the state: HTTP {reading.status}"
+    if not isinstance(reading.seen, list):
+        return answered
+    items = "item" if reading.raw_count == 1 else "items"
+    return f"{answered}: {reading.raw_count} {items}"
 
 
 def from_json(text: str | bytes) -> tuple[Intent, History, str]:
@@ -112,7 +125,9 @@ def replay(intent: Intent, history: History) -> list[tuple[Event | None, Decisio
     """Return each event with the decision of ``decide`` after it, from the first to the last."""
     operation = BY_NAME[intent.operation]
     steps: list[tuple[Event | None, Decision]] = []
-    begun = 1 if history and isinstance(history[0], Resumed) else 0
+    # Right after it was resumed, nothing has happened yet.
+    is_resumed = bool(history) and isinstance(history[0], Resumed)
+    begun = 1 if is_resumed else 0
     for length in range(begun, len(history) + 1):
         decision = decide(Known(operation, intent, history[:length]))
         steps.append((history[length - 1] if length else None, decision))

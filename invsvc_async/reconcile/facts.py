@@ -20,14 +20,14 @@ on, because reads may lag behind writes.
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from itertools import pairwise, takewhile
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeGuard
 
 import attrs
 from propcache.api import cached_property
 
 from invsvc_async.codec.fields import maker_of
-from invsvc_async.reconcile.attempts import AttemptKind, kind_of, refusal_of
+from invsvc_async.reconcile.attempts import AMBIGUOUS, AttemptKind, kind_of, refusal_of
 from invsvc_async.reconcile.compare import is_time
 from invsvc_async.reconcile.differences import differences, digest, is_part
 from invsvc_async.reconcile.history import (
@@ -39,7 +39,7 @@ from invsvc_async.reconcile.history import (
     Resumed,
     Tick,
 )
-from invsvc_async.reconcile.intent import Intent, Sent, SentEnd, revised
+from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd, revised
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.reconcile.server_clock import WHOLE_MS, agree, bounds_of, cut_by
 
@@ -58,6 +58,9 @@ if TYPE_CHECKING:
     )
     from invsvc_async.settings import ReconcilePolicy
 
+# Where a server time lies, seen from the start of the first send.
+Placed: TypeAlias = Literal["before", "after", "band", "unsure"]
+
 _make_sent = maker_of(Sent)
 # A time below this part of the present one, some months after 1970, is none, or one in seconds.
 _OF_ANOTHER_SCALE = 0.01
@@ -75,19 +78,35 @@ def time_of(event: Event) -> float:
 
 def _server_time(at: float, bounds: Bounds | None) -> tuple[float | None, float | None]:
     """Return the earliest and the latest server time (s) of the local time *at*, if there are bounds."""
-    return (None, None) if bounds is None else (at + bounds.low, at + bounds.high)
+    if bounds is None:
+        return None, None
+    return at + bounds.low, at + bounds.high
 
 
-@attrs.frozen
+def _end_of(sent: Sent) -> tuple[float | None, float | None]:
+    """Return the earliest and the latest server time (s) at which a stored send ended, as far as known."""
+    if sent.end is not None and sent.end.latest is not None:
+        return sent.end.earliest or sent.earliest, sent.end.latest
+    if sent.latest is None:
+        return sent.earliest, None
+    return sent.earliest, sent.latest + sent.attempt_timeout
+
+
+def _waited_from(resumed: Resumed) -> float:
+    """Return the local time from which the windows of earlier sends are waited for, without a server time."""
+    return resumed.at if resumed.since is None else resumed.since
+
+
+@attrs.frozen(kw_only=True)
 class Sending:
     """One send that may have had an effect.  Server times are in s, or ``None`` without clock bounds."""
 
     kind: AttemptKind
     began: float  # latest local time of its start
-    earliest: float | None  # start
-    latest: float | None
-    ended_from: float | None  # end
-    ended_by: float | None
+    earliest: float | None  # server time of its start, at the earliest
+    latest: float | None  # and at the latest
+    ended_from: float | None  # server time of its end, at the earliest
+    ended_by: float | None  # and at the latest
     window: float  # s after its end in which it may still take effect
     over: float  # local time at which the window is over
 
@@ -125,6 +144,16 @@ class Known:
         """The time of the last event, local s."""
         return time_of(self.history[-1])
 
+    @property
+    def last(self) -> Event | None:
+        """The last event; ``None`` before the first one."""
+        return self.history[-1] if self.history else None
+
+    @property
+    def last_reading(self) -> Reading | None:
+        """The last event, if it is a reading."""
+        return self.last if isinstance(self.last, Reading) else None
+
     @cached_property
     def resumed(self) -> Resumed | None:
         """The event with which another process took over this write, if any process did."""
@@ -149,39 +178,40 @@ class Known:
 
         ``None`` if there are none, or if the service's clock was set meanwhile.
         """
-        if not all(
-            event.steady for event in self.history if isinstance(event, Reading)
-        ):
+        readings = [event for event in self.history if isinstance(event, Reading)]
+        if not all(reading.steady for reading in readings):
             return None
         known = [
             bounds_of(event.stamp, event.started, event.ended)
             for event in self.history
             if isinstance(event, (Attempt, Reading)) and event.stamp is not None
         ]
-        if self.intent.bounds is not None and self.resumed is None:
-            known.append((self.intent.bounds.low, self.intent.bounds.high))
+        at_first = self.intent.bounds
+        if at_first is not None and self.resumed is None:
+            known.append((at_first.low, at_first.high))
         return agree(known, self.policy.clock_slack)
 
     def window_of(self, kind: AttemptKind) -> float:
         """Return how long after such an end the write may still take effect, in seconds."""
-        # lists lag, and a second effect of a create stays
+        if kind not in AMBIGUOUS:
+            return 0.0
+        # Lists lag, and a second effect of a create stays: its windows are all long.
         if kind == "short" and self.method != "POST":
             # A read that lags may show no effect of a write that was answered 500 after it.
             lag = min(self.policy.reads_lag, self.policy.settle_after_loss)
             return max(self.policy.settle_after_error, lag)
-        return self.policy.settle_after_loss if kind in ("short", "long") else 0.0
+        return self.policy.settle_after_loss
 
     @cached_property
     def carried(self) -> list[Sending]:
         """The sends of earlier processes that may have had an effect."""
         if self.resumed is None:
             return []
-        sends = [
-            sent
+        return [
+            self._carried(sent, self.resumed)
             for sent in self._stored_sends()
             if sent.end is None or sent.end.kind != "not applied"
         ]
-        return [self._carried(sent, self.resumed) for sent in sends]
 
     def _stored_sends(self) -> tuple[Sent, ...]:
         """Return the stored sends.  If there are none and no journal, one at an unknown time is assumed."""
@@ -191,92 +221,119 @@ class Known:
         return (Sent(attempt_timeout=self.intent.timeouts.attempt),)
 
     def _carried(self, sent: Sent, resumed: Resumed) -> Sending:
+        """
+        Return a send of another process, of which only server times mean something here.
+
+        Its window is over when it has been waited out here, or sooner by the service's clock.
+        """
         kind: AttemptKind = sent.end.kind if sent.end else "long"
         window = self.window_of(kind)
-        running = 0.0 if sent.end or resumed.sender_gone else sent.attempt_timeout
-        since = resumed.at if resumed.since is None else resumed.since
-        over_by_wait = since + running + window
-        ended_by = (
-            sent.latest + sent.attempt_timeout if sent.latest is not None else None
-        )
-        ended_from = sent.earliest
-        began = since
-        if sent.end and sent.end.latest is not None:
-            ended_by = sent.end.latest
-            ended_from = sent.end.earliest or sent.earliest
-        over = over_by_wait
-        # by the service's clock, if that is sooner
-        if self.bounds is not None and ended_by is not None:
-            over = min(
-                over, ended_by + window + self.policy.clock_slack - self.bounds.low
-            )
-        if ended_by is None and self.bounds is not None:
-            ended_by = since + running + self.bounds.high
-        if self.bounds is not None and sent.latest is not None:
-            began = min(began, sent.latest + self.policy.clock_slack - self.bounds.low)
+        has_ended = sent.end is not None or resumed.sender_gone
+        running = 0.0 if has_ended else sent.attempt_timeout
+        ended_here = _waited_from(resumed) + running
+        began = _waited_from(resumed)
+        over = ended_here + window
+        ended_from, ended_by = _end_of(sent)
+        if self.bounds is not None:
+            if sent.latest is not None:
+                began = min(began, self._local_time(sent.latest, self.bounds))
+            if ended_by is None:
+                ended_by = ended_here + self.bounds.high
+            else:
+                over = min(over, self._local_time(ended_by + window, self.bounds))
         return Sending(
-            kind, began, sent.earliest, sent.latest, ended_from, ended_by, window, over
+            kind=kind,
+            began=began,
+            earliest=sent.earliest,
+            latest=sent.latest,
+            ended_from=ended_from,
+            ended_by=ended_by,
+            window=window,
+            over=over,
         )
+
+    def _local_time(self, at: float, bounds: Bounds) -> float:
+        """Return the latest local time of the server time *at* (s)."""
+        return at + self.policy.clock_slack - bounds.low
 
     @cached_property
     def sends(self) -> list[Sending]:
         """All sends that may have had an effect, first to last."""
-        found = list(self.carried)
-        for attempt, kind in zip(self.attempts, self.kinds, strict=True):
-            if kind not in ("not applied", "echo"):
-                window = self.window_of(kind)
-                began = attempt.started
-                start = _server_time(began, self.bounds)
-                end = _server_time(attempt.ended, self.bounds)
-                found.append(
-                    Sending(kind, began, *start, *end, window, attempt.ended + window)
-                )
-        return found
+        own = [
+            self._own(attempt, kind)
+            for attempt, kind in zip(self.attempts, self.kinds, strict=True)
+            if kind not in ("not applied", "echo")
+        ]
+        return [*self.carried, *own]
+
+    def _own(self, attempt: Attempt, kind: AttemptKind) -> Sending:
+        """Return a send of this process."""
+        window = self.window_of(kind)
+        earliest, latest = _server_time(attempt.started, self.bounds)
+        ended_from, ended_by = _server_time(attempt.ended, self.bounds)
+        return Sending(
+            kind=kind,
+            began=attempt.started,
+            earliest=earliest,
+            latest=latest,
+            ended_from=ended_from,
+            ended_by=ended_by,
+            window=window,
+            over=attempt.ended + window,
+        )
 
     @cached_property
     def strangers(self) -> frozenset[str]:
         """Ids of look-alikes that were known before a send, so none is the effect of this create."""
         shown = set(self.intent.strangers)
         for before, after in pairwise(self.history):
-            if isinstance(before, Reading) and isinstance(after, Attempt):
+            if isinstance(after, Attempt):
                 shown |= self.shown_by(before)
         return frozenset(shown)
 
     @cached_property
     def forgotten_until(self) -> int | None:
-        """Webhooks created up to this server time (ms) may be missing in ``strangers``."""
-        first = next(
-            (at for at, event in enumerate(self.history) if isinstance(event, Attempt)),
-            None,
-        )
-        listed = first and not self.carried and self.shows_list(self.history[first - 1])
-        return None if listed else self.intent.forgotten_until
+        """Things created up to this server time (ms) may be missing in ``strangers``."""
+        if not self.carried and self.shows_list(self._before_first_attempt):
+            return None
+        return self.intent.forgotten_until
 
-    def shows_list(self, event: Event) -> bool:
+    @property
+    def _before_first_attempt(self) -> Event | None:
+        """The event just before the first attempt of this process, if there are both."""
+        before = None
+        for event in self.history:
+            if isinstance(event, Attempt):
+                return before
+            before = event
+        return None
+
+    def shows_list(self, event: Event | None) -> TypeGuard[Reading]:
         """Return whether *event* is a reading that showed the list of what a create adds to."""
-        return (
-            self.kind.creates
-            and isinstance(event, Reading)
-            and isinstance(event.seen, list)
-        )
+        if not self.kind.creates or not isinstance(event, Reading):
+            return False
+        return isinstance(event.seen, list)
 
-    def shown_by(self, reading: Reading) -> set[str]:
-        """Return the ids of what could be mistaken for the effect of this create, in a list."""
-        if not self.shows_list(reading):
+    def shown_by(self, event: Event | None) -> set[str]:
+        """Return the ids of what could be mistaken for the effect of this create, if *event* is a list."""
+        if not self.shows_list(event):
             return set()
-        return self.kind.near(self.kind.ids_near(reading.seen), self.intent.body)
+        return self.kind.near(self.kind.ids_near(event.seen), self.intent.body)
 
     @cached_property
     def in_doubt(self) -> bool:
         """Whether any send was ambiguous."""
-        return bool(self.carried) or any(
-            kind in ("short", "long") for kind in self.kinds
-        )
+        return bool(self.carried) or any(kind in AMBIGUOUS for kind in self.kinds)
 
     @property
     def never_left(self) -> bool:
         """Whether no byte of an attempt of this process has left."""
         return all(attempt.end is End.NOT_SENT for attempt in self.attempts)
+
+    @cached_property
+    def unsent(self) -> int:
+        """The number of attempts of this process of which no byte has left."""
+        return sum(attempt.end is End.NOT_SENT for attempt in self.attempts)
 
     @cached_property
     def resends(self) -> int:
@@ -285,7 +342,7 @@ class Known:
         in_doubt = bool(self.carried)
         for attempt, kind in zip(self.attempts, self.kinds, strict=True):
             resends += in_doubt and attempt.end is not End.NOT_SENT
-            in_doubt = in_doubt or kind in ("short", "long")
+            in_doubt = in_doubt or kind in AMBIGUOUS
         return resends
 
     @property
@@ -307,7 +364,7 @@ class Known:
         if self.resumed is not None:
             return self.resumed.at + self.policy.deadline
         judged = zip(self.attempts, self.kinds, strict=True)
-        first = next(attempt for attempt, kind in judged if kind in ("short", "long"))
+        first = next(attempt for attempt, kind in judged if kind in AMBIGUOUS)
         return first.ended + self.policy.deadline
 
     @cached_property
@@ -337,32 +394,30 @@ class Known:
 
     @cached_property
     def _before(self) -> tuple[Wire, float | None]:
-        before: tuple[Wire, float | None] = (
-            self.intent.baseline,
-            self.intent.baseline_at,
-        )
+        before: Wire = self.intent.baseline
+        at = self.intent.baseline_at
         if self.carried:
-            return before
-        for event in self.history:
-            if isinstance(event, Attempt):
-                break
-            if not isinstance(event, Reading):
-                continue
-            at = None if self.bounds is None else event.ended + self.bounds.high
-            if event.status == 200 and isinstance(event.seen, dict):
-                before = (
-                    {
-                        name: value
-                        for name, value in event.seen.items()
-                        if name != "secret"
-                    },
-                    at,
-                )
-            elif (
-                event.status == 404 and event.own_envelope and self.kind.needs_baseline
-            ):
-                before = {}, at
-        return before
+            return before, at
+        for reading in self.first_readings:
+            state = self._state_in(reading)
+            if state is not None:
+                before = state
+                _, at = _server_time(reading.ended, self.bounds)
+        return before, at
+
+    @property
+    def first_readings(self) -> list[Reading]:
+        """The readings before the first attempt of this process."""
+        before = takewhile(lambda event: not isinstance(event, Attempt), self.history)
+        return [event for event in before if isinstance(event, Reading)]
+
+    def _state_in(self, reading: Reading) -> dict[str, Wire] | None:
+        """Return the state of the thing in *reading*: empty if it is gone, ``None`` if that is not known."""
+        if reading.status == 200 and isinstance(reading.seen, dict):
+            seen = reading.seen.items()
+            return {name: value for name, value in seen if name != "secret"}
+        is_gone = reading.status == 404 and reading.own_envelope
+        return {} if is_gone and self.kind.needs_baseline else None
 
     @cached_property
     def current_from(self) -> float:
@@ -374,30 +429,25 @@ class Known:
         seen = self.sends[0].began
         at = self.before_at
         if self.baseline is not None and at is not None and self.bounds is not None:
-            seen = min(seen, at + self.policy.clock_slack - self.bounds.low)
+            seen = min(seen, self._local_time(at, self.bounds))
         return min(seen + self.policy.reads_lag, self.over)
 
     @cached_property
     def baseline(self) -> Wire:
         """The state before the first send, in wire form, if it can be compared; else ``None``."""
+        before = self.before or None
         hides = self.kind.hides
-        before = self.before
-        if (
-            hides is not None
-            and isinstance(before, dict)
-            and hides(self.policy, before)
-        ):
-            return None  # it may not be the one that is written
-        return before or None
+        if before is None or hides is None:
+            return before
+        # What is hidden, such as a draft behind what is published, is what is written.
+        return None if hides(self.policy, before) else before
 
     @property
     def was_gone(self) -> bool:
         """Whether the resource is known to have been absent before the first send."""
         return isinstance(self.before, dict) and not self.before
 
-    def when(
-        self, milliseconds: Wire, reading: Reading
-    ) -> Literal["before", "after", "band", "unsure"]:
+    def when(self, milliseconds: Wire, reading: Reading) -> Placed:
         """
         Compare a server time (ms) that *reading* showed with the start of the first send.
 
@@ -407,27 +457,34 @@ class Known:
         first = self.sends[0]
         if not is_time(milliseconds) or first.earliest is None:
             return "unsure"
-        if float(milliseconds) / 1000 < first.earliest * _OF_ANOTHER_SCALE:
+        at = float(milliseconds) / 1000
+        if at < first.earliest * _OF_ANOTHER_SCALE:
             return "unsure"
         slack = self.policy.clock_slack
         low = first.earliest - slack
-        at = float(milliseconds) / 1000
-        now = None  # the latest server time of the answer, s
-        if reading.stamp is not None:
-            now = reading.stamp / 1000
-        elif self.bounds is not None:
-            now = reading.ended + self.bounds.high
-        # the service's clock has stepped back
-        if now is None or at > now + slack or now < low:
+        now = self._server_time_of(reading)
+        if now is None:
+            return "unsure"
+        # The service's clock has stepped back.
+        if at > now + slack or now < low:
             return "unsure"
         if at + WHOLE_MS < low:
-            return "unsure" if at + cut_by(milliseconds) >= low else "before"
+            may_be_cut = at + cut_by(milliseconds) >= low
+            return "unsure" if may_be_cut else "before"
         if first.latest is None:  # of a restored journal
             return "unsure"
         high = first.latest + slack
         if at > high:
             return "after"
-        return "band" if high - low <= self.policy.clock_band else "unsure"
+        is_narrow = high - low <= self.policy.clock_band
+        return "band" if is_narrow else "unsure"
+
+    def _server_time_of(self, reading: Reading) -> float | None:
+        """Return the latest server time (s) of the answer; ``None`` if it is not known."""
+        if reading.stamp is not None:
+            return reading.stamp / 1000
+        _, latest = _server_time(reading.ended, self.bounds)
+        return latest
 
     # --- other writes of this program
 
@@ -446,9 +503,12 @@ class Known:
             return False
         if any(sent.latest is None and sent.end is None for sent in self.intent.sent):
             return False  # of a restored journal, which may lack later sends as well
-        started = self.carried[0].earliest
-        at = reading.stamp / 1000
+        return self._is_in_turn(reading.stamp / 1000)
+
+    def _is_in_turn(self, at: float) -> bool:
+        """Return whether the sender of the carried sends still had its turn at the server time *at* (s)."""
         slack = self.policy.clock_slack
+        started = self.carried[0].earliest
         if started is not None and at + slack < started:
             return False  # the service's clock has stepped back
         closed = [
@@ -456,27 +516,22 @@ class Known:
             for send in self.carried
             if send.ended_from is not None
         ]
-        return (
-            len(closed) == len(self.carried)
-            and at <= max(closed) + slack + self.policy.clock_band
-        )
+        if len(closed) < len(self.carried):
+            return False
+        return at <= max(closed) + slack + self.policy.clock_band
 
     @property
     def mixture(self) -> str | None:
         """A digest of the state in the last event, if that is a read of an update that is stored in part."""
-        last = self.history[-1] if self.history else None
-        if (
-            not isinstance(last, Reading)
-            or not self.in_doubt
-            or last.started < self.over
-        ):
+        body = self.intent.body
+        last = self.last_reading
+        if last is None or not isinstance(body, dict):
             return None
-        is_state = last.own_envelope and isinstance(last.seen, dict)
-        wanted = (
-            self.kind.visible(self.intent.body)
-            if is_state and isinstance(self.intent.body, dict)
-            else {}
-        )
+        if not self.in_doubt or last.started < self.over:
+            return None
+        if not last.own_envelope or not isinstance(last.seen, dict):
+            return None
+        wanted = self.kind.visible(body)
         if not is_part(differences(self.kind, wanted, self.baseline, last.seen)):
             return None
         return digest(wanted, last.seen)
@@ -484,11 +539,9 @@ class Known:
     @property
     def is_overtaken(self) -> bool:
         """Whether a later write of this program to the same resource was sent; always false for a create."""
-        return (
-            self.resumed is not None
-            and not self.kind.creates
-            and self.resumed.newest is False
-        )
+        if self.resumed is None or self.kind.creates:
+            return False
+        return self.resumed.newest is False
 
     @cached_property
     def free_at(self) -> float:
@@ -498,37 +551,38 @@ class Known:
         From then on, this write can no longer take effect.  Even with the widest clock bounds, an effect of
         the next write has a later time than any of this one.
 
-        Until then, a later process may attribute a new webhook to this create.  That process may not know
+        Until then, a later process may attribute a new thing to this create.  That process may not know
         that the sender had ended.  It then assumes that an attempt without an end took its whole timeout.
         """
         if not self.in_doubt:
             return float("-inf")
-        widths = [
-            each.high - each.low
-            for each in (self.bounds, self.intent.bounds)
-            if each is not None
+        # Of the start of any send, as any process may know it.
+        uncertain = max([self.policy.clock_band, *self._widths_of_bounds()])
+        ends = [self.over, *self._ends_for_later_process()]
+        return max(ends) + 2 * self.policy.clock_slack + uncertain
+
+    def _widths_of_bounds(self) -> list[float]:
+        """Return how wide the clock bounds are with which this write may be judged, in seconds."""
+        bounds = [
+            each for each in (self.bounds, self.intent.bounds) if each is not None
         ]
-        widths += [
+        starts = [
             sent.latest - sent.earliest
             for sent in self.intent.sent
             if sent.latest is not None and sent.earliest is not None
         ]
-        ends = [self.over]
-        if self.resumed is not None and self.kind.creates:
-            since = (
-                self.resumed.at if self.resumed.since is None else self.resumed.since
-            )
-            since += self.window_of("long")
-            ends += [
-                since + sent.attempt_timeout
-                for sent in self._stored_sends()
-                if sent.end is None
-            ]
-        return (
-            max(ends)
-            + 2 * self.policy.clock_slack
-            + max([self.policy.clock_band, *widths])
-        )
+        return [*(each.high - each.low for each in bounds), *starts]
+
+    def _ends_for_later_process(self) -> list[float]:
+        """Return when a later process, unaware that the sender has ended, takes each send as over."""
+        if self.resumed is None or not self.kind.creates:
+            return []
+        since = _waited_from(self.resumed) + self.window_of("long")
+        return [
+            since + sent.attempt_timeout
+            for sent in self._stored_sends()
+            if sent.end is None
+        ]
 
     def earlier(self, reading: Reading) -> Iterator[Reading]:
         """Yield the readings before *reading* that show no state older than the first send."""
@@ -566,29 +620,24 @@ def stored(
     included, because it is stored before its first byte.
     """
     intent = known.intent
-    scope = known.intent.scope
+    scope = _scope_with(intent.scope, livemode=livemode)
     # A running write is the newest to its resource, because it has its turn.
     newest = True if known.resumed is None else known.resumed.newest
-    if livemode is not None and scope.livemode is None:
-        scope = attrs.evolve(scope, livemode=livemode)
-    # nothing is known yet
     if send is not None and not known.history and intent.baseline is None:
-        about_to = _about_to(send, at, intent.bounds)
+        # Nothing is known yet: the facts need not be gathered.
+        sent_first = _about_to(send, at, intent.bounds)
         return revised(
-            intent, scope=scope, sent=(*intent.sent, about_to), newest=newest
+            intent, scope=scope, sent=(*intent.sent, sent_first), newest=newest
         )
     bounds = known.bounds
+    sent = [_sent(attempt, bounds) for attempt in known.attempts]
     strangers = known.strangers
     forgotten_until = known.forgotten_until
-    mixture = known.mixture or intent.mixture
-    sent = [_sent(attempt, bounds) for attempt in known.attempts]
     if send is not None:
         sent.append(_about_to(send, at, bounds))
-        last = known.history[-1] if known.history else None
-        if isinstance(last, Reading):
-            strangers |= known.shown_by(last)
-            if known.shows_list(last) and not (known.carried or known.attempts):
-                forgotten_until = None
+        strangers |= known.shown_by(known.last)
+        forgotten_until = _forgotten_until(known)
+    has_begun = bool(known.history) or send is not None
     return revised(
         intent,
         scope=scope,
@@ -598,9 +647,24 @@ def stored(
         sent=(*intent.sent, *sent),
         strangers=tuple(sorted(strangers)),
         forgotten_until=forgotten_until,
-        newest=newest if known.history or send is not None else intent.newest,
-        mixture=mixture,
+        newest=newest if has_begun else intent.newest,
+        mixture=known.mixture or intent.mixture,
     )
+
+
+def _scope_with(scope: Scope, *, livemode: bool | None) -> Scope:
+    """Return *scope* with the data mode of the answers, unless the scope has one."""
+    if livemode is None or scope.livemode is not None:
+        return scope
+    return attrs.evolve(scope, livemode=livemode)
+
+
+def _forgotten_until(known: Known) -> int | None:
+    """Return ``forgotten_until`` for a send that is about to begin: before the first, a list shows all."""
+    is_first = not known.carried and not known.attempts
+    if is_first and known.shows_list(known.last):
+        return None
+    return known.forgotten_until
 
 
 def _about_to(send: Send, at: float, bounds: Bounds | None) -> Sent:

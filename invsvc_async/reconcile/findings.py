@@ -23,7 +23,14 @@ from invsvc_async.reconcile.compare import (
     rounded,
     same,
 )
-from invsvc_async.reconcile.differences import Field, differences, digest, is_part, told
+from invsvc_async.reconcile.differences import (
+    OF_THE_WRITE,
+    Field,
+    differences,
+    digest,
+    is_part,
+    told,
+)
 from invsvc_async.reconcile.history import (
     Absent,
     Applied,
@@ -37,13 +44,14 @@ from invsvc_async.reconcile.history import (
 from invsvc_async.reconcile.server_clock import cut_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from invsvc_async.reconcile.facts import Known, Sending
+    from invsvc_async.reconcile.facts import Known, Placed, Sending
+    from invsvc_async.reconcile.history import Cause, Event
     from invsvc_async.reconcile.kinds import Kind, ShownBy
 
 
-# With `tag=True`, the description ends with this.  The fixed form makes tags of other intents recognisable.
+# With `tag=True`, the tagged text ends with this.  The fixed form makes tags of other intents recognisable.
 TAG = re.compile(r"\[iv-[a-z2-7]{16}\]")
 
 
@@ -63,6 +71,13 @@ def _too_long_ago(known: Known) -> CannotTell:
     )
 
 
+def evidence_in(known: Known, event: Event | None) -> Reading | None:
+    """Return *event* if it is a reading that is evidence."""
+    if not isinstance(event, Reading):
+        return None
+    return event if is_evidence(known, event) else None
+
+
 def is_evidence(known: Known, reading: Reading) -> bool:
     """Return whether *reading* succeeded.  A failed read is not evidence."""
     if reading.finding is not None:
@@ -71,9 +86,8 @@ def is_evidence(known: Known, reading: Reading) -> bool:
         return False
     if reading.status == 404:
         return known.kind.gone_is_evidence
-    return reading.status == 200 and isinstance(
-        reading.seen, list if known.kind.creates else dict
-    )
+    shape = list if known.kind.creates else dict
+    return reading.status == 200 and isinstance(reading.seen, shape)
 
 
 def find(known: Known, reading: Reading) -> Finding | Partly:
@@ -86,23 +100,24 @@ def find(known: Known, reading: Reading) -> Finding | Partly:
 
 def _find(known: Known, reading: Reading) -> Finding | Partly:
     if reading.finding is not None:
-        if (
-            isinstance(reading.finding, Absent)
-            and known.method != "POST"
-            and not known.is_newest(reading)
-        ):
-            reason = "the write does not show, but a later write of this program may have undone it"
-            return CannotTell(reason, cause="perhaps overtaken")
-        return _with_decay(known, reading, reading.finding)
+        return _by_own_reader(known, reading, reading.finding)
     assert known.kind.shown_by is not None
     return _FINDERS[known.kind.shown_by](known, reading)
 
 
-def _with_decay(known: Known, reading: Reading, finding: Finding) -> Finding:
-    """Return *finding*, or CannotTell for an old absence: the resource may have been created and deleted."""
-    if isinstance(finding, Absent) and known.kind.creates and known.decayed(reading):
-        return _too_long_ago(known)
-    return finding
+def _by_own_reader(known: Known, reading: Reading, finding: Finding) -> Finding:
+    """Return the *finding* of a user-supplied reader, unless it concludes more than it can know."""
+    if not isinstance(finding, Absent):
+        return finding
+    if known.method != "POST" and not known.is_newest(reading):
+        reason = "the write does not show, but a later write of this program may have undone it"
+        return CannotTell(reason, cause="perhaps overtaken")
+    return _absent_create(known, reading) if known.kind.creates else finding
+
+
+def _absent_create(known: Known, reading: Reading) -> Absent | CannotTell:
+    """Return Absent, or CannotTell long after the send: the thing may have been created and deleted."""
+    return _too_long_ago(known) if known.decayed(reading) else Absent()
 
 
 def no_such_read(known: Known, reading: Reading) -> bool:
@@ -111,12 +126,11 @@ def no_such_read(known: Known, reading: Reading) -> bool:
 
     It may lack one that the specification does not list.
     """
-    if (
-        not known.kind.may_lack_read
-        or reading.finding is not None
-        or reading.status not in _NOT_THERE
-    ):
+    if reading.finding is not None or not known.kind.may_lack_read:
         return False
+    if reading.status not in _NOT_THERE:
+        return False
+    # A 404 of a gateway may be that of a wrong path.
     return reading.own_envelope or reading.status != 404
 
 
@@ -124,12 +138,17 @@ def no_such_read(known: Known, reading: Reading) -> bool:
 
 
 def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
-    """Judge an update by the fields that were sent, and by ``last_updated``."""
-    seen = reading.seen
-    baseline = known.baseline
+    """
+    Judge an update by the fields that were sent, and by the time of the last change.
+
+    Where the state matches the write, the question is whether it did so before.  Where it is still the
+    baseline, the write is absent.  Any other state may be that of a part of the write, of the write in the
+    service's own words, or somebody else's.
+    """
     kind = known.kind
+    seen = reading.seen
     if kind.hides is not None and kind.hides(known.policy, seen):
-        reason = f"the {kind.thing} is {seen.get('status')!r}: the read may show its published snapshot"
+        reason = f"the {kind.thing} is {seen.get(kind.status_in)!r}: the read may show its published snapshot"
         return CannotTell(reason, cause="may be published")
     wanted = kind.visible(known.intent.body)
     if not wanted:
@@ -140,31 +159,75 @@ def _by_time_of_change(known: Known, reading: Reading) -> Finding | Partly:
     if any(parts_of(value) > MOST_COMPARED for value in wanted.values()):
         reason = f"the {kind.thing} is too large to be compared (more than {MOST_COMPARED} nodes and edges)"
         return CannotTell(reason, cause="not visible")
-    placed = known.when(seen.get("last_updated"), reading)
-    if _same(kind, seen, wanted, wanted):
-        written = placed == "after" or _is_written(known, reading, wanted, placed)
-        return Applied(seen) if written else Holds(seen)
-    if baseline is not None and _is_unchanged(kind, seen, baseline, wanted):
-        known_before = {name: wanted[name] for name in _known_of(wanted, baseline)}
-        if cut_by(seen["last_updated"]) and not _leaves_trace(
-            known, reading, known_before, baseline
-        ):
-            return _without_trace(known, reading, known_before)
-        return Absent()
+    placed = known.when(seen.get(kind.changed_at), reading)
+    if _same_fields(kind, seen, wanted, wanted):
+        return _matching(known, reading, wanted, placed)
+    if known.baseline is not None and _is_unchanged(known, seen, wanted):
+        return _unchanged(known, reading, wanted)
     if placed == "before" and not _shows_part(known, seen, wanted):
         return Absent()
     if _is_rounded(known, seen, wanted):
         return Holds(seen)
-    fields = differences(kind, wanted, baseline, seen)
-    earlier = [before.seen for before in known.earlier(reading)]
-    changed_since = placed == "after" or any(
-        _is_changed(kind, before, seen, wanted) for before in earlier
-    )
-    if changed_since and _may_be_dated_by_write(fields):
-        changed_since = any(
-            _is_foreign_since(kind, before, fields) for before in earlier
-        )
+    fields = differences(kind, wanted, known.baseline, seen)
+    changed_since = _was_changed_since(known, reading, fields, placed)
     return _differing(known, reading, fields, changed_since=changed_since)
+
+
+def _matching(
+    known: Known, reading: Reading, wanted: dict[str, Wire], placed: Placed
+) -> Applied[Wire] | Holds[Wire]:
+    """Return Applied if the state, which matches the write, was made by it; else Holds."""
+    if placed == "after":
+        return Applied(reading.seen)
+    if _is_written(known, reading, wanted, placed):
+        return Applied(reading.seen)
+    return Holds(reading.seen)
+
+
+def _is_written(
+    known: Known, reading: Reading, wanted: dict[str, Wire], placed: Placed
+) -> bool:
+    """Return whether the state, which matches the write, was changed since the baseline."""
+    kind = known.kind
+    baseline = known.baseline
+    if baseline is None:
+        return False
+    before = baseline.get(kind.changed_at)
+    after = reading.seen.get(kind.changed_at)
+    if is_time(before) and is_time(after) and after != before:
+        if after < before:
+            return False  # a read that lags
+        if placed == "before":
+            return False  # a change by somebody else
+        return placed == "band" or _is_current(known, reading)
+    if not _is_current(known, reading):
+        return False
+    return not _same_fields(kind, baseline, wanted, _known_of(wanted, baseline))
+
+
+def _is_unchanged(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+    """Return whether *seen* is still the baseline.  Without a time of change, a state is that of no other."""
+    kind = known.kind
+    baseline = known.baseline
+    last = seen.get(kind.changed_at)
+    if last is None:
+        return False
+    if not same(last, baseline.get(kind.changed_at)):
+        return False
+    return _same_fields(kind, seen, baseline, _known_of(wanted, baseline))
+
+
+def _unchanged(
+    known: Known, reading: Reading, wanted: dict[str, Wire]
+) -> Absent | CannotTell:
+    """Return Absent, because the state is still the baseline, if the write would have changed it."""
+    baseline = known.baseline
+    comparable = {name: wanted[name] for name in _known_of(wanted, baseline)}
+    # Of two changes within what was cut off, both have the same time.
+    may_hide_change = cut_by(reading.seen[known.kind.changed_at]) > 0
+    if may_hide_change and not _leaves_trace(known, reading, comparable, baseline):
+        return _without_trace(known, reading, comparable)
+    return Absent()
 
 
 def _shows_part(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
@@ -172,18 +235,60 @@ def _shows_part(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) ->
     kind = known.kind
     baseline = known.baseline
     if baseline is not None and same(
-        seen.get("last_updated"), baseline.get("last_updated")
+        seen.get(kind.changed_at), baseline.get(kind.changed_at)
     ):
         return True  # whatever has changed since the baseline is not dated
     fields = differences(kind, wanted, baseline, seen)
-    return any(
-        field.was_changed
-        and field.shows in ("as sent", "other words", "either")
-        and not (
-            field.was_known and kind.same_field(field.name, field.before, field.shown)
-        )
-        for field in fields
+    return any(_may_show_write(kind, field) for field in fields)
+
+
+def _may_show_write(kind: Kind, field: Field) -> bool:
+    """Return whether *field* may show the write, and shows another value than before."""
+    if not field.was_changed or field.shows not in OF_THE_WRITE:
+        return False
+    was_so_before = field.was_known and kind.same_field(
+        field.name, field.before, field.shown
     )
+    return not was_so_before
+
+
+def _was_changed_since(
+    known: Known, reading: Reading, fields: tuple[Field, ...], placed: Placed
+) -> bool:
+    """
+    Return whether the thing was certainly changed after the write could have arrived, by whomever.
+
+    The time of the change says so, or an earlier read that showed another state.  Where that time may be the
+    one of a part of the write, it does not date foreign values beside that part: an earlier read must.
+    """
+    kind = known.kind
+    seen = reading.seen
+    names = [field.name for field in fields]
+    earlier = _earlier_states(known, reading)
+    if placed != "after" and not any(
+        _shows_change(kind, before, seen, names) for before in earlier
+    ):
+        return False
+    if _may_be_dated_by_write(fields):
+        return any(_is_foreign_since(kind, before, fields) for before in earlier)
+    return True
+
+
+def _earlier_states(known: Known, reading: Reading) -> list[dict[str, Wire]]:
+    """Return the states of the thing that earlier reads showed, since the first send could show in them."""
+    states = [before.seen for before in known.earlier(reading)]
+    return [state for state in states if isinstance(state, dict)]
+
+
+def _shows_change(
+    kind: Kind, before: dict[str, Wire], seen: dict[str, Wire], names: Iterable[str]
+) -> bool:
+    """Return whether two reads show different states of one version: not a draft and what is published."""
+    if before.get(kind.status_in) != seen.get(kind.status_in):
+        return False
+    if not same(before.get(kind.changed_at), seen.get(kind.changed_at)):
+        return True
+    return not _same_fields(kind, before, seen, names)
 
 
 def _may_be_dated_by_write(fields: Iterable[Field]) -> bool:
@@ -191,17 +296,18 @@ def _may_be_dated_by_write(fields: Iterable[Field]) -> bool:
     Return whether the last change may be that of a part of the write, beside foreign values from before it.
     """
     shown = {field.shows for field in fields if field.was_changed}
-    return "foreign" in shown and not shown.isdisjoint(
-        {"as sent", "other words", "either", "unclear"}
-    )
+    may_show_write = not shown.isdisjoint({*OF_THE_WRITE, "unclear"})
+    return "foreign" in shown and may_show_write
 
 
-def _is_foreign_since(kind: Kind, before: Wire, fields: Iterable[Field]) -> bool:
+def _is_foreign_since(
+    kind: Kind, before: dict[str, Wire], fields: Iterable[Field]
+) -> bool:
     """Return whether the state *before* did not have one of the values that are foreign now."""
-    return isinstance(before, dict) and any(
-        field.shows == "foreign"
-        and not kind.same_field(field.name, before.get(field.name), field.shown)
-        for field in fields
+    foreign_now = [field for field in fields if field.shows == "foreign"]
+    return any(
+        not kind.same_field(field.name, before.get(field.name), field.shown)
+        for field in foreign_now
     )
 
 
@@ -213,14 +319,17 @@ def _is_rounded(known: Known, seen: dict[str, Wire], wanted: dict[str, Wire]) ->
     """
     kind = known.kind
     baseline = known.baseline
-    if baseline is None or any(
-        parts_of(value) > MOST_ROUNDED for value in wanted.values()
-    ):
+    if baseline is None:
+        return False
+    if any(parts_of(value) > MOST_ROUNDED for value in wanted.values()):
         return False
     known_before = _known_of(wanted, baseline)
-    if not known_before or not _same(kind, rounded(seen), rounded(wanted), wanted):
+    if not known_before:
         return False
-    return not _same(kind, rounded(baseline), rounded(wanted), known_before)
+    as_stored = rounded(wanted)
+    if not _same_fields(kind, rounded(seen), as_stored, wanted):
+        return False
+    return not _same_fields(kind, rounded(baseline), as_stored, known_before)
 
 
 def _differing(
@@ -233,35 +342,38 @@ def _differing(
     """
     thing = known.kind.thing
     differing = [field for field in fields if field.shows != "as sent"]
+    shown = {field.shows for field in differing}
     is_known = changed_since or any(field.was_known for field in differing)
-    if is_known and any(field.shows == "foreign" for field in differing):
+    if is_known and "foreign" in shown:
         return _foreign(known, reading, fields, changed_since=changed_since)
     if not known.is_newest(reading):
         reason = f"the {thing} does not match the write; a later write of this program may have changed it"
-        return CannotTell(f"{reason} ({told(fields)})", cause="perhaps overtaken")
+        return _cannot_tell(reason, fields, "perhaps overtaken")
     if not is_known:
         reason = f"the {thing} does not match the write, and its state before the write is not known"
-        return CannotTell(f"{reason} ({told(fields)})", cause="no baseline")
+        return _cannot_tell(reason, fields, "no baseline")
     if is_part(fields):
         return Partly(
             f"the {thing} shows a part of the write ({told(fields)})",
             shown=digest([field.name for field in fields], reading.seen),
         )
-    if _is_all_as_before(differing):
+    if "as before" in shown and shown <= {"as before", "either"}:
         since = "was" if changed_since else "may have been"
         reason = f"the {thing} {since} changed after the write was sent, but shows what was there before"
-        return CannotTell(f"{reason} ({told(fields)})", cause="perhaps undone")
+        return _cannot_tell(reason, fields, "perhaps undone")
+    if "unclear" in shown:
+        reason = (
+            f"the {thing} shows neither the write nor the state before it; the service may store it in its "
+            "own words, or another write may have changed it"
+        )
+        return _cannot_tell(reason, fields, "other words")
     reason = f"the {thing} shows other words than the write, which the service may have made of it"
-    if any(field.shows == "unclear" for field in differing):
-        reason = f"the {thing} shows neither the write nor the state before it"
-        reason = f"{reason}; the service may store it in its own words, or another write may have changed it"
-    return CannotTell(f"{reason} ({told(fields)})", cause="other words")
+    return _cannot_tell(reason, fields, "other words")
 
 
-def _is_all_as_before(fields: list[Field]) -> bool:
-    """Return whether all *fields* show the state before, and at least one certainly not the write."""
-    shown = {field.shows for field in fields}
-    return "as before" in shown and shown <= {"as before", "either"}
+def _cannot_tell(reason: str, fields: Iterable[Field], cause: Cause) -> CannotTell:
+    """Return CannotTell, for a *reason* that is told with the fields that differ."""
+    return CannotTell(f"{reason} ({told(fields)})", cause=cause)
 
 
 def _foreign(
@@ -279,61 +391,16 @@ def _foreign(
     return CannotTell(reason, cause="changed since")
 
 
-def _same(
+def _same_fields(
     kind: Kind, one: dict[str, Wire], other: dict[str, Wire], names: Iterable[str]
 ) -> bool:
+    """Return whether two states are equal in all fields *names*."""
     return all(kind.same_field(name, one.get(name), other.get(name)) for name in names)
-
-
-def _is_written(
-    known: Known, reading: Reading, wanted: dict[str, Wire], placed: str
-) -> bool:
-    """Return whether the state, which matches the write, was changed since the baseline."""
-    baseline = known.baseline
-    if baseline is None:
-        return False
-    before = baseline.get("last_updated")
-    after = reading.seen.get("last_updated")
-    if is_time(before) and is_time(after) and after != before:
-        # a read that lags, or a change by somebody else
-        if after < before or placed == "before":
-            return False
-        return placed == "band" or _is_current(known, reading)
-    names = _known_of(wanted, baseline)
-    return _is_current(known, reading) and not _same(
-        known.kind, baseline, wanted, names
-    )
 
 
 def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> list[str]:
     """Return the names of the fields that *baseline* has.  A stored state may lack a large graph."""
     return [name for name in wanted if name in baseline]
-
-
-def _is_unchanged(
-    kind: Kind,
-    seen: dict[str, Wire],
-    baseline: dict[str, Wire],
-    wanted: dict[str, Wire],
-) -> bool:
-    """Return whether *seen* is still the state *baseline*.  A null ``last_updated`` equals no other."""
-    last = seen.get("last_updated")
-    names = _known_of(wanted, baseline)
-    return (
-        last is not None
-        and same(last, baseline.get("last_updated"))
-        and _same(kind, seen, baseline, names)
-    )
-
-
-def _is_changed(
-    kind: Kind, before: Wire, seen: dict[str, Wire], wanted: dict[str, Wire]
-) -> bool:
-    """Return whether two reads show different states."""
-    if not isinstance(before, dict) or before.get("status") != seen.get("status"):
-        return False
-    changed = not same(before.get("last_updated"), seen.get("last_updated"))
-    return changed or not _same(kind, before, seen, wanted)
 
 
 # --- A create
@@ -342,7 +409,7 @@ def _is_changed(
 def _by_list(known: Known, reading: Reading) -> Finding:
     """Judge a create by its tag, or by what is equal in the list and was made at the time of the send."""
     items = _each_once(known, reading.seen)
-    tagged = [item for item in items if is_object(item) and _bears_our_tag(known, item)]
+    tagged = [item for item in items if _bears_our_tag(known, item)]
     if tagged and is_unique(known.intent.tag):
         return Applied(tagged[0], duplicates=tuple(tagged[1:]))
     candidates = [item for item in items if _may_be_ours(known, reading, item)]
@@ -360,27 +427,27 @@ def _by_list(known: Known, reading: Reading) -> Finding:
 
 def _not_listed(known: Known, reading: Reading, items: list[Wire]) -> Finding:
     """Return the finding about a create if none of the listed *items* can be its effect."""
-    if reading.full or reading.raw_count >= 100:
+    if reading.full or reading.raw_count >= known.kind.most_listed:
         reason = "the list is full and has no cursor, so it may be incomplete"
         return CannotTell(reason, cause="list full")
     if _may_be_hidden(known, items):
         wanted = _wanted(known)[str(known.kind.hidden_by)]
         reason = f"the list shows no {known.kind.thing} that is {wanted}, so it may leave those out"
         return CannotTell(reason, cause="not visible")
-    return _with_decay(known, reading, Absent())
+    return _absent_create(known, reading)
 
 
 def _each_once(known: Known, items: list[Wire]) -> list[Wire]:
     """Return the *items* of a list, each once: an id that is shown twice is one thing."""
-    kept: dict[str, Wire] = {}
-    others: list[Wire] = []
+    by_id: dict[str, Wire] = {}
+    without_id: list[Wire] = []
     for item in items:
         known_as = item.get("id") if is_object(item) else None
         if not isinstance(known_as, str):
-            others.append(item)
-        elif known_as not in kept or _bears_our_tag(known, item):
-            kept[known_as] = item
-    return [*kept.values(), *others]
+            without_id.append(item)
+        elif known_as not in by_id or _bears_our_tag(known, item):
+            by_id[known_as] = item
+    return [*by_id.values(), *without_id]
 
 
 def _matched(
@@ -388,27 +455,22 @@ def _matched(
 ) -> Applied[Wire] | None:
     """Return Applied if the *candidates* that equal the create are as many as it may have made."""
     equal = [item for item in candidates if is_object(item) and _is_exact(known, item)]
-    exact = _made_in_time(known, reading, equal)
+    exact = [item for item in equal if _is_made_in_time(known, reading, item)]
     if not 1 <= len(exact) <= len(known.sends):
         return None
     if not all(_surely_after(known, reading, item) for item in exact):
         return None
     first, *others = sorted(exact, key=lambda item: item[known.kind.dated_by])
-    all_told = len(exact) == len(equal) or len(exact) == len(known.sends)
-    return Applied(first, duplicates=tuple(others) if all_told else None)
+    # One that was made later, or is guessed to be another's, may be a further effect: unless all are found.
+    are_all_found = len(exact) in (len(equal), len(known.sends))
+    return Applied(first, duplicates=tuple(others) if are_all_found else None)
 
 
-def _made_in_time(
-    known: Known, reading: Reading, equal: list[dict[str, Wire]]
-) -> list[dict[str, Wire]]:
-    """Return the *equal* items that were made by the end of the windows, and are not another write's."""
+def _is_made_in_time(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:
+    """Return whether *item* was made by the end of the windows, and is not guessed to be another write's."""
     # Not the sends that a restored journal assumes: at an unknown time, a thing of anybody would fit.
     timed = [send for send in known.sends if send.latest is not None]
-    return [
-        item
-        for item in equal
-        if _is_in_time(known, timed, item) and item.get("id") not in reading.guessed
-    ]
+    return _is_in_time(known, timed, item) and item.get("id") not in reading.guessed
 
 
 def _may_be_hidden(known: Known, items: list[Wire]) -> bool:
@@ -423,6 +485,7 @@ def _may_be_hidden(known: Known, items: list[Wire]) -> bool:
 
 
 def _wanted(known: Known) -> dict[str, Wire]:
+    """Return the fields of the thing to be created, with the service's defaults for those left out."""
     sent = {
         name: value for name, value in known.intent.body.items() if value is not None
     }
@@ -430,28 +493,30 @@ def _wanted(known: Known) -> dict[str, Wire]:
 
 
 def _is_exact(known: Known, item: dict[str, Wire]) -> bool:
-    """Return whether *item* is as requested.  With our tag and URL, other fields may have been edited."""
-    own = _bears_our_tag(known, item) and _is_alike(known, item)
-    return own or known.kind.same(_wanted(known), item)
+    """Return whether *item* is as requested.  If it is tagged as ours, other fields may have been edited."""
+    if _bears_our_tag(known, item) and _is_alike(known, item):
+        return True
+    return known.kind.same(_wanted(known), item)
 
 
 def _is_alike(known: Known, item: dict[str, Wire]) -> bool:
-    """Return whether *item* has our URL, or shows none."""
+    """Return whether *item* is found where the create is, or does not show where."""
     return known.kind.alike(item) in (None, known.kind.alike(known.intent.body))
 
 
-def _description(known: Known, item: dict[str, Wire]) -> str:
-    """Return the text of *item* at whose end a tag stands."""
+def _tagged_text(known: Known, item: dict[str, Wire]) -> str:
+    """Return the text of *item* at whose end a tag stands; empty if there is none."""
     text = item.get(known.kind.tagged_in)
     return text if isinstance(text, str) else ""
 
 
-def _bears_our_tag(known: Known, item: dict[str, Wire]) -> bool:
+def _bears_our_tag(known: Known, item: Wire) -> bool:
     tag = known.intent.tag
-    text = _description(known, item)
-    return tag is not None and (
-        text == tag or text.endswith(f" {tag}") or tag in TAG.findall(text)
-    )
+    if tag is None or not is_object(item):
+        return False
+    text = _tagged_text(known, item)
+    is_at_end = text == tag or text.endswith(f" {tag}")
+    return is_at_end or tag in TAG.findall(text)
 
 
 def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
@@ -463,14 +528,14 @@ def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
     """
     if not is_object(item):
         return True
-    if _is_known_from_elsewhere(known, reading, item):
+    if _is_explained(known, reading, item):
         return False
     if known.when(_made_at(known, item), reading) == "before":
         return False
     in_time = _is_in_time(known, known.sends, item)
     if _is_alike(known, item) or _bears_our_tag(known, item):
         return in_time or _is_exact(known, item)
-    # of the URL of another write that is under way or in doubt
+    # It is found where another write is that is under way or in doubt.
     if item.get("id") in reading.guessed:
         return False
     return in_time and _may_be_at_our_place(known, item)
@@ -478,35 +543,38 @@ def _may_be_ours(known: Known, reading: Reading, item: Wire) -> bool:
 
 def _may_be_at_our_place(known: Known, item: dict[str, Wire]) -> bool:
     """
-    Return whether *item* may have our URL in other words: of the same host, or with all else equal.
+    Return whether *item* may be where the create is, in other words: at its place, or with all else equal.
 
-    Of the same host, no other field says whose it is: a service may store several in other words, and
-    somebody may have edited one.
+    A place, such as the host of a URL, is what a service leaves unchanged.  At the same place, no other field
+    says whose the item is: a service may store several in other words, and somebody may have edited one.
     """
     kind = known.kind
-    url = str(kind.found_by)
     if kind.place_of(item) in (None, kind.place_of(known.intent.body)):
         return True
-    return kind.same({**_wanted(known), url: item[url]}, item)
+    found_by = str(kind.found_by)
+    return kind.same({**_wanted(known), found_by: item[found_by]}, item)
 
 
-def _is_known_from_elsewhere(
-    known: Known, reading: Reading, item: dict[str, Wire]
-) -> bool:
+def _is_explained(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:
     """Return whether *item* is certainly not an effect of this write: another's, or known before."""
-    known_as = item.get("id")
-    if isinstance(known_as, str) and (
-        known_as in reading.claimed_by_others or known_as in known.strangers
-    ):
+    if _is_known_by_id(known, reading, item.get("id")):
         return True
-    # Tags in the requested description are not those of another write.
-    own = TAG.findall(_description(known, known.intent.body))
-    if any(
-        tag != known.intent.tag and tag not in own
-        for tag in TAG.findall(_description(known, item))
-    ):
+    if _bears_tag_of_another(known, item):
         return True
     return _lacks_our_tag(known, item) and _keeps_tags(known, reading)
+
+
+def _is_known_by_id(known: Known, reading: Reading, known_as: Wire) -> bool:
+    """Return whether an answer gave the id to another write, or a list showed it before the send."""
+    if not isinstance(known_as, str):
+        return False
+    return known_as in reading.claimed_by_others or known_as in known.strangers
+
+
+def _bears_tag_of_another(known: Known, item: dict[str, Wire]) -> bool:
+    # Tags in the requested text are not those of another write.
+    own = {known.intent.tag, *TAG.findall(_tagged_text(known, known.intent.body))}
+    return any(tag not in own for tag in TAG.findall(_tagged_text(known, item)))
 
 
 def _lacks_our_tag(known: Known, item: dict[str, Wire]) -> bool:
@@ -515,35 +583,36 @@ def _lacks_our_tag(known: Known, item: dict[str, Wire]) -> bool:
 
     A service may keep one tag and mask, cut or fold another, as it does with texts.
     """
-    sent = _description(known, known.intent.body)
-    shown = _description(known, item)
     if _bears_our_tag(known, item):
         return False
-    return not shown or (foreign.text(sent, shown) and not made_of.text(sent, shown))
+    sent = _tagged_text(known, known.intent.body)
+    shown = _tagged_text(known, item)
+    if not shown:
+        return True
+    return foreign.text(sent, shown) and not made_of.text(sent, shown)
 
 
 def _keeps_tags(known: Known, reading: Reading) -> bool:
     """
     Return whether this write has a unique tag, and the service provably keeps such a tag and lists it.
 
-    That is so if a list showed one, in a description at least as long: a shorter one would not have been cut.
-    A description with a "<" may lose all that follows, if the service removes markup.
+    That is so if a list showed one, in a text at least as long: a shorter one would not have been cut.  A
+    text with a "<" may lose all that follows, if the service removes markup.
     """
     if not is_unique(known.intent.tag):
         return False
-    sent = _description(known, known.intent.body)
+    sent = _tagged_text(known, known.intent.body)
     if "<" in sent:
         return False
-    lists = [
-        event
-        for event in known.history
-        if isinstance(event, Reading) and known.shows_list(event)
-    ]
-    items = (
-        item for each in (*lists, reading) for item in each.seen if is_object(item)
-    )
-    shown = (_description(known, item) for item in items)
+    shown = (_tagged_text(known, item) for item in _all_listed(known, reading))
     return any(len(text) >= len(sent) and TAG.search(text) for text in shown)
+
+
+def _all_listed(known: Known, reading: Reading) -> Iterator[dict[str, Wire]]:
+    """Yield the items of all lists in the history, and of *reading*."""
+    for event in (*known.history, reading):
+        if known.shows_list(event):
+            yield from filter(is_object, event.seen)
 
 
 def _made_at(known: Known, item: dict[str, Wire]) -> Wire:
@@ -555,12 +624,13 @@ def _is_in_time(known: Known, sends: list[Sending], item: dict[str, Wire]) -> bo
     """
     Return whether *item* may have been created by the end of the last window of *sends*.
 
-    A webhook that was created later is not attributed to this write.  But if it is equal, it may be a late
+    A thing that was created later is not attributed to this write.  But if it is equal, it may be a late
     effect, so it disproves absence.
     """
     made_at = _made_at(known, item)
     ends = [send.ended_by + send.window for send in sends if send.ended_by is not None]
-    if not is_time(made_at) or len(ends) < len(sends):
+    has_unknown_end = len(ends) < len(sends)
+    if has_unknown_end or not is_time(made_at):
         return True
     latest = max(ends, default=-inf)
     return float(made_at) / 1000 <= latest + known.policy.clock_slack
@@ -569,60 +639,81 @@ def _is_in_time(known: Known, sends: list[Sending], item: dict[str, Wire]) -> bo
 def _surely_after(known: Known, reading: Reading, item: dict[str, Wire]) -> bool:
     """Return whether *item* was certainly created after the first send began, and was not known before."""
     made_at = _made_at(known, item)
-    forgotten = known.forgotten_until
-    if forgotten is not None and not (is_time(made_at) and made_at > forgotten):
+    if _may_be_forgotten(known, made_at):
         return False
     return known.when(made_at, reading) in ("after", "band")
+
+
+def _may_be_forgotten(known: Known, made_at: Wire) -> bool:
+    """Return whether a thing made then may have been there before the write, in no list that is known."""
+    forgotten_until = known.forgotten_until
+    if forgotten_until is None:
+        return False
+    return not is_time(made_at) or made_at <= forgotten_until
 
 
 # --- An update of what shows no such time
 
 
 def _by_baseline(known: Known, reading: Reading) -> Finding | Partly:
-    """Judge an update by the state before it."""
-    baseline = known.baseline
-    kind = known.kind
+    """
+    Judge an update by the state before it.
+
+    No time tells when the thing was changed.  So a state that matches is the write's only if the baseline
+    did not match, and a state as before shows absence only if no read showed another one in between.
+    """
     if reading.status == 404:
         return _gone(known, reading)
-    body = known.intent.body
-    thing = kind.thing
-    sent = kind.visible(body)
-    if not sent:
-        return CannotTell(
-            f"none of the fields sent is visible in a {thing}", cause="not visible"
+    kind = known.kind
+    seen = reading.seen
+    baseline = known.baseline
+    wanted = kind.visible(known.intent.body)
+    if not wanted:
+        reason = f"none of the fields sent is visible in a {kind.thing}"
+        return CannotTell(reason, cause="not visible")
+    if _same_fields(kind, seen, wanted, wanted):
+        return _matching_by_baseline(known, reading, wanted)
+    earlier = _earlier_states(known, reading)
+    as_before = _is_as_baseline(known, seen, wanted)
+    if not as_before or not known.is_newest(reading):
+        fields = differences(kind, wanted, baseline, seen)
+        was_as_before = any(
+            _is_as_baseline(known, before, wanted) for before in earlier
         )
-    if _same(kind, reading.seen, body, sent):
-        differed = baseline is not None and not _same(kind, baseline, body, sent)
-        return (
-            Applied(reading.seen)
-            if differed and _is_current(known, reading)
-            else Holds(reading.seen)
-        )
-    seen_before = [
-        before.seen
-        for before in known.earlier(reading)
-        if isinstance(before.seen, dict)
-    ]
-    as_before = baseline is not None and _same(kind, reading.seen, baseline, sent)
-    if baseline is None or not as_before or not known.is_newest(reading):
-        was_as_before = baseline is not None and any(
-            _same(kind, before, baseline, sent) for before in seen_before
-        )
-        fields = differences(kind, sent, baseline, reading.seen)
         return _differing(
             known, reading, fields, changed_since=was_as_before and not as_before
         )
-    if any(not _same(kind, before, baseline, sent) for before in seen_before):
+    if not all(_is_as_baseline(known, before, wanted) for before in earlier):
         reason = (
-            f"the {thing} is as before the write, but an earlier read showed another state; whether the "
+            f"the {kind.thing} is as before the write, but an earlier read showed another state; whether the "
             "write was applied first is unknown"
         )
         return CannotTell(reason, cause="perhaps undone")
-    if not _leaves_trace(known, reading, sent, baseline):
-        return _without_trace(known, reading, sent)
+    if not _leaves_trace(known, reading, wanted, baseline):
+        return _without_trace(known, reading, wanted)
     if known.decayed(reading):
         return _too_long_ago(known)
     return Absent()
+
+
+def _is_as_baseline(
+    known: Known, state: dict[str, Wire], wanted: dict[str, Wire]
+) -> bool:
+    """Return whether the baseline is known, and *state* equals it in all fields that were sent."""
+    if known.baseline is None:
+        return False
+    return _same_fields(known.kind, state, known.baseline, wanted)
+
+
+def _matching_by_baseline(
+    known: Known, reading: Reading, wanted: dict[str, Wire]
+) -> Applied[Wire] | Holds[Wire]:
+    """Return Applied if the state matches the write now, and certainly did not before; else Holds."""
+    baseline = known.baseline
+    if baseline is None or not _is_current(known, reading):
+        return Holds(reading.seen)
+    matched_before = _same_fields(known.kind, baseline, wanted, wanted)
+    return Holds(reading.seen) if matched_before else Applied(reading.seen)
 
 
 def _leaves_trace(
@@ -635,15 +726,20 @@ def _leaves_trace(
     """
     kind = known.kind
     return any(
-        not kind.same_field(name, value, baseline.get(name))
-        and (
-            not kind.is_made_of(name, value, baseline.get(name))
-            or made_of.would_show(
-                value, baseline.get(name), reading.longest_texts.get(name, 0)
-            )
+        _would_change(
+            kind, name, value, baseline.get(name), reading.longest_texts.get(name, 0)
         )
         for name, value in sent.items()
     )
+
+
+def _would_change(kind: Kind, name: str, sent: Wire, before: Wire, kept: int) -> bool:
+    """Return whether *sent* would not show as *before*, where *kept* characters of a text are kept."""
+    if kind.same_field(name, sent, before):
+        return False
+    if not kind.is_made_of(name, sent, before):
+        return True
+    return made_of.would_show(sent, before, kept)
 
 
 def _without_trace(known: Known, reading: Reading, sent: dict[str, Wire]) -> CannotTell:
@@ -655,15 +751,12 @@ def _without_trace(known: Known, reading: Reading, sent: dict[str, Wire]) -> Can
 
 
 def _gone(known: Known, reading: Reading) -> Finding:
+    thing = known.kind.thing
     if known.was_gone:
         return Absent()
-    if known.is_newest(reading) and any(
-        isinstance(before.seen, dict) for before in known.earlier(reading)
-    ):
-        return Superseded(
-            f"the {known.kind.thing} was deleted after the write was sent"
-        )
-    reason = f"the {known.kind.thing} is gone; whether the write was applied first is unknown"
+    if known.is_newest(reading) and _earlier_states(known, reading):
+        return Superseded(f"the {thing} was deleted after the write was sent")
+    reason = f"the {thing} is gone; whether the write was applied first is unknown"
     return CannotTell(reason, cause="gone")
 
 
@@ -677,10 +770,10 @@ def _is_current(known: Known, reading: Reading) -> bool:
 
 def _by_absence(known: Known, reading: Reading) -> Finding:
     """Judge a delete by whether the thing is still there."""
-    if reading.status == 404:
-        gone = {"id": known.intent.path.get("id")}
-        return Applied(gone) if _is_current(known, reading) else Holds(gone)
-    return Absent()
+    if reading.status != 404:
+        return Absent()
+    gone = {"id": known.intent.path.get("id")}
+    return Applied(gone) if _is_current(known, reading) else Holds(gone)
 
 
 _FINDERS: dict[ShownBy, Callable[[Known, Reading], Finding | Partly]] = {

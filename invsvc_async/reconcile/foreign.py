@@ -56,11 +56,9 @@ def text(sent: Wire, shown: Wire) -> bool:
     share enough if one contains the other, or if they have a run of characters in common that is too long
     for chance.
     """
-    if (
-        not isinstance(sent, str)
-        or not isinstance(shown, str)
-        or max(len(sent), len(shown)) > _LONGEST
-    ):
+    if not isinstance(sent, str) or not isinstance(shown, str):
+        return False
+    if max(len(sent), len(shown)) > _LONGEST:
         return False
     one = letters(sent)
     other = letters(shown)
@@ -71,10 +69,11 @@ def text(sent: Wire, shown: Wire) -> bool:
 
 def _contains(whole: str, part: str) -> bool:
     """Return whether *whole* contains *part*, and not by chance: a single letter is in most texts."""
-    is_long_enough = len(part) >= _LEAST_IN_COMMON or len(
-        whole
-    ) <= _LEAST_IN_COMMON * len(part)
-    return part in whole and (not part or is_long_enough)
+    if part not in whole:
+        return False
+    if not part or len(part) >= _LEAST_IN_COMMON:
+        return True
+    return len(whole) <= _LEAST_IN_COMMON * len(part)
 
 
 def letters(words: str) -> str:
@@ -100,7 +99,9 @@ def names(sent: Wire, shown: Wire) -> bool:
     """Return whether a list of names has none of those sent, in whatever spelling."""
     ours = _texts_in(sent)
     theirs = _texts_in(shown)
-    if not ours.isdisjoint(theirs) or max(len(ours), len(theirs)) > _MOST_NAMES:
+    if not ours.isdisjoint(theirs):
+        return False
+    if max(len(ours), len(theirs)) > _MOST_NAMES:
         return False
     ours = {letters(each) for each in ours} - {""}
     theirs = {letters(each) for each in theirs} - {""}
@@ -108,11 +109,9 @@ def names(sent: Wire, shown: Wire) -> bool:
 
 
 def _texts_in(items: Wire) -> set[str]:
-    return (
-        {each for each in items if isinstance(each, str)}
-        if isinstance(items, (list, tuple))
-        else set()
-    )
+    if not isinstance(items, (list, tuple)):
+        return set()
+    return {each for each in items if isinstance(each, str)}
 
 
 def graph(sent: Wire, shown: Wire) -> bool:
@@ -129,9 +128,16 @@ def _ids_of_nodes(value: Wire) -> list[Wire]:
 
 def url(sent: Wire, shown: Wire) -> bool:
     """Return whether a URL has another host.  All else of it may be masked, sorted or left out."""
+    return has_other_host(sent, shown)
+
+
+def has_other_host(sent: Wire, shown: Wire) -> bool:
+    """Return whether two URLs show different hosts."""
     ours = host_of(sent)
     theirs = host_of(shown)
-    return ours is not None and theirs is not None and ours != theirs
+    if ours is None or theirs is None:
+        return False
+    return ours != theirs
 
 
 def host_of(value: Wire) -> str | None:
@@ -145,11 +151,10 @@ def host_of(value: Wire) -> str | None:
         host = urlsplit(f"//{place}").hostname
     except ValueError:
         return None
-    return (
-        host
-        if host and any(map(str.isalnum, host)) and "%" not in host and "*" not in host
-        else None
-    )
+    if not host or not any(map(str.isalnum, host)):
+        return None
+    is_masked = "%" in host or "*" in host
+    return None if is_masked else host
 
 
 def status(sent: Wire, shown: Wire) -> bool:
@@ -159,7 +164,9 @@ def status(sent: Wire, shown: Wire) -> bool:
 
 def switch(sent: Wire, shown: Wire) -> bool:
     """Return whether a boolean is the other one."""
-    return isinstance(sent, bool) and isinstance(shown, bool) and sent is not shown
+    if not isinstance(sent, bool) or not isinstance(shown, bool):
+        return False
+    return sent is not shown
 
 
 def _is_other_of(values: frozenset[str], sent: Wire, shown: Wire) -> bool:

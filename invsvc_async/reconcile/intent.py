@@ -21,7 +21,9 @@ def _as_read_back(value: Wire) -> Wire:
         return Decimal(repr(value))
     if isinstance(value, dict):
         return {name: _as_read_back(each) for name, each in value.items()}
-    return [_as_read_back(each) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_as_read_back(each) for each in value]
+    return value
 
 
 @attrs.frozen(kw_only=True)

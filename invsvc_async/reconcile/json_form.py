@@ -36,8 +36,10 @@ from invsvc_async.reconcile.kinds import kind_of_write
 if TYPE_CHECKING:
     from cattrs import Converter
 
+    from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Event, Finding
+    from invsvc_async.reconcile.kinds import Kind
 
 T = TypeVar("T")
 
@@ -45,6 +47,7 @@ SCHEMA = 1
 LONGEST = 64 * 2**20  # characters of an intent's text
 _EVENT: Any = history.Event  # Any: a union of types
 _LONGEST_PAUSE = 10**9  # seconds of a Retry-After
+_WRITING = ("DELETE", "PATCH", "POST", "PUT")  # methods of `client.write`
 _ERROR_FIELDS = (
     "operation",
     "status",
@@ -138,27 +141,36 @@ def misfit(intent: Intent) -> str | None:
     operation = BY_NAME.get(intent.operation)
     if operation is None or operation.kind != "write":
         return f"there is no write called {intent.operation!r}"
-    names = {
-        each.wire or each.name for each in operation.parameters if each.where == "path"
-    }
-    path = intent.path
-    fits = all(map(is_segment, intent.path.values()))
-    if not operation.listed:
-        names = {"method", "path"}
-        method = path.get("method")
-        fits = method in ("DELETE", "PATCH", "POST", "PUT") and is_below_base(
-            path.get("path", "")
-        )
-    if set(path) != names:
-        return f"its path has {sorted(path)}, not {sorted(names)}"
-    if not fits or "team" in intent.query:
-        return "its path or query is none that a write can have"  # below the base URL, and in its team
-    kind = kind_of_write(operation)
-    if (
-        kind.shown_by is not None
-        and not kind.deletes
-        and not isinstance(intent.body, dict)
-    ):
+    return (
+        _misfit_of_place(intent, operation)
+        or _misfit_of_content(intent, kind_of_write(operation))
+        or _misfit_of_past(intent)
+    )
+
+
+def _misfit_of_place(intent: Intent, operation: Operation) -> str | None:
+    """Return why an intent cannot have its path and query: below the base URL, and in its team."""
+    names = {"method", "path"}
+    if operation.listed:
+        places = [each for each in operation.parameters if each.where == "path"]
+        names = {each.wire or each.name for each in places}
+    if set(intent.path) != names:
+        return f"its path has {sorted(intent.path)}, not {sorted(names)}"
+    if "team" in intent.query or not _is_path_of(intent.path, operation):
+        return "its path or query is none that a write can have"
+    return None
+
+
+def _is_path_of(path: dict[str, str], operation: Operation) -> bool:
+    if operation.listed:
+        return all(map(is_segment, path.values()))
+    return path["method"] in _WRITING and is_below_base(path["path"])
+
+
+def _misfit_of_content(intent: Intent, kind: Kind) -> str | None:
+    """Return why an intent cannot have its body and headers."""
+    needs_object = kind.shown_by is not None and not kind.deletes
+    if needs_object and not isinstance(intent.body, dict):
         return "its body is not an object"
     try:
         settings.checked_headers(intent.headers)
@@ -166,13 +178,16 @@ def misfit(intent: Intent) -> str | None:
         return f"its {error}"
     if kind.creates and kind.alike(intent.body) is None:
         return f"its body has no {kind.found_by}"
+    return None
+
+
+def _misfit_of_past(intent: Intent) -> str | None:
+    """Return why an intent cannot have its sends and its baseline."""
     if any(sent.attempt_timeout < 0 for sent in intent.sent):
         return "one of its sends had less than no time"
-    return (
-        "its baseline is not an object"
-        if not isinstance(intent.baseline, (dict, type(None)))
-        else None
-    )
+    if not isinstance(intent.baseline, (dict, type(None))):
+        return "its baseline is not an object"
+    return None
 
 
 def event_to_wire(event: Event) -> Wire:
@@ -218,24 +233,38 @@ def error_of(plain: Wire) -> InvsvcError | None:
     kind = _ERRORS.get(str(plain.get("type")))
     if kind is not None and issubclass(kind, TransportError):
         return kind(text, operation=plain.get("operation"), status=status)
-    if kind is not None or type(status) is not int:
-        return (kind or InvsvcError)(text)
-    details, code, message, pause = map(
-        plain.get, ("details", "code", "message", "retry_after")
-    )
+    if kind is not None:
+        return kind(text)
+    if type(status) is not int:
+        return InvsvcError(text)
+    return _service_error_of(plain, status)
+
+
+def _service_error_of(plain: dict[str, Wire], status: int) -> ServiceError:
+    """Return the error of an answer with *status*.  What is not of its type in *plain* is left out."""
+    details = plain.get("details")
     if isinstance(details, list) and all(isinstance(each, str) for each in details):
         details = tuple(details)
     return service_error_class(status)(
         status=status,
-        code=code if isinstance(code, str) else None,
-        message=message if isinstance(message, str) else None,
+        code=_text_or_none(plain.get("code")),
+        message=_text_or_none(plain.get("message")),
         details=details,
         operation=plain.get("operation"),
-        retry_after=float(pause)
-        if is_time(pause) and 0 <= pause <= _LONGEST_PAUSE
-        else None,
+        retry_after=_pause_or_none(plain.get("retry_after")),
         own_envelope=plain.get("own_envelope") is True,
     )
+
+
+def _pause_or_none(value: Wire) -> float | None:
+    """Return a Retry-After in seconds; ``None`` for what can be none."""
+    if not is_time(value) or not 0 <= value <= _LONGEST_PAUSE:
+        return None
+    return float(value)
+
+
+def _text_or_none(value: Wire) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 # --- conversion
@@ -349,7 +378,10 @@ def _finding(plain: Wire, _: object) -> Finding | None:
         return None
     cls: Any = next(cls for cls in history.FINDINGS if _tag(cls) == plain["finding"])
     fields = {name: value for name, value in plain.items() if name != "finding"}
-    found: Finding = cls(
-        **{n: tuple(it) if isinstance(it, list) else it for n, it in fields.items()}
-    )
+    found: Finding = cls(**{name: _frozen(value) for name, value in fields.items()})
     return found
+
+
+def _frozen(value: Wire) -> Wire:
+    """Return the value of a finding's field: in plain data, a tuple is a list."""
+    return tuple(value) if isinstance(value, list) else value

@@ -55,6 +55,13 @@ def _follows(of: Callable[[Kind], object]) -> Any:  # Any: as `attrs.field`
     return attrs.field(init=False, default=attrs.Factory(of, takes_self=True))
 
 
+def _basis_of(kind: Kind) -> Literal["match", "gone", "equal"]:
+    """Return the basis of the verdict APPLIED, if a read shows the write."""
+    if kind.creates:
+        return "match"
+    return "gone" if kind.deletes else "equal"
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Kind:
     """
@@ -83,7 +90,10 @@ class Kind:
       in the form of ``normal``.
     - ``place``: the part of that field that a service does not put in other words; ``None`` if it is not
       known. A thing with another one is not the effect of the create.
+    - ``changed_at``: of an update, the field that shows when a thing was last changed (server ms).
+    - ``status_in``: of an update, the field that says which version of a thing a read shows.
     - ``dated_by``: of a create, the field that shows when a thing was made (server ms).
+    - ``most_listed``: of a create, how many things a list shows; with as many, it may be incomplete.
     - ``tagged_in``: of a create, the text at whose end a tag stands.
     - ``hidden_by``: of a create, the field for whose unusual values the list may leave a thing out.
     - ``may_lack_read``: whether the specification does not list the read, so that a deployment may lack it.
@@ -109,7 +119,10 @@ class Kind:
     found_by: str | None = None
     normal: Callable[[str], str] = str
     place: Callable[[Wire], str | None] = attrs.field(default=lambda _value: None)
+    changed_at: str = "last_updated"
+    status_in: str = "status"
     dated_by: str = "created_at"
+    most_listed: int = 100
     tagged_in: str = "description"
     hidden_by: str | None = None
     may_lack_read: bool = False
@@ -119,24 +132,20 @@ class Kind:
     deletes: bool = _follows(lambda kind: kind.shown_by == "absence")
     shows_change: bool = _follows(lambda kind: kind.shown_by == "time of change")
     needs_baseline: bool = _follows(lambda kind: kind.shown_by == "baseline")
-    # a 404 of the read
+    # A 404 of the read says that the thing is gone.
     gone_is_evidence: bool = _follows(lambda kind: kind.deletes or kind.needs_baseline)
-    basis: Literal["match", "gone", "equal"] = (
-        _follows(  # of the verdict APPLIED, if a read shows the write
-            lambda kind: (
-                "match" if kind.creates else "gone" if kind.deletes else "equal"
-            )
-        )
-    )
+    basis: Literal["match", "gone", "equal"] = _follows(_basis_of)
 
     def visible(self, body: Mapping[str, Wire]) -> dict[str, Wire]:
         """Return the fields of a body that a read can show."""
         return {
-            name: value
-            for name, value in body.items()
-            if (self.fields is None or name in self.fields)
-            and (value is not None or name not in self.never_null)
+            name: value for name, value in body.items() if self._is_visible(name, value)
         }
+
+    def _is_visible(self, name: str, value: Wire) -> bool:
+        if self.fields is not None and name not in self.fields:
+            return False
+        return value is not None or name not in self.never_null
 
     def same(self, one: Mapping[str, Wire], other: Mapping[str, Wire]) -> bool:
         """Return whether all fields that a read shows are equal in two states."""
@@ -152,7 +161,9 @@ class Kind:
         Things that are alike could be mistaken for each other.
         """
         text = fields.get(self.found_by) if isinstance(fields, dict) else None
-        return f"{self.found_by} {self.normal(text)}" if isinstance(text, str) else None
+        if not isinstance(text, str):
+            return None
+        return f"{self.found_by} {self.normal(text)}"
 
     def is_foreign(self, name: str, sent: Wire, shown: Wire) -> bool:
         """Return whether the field *name* shows what no service can have made of *sent*."""
@@ -173,9 +184,9 @@ class Kind:
 
     def place_of(self, fields: Wire) -> str | None:
         """Return the part of ``found_by`` in *fields* that a service leaves unchanged, if it is known."""
-        return (
-            self.place(fields.get(self.found_by)) if isinstance(fields, dict) else None
-        )
+        if not isinstance(fields, dict):
+            return None
+        return self.place(fields.get(self.found_by))
 
     def ids_near(self, items: Iterable[Wire]) -> dict[str | None, set[str]]:
         """Return the ids of the *items* of a list (wire form), by what ``place_of`` returns for them."""
@@ -191,6 +202,13 @@ class Kind:
         if place is None:
             return set().union(*ids.values())
         return ids.get(place, set()) | ids.get(None, set())
+
+
+def _hides_draft(policy: ReconcilePolicy, journey: Wire) -> bool:
+    """Return whether a read may have shown the published snapshot of a journey, not the draft."""
+    if policy.journey_reads_show_drafts:
+        return False
+    return not isinstance(journey, dict) or journey.get("status") != "draft"
 
 
 _NEVER_NULL = ("graph", "triggerType", "replacesDefaults")
@@ -211,10 +229,7 @@ _JOURNEY = Kind(
         "replacesDefaults": made_of.switch,
     },
     never_null=_NEVER_NULL,
-    hides=lambda policy, journey: (  # a read may have shown the published snapshot, not the draft
-        not (isinstance(journey, dict) and journey.get("status") == "draft")
-        and not policy.journey_reads_show_drafts
-    ),
+    hides=_hides_draft,
     stored=("id", "status", "last_updated", "name", "description", *_NEVER_NULL),
     large="graph",
 )

@@ -19,12 +19,19 @@ from __future__ import annotations
 
 import html
 import re
-from decimal import Decimal
+from itertools import product
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote
 
-from invsvc_async.reconcile.compare import MOST_ROUNDED, parts_of, same, tidied, url_key
-from invsvc_async.reconcile.foreign import host_of, letters
+from invsvc_async.reconcile.compare import (
+    MOST_ROUNDED,
+    is_number,
+    parts_of,
+    same,
+    tidied,
+    url_key,
+)
+from invsvc_async.reconcile.foreign import has_other_host, letters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,13 +66,14 @@ def value(sent: Wire, shown: Wire) -> bool:
     """
     if isinstance(sent, bool) or isinstance(shown, bool):
         return switch(sent, shown)
-    if isinstance(sent, (int, float, Decimal)) and isinstance(
-        shown, (int, float, Decimal)
-    ):
+    if is_number(sent) and is_number(shown):
         return _is_near(sent, shown)
-    if isinstance(sent, (dict, list, tuple)) and isinstance(shown, (dict, list, tuple)):
+    has_structure = isinstance(sent, (dict, list, tuple))
+    if has_structure and isinstance(shown, (dict, list, tuple)):
         return True
-    return sent is None or (isinstance(sent, str) and text(sent, shown))
+    if isinstance(sent, str):
+        return text(sent, shown)
+    return sent is None
 
 
 def never(_sent: Wire, _shown: Wire) -> bool:
@@ -84,7 +92,7 @@ def text(sent: Wire, shown: Wire) -> bool:
     whole = letters(sent)
     wholes = {whole, "".join(filter(str.isascii, whole))}
     forms = {letters(form) for form in _without_signs(shown)}
-    return any(_consists_of_parts(each, form) for each in wholes for form in forms)
+    return any(_consists_of_parts(*pair) for pair in product(wholes, forms))
 
 
 def _without_signs(shown: str) -> Iterator[str]:
@@ -99,13 +107,18 @@ def _consists_of_parts(whole: str, parts: str) -> bool:
     at = 0
     while parts:
         length = _longest_start(whole[at:], parts)
-        if length < len(parts) and length < _LEAST_PART:
-            return False
-        if length < _LEAST_PART and at == 0 and not whole.startswith(parts):
+        if length < _LEAST_PART and not _is_short_end(whole, parts, at, length):
             return False
         at = whole.index(parts[:length], at) + length
         parts = parts[length:]
     return True
+
+
+def _is_short_end(whole: str, parts: str, at: int, length: int) -> bool:
+    """Return whether a short part is the last one, where a cut may have left so little."""
+    if length < len(parts):
+        return False
+    return at > 0 or whole.startswith(parts)
 
 
 def _longest_start(whole: str, parts: str) -> int:
@@ -138,17 +151,16 @@ def would_show(sent: Wire, shown: Wire, kept: int) -> bool:
 
     It would if *sent* only adds plain words to the end of *shown*: nothing but a cut leaves those out.
     """
-    if (
-        not isinstance(sent, str)
-        or not isinstance(shown, str)
-        or not sent.startswith(shown)
-    ):
+    if not isinstance(sent, str) or not isinstance(shown, str):
+        return False
+    if not shown or not sent.startswith(shown):
         return False
     added = sent[len(shown) :]
-    first = next((at for at, each in enumerate(added) if each.isalnum()), None)
-    if first is None or not shown or not _PLAIN(added):
+    word = next((at for at, each in enumerate(added) if each.isalnum()), None)
+    if word is None or not _PLAIN(added):
         return False
-    return len(f"{shown}{added[: first + 1]}".encode(errors="replace")) <= kept
+    up_to_word = f"{shown}{added[: word + 1]}"
+    return len(up_to_word.encode(errors="replace")) <= kept
 
 
 def names(sent: Wire, shown: Wire) -> bool:
@@ -159,9 +171,9 @@ def names(sent: Wire, shown: Wire) -> bool:
     """
     if not isinstance(sent, (list, tuple)) or not isinstance(shown, (list, tuple)):
         return False
-    return {letters(str(each)) for each in sent} == {
-        letters(str(each)) for each in shown
-    }
+    ours = {letters(str(each)) for each in sent}
+    theirs = {letters(str(each)) for each in shown}
+    return ours == theirs
 
 
 def url(sent: Wire, shown: Wire) -> bool:
@@ -172,9 +184,7 @@ def url(sent: Wire, shown: Wire) -> bool:
     """
     if not isinstance(sent, str) or not isinstance(shown, str):
         return False
-    ours = host_of(sent)
-    theirs = host_of(shown)
-    if ours is not None and theirs is not None and ours != theirs:
+    if has_other_host(sent, shown):
         return False
     parts = _parts_of_url(sent)
     return all(
@@ -191,10 +201,9 @@ def _parts_of_url(value: str) -> set[str]:
 
 def _is_rest_of(part: str, parts: set[str]) -> bool:
     """Return whether *part* is the beginning or the end of one of *parts*, the rest of which is masked."""
-    return any(
-        len(part) >= _LEAST_PART and (each.startswith(part) or each.endswith(part))
-        for each in parts
-    )
+    if len(part) < _LEAST_PART:
+        return False
+    return any(each.startswith(part) or each.endswith(part) for each in parts)
 
 
 def graph(sent: Wire, shown: Wire) -> bool:
@@ -215,9 +224,9 @@ def graph(sent: Wire, shown: Wire) -> bool:
 def _by_id(value: dict[str, Wire]) -> dict[str, dict[str, Wire]] | None:
     """Return the nodes of a graph by their ids; ``None`` if they cannot be told apart."""
     nodes = value.get("nodes")
-    if not isinstance(nodes, (list, tuple)) or not all(
-        isinstance(node, dict) for node in nodes
-    ):
+    if not isinstance(nodes, (list, tuple)):
+        return None
+    if not all(isinstance(node, dict) for node in nodes):
         return None
     found = {letters(str(node.get("id"))): node for node in nodes}
     return found if len(found) == len(nodes) else None
@@ -253,6 +262,6 @@ def _is_near(one: Wire, other: Wire) -> bool:
 
 def switch(sent: Wire, shown: Wire) -> bool:
     """Return whether a boolean is not the other one."""
-    return not (
-        isinstance(sent, bool) and isinstance(shown, bool) and sent is not shown
-    )
+    if not isinstance(sent, bool) or not isinstance(shown, bool):
+        return True
+    return sent is shown

@@ -53,7 +53,7 @@ def agree(lows_highs: list[tuple[float, float]], slack: float) -> Bounds | None:
     high = min(highs)
     if low - high > slack:
         return None
-    return Bounds(low=low, high=high) if low <= high else Bounds(low=high, high=low)
+    return Bounds(low=min(low, high), high=max(low, high))
 
 
 class ServerClock(Struct):
@@ -104,5 +104,6 @@ class ServerClock(Struct):
             return bounds
         recent = [bucket for bucket in self._buckets if bucket[0] >= now - KEPT]
         bounds = agree([(low, high) for _, low, high in recent], slack)
-        self._last = bounds, slack, recent[0][0] + KEPT if recent else now
+        until = recent[0][0] + KEPT if recent else now
+        self._last = bounds, slack, until
         return bounds

@@ -26,9 +26,10 @@ from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.kinds import KINDS
 from invsvc_async.settings import CallOptions, is_number
 from invsvc_async.transport.client_core import ClientOptions, Request
-from invsvc_async.writes.new_intent import line_of_thing, new_tag
-from invsvc_async.writes.results import of_another
+from invsvc_async.writes.line_names import line_of_thing
+from invsvc_async.writes.new_intent import new_tag
 from invsvc_async.writes.spec import WriteSpec
+from invsvc_async.writes.values import of_another
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from invsvc_async.simulator.faults import Faults, Step, parse_for
 from invsvc_async.simulator.ledger import Ledger
 from invsvc_async.simulator.loopback_page import serving
 from invsvc_async.simulator.operations import BY_OPERATION
+from invsvc_async.simulator.plan_checks import check_seconds
 from invsvc_async.simulator.seed_methods import Seeding, seed_all
 from invsvc_async.simulator.state import (
     JourneyReads,
@@ -174,6 +175,16 @@ class Simulator(Seeding):
         await self._post.settled()
 
     # Faults and deliveries
+
+    @property
+    def latency(self) -> float:
+        """Processing time of each request, in seconds; assign another one for later requests."""
+        return self._app.latency
+
+    @latency.setter
+    def latency(self, seconds: float) -> None:
+        check_seconds("latency", seconds)
+        self._app.latency = seconds
 
     @property
     def stores(self) -> Stores:

@@ -10,8 +10,6 @@ import asyncio
 import logging
 import random
 import re
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 from weakref import WeakKeyDictionary
@@ -23,7 +21,6 @@ from yarl import URL
 
 from invsvc_async.api.operations import Operation, OperationKind
 from invsvc_async.codec import envelope as wire
-from invsvc_async.concurrency.deadline import Deadline, Deadlines, set_within
 from invsvc_async.errors import (
     NotSentError,
     ResponseLostError,
@@ -36,7 +33,8 @@ from invsvc_async.settings import Timeouts
 from invsvc_async.transport.transport import Exchange, Transport
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
@@ -53,6 +51,7 @@ if TYPE_CHECKING:
     )
     from invsvc_async.transport.credentials import Credential
     from invsvc_async.transport.response_body import Download
+    from invsvc_async.transport.under_way import UnderWay
     from invsvc_async.writes.journal import WriteJournal
     from invsvc_async.writes.register import WriteRegister
 
@@ -62,11 +61,6 @@ log: logging.Logger = logging.getLogger("invsvc_async")
 T = TypeVar("T")
 
 NO_TOKEN = "TokenProvider's source returned no token in time"
-HEADERS_KEPT = 16
-TO_KEEP_SECRETS = 10.0  # s that `on_secret` may still take once the client is closed
-TO_BE_CANCELLED = 1.0  # s that it may take to end after that, when it was cancelled
-_LOOK = 0.1  # s between looks whether only such hooks are left
-_LONGEST_LOOK = 3600.0
 CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
 _SHORTEST_TOKEN = (
     10  # characters: shorter ones are test values, and could be part of any word
@@ -129,6 +123,36 @@ Streamed: TypeAlias = "AbstractAsyncContextManager[Download]"
 AroundStream: TypeAlias = "Callable[[Request, Streamed], Streamed]"
 
 
+class PreparedHeaders(dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]]):
+    """
+    The headers of requests, by the token, whether they write, and whether they have a body.
+
+    *own* are those of all requests. Most requests have the same headers as the one before.
+    """
+
+    _MOST = 16  # of tokens that were renewed
+
+    def __init__(self, own: Mapping[str, str]) -> None:
+        super().__init__()
+        self._own = own
+
+    def __repr__(self) -> str:
+        return object.__repr__(self)  # without the credential
+
+    def __missing__(self, key: tuple[str | None, bool, bool]) -> CIMultiDictProxy[str]:
+        authorization, write, has_body = key
+        headers = CIMultiDict({istr(name): value for name, value in self._own.items()})
+        headers[hdrs.ACCEPT_ENCODING] = CODINGS[write]
+        if authorization is not None:
+            headers[hdrs.AUTHORIZATION] = authorization
+        if has_body:
+            headers[hdrs.CONTENT_TYPE] = "application/json"
+        if len(self) >= self._MOST:
+            self.clear()
+        prepared = self[key] = CIMultiDictProxy(headers)
+        return prepared
+
+
 class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     """What all views of one client share: connections, credential, clocks, hooks, writes."""
 
@@ -138,8 +162,9 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     credential: Credential
     # Any: a Client, which is above this folder
     client_of: Callable[[ClientOptions], Any]
-    headers: dict[str, str]
+    headers: PreparedHeaders
     writes: WriteRegister
+    under_way: UnderWay
     on_attempt: Callable[[AttemptReport], None] | None = None
     on_decision: Callable[[DecisionReport], None] | None = None
     on_unsettled: Callable[[Intent], None] | None = None
@@ -159,20 +184,6 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         msgspec.field(default_factory=WeakKeyDictionary)
     )  # Any: Leases, which are above this folder
     warned: set[str] = msgspec.field(default_factory=set)
-    prepared: dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]] = (
-        msgspec.field(default_factory=dict)
-    )
-    closed: bool = False
-    waits: Deadlines | None = None  # that end when it is closed
-    hooks: Deadlines | None = (
-        None  # of users: waits for them that end some time after that
-    )
-    # those of them that are under way
-    handing: set[Deadline] = msgspec.field(default_factory=set)
-    # of writes
-    runs: dict[object, asyncio.Task[Any] | None] = msgspec.field(default_factory=dict)
-    # once it is closed: no run is left
-    idle: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def __repr__(self) -> str:
         return object.__repr__(self)  # without the credential
@@ -184,88 +195,6 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
             "other one, and give it a write as write.to_line(), for client.write_from(line)."
         )
 
-    def prepare(self, key: tuple[str | None, bool, bool]) -> CIMultiDictProxy[str]:
-        """Build the headers for *key* (the token, whether it writes and has a body) and keep them."""
-        authorization, write, has_body = key
-        headers = CIMultiDict(
-            {istr(name): value for name, value in self.headers.items()}
-        )
-        headers[hdrs.ACCEPT_ENCODING] = CODINGS[write]
-        if authorization is not None:
-            headers[hdrs.AUTHORIZATION] = authorization
-        if has_body:
-            headers[hdrs.CONTENT_TYPE] = "application/json"
-        if len(self.prepared) >= HEADERS_KEPT:  # of tokens that were renewed
-            self.prepared.clear()
-        prepared = self.prepared[key] = CIMultiDictProxy(headers)
-        return prepared
-
-    def until_closed(self) -> Deadline:
-        """Limit a wait to the time until the client is closed, which ends it with ``TimeoutError``."""
-        loop = asyncio.get_running_loop()
-        if self.waits is None or self.waits.loop is not loop:
-            self.waits = Deadlines(loop)
-        return Deadline(loop, inf, self.waits)
-
-    @contextmanager
-    def until_hooks_end(self) -> Generator[Deadline]:
-        """Limit the wait for a user's hook to ``TO_KEEP_SECRETS`` seconds after the client is closed."""
-        loop = asyncio.get_running_loop()
-        if self.hooks is None or self.hooks.loop is not loop:
-            self.hooks = Deadlines(loop)
-        waiting = Deadline(
-            loop, loop.time() + TO_KEEP_SECRETS if self.closed else inf, self.hooks
-        )
-        with waiting:
-            self.handing.add(waiting)
-            try:
-                yield waiting
-            finally:
-                self.handing.discard(waiting)
-
-    async def _until_idle(self) -> None:
-        """Wait until no run is left, but for those in hooks that were cancelled, and go on all the same."""
-        while self.runs:
-            now = asyncio.get_running_loop().time()
-            ends = {wait.task: wait.deadline + TO_BE_CANCELLED for wait in self.handing}
-            stuck = {task for task, end in ends.items() if end <= now}
-            if stuck and stuck.issuperset(self.runs.values()):
-                log.error(
-                    "on_secret refuses to be cancelled: the client was closed without %d writes that have "
-                    "not ended. Nobody may have the secrets of their webhooks.",
-                    len(stuck),
-                )
-                return
-            next_end = min(
-                (end - now for end in ends.values() if end > now), default=_LONGEST_LOOK
-            )
-            await set_within(self.idle, _LOOK if stuck else next_end)
-
-    async def pause(self, seconds: float) -> bool:
-        """Sleep for *seconds*. Return ``False``, perhaps earlier, if the client is closed."""
-        if not self.closed:
-            with suppress(TimeoutError), self.until_closed():
-                await self.clock.sleep(seconds)
-        return not self.closed
-
-    async def tracked(self, begin: Callable[[], Awaitable[T]]) -> T:
-        """Await the run of a write. Until it ends, :meth:`aclose` does not return."""
-        run = object()
-        self.runs[run] = asyncio.current_task()
-        try:
-            return await begin()
-        finally:
-            self.runs.pop(run, None)
-            if self.closed and not self.runs:
-                self.idle.set()
-
-    def is_running(self, identity: str) -> bool:
-        """Return whether a run of the write with this identity is under way."""
-        intents = (getattr(run, "intent", None) for run in self.runs)
-        return any(
-            intent is not None and intent.identity == identity for intent in intents
-        )
-
     async def aclose(self) -> None:
         """
         Close connections and journal, and end all waits of writes. Intents in doubt are kept.
@@ -275,38 +204,14 @@ class ClientCore(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         writes to end.
         """
         self.transport.check_loop(closing=True)
-        self.closed = True
+        self.under_way.closed = True
         try:
             await self.transport.aclose()
-            self._end_waits()
-            await self._wait_for_runs()
+            self.under_way.end_waits()
+            await self.under_way.until_runs_end()
         finally:  # also if it is cancelled: nobody may call this again, and its thread would keep the file
             if self.writes.journal is not None:
                 await self.writes.journal.aclose()
-
-    def _end_waits(self) -> None:
-        """End the waits of other tasks on this loop; a wait for a user's hook ends a little later."""
-        task = asyncio.current_task()
-        loop = asyncio.get_running_loop()
-        if self.waits is not None and self.waits.loop is loop:
-            for wait in tuple(self.waits.open):
-                if wait.task is not task:
-                    wait.expire()
-        if self.hooks is not None and self.hooks.loop is loop:
-            self.hooks.end_within(TO_KEEP_SECRETS)
-
-    async def _wait_for_runs(self) -> None:
-        """Wait until no write runs, unless this is called within one."""
-        loop = asyncio.get_running_loop()
-        # The runs of a loop that is closed will not end.
-        self.runs = {
-            run: of
-            for run, of in self.runs.items()
-            if of is not None and of.get_loop() is loop
-        }
-        if self.runs and asyncio.current_task() not in self.runs.values():
-            self.idle.clear()
-            await self._until_idle()
 
     def leave_unsettled(
         self, intent: Intent, line: str | None, *, in_journal: bool = False
@@ -464,7 +369,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         write = operation.kind is _WRITE
         authorization = core.credential.ready if operation.credentials else None
         key = authorization, write, request.has_body
-        headers = core.prepared.get(key) or core.prepare(key)
+        headers = core.headers[key]
         if self.headers is not None or core.trace is not None:
             with_own = CIMultiDict(headers)
             with_own.update(self.headers or {})

@@ -14,12 +14,9 @@ from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcE
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.writes.driver import run_of
 from invsvc_async.writes.journal import keys_of
-from invsvc_async.writes.new_intent import (
-    close_lines_of_leftovers,
-    spec_of_intent,
-    with_reader,
-)
-from invsvc_async.writes.results import hand_over
+from invsvc_async.writes.new_intent import spec_of_intent, with_reader
+from invsvc_async.writes.new_secret import hand_over
+from invsvc_async.writes.starting import close_lines_of_leftovers
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
@@ -50,8 +47,7 @@ async def settled(
                 return known
     driver = run_of(view, with_reader(intent, reader), reader)
     await driver.drive()
-    if driver.journal is not None:
-        asyncio.get_running_loop().call_soon(driver.journal.heard, intent.identity)
+    driver.tell_heard()
     return driver.outcome()
 
 
@@ -116,13 +112,11 @@ async def _found(
         driver = run_of(
             view, intent, journaled=True, gone_since=opened if gone else None
         )
-        driver.journal = (
-            None  # nothing is sent; if it is cancelled, its entry stays as it is
-        )
+        driver.tell_verdict_only()  # if it is cancelled, its entry stays as it is
         async with limit:
             await driver.drive()
         outcome = driver.outcome()
-        if outcome.history is not driver.history:  # another run of this client found it
+        if driver.ended_elsewhere:  # so this run did not store it
             await journal.settled(outcome)
         return outcome
 

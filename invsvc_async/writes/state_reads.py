@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 
@@ -18,15 +18,16 @@ from invsvc_async.reconcile.history import FINDINGS, CannotTell, ErrorFacts, Rea
 from invsvc_async.reconcile.kinds import Kind, kind_of_write
 from invsvc_async.settings import JOURNEY_READER, READ_TIME, AnyReader, CallOptions
 from invsvc_async.transport.client_core import ClientOptions, Request, stamp_of
-from invsvc_async.writes.new_intent import line_of_alike, line_of_thing
-from invsvc_async.writes.results import facts_of, of_another
+from invsvc_async.writes.answers import facts_of
+from invsvc_async.writes.line_names import line_of_alike, line_of_thing
+from invsvc_async.writes.values import of_another
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from msgspec import Raw
 
-    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.codec.exact_json import Wire, WireObject
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.transport import Exchange
@@ -35,12 +36,18 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 LIST_SIZE = 100  # items in one list, at most
-# a cache would show the state of before
-_FRESH = CallOptions(headers={"Cache-Control": "no-cache"})
+_FRESH = CallOptions(
+    headers={"Cache-Control": "no-cache"}
+)  # a cache would show the state of before
 
 
 class StateReader:
-    """Reads the state for *intent*. *now* returns its latest revision, for the user-supplied reader *own*."""
+    """
+    Reads of the state of the thing of *intent*.
+
+    *now* returns the latest revision of the intent, for the user-supplied reader *own*. ``shown`` is the JSON
+    of the thing that was read last.
+    """
 
     def __init__(
         self,
@@ -57,7 +64,7 @@ class StateReader:
         self._intent = intent
         self._now = now
         self._own = own
-        self.shown: Wire | Raw = None  # the JSON of the thing that was read
+        self.shown: Wire | Raw = None
 
     async def look(self, name: str, *, lane: Lane) -> Reading:
         """Read with the reader called *name*. A failed read returns a Reading too."""
@@ -78,26 +85,15 @@ class StateReader:
         )
 
     async def _fetch(self, request: Request, *, lane: Lane) -> Reading:
-        """Read the state once, or twice if the token was stale."""
-        view = self._view
-        loop = asyncio.get_running_loop()
+        """Read the state. A read that fails, or is answered by an error, is a reading too."""
         begun = self._clock.now()
         try:
-            exchange = await view.attempt(
-                request, deadline=loop.time() + READ_TIME, lane=lane
-            )
-            if exchange.status == 401 and await view.renew_token(
-                exchange, within=READ_TIME
-            ):
-                exchange = await view.attempt(
-                    request, deadline=loop.time() + READ_TIME, lane=lane
-                )
+            exchange = await self._exchange(request, lane=lane)
         except InvsvcError as error:  # no token
-            return Reading(
-                started=begun, ended=self._clock.now(), error=facts_of(error)
-            )
+            ended = self._clock.now()
+            return Reading(started=begun, ended=ended, error=facts_of(error))
         try:
-            envelope = view.opened(request, exchange)
+            envelope = self._view.opened(request, exchange)
             return self._seen(request, exchange, envelope)
         except ServiceError as error:
             return self._refused(request, exchange, error)
@@ -105,6 +101,19 @@ class StateReader:
             return Reading(
                 started=exchange.started, ended=exchange.ended, error=facts_of(error)
             )
+
+    async def _exchange(self, request: Request, *, lane: Lane) -> Exchange:
+        """Send *request*, once more if the token was stale."""
+        view = self._view
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + READ_TIME
+        exchange = await view.attempt(request, deadline=deadline, lane=lane)
+        if exchange.status != 401:
+            return exchange
+        if not await view.renew_token(exchange, within=READ_TIME):
+            return exchange
+        deadline = loop.time() + READ_TIME
+        return await view.attempt(request, deadline=deadline, lane=lane)
 
     def _refused(
         self, request: Request, exchange: Exchange, error: ServiceError
@@ -143,23 +152,18 @@ class StateReader:
         Raises:
             UnreadableResponseError: The answer is about another thing.
         """
+        shown = self._writes.shown
         seen = envelope.data
+        many = 0
         if isinstance(seen, dict):
-            if (shown := seen.get("id")) != request.path.get("id") and names_another(
-                shown, request.path
-            ):
-                raise of_another(envelope, shown)
-            if (mode := seen.get("livemode")) is not self._core.livemode:
-                self._core.saw(mode)
-            self.shown = envelope.raw
-            if request.path:
-                self._learn(request, exchange, envelope.raw, envelope.stamp)
+            self._note_thing(request, exchange, envelope, seen)
+            shown.learn_lengths(self._kind, (seen,))
         elif isinstance(seen, list):
-            self._writes.shown.learn_list(request.operation.name, request.team, seen)
-        self._writes.shown.learn_lengths(
-            self._kind, seen if isinstance(seen, list) else (seen,)
-        )
-        many = len(seen) if isinstance(seen, list) else 0
+            many = len(seen)
+            shown.learn_list(request.operation.name, request.team, seen)
+            shown.learn_lengths(self._kind, seen)
+        else:
+            shown.learn_lengths(self._kind, (seen,))
         return Reading(
             started=exchange.started,
             ended=exchange.ended,
@@ -169,37 +173,72 @@ class StateReader:
             raw_count=many,
             full=many >= LIST_SIZE or is_cut(envelope, many),
             stamp=envelope.stamp,
-            longest_texts=self._writes.shown.longest_texts(self._kind),
+            longest_texts=shown.longest_texts(self._kind),
         )
+
+    def _note_thing(
+        self,
+        request: Request,
+        exchange: Exchange,
+        envelope: Envelope,
+        seen: WireObject,
+    ) -> None:
+        """
+        Keep what an answer shows of one thing.
+
+        Raises:
+            UnreadableResponseError: It is another thing than that of *request*.
+        """
+        thing_id = seen.get("id")
+        if thing_id != request.path.get("id") and names_another(thing_id, request.path):
+            raise of_another(envelope, thing_id)
+        mode = seen.get("livemode")
+        if mode is not self._core.livemode:
+            self._core.saw(mode)
+        self.shown = envelope.raw
+        if request.path:
+            self._learn(request, exchange, envelope.raw, envelope.stamp)
 
     def _with_claims(self, reading: Reading) -> Reading:
         """Return *reading* with the items of other intents, which may share the list."""
-        claims = self._writes.claims
-        own = self._intent.identity
         own_line = line_of_alike(self._kind, self._intent.body)
         certain = set[str]()
         guessed = set[str]()
         for item in reading.seen or ():
-            known_as = item.get("id") if isinstance(item, dict) else None
-            if not isinstance(known_as, str):
+            item_id = item.get("id") if isinstance(item, dict) else None
+            if not isinstance(item_id, str):
                 continue
-            claim = claims.get(known_as)
-            if claim is not None and claim[0] != own:
-                (certain if claim[1] else guessed).add(known_as)
-            elif self._may_be_made_now(item, own_line):
-                guessed.add(known_as)
+            match self._owner(item, item_id, own_line):
+                case "another":
+                    certain.add(item_id)
+                case "perhaps another":
+                    guessed.add(item_id)
+                case "not known":
+                    pass
         if not (certain or guessed):
             return reading
         return attrs.evolve(
             reading, claimed_by_others=frozenset(certain), guessed=frozenset(guessed)
         )
 
+    def _owner(
+        self, item: WireObject, item_id: str, own_line: str | None
+    ) -> Literal["another", "perhaps another", "not known"]:
+        """Return whether another write has made *item*; *own_line* is the line of this write."""
+        own = self._intent.identity
+        owner, is_certain = self._writes.claims.get(item_id, (own, False))
+        if owner != own:
+            return "another" if is_certain else "perhaps another"
+        if self._may_be_made_now(item, own_line):
+            return "perhaps another"
+        return "not known"
+
     def _may_be_made_now(self, item: Wire, own_line: str | None) -> bool:
         """Return whether *item* may have been made by another write, which is under way in its own line."""
         line = line_of_alike(self._kind, item)
-        return (
-            line is not None and line != own_line and self._writes.lines.is_busy(line)
-        )
+        if line is None or line == own_line:
+            return False
+        return self._writes.lines.is_busy(line)
 
     @property
     def _kind(self) -> Kind:
@@ -209,11 +248,11 @@ class StateReader:
         """Return the user-supplied reader called *name*. An intent contains only its name."""
         if name == self._intent.reader:
             return self._own or _no_reader
-        for reader in (
-            self._own,
+        of_policies = (
             self._intent.policy.journey_reader,
             self._view.reconcile.journey_reader,
-        ):
+        )
+        for reader in (self._own, *of_policies):
             if callable(reader):
                 return reader
         return _no_reader
@@ -226,15 +265,8 @@ class StateReader:
                 found = await reader(self._core.client_of(self._view), self._now())
             if isinstance(found, FINDINGS):
                 return Reading(started=begun, ended=self._clock.now(), finding=found)
-            # the reader is only another way to read the thing itself
             if self._kind.may_lack_read:
-                from invsvc_async.codec import unstructure
-
-                seen = found if isinstance(found, dict) else unstructure(found)
-                ended = self._clock.now()
-                return Reading(
-                    started=begun, ended=ended, status=200, own_envelope=True, seen=seen
-                )
+                return self._reading_of(found, begun)
             why = f"the reader returned a {type(found).__name__}, not a finding"
         except asyncio.CancelledError:
             raise_if_cancelled()
@@ -246,6 +278,19 @@ class StateReader:
             started=begun,
             ended=self._clock.now(),
             error=ErrorFacts(kind="reader", message=why),
+        )
+
+    def _reading_of(self, found: object, begun: float) -> Reading:
+        """Return the reading by a reader that is only another way to read the thing itself."""
+        from invsvc_async.codec import unstructure
+
+        seen = found if isinstance(found, dict) else unstructure(found)
+        return Reading(
+            started=begun,
+            ended=self._clock.now(),
+            status=200,
+            own_envelope=True,
+            seen=seen,
         )
 
 

@@ -2,7 +2,7 @@
 The record of each thing that writes change, and the memory that all records take together.
 
 All writes that can be mistaken for each other, or that replace each other, have one *line* in common
-(``new_intent.line_of``): a text that names the thing they change, or the URL of the webhooks they create.
+(``line_names.line_of``): a text that names the thing they change, or the URL of the webhooks they create.
 ``Thing`` is the record of a line. It has
 
 - the queue. Writes of one line run one at a time, in their order. A write whose answer was lost closes the
@@ -181,6 +181,15 @@ class Thing(Struct, eq=False):
         if self.last is not None or self.ids is not None:
             return True
         return bool(self.users or self.open or self.closed_until)
+
+    def was_sent_by(self, own: str) -> None:
+        """Note *own* (an identity, or ``ONLY_HERE``) as the last write that was sent."""
+        self.users = (own,)
+
+    def name_only_user(self, own: str) -> None:
+        """Put the identity *own* in place of ``ONLY_HERE``, because others may ask for it from here on."""
+        if self.users == (ONLY_HERE,):
+            self.users = (own,)
 
     def did_nothing(self, own: str, before: tuple[str, ...]) -> None:
         """Note that the write *own* did nothing, and so has not overtaken the writes *before* it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -15,6 +14,7 @@ from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.models.common import UNSET, Unset
 from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.settings import AnyReader, ReconcilePolicy, warn_if_never_sent_again
+from invsvc_async.writes.awaiters import Awaiters, TaskRuns
 from invsvc_async.writes.driver import Driver, new_run, run_of
 from invsvc_async.writes.journal import keys_of
 from invsvc_async.writes.new_intent import intent_of, new_tag
@@ -55,15 +55,14 @@ class Write(
     )
 
     __slots__ = (
+        "_awaiters",
         "_driver",
         "_gone",
         "_intent",
         "_keep_lost",
-        "_running",
         "_runs",
         "_spec",
         "_spent",
-        "_waiting",
     )
 
     def __init__(
@@ -81,10 +80,8 @@ class Write(
         self._intent = spec.resumes
         self._driver: Driver[T_co] | None = None
         self._gone: str | None = None  # why it is not to be sent any more
-        # as a coroutine, by task
-        self._runs: dict[asyncio.Task[Any] | None, Coroutine[Any, Any, T_co]] = {}
-        self._running = False
-        self._waiting: list[asyncio.Future[None]] = []
+        self._awaiters = Awaiters()
+        self._runs: TaskRuns[T_co] | None = None  # if it is used as a coroutine
 
     # --- what users call
 
@@ -135,13 +132,12 @@ class Write(
     async def _driven(self) -> Driver[T_co]:
         """Run it once, however many tasks await it."""
         self._spent = True
+        awaiters = self._awaiters
         while (driver := self._driver) is None or driver.result.done is None:
-            if self._running:
-                waiter = asyncio.get_running_loop().create_future()
-                self._waiting.append(waiter)
-                await waiter
+            if awaiters.is_running:
+                await awaiters.until_run_ends()
                 continue
-            self._running = True
+            awaiters.is_running = True
             try:
                 if driver is None:
                     await self._begin()
@@ -149,45 +145,32 @@ class Write(
                     await driver.drive()
             finally:
                 try:
-                    self._wake()
-                except (
-                    BaseException
-                ):  # a signal handler's: the others would wait for ever
-                    self._wake()
+                    awaiters.end_run()
+                except BaseException:
+                    # A signal handler's: the others would wait for ever.
+                    awaiters.end_run()
                     raise
-        # in the next round of the loop, the awaiter has the verdict
-        if driver.journal is not None:
-            asyncio.get_running_loop().call_soon(
-                driver.journal.heard, driver.intent.identity
-            )
+        driver.tell_heard()
         return driver
 
     async def _begin(self) -> None:
         """Make the driver of this write, and run it."""
         if self._gone is not None:
-            raise self._gone_error()
+            raise _gone_error(self._spec, self._gone)
         spec = self._spec
         resumes = spec.resumes
-        if resumes is None and spec.key is None:  # by far the most
-            driver: Driver[T_co] = new_run(spec, self._intent)
-        elif resumes is None or resumes.nonce is not None:
+        # Only the intent of a write with a key of the user's has a nonce.
+        key = spec.key if resumes is None else resumes.nonce
+        if key is not None:
             self._driver = await self._run_keyed()
             return
+        if resumes is None:  # by far the most
+            driver: Driver[T_co] = new_run(spec, self._intent)
         else:
             intent = attrs.evolve(resumes, policy=spec.policy)
             driver = run_of(spec.options, intent, spec.reader, reads_only=False)
         self._driver = driver
         await driver.drive()
-
-    def _wake(self) -> None:
-        """End a run, and let the tasks go on that wait for it."""
-        self._running = False
-        while self._waiting:
-            waiter = self._waiting[0]
-            if not waiter.done():
-                waiter.set_result(None)
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
 
     def with_policy(  # noqa: PLR0913 - each is a setting of its own
         self,
@@ -292,7 +275,7 @@ class Write(
 
     async def _value(self) -> T_co:
         driver = await self._driven()
-        value = driver.result.value
+        value = driver.run.answers.value
         done = driver.result.done
         if value is not None and done is not None and done.verdict is _APPLIED:
             return value  # no outcome is built: it may never be asked for
@@ -317,31 +300,17 @@ class Write(
         self._spent = True
         if self._driver is None:
             self._gone = "it was closed"
-        for run in [*self._runs.values()]:
-            run.close()
-        self._runs.clear()
+        if self._runs is not None:
+            self._runs.close()
 
-    # Any: as in send
-    def _run_on(self, step: Literal["send", "throw"], value: Any) -> Any:
-        """Run a step in the current task. Each task that awaits the write has a coroutine of its own."""
+    def _run_on(
+        self, step: Literal["send", "throw"], value: Any
+    ) -> Any:  # Any: as in send
+        """Run a step in the current task."""
         self._spent = True
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:  # no loop is running
-            task = None
-        run = self._runs.get(task)
-        if run is None:
-            run = self._runs[task] = self._value()
-        try:
-            return getattr(run, step)(value)
-        except BaseException:  # it has ended: coroutines raise to show that
-            self._runs.pop(task, None)
-            raise
-
-    def _gone_error(self) -> ConfigurationError:
-        return ConfigurationError(
-            f"{self._spec.operation.name}: this write was not sent, because {self._gone}. Make a new one."
-        )
+        if self._runs is None:
+            self._runs = TaskRuns()
+        return self._runs.run_on(self._value, step, value)
 
     def __del__(self) -> None:
         if not getattr(self, "_spent", True):
@@ -366,7 +335,7 @@ class Write(
                 "write: it is under way and cannot be changed. Change it before awaiting it."
             )
         if self._gone is not None:
-            raise self._gone_error()
+            raise _gone_error(self._spec, self._gone)
         self._spent = True
         self._gone = "another write was made of it"
         on_lost_secret: Literal["raise", "keep"] = (
@@ -386,6 +355,12 @@ class Write(
             )
         driver: Driver[T_co] = await keys.run(spec)
         return driver
+
+
+def _gone_error(spec: WriteSpec, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{spec.operation.name}: this write was not sent, because {why}. Make a new one."
+    )
 
 
 def take_over(write: Write[Any]) -> WriteSpec:

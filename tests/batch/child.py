@@ -145,6 +145,7 @@ async def main(url: str, journal: str, file: str, settings: str) -> int:
                     )
                     os.write(told, f"{line}\n".encode())
                 if how.prints:
+                    # sleeps: as a consumer that is slow
                     await asyncio.sleep(0.02 * (count >= 100))
                     print(result.key, flush=True)  # noqa: T201 - read by the test
                     count += 1

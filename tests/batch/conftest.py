@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -10,19 +9,12 @@ import pytest
 
 from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
 from tests.support.database import database
-from tests.support.virtual_time import SteadyLoop
 
 if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator
 
 POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=30.0)
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
-
-
-def pytest_asyncio_loop_factories(config, item):
-    """Run what is marked on a loop whose time stands still while the machine does something else."""
-    marked = item.get_closest_marker("loop_time")
-    return {"asyncio": SteadyLoop if marked else asyncio.new_event_loop}
 
 
 def client_of(service: Simulator, **settings) -> Client:

@@ -172,7 +172,7 @@ async def test_retry_in_between(service, client, journal, file):
 @pytest.mark.one_python
 async def test_write_that_waited_is_not_skipped(service, journal, file):
     """One whose turn had not come when the run was stopped is sent by the next, also before a checkpoint."""
-    service._app.latency = 0.05  # or the limit that follows the latency has room for the hanging write alone
+    service.latency = 0.05  # or the limit that follows the latency has room for the hanging write alone
     journey = service.seed_journey(name="before").id
     renames = [
         line_of("journeys.update", name, journey=journey, name=name) for name in "ab"

@@ -34,13 +34,15 @@ from tests.support.door import Door
 from tests.support.virtual_time import LoopClock
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.loop_time
+pytestmark = pytest.mark.steady_time
+
+CLOCK = LoopClock(rate=20)
 
 
 @pytest.fixture
 async def service():
     """Yield a simulator whose clock is as fast: the absence of a write proves nothing if clocks disagree."""
-    now = LoopClock(rate=20).now
+    now = CLOCK.now
     async with Simulator(
         clock=ServiceClock(wall=lambda: 1_780_000_000.0 + now(), steady=now)
     ) as running:
@@ -50,9 +52,7 @@ async def service():
 def fast_client_of(service, **settings):
     """Make a client with that clock, whose writes have half a minute of real time for a verdict."""
     patient = attrs.evolve(POLICY, deadline=600.0)
-    return client_of(
-        service, **{"clock": LoopClock(rate=20), "reconcile": patient, **settings}
-    )
+    return client_of(service, **{"clock": CLOCK, "reconcile": patient, **settings})
 
 
 @asynccontextmanager
@@ -104,7 +104,7 @@ async def test_refused_connections_use_up_no_write(service, journal, first):
                 await door.shut()
             # not yet, if a slow attempt timed out before
             progress = await paused(batch, "connection failed")
-            await asyncio.sleep(0.5)  # 10 s of the client's clock
+            await asyncio.sleep(0.5)  # sleeps: 10 s of the client's clock
             assert batch.progress.verdicts.keys() <= {Verdict.APPLIED}
             await door.open()
             await ended(running, service, 60)
@@ -313,7 +313,7 @@ async def test_failures_of_writes_that_began_before_others_were_answered(
     assert "the batch is paused" not in caplog.text
 
 
-def exchange_of(breaker, began, end=End.LOST, status=None):
+def exchange_of(began, ended, end=End.LOST, status=None):
     """Make the record of a request that began at *began*, and ended just now."""
     made = Exchange(
         method="POST",
@@ -322,7 +322,8 @@ def exchange_of(breaker, began, end=End.LOST, status=None):
         end=end,
         status=status,
     )
-    made.started, made.ended = began, breaker._core.clock.now()
+    made.started = began
+    made.ended = ended
     return made
 
 
@@ -336,7 +337,8 @@ async def breaking(service):
         numbers = count()
 
         def learn(began, **end):
-            breaker.learn(f"row-{next(numbers)}", exchange_of(breaker, began, **end))
+            exchange = exchange_of(began, CLOCK.now(), **end)
+            breaker.learn(f"row-{next(numbers)}", exchange)
 
         yield breaker, learn
         await breaker.close()
@@ -371,7 +373,7 @@ async def test_only_failures_of_requests_begun_after_the_last_answered_one_pause
 async def test_request_from_before_the_pause_that_fails_after_it(service):
     """It does not pause the batch again; the first failure of a request that began after the probe does."""
     async with breaking(service) as (breaker, learn):
-        before = breaker._core.clock.now()
+        before = CLOCK.now()
         for _ in range(circuit_breaker.IN_A_ROW):
             learn(before)
         assert breaker.why is not None
@@ -379,7 +381,7 @@ async def test_request_from_before_the_pause_that_fails_after_it(service):
         learn(before)
         assert breaker.why is None
         assert not breaker.allows(1)  # no write was answered yet
-        learn(breaker._core.clock.now())
+        learn(CLOCK.now())
         assert breaker.why is not None
 
 
@@ -477,7 +479,7 @@ async def test_long_outage_while_writes_are_settled(service, path):
             await service.arrived("webhooks.create", 4)
             await door.shut()
             await paused(batch)
-            await asyncio.sleep(0.5)  # 10 s of the client's clock
+            await asyncio.sleep(0.5)  # sleeps: 10 s of the client's clock
             assert not batch.progress.verdicts
             await door.open()
             await ended(running, service, 8)
@@ -495,7 +497,7 @@ async def test_absence_that_is_proven_too_late(service, path, monkeypatch):
             await service.arrived("webhooks.create", 4)
             await door.shut()
             await paused(batch)
-            await asyncio.sleep(1.1)  # 22 of the 30 s that a write has
+            await asyncio.sleep(1.1)  # sleeps: 22 of the 30 s that a write has
             await door.open()
             await ended(running, service, 8)
 
@@ -531,10 +533,11 @@ async def test_probes_at_growing_intervals(service, path, monkeypatch):
     """The pauses double up to the longest; each probe is one read."""
     probes = []
 
-    async def probe(self, *, renews):
-        probes.append(self._core.clock.now())
+    async def probe(_breaker, *, renews):
+        probes.append(CLOCK.now())
         return "still away" if len(probes) < 9 else None
 
+    # reaches: how often it probes; the door is shut, so that no request arrives
     monkeypatch.setattr(circuit_breaker.CircuitBreaker, "_probe", probe)
     monkeypatch.setattr(circuit_breaker, "LONGEST_PAUSE", 8.0)
     async with behind_door(service) as (client, door):

@@ -28,7 +28,7 @@ from invsvc_async.durable.entry import Entry, LostLaneError, State
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import SECRETS, all_of, creates, made_once, run_all
 from tests.support.power_cut import check_that_lasts
-from tests.support.waiting import cancel
+from tests.support.waiting import cancel, forever
 
 pytestmark = pytest.mark.every_python
 
@@ -87,7 +87,7 @@ async def test_stopped_run_reads_no_further(service, client, path):
 
 async def test_stopped_run_says_what_it_left(service, client, path):
     """Stopped, a run lets what is under way end within the time given, and the next one does the rest."""
-    service._app.latency = 0.05
+    service.latency = 0.05
     async with Batch.open(path, client, concurrency=2) as batch:
         first = []
         async for result in batch.run(creates(client, 20)):
@@ -121,7 +121,7 @@ async def test_cancelled_run_whose_source_is_ahead(service, client, path, recwar
         running = asyncio.create_task(all_of(batch, source.awaited()))
         while source.given != before or not service.arrivals("webhooks.create"):
             before = source.given
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # sleeps: in which it would ask for more
         await cancel(running)
     gc.collect()
     assert not [each for each in recwarn if "never awaited" in str(each.message)]
@@ -139,8 +139,8 @@ async def test_source_that_survives_its_cancellation(service, client, path, goes
             yield client.webhooks.create(**HOOK)
             is_read = True
             with suppress(asyncio.CancelledError):
-                await asyncio.sleep(60)
-            await asyncio.sleep(0.1)
+                await forever()
+            await asyncio.sleep(0.1)  # sleeps: it ends late
             is_read = False
 
     async with asyncio.timeout(300), Batch.open(path, client) as batch:
@@ -184,6 +184,7 @@ async def test_run_that_fails_is_over_before_its_error_is_seen(
             await asyncio.wait(engine._tasks)
         await stop(engine, grace)
 
+    # reaches: an order of two ends that chance seldom makes
     monkeypatch.setattr(Engine, "stop", stop_late)
     async with Batch.open(path, client, concurrency=4, on_secret=disk_is_full) as batch:
         came = []
@@ -218,7 +219,7 @@ async def test_stop_waits_for_what_is_being_stored(client, path, storing):
     """What has ended when a run is stopped is stored as done, though no time was given, and counts as done."""
 
     async def later(store):
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # sleeps: longer than the stop takes by itself
         await store()
 
     async with Batch.open(path, client) as batch:
@@ -443,6 +444,7 @@ async def test_tasks_that_begin_at_once(service, client, path, monkeypatch):
             raise LostLaneError("another worker has it")
 
     new_run = engine_module.new_run
+    # reaches: a run whose lane was lost before it began
     monkeypatch.setattr(
         engine_module,
         "new_run",

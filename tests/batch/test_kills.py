@@ -100,6 +100,7 @@ async def test_worker_that_was_stopped_and_wakes_sends_nothing(tmp_path, shared)
         async with story.running() as first, story.running(works=True) as other:
             await service.arrived("webhooks.update", 300)
             other.send_signal(signal.SIGSTOP)
+            # sleeps: past its silence, by the clock of the database
             await asyncio.sleep(2.5)
             other.send_signal(signal.SIGCONT)
             assert await first.wait() == 0

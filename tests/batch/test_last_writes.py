@@ -165,7 +165,7 @@ async def test_write_done_anew_after_it_was_superseded(service, journal):
     ):
         running = asyncio.create_task(all_of(batch, renames(client, journey, "k1")))
         await service.arrived("journeys.get", 2)  # one before the write, one after it
-        await asyncio.sleep(0.3)  # more than the slack between clocks
+        await asyncio.sleep(0.3)  # sleeps: more than the slack between clocks
         service.change_journey(journey.id, name="a stranger's")
         [first] = await running
         assert first.verdict is Verdict.SUPERSEDED
@@ -304,7 +304,7 @@ async def test_state_of_another_worker(service, client, shared):
     hook = service.seed_webhook(description="before")
     async with Batch.open(shared, client, tag=False) as mine:
         await all_of(mine, describes(client, hook.id, "k1"))
-        await asyncio.sleep(0.01)  # the service's time is in ms
+        await asyncio.sleep(0.01)  # sleeps: the service's time is in ms
         async with opened(service, shared) as (other, theirs):
             await all_of(theirs, describes(other, hook.id, "k2"))
         service.script("webhooks.update", "reset")
@@ -356,7 +356,7 @@ def test_state_with_a_number_that_no_parser_accepts(client):
     left = left_by(
         thing, outcome_of(client, client.journeys.update("jrn_1", name="x")), own
     )
-    writes = client._view.core.writes
+    writes = options_of(client).core.writes
 
     learn(options_of(client), [Left(thing, state=left.state, stamp=5)])
 
@@ -397,7 +397,10 @@ async def test_state_without_a_mode_of_its_own(service, journal):
         [first] = await all_of(batch, describes(client, hook.id, "k1"))
         assert first.verdict is Verdict.APPLIED
         assert await state_of(batch, f"/webhooks/{hook.id}") is None
-        assert client._view.core.writes.last_state(None, f"/webhooks/{hook.id}") is None
+        assert (
+            options_of(client).core.writes.last_state(None, f"/webhooks/{hook.id}")
+            is None
+        )
 
 
 async def test_states_are_pruned(service, journal):
@@ -450,12 +453,16 @@ async def test_claim_of_an_earlier_create(service, journal, answer):
         [made] = await all_of(batch, [client.webhooks.create(**HOOK).keyed("a")])
     async with opened(service, journal) as (client, batch):
         await all_of(batch, [client.webhooks.create(**HOOK).keyed("b")])
-        assert client._view.core.writes.claims[made.thing] == ("a", answer == "pass")
+        assert options_of(client).core.writes.claims[made.thing] == (
+            "a",
+            answer == "pass",
+        )
 
 
 async def test_id_that_postgresql_cannot_store(service, journal, monkeypatch):
     """A null character in the id of a new webhook fails neither that create nor those stored with it."""
     real = service._state.new_id
+    # reaches: no real id has a character that PostgreSQL cannot store
     monkeypatch.setattr(service._state, "new_id", lambda prefix: f"{real(prefix)}\0")
     async with opened(service, journal) as (client, batch):
         writes = [
@@ -476,9 +483,9 @@ async def test_claims_of_other_workers(service, client, shared):
     ):
         async with Batch.open(shared, other, tag=False) as theirs:
             [made] = await all_of(theirs, [other.webhooks.create(**HOOK).keyed("a")])
-        assert made.thing not in client._view.core.writes.claims
+        assert made.thing not in options_of(client).core.writes.claims
         await all_of(mine, [client.webhooks.create(**HOOK).keyed("b")])
-        assert client._view.core.writes.claims[made.thing] == ("a", True)
+        assert options_of(client).core.writes.claims[made.thing] == ("a", True)
 
 
 # --- lines
@@ -499,7 +506,7 @@ async def test_window_of_an_earlier_write_is_waited_for(service, journal, long_a
     service.script("webhooks.get", "pass", "403", "403", "403", "403")
     async with opened(service, journal, reconcile=policy) as (client, batch):
         [first] = await all_of(batch, describes(client, hook.id, "k1"))
-    service._state.clock.offset += 3600 * long_ago
+    service.clock.offset += 3600 * long_ago
     async with (
         asyncio.timeout(300),
         opened(service, journal, reconcile=policy) as (client, batch),
@@ -596,7 +603,7 @@ async def test_write_settled_before_a_newer_one_beside_the_batch(
             await client.journeys.update(journey.id, name=text)
         else:
             await client.webhooks.update(hook.id, description=text)
-    await asyncio.sleep(0.3)  # more than the slack between clocks
+    await asyncio.sleep(0.3)  # sleeps: more than the slack between clocks
     [again] = await run_all(path, client)
     assert again.verdict in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)
     # of the same operation

@@ -137,7 +137,7 @@ async def test_equal_writes_of_the_same_input_on_two_machines(service, shared):
         ]
         for turn in turns:
             turn.set()
-            await asyncio.sleep(0.1)  # so that it is its turn: nothing tells
+            await asyncio.sleep(0.1)  # sleeps: so that it is its turn; nothing tells
         results = await asyncio.gather(*running)
         assert (await one.summary()).verdicts == {Verdict.APPLIED: 3}
     assert (sum(map(len, results)), service.arrivals("webhooks.create")) == (3, 3)

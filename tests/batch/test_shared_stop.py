@@ -30,7 +30,7 @@ def brief(monkeypatch):
 async def test_stop_without_the_database(service, ends, graces):
     """Stopped while the database hangs or is gone, a run is over soon; the next one does what is left, once."""
     name, loop = f"stop{ends}", asyncio.get_running_loop()
-    service._app.latency = 0.05
+    service.latency = 0.05
     async with (
         client_of(service, timeout=Timeouts(attempt=0.5)) as client,
         database_proxy() as proxy,
@@ -39,6 +39,7 @@ async def test_stop_without_the_database(service, ends, graces):
             running = asyncio.create_task(all_of(batch, creates(client, 100)))
             await service.arrived("webhooks.create", 20)
             getattr(proxy, ends)()
+            # sleeps: so that verdicts meet a database that is away
             await asyncio.sleep(0.3)
             stopped = loop.time()
             stops = []
@@ -95,7 +96,7 @@ async def test_silent_connection_is_given_up(client, monkeypatch):
         monkeypatch.setattr("invsvc_async.storage.postgres_pool._ANSWER", 0.2)
         proxy.silence()
         asking = asyncio.create_task(batch.summary())
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(0.4)  # sleeps: longer than it waits for an answer
         assert not asking.done()
         proxy.speak()
         assert (await asking).total == 0

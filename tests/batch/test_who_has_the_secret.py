@@ -23,7 +23,8 @@ from invsvc_async.reconcile.history import Evidence
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates, run_all
 from tests.outbox.conftest import enqueue, outbox_at, verdict_of
-from tests.support.waiting import cancel
+from tests.support.inside import store_beneath
+from tests.support.waiting import cancel, forever
 
 LOST = "apply, then reset"
 
@@ -84,7 +85,7 @@ async def test_settled_after_its_answer_was_not_passed_on(service):
 
     async def take(_key, _hook):
         taking.set()
-        await asyncio.sleep(60)
+        await forever()
 
     async with client_of(service, on_secret=take) as client:
         running = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
@@ -170,7 +171,7 @@ async def test_outbox(service, client, tmp_path, kind, takes):
             await given.aclose()
         stored = [
             str(row).encode()
-            for row in await outbox._store.store.rows("SELECT * FROM {s}entries")
+            for row in await store_beneath(outbox).rows("SELECT * FROM {s}entries")
         ]
     stored += [file.read_bytes() for file in tmp_path.iterdir()]
 

@@ -357,16 +357,6 @@ def free_port() -> int:
             return port
 
 
-def until(condition: Callable[[], Any], within: float = 20.0) -> Any:
-    """Wait in a thread until *condition* returns something true; return that."""
-    end = time.monotonic() + within
-    while not (found := condition()):
-        if time.monotonic() > end:
-            raise TimeoutError("it did not come true")
-        time.sleep(0.01)
-    return found
-
-
 def stored(world: World, kind: str) -> None:
     """Make a store with a write of each sort in ``app.db``; those that are finished are told, but in an outbox."""
     asyncio.run(filled(world, kind))
@@ -395,10 +385,8 @@ async def filled(world: World, kind: str) -> None:
                 for write in writes:
                     await enqueue(outbox, write)
                 async with outbox.dispatching():
-                    while not all(  # noqa: ASYNC110
-                        [await outbox.get(each.intent.key) for each in writes]
-                    ):
-                        await asyncio.sleep(0.01)
+                    for each in writes:
+                        await outbox.wait(each.intent.key, timeout=300)
         else:
             for write in writes:
                 with contextlib.suppress(Exception):

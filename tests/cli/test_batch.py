@@ -308,7 +308,7 @@ async def test_stop_after(service, invsvc, here, limit, code):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_signal_ends_it_resumably(service, here, number):
     """A signal lets what is in flight end, says how to resume, and the same command does the rest."""
-    service._app.latency = 0.05
+    service.latency = 0.05
     file = write_file(here / "writes.jsonl", *map(line, range(30)))
     running = await child(
         file, "--journal", "run.db", "--no-secrets", "--concurrency", "3"
@@ -443,7 +443,7 @@ async def test_secrets_that_are_lost_are_named(service, invsvc, here):
 async def test_worker_takes_part_until_interrupted(service, here, number):
     """A worker does its part of a shared batch, keeps the secrets it sees, and leaves when interrupted."""
     journal = database().journal(f"worker{int(number)}", silence=60)
-    service._app.latency = 0.02
+    service.latency = 0.02
     file = write_file(here / "writes.jsonl", *map(line, range(150)))
     options = ("--journal", journal, "--concurrency", "3")
     helping = await child(

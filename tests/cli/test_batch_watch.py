@@ -49,11 +49,11 @@ class Watching:
         )
 
     async def address(self, capsys):
-        async with asyncio.timeout(300):
-            while not (out := capsys.readouterr().out):
-                assert not self.running.done(), await self.running
-                await asyncio.sleep(0.01)
-        return json.loads(out)["watch_url"]
+        def printed():
+            assert not self.running.done(), self.running.result()
+            return capsys.readouterr().out
+
+        return json.loads(await until(printed))["watch_url"]
 
     async def stop(self):
         self.running.cancel()
@@ -232,6 +232,7 @@ async def test_browser_is_opened(client, tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     stopped = asyncio.Event()
     stopped.set()
+    # reaches: a command that is told to stop, without a signal to the tests
     monkeypatch.setattr(commands, "stopping", lambda: nullcontext(stopped))
     for display, many in (("", 0), (":0", 1)):
         monkeypatch.setenv("DISPLAY", display)

@@ -15,7 +15,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from invsvc_async.cli.app import _report, run
 from invsvc_async.cli.secrets_file import SecretsFile
 from invsvc_async.testing import serving
 from tests.cli.conftest import ENVIRONMENT, child, screened
+from tests.support.waiting import block_until
 
 pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
 
@@ -329,6 +329,7 @@ def test_interruption_while_the_secret_is_stored(invsvc, monkeypatch):
     async def interrupted(*_):
         raise asyncio.CancelledError
 
+    # reaches: Ctrl-C at the one moment at which the secret is in memory alone
     monkeypatch.setattr(SecretsFile, "take", interrupted)
     ran = invsvc(
         "write", "webhooks.create", "url=https://w.example/3", "events=invoice.created"
@@ -859,20 +860,20 @@ def test_forced_color(invsvc, monkeypatch):
 )
 def test_interrupted_write(served, here, number):
     """Ctrl-C in the middle of a write keeps its intent and says how to find out, as do other signals."""
-    before = served.ask("/_simulator/arrivals?operation=sheets.save_mapping")[
-        "arrivals"
-    ]
+
+    def arrived():
+        return served.ask("/_simulator/arrivals?operation=sheets.save_mapping")[
+            "arrivals"
+        ]
+
+    before = arrived()
     served.script("sheets.save_mapping", "apply, then hang")
     keys = {"INVSVC_BASE_URL": served.base_url, "INVSVC_API_KEY": served.api_key}
     writing = child(
         "write", "sheets.save_mapping", "fields={}", env=ENVIRONMENT | keys, cwd=here
     )
-    while (
-        served.ask("/_simulator/arrivals?operation=sheets.save_mapping")["arrivals"]
-        == before
-    ):
-        assert writing.poll() is None
-        time.sleep(0.02)
+    block_until(lambda: arrived() > before or writing.poll() is not None)
+    assert writing.poll() is None
     writing.send_signal(number)
     out, err = writing.communicate(timeout=300)
 

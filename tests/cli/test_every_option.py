@@ -30,13 +30,14 @@ from invsvc_async.testing import serving
 from tests.batch.conftest import client_of
 from tests.batch.test_restored import copied, restore
 from tests.batch.writing import run_all
-from tests.cli.every_option import Case, Ran, Receiver, World, lines, until
+from tests.cli.every_option import Case, Ran, Receiver, World, lines
 from tests.cli.test_events import fill
 from tests.durable.stores import go_to_another_timeline
 from tests.events.bodies import SECRET, SHARED, encoded, signature, signed_body, v2
 from tests.outbox.conftest import enqueue, finished, outbox_at
 from tests.support.database import database
-from tests.support.waiting import cancel
+from tests.support.inside import store_beneath
+from tests.support.waiting import block_until, cancel, until
 
 pytestmark = [pytest.mark.one_python, pytest.mark.no_secret_scan]
 
@@ -226,7 +227,7 @@ def quickest(many: int):
 def some_posts(many: int):
     def meanwhile(world: World, _: str) -> None:
         before = len(world.receiver.posts)
-        until(lambda: len(world.receiver.posts) >= before + many)
+        block_until(lambda: len(world.receiver.posts) >= before + many, within=20.0)
 
     return meanwhile
 
@@ -243,9 +244,9 @@ def shows_in_all(is_so):
 
 def posts_or_none(world: World, _: str) -> None:
     """Wait until the receiver got something, or a moment if nothing comes."""
-    before, end = len(world.receiver.posts), time.monotonic() + 2.0
-    while len(world.receiver.posts) == before and time.monotonic() < end:
-        time.sleep(0.01)
+    before = len(world.receiver.posts)
+    with contextlib.suppress(TimeoutError):
+        block_until(lambda: len(world.receiver.posts) != before, within=2.0)
 
 
 FIRST_OF_7 = (
@@ -476,8 +477,7 @@ def with_intent(write: Any, **settings: Any):
             async with client_of(service, **settings_of(world, settings)) as client:
                 before = len(service.ledger.entries)
                 running = asyncio.create_task(write(client).outcome())
-                while len(service.ledger.entries) == before:  # noqa: ASYNC110 - it is in another thread
-                    await asyncio.sleep(0.01)
+                await until(lambda: len(service.ledger.entries) != before)
                 await cancel(running)
                 [intent] = client.unsettled
             service.scripts.clear()
@@ -573,16 +573,16 @@ def all_arrive(world: World, _: str) -> None:
         return len(sent) >= len(HOOKS) and all(each.ended_at for each in sent)
 
     del begun
-    until(is_over)
+    block_until(is_over, within=20.0)
 
 
 def arrive_or_not(world: World, _: str) -> None:
     """Wait until the service was asked for something, or the moment in which it would have been."""
     ledger = world.service.ledger
-    known, end = ledger.newest, time.monotonic() + 4.0
-    while ledger.newest < known + len(HOOKS) and time.monotonic() < end:
-        time.sleep(0.01)
-    time.sleep(0.3)
+    known = ledger.newest
+    with contextlib.suppress(TimeoutError):
+        block_until(lambda: ledger.newest >= known + len(HOOKS), within=4.0)
+    time.sleep(0.3)  # sleeps: in which one too many would arrive
 
 
 def writes_of(client: Any, many: int = 3) -> list[Any]:
@@ -706,7 +706,7 @@ def of_outbox(*, elsewhere: bool = False, **settings: Any):
                     )
                 await enqueue(outbox, *writes_of(client))
                 if elsewhere:
-                    await go_to_another_timeline(outbox._store.store)
+                    await go_to_another_timeline(store_beneath(outbox))
 
         asyncio.run(stored())
 
@@ -762,10 +762,9 @@ def sent_over_newer(ran: Ran) -> bool:
 def a_moment(world: World, _: str) -> None:
     """Wait until the writes that are to do have arrived, or the moment in which they would have."""
     known = len(world.service.ledger.entries)
-    end = time.monotonic() + 3.0
-    while len(world.service.ledger.entries) < known + 1 and time.monotonic() < end:
-        time.sleep(0.01)
-    time.sleep(0.5)
+    with contextlib.suppress(TimeoutError):
+        block_until(lambda: len(world.service.ledger.entries) > known, within=3.0)
+    time.sleep(0.5)  # sleeps: in which one too many would arrive
 
 
 def untold(world: World) -> None:

@@ -21,6 +21,7 @@ from tests.golden.loading import golden
 from tests.outbox.conftest import enqueue, outbox_at, spoil, untold, update, verdict_of
 from tests.outbox.test_bad_input import SPOILT
 from tests.support.database import connected
+from tests.support.inside import outbox_entries
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
@@ -59,9 +60,11 @@ async def refused_one(service, place):
 async def test_verdict_that_nobody_has_had(service, place, invsvc):
     """The last error of ``on_result`` is shown until the write is dropped."""
     async with refused_one(service, place) as (outbox, _):
-        entry = await outbox._store.entry("refused")
+        entry = await outbox_entries(outbox).entry("refused")
         name = f"untold {entry.done_at} refused"
-        await outbox._store.facts.put(name, "OSError: no")  # as on_result has raised
+        await outbox_entries(outbox).facts.put(
+            name, "OSError: no"
+        )  # as on_result has raised
     for command in (
         ("list", place),
         ("list", place, "--state", "untold"),
@@ -71,7 +74,7 @@ async def test_verdict_that_nobody_has_had(service, place, invsvc):
     assert (await invsvc("drop", place, "refused"))[:2] == (0, "1 write dropped\n")
     assert (await invsvc("prune", place, "--days", "0"))[0] == 0
     async with client_of(service) as client, Outbox.open(place, client) as outbox:
-        assert await outbox._store.facts.beginning("untold ") == {}
+        assert await outbox_entries(outbox).facts.beginning("untold ") == {}
 
 
 async def test_error_of_a_callback_is_that_of_one_verdict(

@@ -109,6 +109,7 @@ def test_ctrl_c_before_a_command_begins(monkeypatch):
     def interrupted():
         raise KeyboardInterrupt
 
+    # reaches: Ctrl-C at a moment of the start that no signal hits
     monkeypatch.setattr("invsvc_async.cli.app._prepare_standard_streams", interrupted)
     with pytest.raises(SystemExit) as ended:
         main()

@@ -26,6 +26,7 @@ from tests.durable.stores import spoil
 from tests.durable.test_sharing import said
 from tests.outbox.conftest import enqueue, finished, outbox_at, update, verdict_of
 from tests.support.database import database
+from tests.support.inside import journal_of
 
 pytestmark = pytest.mark.one_python
 
@@ -516,7 +517,7 @@ async def test_workers_of_a_journal(service, empty, invsvc):
             update(client, service, "x").keyed("k"),
             update(client, service, "y"),
         )
-        await options_of(client).core.writes.journal._leases.beat()
+        await journal_of(client)._leases.beat()
         code, out, _ = await invsvc("journal", "workers", empty.place, "--json")
         [found] = json.loads(out)
         told = (

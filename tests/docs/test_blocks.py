@@ -14,6 +14,7 @@ import pytest
 
 from docs.blocks import TO_THE_LETTER, blocks_of
 from invsvc_async import Client
+from invsvc_async.client import options_of
 from invsvc_async.testing import serving
 from tests.docs.pages import PLUGIN_LOOPS, ROOT
 from tests.docs.test_facts import PAGES
@@ -100,8 +101,8 @@ def test_settings_file(tmp_path, monkeypatch) -> None:
 
     client = Client.from_env(profile="test")
 
-    assert client._view.names.limit == "per_page"
-    assert client._view.reconcile.settle_after_loss == 30.0
+    assert options_of(client).names.limit == "per_page"
+    assert options_of(client).reconcile.settle_after_loss == 30.0
 
 
 def test_settings_of_the_test_kit() -> None:

@@ -7,7 +7,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from docs.blocks import blocks_of
 from invsvc_async.testing import serving
 from tests.docs.pages import ROOT
+from tests.support.waiting import block_until
 
 pytestmark = pytest.mark.untraced
 
@@ -200,9 +200,7 @@ def test_receiver_of_page(tmp_path, version, said) -> None:
         uvicorn(page, tmp_path, environment(service)) as (port, log),
     ):
         run(commands, port, tmp_path, environment(service))
-        until = time.monotonic() + 60
-        while not (printed := log.read_text()) and time.monotonic() < until:
-            time.sleep(0.02)
+        printed = block_until(log.read_text)
 
     assert re.fullmatch(rf"invoice\.created {said}\n", printed)
 

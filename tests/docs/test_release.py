@@ -31,7 +31,7 @@ def test_versions_of_python() -> None:
     found = re.findall(
         r"Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"])
     )
-    (tested,) = re.findall(r"^PYTHONS = sorted\(\{(.+), OWN\}", NOX, re.MULTILINE)
+    (tested,) = re.findall(r"^PYTHONS = sorted\(\s*\{(.+), OWN\}", NOX, re.MULTILINE)
 
     assert found == re.findall(r'"(3\.\d+)"', tested)
     assert PROJECT["project"]["requires-python"] == f">={found[0]}"

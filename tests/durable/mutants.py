@@ -33,7 +33,8 @@ STORIES = [
     for name in ("stores", "leases", "counts", "model", "lost_replies", "flags")
 ]
 OTHERS = [
-    "tests/batch/test_circuit_breaker.py", "tests/batch/test_restored_states.py", "tests/cli/test_events.py",
+    "tests/batch/test_circuit_breaker.py", "tests/batch/test_lane_share.py",
+    "tests/batch/test_restored_states.py", "tests/cli/test_events.py",
     "tests/cli/test_outbox.py", "tests/durable/test_away_at_start.py",
     "tests/events/receiving/test_body_room.py", "tests/events/receiving/test_refusal_by_head.py",
     "tests/events/receiving/test_result_while_away.py", "tests/events/stores/test_standing.py",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async import ApiKey, Client, Timeouts
 from tests.durable.child import POLICY
 from tests.support.children import first_lines, gone_after, started
+from tests.support.inside import store_beneath
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ async def queue(
 
 async def are_claimed(client: Client, many: int) -> bool:
     """Return whether so many keys are in the journal of *client*."""
-    store = client._view.core.writes.journal._store
+    store = store_beneath(client)
     [(count,)] = await store.rows("SELECT count(*) FROM {s}entries")
     return count == many
 

@@ -25,6 +25,7 @@ from tests.batch.writing import all_of, creates, opened
 from tests.durable.child import process
 from tests.outbox.conftest import enqueue, update, verdict_of
 from tests.support.database import connected, database
+from tests.support.inside import store_beneath
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.one_python, pytest.mark.silence(1)]
@@ -136,6 +137,7 @@ def database_behind(monkeypatch):
     @contextmanager
     def behind():
         with monkeypatch.context() as patched:
+            # reaches: the clock of a database server cannot be turned
             patched.setattr(postgres_store, "PostgresDialect", Behind)
             yield
 
@@ -234,13 +236,13 @@ async def test_write_in_doubt_that_cannot_be_read_on_a_machine_that_is_ahead(
     )
     monkeypatch.setattr(options_of(client).core, "clock", Clock())
     async with Outbox.open(place, client) as outbox:
-        [(now,)] = await outbox._store.store.rows("SELECT {now}")
+        [(now,)] = await store_beneath(outbox).rows("SELECT {now}")
         unknown = Entry(
             key="k", thing="webhook wh_1", state=State.DONE, done_at=round(now * 1000), verdict="unknown",
             operation="webhooks.update", common=1, intent="{}",
         )  # fmt: skip
         clock.offset = 11 * 60.0
-        await UnknownWrites(outbox._store.store, unreadable).close_lines(
+        await UnknownWrites(store_beneath(outbox), unreadable).close_lines(
             [unknown], options_of(client)
         )
     [waited] = waits
@@ -357,7 +359,7 @@ async def test_outbox_of_a_process_that_died_before_the_clock_was_set_back(
         async with outbox.dispatching():
             await verdict_of(outbox, first)
         [second] = await enqueue(outbox, update(client, service))
-        await dies(outbox._store.store)
+        await dies(store_beneath(outbox))
         await set_back(place, "outbox")
         async with outbox.dispatching(on_result=lambda result: given.put(result.key)):
             assert {await given.get(), await given.get()} == {first, second}

@@ -29,6 +29,7 @@ from tests.durable.stores import (
 from tests.durable.writing import cut_off
 from tests.faults.conftest import SHORT
 from tests.support.children import counted_elsewhere
+from tests.support.inside import store_beneath
 from tests.support.waiting import cancel, until
 
 
@@ -244,7 +245,7 @@ async def test_disk_that_is_full_stops_the_write(service, tmp_path):
     """A write that cannot be stored is not sent, and says so; with room again the next one is."""
     path = tmp_path / "journal.db"
     async with client_of(service, journal=path) as client:
-        entries = client._view.core.writes.journal._store
+        entries = store_beneath(client)
         await entries.ask(
             lambda connection: connection.execute(
                 "PRAGMA max_page_count = 1"
@@ -286,7 +287,7 @@ async def test_file_that_is_deleted_in_use(service, tmp_path, monkeypatch, is_re
 async def test_thread_that_dies_fails_who_waits(service, tmp_path):
     """If the writer's thread dies, pending and later requests fail, and nothing is sent."""
     async with client_of(service, journal=tmp_path / "journal.db") as client:
-        entries = client._view.core.writes.journal._store
+        entries = store_beneath(client)
 
         def die(connection):
             raise SystemExit("the end")

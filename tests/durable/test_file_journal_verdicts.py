@@ -33,6 +33,7 @@ from invsvc_async.durable.journal import ClientJournal
 from invsvc_async.reconcile.history import Evidence
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.stores import rows_in, spoil
+from tests.support.inside import store_beneath
 from tests.support.waiting import until, until_no
 
 
@@ -468,6 +469,7 @@ async def test_verdict_that_was_heard_in_a_period_stays_for_the_next(
 ):
     """Otherwise it could go at once, before tasks pass it on."""
     periods, path = asyncio.Semaphore(0), tmp_path / "journal.db"
+    # reaches: its periods end when the test says so
     monkeypatch.setattr(client_journal, "set_within", lambda *_: periods.acquire())
     journal = ClientJournal(path)
     outcomes = [named(applied, key) for key in "ab"]
@@ -493,13 +495,15 @@ async def test_verdicts_heard_together_are_removed_together(
     outcomes = [named(applied, key) for key in keys]
     for outcome in outcomes:
         await unfinished(journal, outcome)
-    asked, ask = [], journal._store.rows
+    asked, ask = [], store_beneath(journal).rows
     monkeypatch.setattr(
-        journal._store, "rows", lambda *values: asked.append(values) or ask(*values)
+        store_beneath(journal),
+        "rows",
+        lambda *values: asked.append(values) or ask(*values),
     )
     for key in keys:
         journal.heard(key)
-    await until_no(lambda: rows_in(journal._store.path))
+    await until_no(lambda: rows_in(store_beneath(journal).path))
     assert len(asked) == 2
     await journal.aclose()
     assert not journal._writes
@@ -719,7 +723,7 @@ async def test_verdict_that_cannot_be_stored(applied, tmp_path, caplog, hears):
     path, key = tmp_path / "journal.db", applied.started_as.key
     journal = ClientJournal(path)
     await journal.sending(applied.intent)
-    await journal._store.ask(
+    await store_beneath(journal).ask(
         lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone()
     )
     big = {"text": "x" * 100_000}

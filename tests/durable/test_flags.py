@@ -15,6 +15,7 @@ from tests.batch.conftest import client_of
 from tests.durable.stores import KINDS, counts, fill, lanes_of, opened, store_of
 from tests.outbox.conftest import enqueue, verdict_of
 from tests.support.database import database
+from tests.support.inside import outbox_entries
 
 SCAN = "SELECT state, verdict, e.flags, count(*) FROM {s}entries AS e GROUP BY 1, 2, 3"
 # As version 1 of the tables has them, in the text of the outcome alone.
@@ -47,7 +48,7 @@ async def test_team_whose_metadata_has_the_words_of_an_outcome(client, place):
         [key] = await enqueue(outbox, team(client, **METADATA))
         async with outbox.dispatching():
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
-        summary = await summary_of(outbox._store)
+        summary = await summary_of(outbox_entries(outbox))
     assert (summary.overtaken, summary.secrets_lost) == (0, 0)
 
 

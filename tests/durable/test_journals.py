@@ -62,7 +62,7 @@ async def test_verdict_that_nobody_has_had(service, address):
         [outcome] = await recovered(rotated, same_mode=True)
         for _ in range(10):  # before, while and after it is removed
             assert await rotated.recover(same_mode=True) == []
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # sleeps: over the moment at which it is removed
     async with client_of(service, journal=address) as client:
         assert await client.recover() == []
     assert (outcome.verdict, outcome.message) == (

@@ -20,7 +20,8 @@ from tests.batch.conftest import client_of
 from tests.durable.test_restored import SOON
 from tests.durable.writing import create, cut_off, rename
 from tests.support.database import database
-from tests.support.waiting import cancel
+from tests.support.inside import journal_of, store_beneath
+from tests.support.waiting import cancel, until
 
 
 @pytest.fixture
@@ -29,16 +30,12 @@ def shared(request):
     return database().at(journal=f"c{abs(hash(request.node.nodeid))}", silence=600)
 
 
-def journal_of(client):
-    return client._view.core.writes.journal
-
-
 def claims_of(client):
     return journal_of(client).keys.claims
 
 
 def rows_of(client, text, *values):
-    return journal_of(client)._store.rows(text, *values)
+    return store_beneath(client).rows(text, *values)
 
 
 def move(client, found, lane):
@@ -226,7 +223,7 @@ async def test_superseded_write_is_not_done_again(service, shared):
         await one.journeys.get("jrn_1")
         running = asyncio.create_task(rename(one, "ours", "k").outcome())
         await service.arrived("journeys.update")
-        await asyncio.sleep(0.5)  # s: server times beyond the slack
+        await asyncio.sleep(0.5)  # sleeps: server times beyond the slack
         await stranger.journeys.update("jrn_1", name="theirs")
         await cancel(running)
         settled = await rename(other, "ours", "k").outcome()
@@ -243,7 +240,7 @@ async def test_a_thousand_racers_take_few_statements_and_connections(service, sh
         service.script("webhooks.create", "slow 2")
         statements = 0
         for client in (one, other):
-            store = journal_of(client)._store
+            store = store_beneath(client)
             fetch = store.fetch
 
             async def counted(*asked, fetch=fetch):
@@ -256,14 +253,11 @@ async def test_a_thousand_racers_take_few_statements_and_connections(service, sh
             *(create(client).outcome() for client in (one, other) for _ in range(500))
         )
         waits = [claims_of(client) for client in (one, other)]
-        while (  # noqa: ASYNC110
-            not (has_waited := any(each._waiting for each in waits))
-            and not racing.done()
-        ):
-            await asyncio.sleep(0.01)
+        await until(lambda: any(each._waiting for each in waits) or racing.done())
+        has_waited = any(each._waiting for each in waits)
         outcomes = await racing
         connections = [
-            journal_of(client)._store._pool.get_size() for client in (one, other)
+            store_beneath(client)._pool.get_size() for client in (one, other)
         ]
     assert {outcome.verdict for outcome in outcomes} == {Verdict.APPLIED}
     assert sum(not outcome.replayed for outcome in outcomes) == 1
@@ -288,7 +282,7 @@ class Claimant:
         """Claim the key as of a write that is being sent; return whether it is next, and what is stored."""
         self.lane = await journal_of(self.client).own_lane()
         await journal_of(self.client).keys.claims.claim(self, self.entry(State.SENDING))
-        [entry] = await journal_of(self.client)._store.entries("e.seq = $1", self.seq)
+        [entry] = await store_beneath(self.client).entries("e.seq = $1", self.seq)
         assert entry.state is (State.SENDING if self.is_next else State.TO_DO)
         return bool(self.is_next)
 
@@ -383,7 +377,7 @@ async def test_order_after_a_write_that_was_made_the_newest(service, shared):
         await second.claim()
         await second.end("applied")
         again: set[str] = set()
-        store = journal_of(first.client)._store
+        store = store_beneath(first.client)
         await store.run(
             partial(JournalEntries._reopen, ["a"], ["refused"], again, newest=True)
         )
@@ -398,7 +392,7 @@ async def test_write_is_not_next_where_keys_may_be_missing(service, shared, thin
         first, second = claimant("a"), claimant("b")
         assert await first.claim()
         await first.end("applied")
-        await journal_of(first.client)._store.run(mark_restored)
+        await store_beneath(first.client).run(mark_restored)
         second.thing = thing
         assert not await second.claim()
 
@@ -472,9 +466,7 @@ async def test_turn_of_a_write_that_another_process_has(service, shared, what):
         with pytest.raises(LostLaneError):
             await second.begin()
         assert second.lane.doubtful
-        [entry] = await journal_of(second.client)._store.entries(
-            "e.seq = $1", second.seq
-        )
+        [entry] = await store_beneath(second.client).entries("e.seq = $1", second.seq)
         assert entry.state is State.TO_DO
 
 
@@ -501,13 +493,13 @@ async def test_key_that_another_process_claims_at_the_same_moment(service, share
         run.thing = None
         lane = await journal_of(other.client).own_lane()
         run.lane = await journal_of(run.client).own_lane()
-        store = journal_of(run.client)._store
+        store = store_beneath(run.client)
         async with store.lent() as connection, connection.transaction():
             await store._dialect.run(connection, _inserting("k", lane.number))
             claiming = asyncio.create_task(
                 journal_of(run.client).keys.claims.claim(run, run.entry(State.SENDING))
             )
-            await asyncio.sleep(0.3)  # s: it waits for this transaction
+            await asyncio.sleep(0.3)  # sleeps: it waits for this transaction
             assert not claiming.done()
         with pytest.raises(KeyTakenError) as taken:
             await claiming
@@ -543,7 +535,7 @@ async def test_entry_is_released_once_the_database_is_back(
     """It was away when the run was cancelled: this process has the entry, and would have it until it ends."""
     monkeypatch.setattr(key_claims, "_AGAIN", 0.05)
     async with two(service, shared, timeout=SOON) as (one, other):
-        store, fails = journal_of(one)._store, 4
+        store, fails = store_beneath(one), 4
         rows = store.rows
 
         async def failing(text, *values):
@@ -612,7 +604,7 @@ async def test_entry_that_was_taken_without_an_answer_is_released(
     """The run that took it failed, because the database stayed away then."""
     async with two(service, shared, timeout=SOON) as (one, other):
         await cut_off_before_its_answer(service, one)
-        store = journal_of(one)._store
+        store = store_beneath(one)
         await store.idle()
         monkeypatch.setattr(store, "run", fails_after(store.run, "_take"))
         with pytest.raises(JournalError, match="is away"):
@@ -629,7 +621,7 @@ async def test_entry_that_was_reopened_without_an_answer_is_released(
     service.script("journeys.update", "400")
     async with two(service, shared, timeout=SOON) as (one, other):
         assert (await rename(one, "x", "k").outcome()).verdict is Verdict.REFUSED
-        store = journal_of(one)._store
+        store = store_beneath(one)
         monkeypatch.setattr(store, "rows", fails_after(store.rows, "verdict = NULL"))
         with pytest.raises(JournalError, match="is away"):
             await rename(one, "x", "k")
@@ -644,7 +636,7 @@ async def test_next_run_does_not_wait_for_ever_for_the_end_of_an_earlier_one(
     """A journal that can be read, and not written, as after a switch to a replica, is an error."""
     monkeypatch.setattr(key_claims, "_TO_LEAVE", 0.2)
     async with two(service, shared) as (one, _):
-        store = journal_of(one)._store
+        store = store_beneath(one)
         rows = store.rows
 
         async def failing(text, *values):
@@ -675,7 +667,7 @@ async def test_entries_of_a_dead_process_whose_recovery_failed(
         under_way(service, third) as found,
     ):
         await owner(other, "dead.1", found.entry.lane)
-        store, fails = journal_of(one)._store, [away]
+        store, fails = store_beneath(one), [away]
         run = store.run
 
         async def failing(script):
@@ -713,12 +705,14 @@ async def test_entry_whose_move_is_done_after_its_run_was_cancelled_is_released(
             assert (await rename(one, "x", "k").outcome()).verdict is Verdict.REFUSED
         else:
             await cut_off(service, rename(one, "x", "k"))
-        store, moving = journal_of(one)._store, asyncio.Event()
+        store, moving = store_beneath(one), asyncio.Event()
         run, rows = store.run, store.rows
 
         async def late(act, *given):
             moving.set()
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(
+                0.3
+            )  # sleeps: it is late by more than the cancellation takes
             return await act(*given)
 
         def of(act, mark):
@@ -737,7 +731,7 @@ async def test_entry_whose_move_is_done_after_its_run_was_cancelled_is_released(
         running = asyncio.create_task(rename(one, "x", "k").outcome())
         await moving.wait()
         await cancel(running)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # sleeps: until what was late has come
         async with asyncio.timeout(300):
             assert (await rename(other, "x", "k").outcome()).applied
     assert len(service.ledger.effects("journeys.update")) == 1

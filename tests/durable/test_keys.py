@@ -37,7 +37,8 @@ from tests.durable.writing import create, cut_off, rename
 from tests.support.children import until_stopped
 from tests.support.database import connected
 from tests.support.database_proxy import database_proxy
-from tests.support.waiting import cancel, until
+from tests.support.inside import journal_of, store_beneath
+from tests.support.waiting import cancel, forever, until
 
 
 def named(address, query):
@@ -222,7 +223,7 @@ async def test_cancelling_one_that_waits_leaves_the_run(service, address):
         first = asyncio.create_task(create(client).outcome())
         await service.arrived("webhooks.create")
         others = [asyncio.create_task(create(client).outcome()) for _ in range(2)]
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # sleeps: so that both wait; nothing tells
         others[0].cancel()
         assert (await first).applied
         assert (await others[1]).replayed
@@ -356,7 +357,7 @@ async def test_secret_that_on_secret_did_not_take(service, address, fails):
         taking.set()
         if fails == "raises":
             raise OSError("the vault is away")
-        await asyncio.sleep(60)
+        await forever()
 
     async with client_of(service, journal=address, on_secret=take) as client:
         running = asyncio.create_task(create(client).outcome())
@@ -495,7 +496,7 @@ async def test_resume_while_another_process_does_the_write_anew(
     ):
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
-        keys, waiting = (each._view.core.writes.journal.keys for each in (one, other))
+        keys, waiting = (journal_of(each).keys for each in (one, other))
         [name] = keys._turns
         intent = await keys.intent_in((await keys.claims.look(name)).entry)
 
@@ -795,7 +796,7 @@ async def test_database_that_is_away(service, request, when):
         )
         async with client_of(service, journal=journal) as client:
             assert await client.outcome_of("k") is None  # it is open
-            client._view.core.writes.journal._store.patience = 0.5
+            store_beneath(client).patience = 0.5
             if when == "before the claim":
                 await create(client, "first", url="https://me.example/first")
                 proxy.cut()
@@ -840,7 +841,7 @@ async def test_verdict_that_the_database_gets_late(service, request, monkeypatch
             service, journal=journal, timeout=SOON, on_attempt=cut
         ) as client:
             assert await client.outcome_of("k") is None  # it is open
-            client._view.core.writes.journal._store.patience = 0.5
+            store_beneath(client).patience = 0.5
             with pytest.raises(JournalError, match="could not be stored"):
                 await create(client)
             await proxy.open()
@@ -857,7 +858,7 @@ async def test_recover_leaves_what_it_cannot_read(service, shared, caplog):
     async with client_of(service, journal=shared) as client:
         for key in "ab":
             await cut_off(service, create(client, key, url=f"https://{key}.example/"))
-        store = client._view.core.writes.journal._store
+        store = store_beneath(client)
         await store.idle()
         text = "UPDATE {s}entries SET intent = replace(intent, $1, $2) WHERE seq = (SELECT min(seq) FROM {s}entries)"
         await store.rows(text, "{", '{"of_tomorrow":1,')
@@ -875,7 +876,7 @@ async def test_key_that_is_pruned_while_it_is_awaited(service, shared, monkeypat
     ):
         running = asyncio.create_task(create(one).outcome())
         await service.arrived("webhooks.create")
-        claims = other._view.core.writes.journal.keys.claims
+        claims = journal_of(other).keys.claims
         look = claims.look
 
         async def late(name):
@@ -978,8 +979,8 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
     journal = shared  # no sign of life finds it before
     async with client_of(service, journal=journal) as client:
         await create(client, "before", url="https://b.example/")
-        journal = client._view.core.writes.journal
-        store = journal._store
+        journal = journal_of(client)
+        store = store_beneath(journal)
         await asyncio.sleep(0)  # what was told of the first one begins, and may connect
         await until(lambda: not journal.keys.claims._tasks)
         # as of the last connection
@@ -991,7 +992,7 @@ async def test_database_that_is_put_back_under_a_client(service, shared, knows):
                 "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'invsvc journal'"
             )
         if knows == "nothing":
-            client._view.core.server_clock.__init__()
+            options_of(client).core.server_clock.__init__()
         for _ in range(2):
             with pytest.raises(JournalError, match=r"may lack keys.*complete=true"):
                 await create(client, "after", url="https://a.example/")

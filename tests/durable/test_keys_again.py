@@ -11,6 +11,7 @@ from invsvc_async import Verdict
 from invsvc_async.reconcile.history import Resumed
 from tests.batch.conftest import POLICY, client_of
 from tests.durable.writing import rename
+from tests.support.inside import store_beneath
 from tests.support.waiting import cancel, until
 
 SHORT = attrs.evolve(POLICY, deadline=1.0)
@@ -76,9 +77,7 @@ async def test_sender_of_a_key_that_is_settled_elsewhere(service, shared, left, 
         await service.arrived("journeys.update")
         # as a process does whose store was too slow for more when it ended
         if left == "its lane":
-            await sender._view.core.writes.journal._store.rows(
-                "UPDATE {s}lanes SET owner = NULL"
-            )
+            await store_beneath(sender).rows("UPDATE {s}lanes SET owner = NULL")
         else:
             await cancel(running)
         if by == "a run":

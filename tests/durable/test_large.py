@@ -19,6 +19,7 @@ from tests.batch.writing import all_of, creates
 from tests.durable.stores import KINDS, numbers, opened, store_of
 from tests.durable.test_leases import transaction, until_blocked
 from tests.support.database import connected, database
+from tests.support.inside import store_beneath
 from tests.support.waiting import until
 
 ROWS = 6_000
@@ -203,7 +204,7 @@ async def test_no_write_reads_the_table(service):
     """What a write with a key or without, a replay or a look at a key reads does not grow with the journal."""
     address, hook = database().at(journal="large"), service.seed_webhook()["id"]
     async with client_of(service, journal=address) as client:
-        store = client._view.core.writes.journal._store
+        store = store_beneath(client)
         await store.rows(MADE, ROWS)
         await asyncio.gather(*(create(client, n) for n in range(20)))
         for n in range(20):

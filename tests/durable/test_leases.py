@@ -296,7 +296,9 @@ class Clock:
         return self.time
 
     async def sleep(self, _seconds):
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(
+            0.001
+        )  # sleeps: so that it is asked again soon, not at once
 
 
 @pytest.fixture

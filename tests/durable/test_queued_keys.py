@@ -10,6 +10,7 @@ from operator import attrgetter
 import pytest
 
 from invsvc_async import Verdict
+from invsvc_async.durable.key_claims import Claims
 from tests.batch.conftest import client_of
 from tests.durable.child import process
 from tests.durable.queue_child import are_claimed, queue, update
@@ -184,29 +185,37 @@ async def test_later_write_that_begins_a_moment_before_an_earlier_one(
     thing = thing_of(service, "journeys")
     async with waiting(service, shared, thing, "k1", "k2") as (one, other):
         later = asyncio.create_task(update(one, "journeys", thing, "k2").outcome())
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # sleeps: so that it waits; nothing tells
         assert (await update(other, "journeys", thing, "k1").outcome()).applied
         assert (await later).applied
     assert written(service, "journeys") == ["first", "k1", "k2"]
 
 
 async def test_earlier_write_that_is_run_just_before_a_later_one_is_sent(
-    service, shared
+    service, shared, monkeypatch
 ):
-    """The later one has passed it over, and reads the state: it sees at its send that it has to wait."""
+    """The later one has passed it over, and is about to be sent: it sees then that it has to wait."""
+    begin, is_about_to, may_go = Claims.begin, asyncio.Event(), asyncio.Event()
+
+    async def held(claims, run, entry):
+        if run.name.endswith("k2"):
+            is_about_to.set()
+            await may_go.wait()
+        return await begin(claims, run, entry)
+
     thing = thing_of(service, "journeys")
-    async with waiting(service, shared, thing, "k1", "k2") as (_, other):
-        service.script("journeys.get", "slow 2")
-        async with client_of(service, journal=shared) as third:
-            reads = service.arrivals("journeys.get")
-            later = asyncio.create_task(
-                update(third, "journeys", thing, "k2").outcome()
-            )
-            await service.arrived("journeys.get", reads + 1)
-            service.script("journeys.update", "slow 3")
-            earlier = await update(other, "journeys", thing, "k1").outcome()
-            assert earlier.applied, earlier.explain()
-            assert (await later).applied
+    async with waiting(service, shared, thing, "k1", "k2") as (one, other):
+        monkeypatch.setattr(
+            Claims, "begin", held
+        )  # reaches: nothing else holds it there
+        later = asyncio.create_task(update(one, "journeys", thing, "k2").outcome())
+        await is_about_to.wait()
+        service.script("journeys.update", "slow 1")
+        earlier = asyncio.create_task(update(other, "journeys", thing, "k1").outcome())
+        await service.arrived("journeys.update", 2)
+        may_go.set()
+        assert (await earlier).applied, earlier.result().explain()
+        assert (await later).applied
     assert written(service, "journeys") == ["first", "k1", "k2"]
     [_, first, second] = service.ledger.find("journeys.update")
     assert second.received_at > first.ended_at

@@ -32,9 +32,10 @@ from invsvc_async.durable.resolve import resolution, resolve
 from invsvc_async.durable.restored import mark_restored
 from tests.batch.conftest import HOOK, client_of
 from tests.durable.child import process
-from tests.durable.test_key_claims import claims_of, journal_of, rows_of, under_way
+from tests.durable.test_key_claims import claims_of, rows_of, under_way
 from tests.durable.test_lost_replies import twice
 from tests.durable.writing import create, cut_off, rename
+from tests.support.inside import journal_of, store_beneath
 from tests.support.waiting import cancel, until
 
 pytestmark = pytest.mark.silence(1)
@@ -294,7 +295,7 @@ async def test_write_of_which_nothing_was_sent(service, address):
         again = partial(
             JournalEntries._reopen, [name], ["refused"], set(), newest=False
         )
-        await journal_of(client)._store.run(again)  # as the command `retry` does
+        await store_beneath(client).run(again)  # as the command `retry` does
         for applied in (True, False):
             with pytest.raises(
                 JournalError, match="was never sent, so there is nothing to find out"
@@ -310,7 +311,7 @@ async def test_write_of_an_older_copy(service, address):
         service.script("webhooks.create", "403")
         await create(client).outcome()
         [(name,)] = await rows_of(client, "SELECT key FROM {s}entries")
-        store = journal_of(client)._store
+        store = store_beneath(client)
         await store.run(
             partial(JournalEntries._reopen, [name], ["refused"], set(), newest=False)
         )
@@ -449,7 +450,7 @@ async def test_finding_whose_reply_is_lost(service, address):
     """It is stored once, and found when it is stored again."""
     async with client_of(service, journal=address) as client:
         await unknown(service, client)
-        store = journal_of(client)._store
+        store = store_beneath(client)
         store.run = partial(twice, store)
         resolved = await client.resolve("k", applied=True, **BY)
         del store.run

@@ -15,6 +15,7 @@ from invsvc_async.durable.restored import marked
 from tests.batch.conftest import client_of
 from tests.durable.stores import copy_tables, go_to_another_timeline, put_tables_back
 from tests.durable.test_shared_journal import recovered
+from tests.support.inside import store_beneath
 
 SOON = Timeouts(attempt=1.0)  # s after which a send is over
 
@@ -51,9 +52,7 @@ async def put_back(service, place, copy):
         copy.replace(place)
         return
     async with client_of(service, journal=place) as admin:
-        await put_tables_back(
-            admin._view.core.writes.journal._store, "entries", "lanes"
-        )
+        await put_tables_back(store_beneath(admin), "entries", "lanes")
 
 
 @pytest.fixture
@@ -144,7 +143,7 @@ async def test_journal_that_is_deleted(service, restored, caplog):
 async def test_server_that_is_another_one_meanwhile(service, shared, caplog):
     """A process that is connected finds it by its next connection; it writes on, and the log says why, once."""
     async with client_of(service, journal=shared) as client:
-        entries = client._view.core.writes.journal._store
+        entries = store_beneath(client)
         entries._place["timeline"] = "00000077"  # of the server before
         await go_to_another_timeline(entries)
         with caplog.at_level(logging.ERROR, "invsvc_async.writes"):

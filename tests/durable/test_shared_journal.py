@@ -21,6 +21,7 @@ from tests.durable.writing import cut_off
 from tests.support.children import until_stopped
 from tests.support.database import failing_at_cancellation
 from tests.support.database_proxy import database_proxy
+from tests.support.inside import journal_of, store_beneath
 from tests.support.waiting import cancel, until, until_no
 
 EXACT = attrs.evolve(POLICY, clock_slack=0.0, clock_band=0.0)
@@ -32,9 +33,7 @@ async def recovered(client, **options):
 
 
 async def rows_of(client):
-    return await client._view.core.writes.journal._store.rows(
-        "SELECT * FROM {s}entries"
-    )
+    return await store_beneath(client).rows("SELECT * FROM {s}entries")
 
 
 @pytest.mark.silence(1)
@@ -86,7 +85,7 @@ async def test_write_of_a_living_process_is_left_to_it(service, shared):
         await service.arrived("webhooks.update")
         while not writing.done():
             assert await second.recover() == []
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # sleeps: between two looks at a write that runs
         assert (await writing).description == "mine"
         await until_no(lambda: rows_of(second))
 
@@ -227,7 +226,7 @@ async def test_move_whose_reply_is_lost(service, shared, monkeypatch):
     ):
         with pytest.raises(JournalError, match="lost"):
             await recovered(client)
-        journal = client._view.core.writes.journal
+        journal = journal_of(client)
         await journal.take_over(same_mode=False)
         [key] = lost
 
@@ -242,11 +241,11 @@ async def test_write_whose_second_awaiter_goes_on(service, shared):
         write = client.webhooks.update(hook, description="mine")
         service.script("webhooks.update", "slow 2")
         first, second = (asyncio.create_task(write.outcome()) for _ in range(2))
-        await until(lambda: client._view.core.writes.journal._writes)
+        await until(lambda: journal_of(client)._writes)
         await asyncio.sleep(0)
         first.cancel()
         await service.arrived("webhooks.update")
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # sleeps: in which its entry would be removed
         stored = await rows_of(client)
         assert (await second).verdict is Verdict.APPLIED
 
@@ -280,7 +279,7 @@ async def test_write_that_is_resumed_while_its_verdict_is_removed(
         await asyncio.wait([arriving], timeout=0.6)  # it waits for the removal
         goes_on.set()
         await arriving
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # sleeps: in which its entry would be removed
         stored = await rows_of(client)
         resumed = await again
 
@@ -300,8 +299,8 @@ async def test_database_that_goes_away_before_a_send(service, shared, lease):
             await client.webhooks.update(
                 service.seed_webhook().id, description="before"
             )
-            journal = client._view.core.writes.journal
-            journal._store.patience = 0.5
+            journal = journal_of(client)
+            store_beneath(journal).patience = 0.5
             proxy.cut()
             if lease == "expired":
                 journal._leases.until = 0.0
@@ -323,7 +322,7 @@ async def test_unreadable_intent_is_left_and_named(service, shared, caplog):
                 service,
                 client.webhooks.update(service.seed_webhook().id, description="mine"),
             )
-        entries = client._view.core.writes.journal._store
+        entries = store_beneath(client)
         await entries.idle()
         text = "UPDATE {s}entries SET intent = replace(intent, $1, $2) WHERE seq = (SELECT min(seq) FROM {s}entries)"
         await entries.rows(text, "{", '{"of_tomorrow":1,')
@@ -341,9 +340,9 @@ async def test_new_write_of_a_process_that_was_taken_for_dead(service, shared):
     async with client_of(service, journal=shared) as client:
         await cut_off(service, client.webhooks.update(hook, description="before"))
         [before] = client.unsettled
-        journal = client._view.core.writes.journal
-        await journal._store.idle()
-        await journal._store.rows("UPDATE {s}lanes SET owner = 'another.1'")
+        journal = journal_of(client)
+        await store_beneath(journal).idle()
+        await store_beneath(journal).rows("UPDATE {s}lanes SET owner = 'another.1'")
         outcome = await client.webhooks.update(
             service.seed_webhook().id, description="new"
         ).outcome()
@@ -363,7 +362,7 @@ async def test_closing_that_is_cancelled(service, shared, monkeypatch):
 
     client = client_of(service, journal=shared)
     await client.webhooks.update(service.seed_webhook().id, description="x")
-    journal = client._view.core.writes.journal
+    journal = journal_of(client)
     with monkeypatch.context() as patch:
         patch.setattr(PostgresStore, "idle", idle)
         closing = asyncio.create_task(journal.aclose())
@@ -372,7 +371,7 @@ async def test_closing_that_is_cancelled(service, shared, monkeypatch):
     assert closing.cancelled()
     assert journal._beating.done()
     with pytest.raises(JournalError, match="is not open"):
-        await journal._store.rows("SELECT 1")
+        await store_beneath(journal).rows("SELECT 1")
     await client.aclose()
 
 
@@ -383,7 +382,7 @@ async def test_closing_that_is_cancelled_at_once(service, shared):
     service.script("webhooks.update", "apply, then hang")
     client = client_of(service, journal=shared)
     await cut_off(service, client.webhooks.update(hook, description="x"))
-    closing = asyncio.create_task(client._view.core.writes.journal.aclose())
+    closing = asyncio.create_task(journal_of(client).aclose())
     await asyncio.sleep(0)
     await cancel(closing)
     assert closing.cancelled()
@@ -398,6 +397,6 @@ async def test_journal_of_no_client_and_of_a_closed_one(service, shared):
     with pytest.raises(ConfigurationError, match="belongs to no client"):
         await ClientJournal(shared).open()
     async with client_of(service, journal=shared) as client:
-        journal = client._view.core.writes.journal
+        journal = journal_of(client)
     with pytest.raises(JournalError, match="client is closed"):
         await journal.open()

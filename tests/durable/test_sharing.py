@@ -40,7 +40,7 @@ async def done(batch, number):
 
 async def shared(service, address, number, *, latency, **settings):
     """Do *number* writes with two workers, the second with *settings*; return how many each has done."""
-    service._app.latency = latency
+    service.latency = latency
     async with (
         client_of(service) as client,
         client_of(service) as other,
@@ -107,14 +107,14 @@ async def test_idle_worker_asks_seldom(client, address, monkeypatch):
 async def asks_seldom(asked, seconds):
     """Return whether at most two transactions for each sign of life were asked for in the next *seconds*."""
     begun, earlier = time.monotonic(), len(asked)
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(seconds)  # sleeps: over which statements are counted
     return len(asked) - earlier <= 2 + 2 * (time.monotonic() - begun) / (SHORT / 4)
 
 
 async def test_idle_worker_is_told_of_work(service, client, address):
     """It begins at once, not at its next sign of life, and so does one that joins."""
     address = address.replace("silence=1", f"silence={LONG}")
-    service._app.latency = 0.05
+    service.latency = 0.05
     async with (
         client_of(service) as other,
         Batch.open(address, client, concurrency=1, **SECRETS) as one,

@@ -61,7 +61,7 @@ async def test_facts_are_put_in_their_order(store):
     facts, rows, pauses = Facts(store), store.rows, iter([0.1, 0.0])
 
     async def late(text, *values):
-        await asyncio.sleep(next(pauses))
+        await asyncio.sleep(next(pauses))  # sleeps: the first one takes longer
         return await rows(text, *values)
 
     store.rows = late

@@ -13,11 +13,13 @@ import pytest
 
 from invsvc_async import JournalError
 from invsvc_async.batch import Batch
+from invsvc_async.client import options_of
 from invsvc_async.durable import sqlite_store
 from invsvc_async.durable.journal import ClientJournal
 from tests.batch.conftest import client_of
 from tests.support.database import connected
-from tests.support.waiting import until, until_no
+from tests.support.inside import store_beneath
+from tests.support.waiting import forever, until, until_no
 
 pytestmark = pytest.mark.silence(1)
 
@@ -60,7 +62,7 @@ async def test_cancelled_scope_around_the_opening(service, tmp_path, way, delay)
             await client.recover()
         else:
             async with client:
-                await asyncio.sleep(1)
+                await forever()
     if way == "first use":
         assert await client.recover() == []
         await client.aclose()
@@ -82,11 +84,11 @@ async def test_cancelled_scope_around_the_close(service, tmp_path, monkeypatch):
 
     monkeypatch.setattr(sqlite_store.LockedConnection, "close", slow_close)
     closing = asyncio.create_task(client.aclose())
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # sleeps: so that a thread closes the file
     again = asyncio.create_task(client.aclose())
     for _ in range(3):
         closing.cancel()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleeps: in which it would end
     assert not (closing.done())
     assert not (again.done())
     go_on.set()
@@ -101,7 +103,7 @@ async def test_client_that_is_dropped_without_being_closed(service, address):
     """It is collected, its thread ends, and the file is free; in a database, it gives no sign of life any more."""
     client = client_of(service, journal=address)
     await client.recover()
-    core = client._view.core
+    core = options_of(client).core
     dropped = weakref.ref(core.writes.journal)
     name = core.writes.journal._leases.name
     del client, core
@@ -113,11 +115,11 @@ async def test_client_that_is_dropped_without_being_closed(service, address):
     async with client_of(service, journal=address) as other:
         assert await other.recover() == []
     if str(address).startswith("postgres"):
-        schema = other._view.core.writes.journal._store.schema
+        schema = store_beneath(other).schema
         async with connected() as database:
             text = f"SELECT seen FROM {schema}.members WHERE name = $1"
             before = await database.fetchval(text, name)
-            # two signs of life of a journal whose silence is 1 s
+            # sleeps: two signs of life of a journal whose silence is 1 s
             await asyncio.sleep(0.6)
             assert await database.fetchval(text, name) == before
 
@@ -183,7 +185,7 @@ async def test_journal_with_a_hung_disk(tmp_path, monkeypatch):
     )
     monkeypatch.setattr("invsvc_async.concurrency.cancellation.TO_FINISH", 0.05)
     closing = asyncio.create_task(journal.aclose())
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # sleeps: so that a thread closes the file
     closing.cancel()
     await asyncio.wait([closing], timeout=30)
 

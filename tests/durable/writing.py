@@ -17,7 +17,7 @@ __all__ = ["create", "cut_off", "rename"]
 
 async def cut_off(service: Simulator, write: Write[Any]) -> None:
     """Await *write*, and cancel that once its request has arrived."""
-    operation = write._spec.operation.name
+    operation = write.intent.operation
     number, running = (
         service.arrivals(operation) + 1,
         asyncio.create_task(write.outcome()),

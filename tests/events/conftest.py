@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from typing import TYPE_CHECKING, Any
 
@@ -10,19 +9,12 @@ import pytest
 
 from invsvc_async import events
 from tests.support.database import connected, database
-from tests.support.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
 _numbers = itertools.count(1)
-
-
-def pytest_asyncio_loop_factories(config: Any, item: pytest.Item) -> dict[str, Any]:
-    """Run what is marked in virtual time."""
-    marked = item.get_closest_marker("loop_time")
-    return {"asyncio": VirtualTimeLoop if marked else asyncio.new_event_loop}
 
 
 @pytest.fixture(scope="session")

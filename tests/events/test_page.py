@@ -13,6 +13,7 @@ import pytest
 
 from docs.blocks import blocks_of
 from tests.events.bodies import encoded, v2
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
 
@@ -32,14 +33,19 @@ def program_of(*marks: str) -> str:
     return "\n".join(found)
 
 
+async def connected(
+    path: Path,
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    """Connect to the server, if it listens."""
+    with suppress(OSError):
+        return await asyncio.open_unix_connection(path)
+    return None
+
+
 async def exchange(folder: Path, request: bytes) -> bytes:
     """Send one request, as soon as the server listens."""
     async with asyncio.timeout(300):
-        while True:
-            with suppress(OSError):
-                reader, writer = await asyncio.open_unix_connection(folder / "socket")
-                break
-            await asyncio.sleep(0.02)
+        reader, writer = await until(lambda: connected(folder / "socket"))
         writer.write(request)
         answer = await reader.read()
         writer.close()

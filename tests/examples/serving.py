@@ -15,6 +15,7 @@ from pathlib import Path
 import asyncpg
 
 from tests.support.database import database
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 KEY = "a secret of the dashboard"
@@ -64,16 +65,13 @@ async def running(command, **environment):
 @asynccontextmanager
 async def served(command, **environment):
     """Run the server of *command* on a free port; give the process and the address that it prints."""
-    async with (
-        running(command, **environment) as (child, log),
-        asyncio.timeout(120) as limit,
-    ):
-        while not (
-            found := re.search(r"unning on (http://127[\d.:]+)", log.read_text())
-        ):
+    async with running(command, **environment) as (child, log):
+
+        def says_where():
             assert child.returncode is None, log.read_text()
-            await asyncio.sleep(0.02)
-        limit.reschedule(None)
+            return re.search(r"unning on (http://127[\d.:]+)", log.read_text())
+
+        found = await until(says_where)
         yield child, found[1]
 
 

@@ -24,6 +24,7 @@ from invsvc_async.simulator import Faults, Simulator
 from tests.examples.killing import OPEN, WATCHED, Load, is_done, judged, run
 from tests.examples.serving import KEY, fresh_database
 from tests.examples.test_examples_frameworks import SERVERS
+from tests.support.waiting import until, until_no
 from tests.support.web_server import web_server
 
 pytestmark = [pytest.mark.untraced, pytest.mark.usefixtures("root_logger_restored")]
@@ -113,9 +114,7 @@ async def test_two_applications_of_each_framework(place, monkeypatch, framework)
             ]
             *answers, _ = await asyncio.gather(*renames, load.send())
         tables = await asyncpg.connect(place)
-        async with asyncio.timeout(120):
-            while not await is_done(tables, load.acknowledged):  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.1)
+        await until(lambda: is_done(tables, load.acknowledged), every=0.1)
         assert [
             each.engine.pool.size() + each.engine.pool.overflow() <= 5 for each in made
         ] == [True, True]
@@ -192,9 +191,7 @@ async def test_secrets_that_are_lost(place, monkeypatch):
     ):
         for number in range(40):
             await opened.register(f"customer-{number}")
-        async with asyncio.timeout(120):
-            while await pool.fetch(OPEN):  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.1)
+        await until_no(lambda: pool.fetch(OPEN), every=0.1)
         rows = await pool.fetch(
             "SELECT * FROM customers WHERE verdict = $1", Verdict.APPLIED
         )
@@ -250,9 +247,7 @@ async def test_callers_that_disconnect(place, monkeypatch):
         async with web_server(watched) as browser:
             journeys = [service.seed_journey(name="before").id for _ in range(40)]
             await asyncio.gather(*(leave(browser, journey) for journey in journeys))
-            async with asyncio.timeout(300):
-                while ends["ended"] < ends["begun"] - 1:  # noqa: ASYNC110 - the lifespan goes on
-                    await asyncio.sleep(0.05)
+            await until(lambda: ends["ended"] >= ends["begun"] - 1)
             [opened] = made
             assert opened.client.unsettled == ()
         await service.settled()

@@ -13,6 +13,7 @@ import pytest
 from examples import shop
 from invsvc_async import ReconcilePolicy, Verdict
 from tests.examples.serving import EVENT, KEY, served
+from tests.support.waiting import until
 from tests.support.web_server import web_server
 
 pytestmark = [pytest.mark.untraced, pytest.mark.usefixtures("root_logger_restored")]
@@ -131,10 +132,8 @@ async def status_of(browser, path):
 
 async def found(tables, text):
     """Wait for a row of *text*, and return its first column."""
-    async with asyncio.timeout(300):
-        while (value := await tables.fetchval(text)) is None:  # noqa: ASYNC110 - other tasks insert it
-            await asyncio.sleep(0.02)
-    return value
+    row = await until(lambda: tables.fetchrow(text))
+    return row[0]
 
 
 async def test_fastapi_passes_a_refusal_on(service, address, monkeypatch):
@@ -161,9 +160,7 @@ async def test_fastapi_request_cancelled_in_flight(service, address, monkeypatch
     app = fastapi_app.create_app()
     async with opened.running():
         request = asyncio.create_task(app(scope, nothing_more, taken))
-        async with asyncio.timeout(300):
-            while not service.arrivals("journeys.update"):  # noqa: ASYNC110 - the service runs on another thread
-                await asyncio.sleep(0.005)
+        await until(lambda: service.arrivals("journeys.update"))
         request.cancel()
         await asyncio.gather(request, return_exceptions=True)
         [intent] = opened.client.unsettled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from importlib.util import find_spec
 
@@ -11,6 +10,7 @@ import pytest
 
 from invsvc_async.events.stores import open_store
 from tests.examples.serving import EVENT, KEY, running
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.untraced
 
@@ -63,21 +63,19 @@ async def test_receiver(framework, tmp_path, monkeypatch):
 
 async def serving(browser):
     """Wait until the server answers."""
-    async with asyncio.timeout(300):
-        while True:
-            try:
-                await browser.get("/")
-            except httpx.TransportError:
-                await asyncio.sleep(0.05)
-            else:
-                return
+
+    async def answers():
+        try:
+            return await browser.get("/")
+        except httpx.TransportError:
+            return None
+
+    await until(answers, every=0.05)
 
 
 async def handled(path):
     """Wait until the one event in the store at *path* is handled."""
     store = open_store(path)
     await store.open()
-    async with asyncio.timeout(300):
-        while not await store.events(state="handled"):  # noqa: ASYNC110 - another process handles it
-            await asyncio.sleep(0.05)
+    await until(lambda: store.events(state="handled"))
     await store.close()

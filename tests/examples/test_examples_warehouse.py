@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from invsvc_async.simulator.json_records import json_text
+from tests.support.waiting import block_until
 
 duckdb = pytest.importorskip("duckdb", reason="nox -s warehouse has it")
 pytest.importorskip("dlt", reason="nox -s warehouse has it")
@@ -75,9 +75,8 @@ def loaded(**settings):
 def killed_when(happens):
     """Run the program, and kill it as soon as *happens* is true of it."""
     with started() as process:
-        while not happens():
-            assert process.poll() is None, Path("out.txt").read_text()
-            time.sleep(0.001)  # polls another process
+        block_until(lambda: happens() or process.poll() is not None, every=0.001)
+        assert process.poll() is None, Path("out.txt").read_text()
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
 

@@ -15,8 +15,9 @@ from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Attempt, Reading, Resumed
 from invsvc_async.reconcile.kinds import kind_of_write
 from invsvc_async.reconcile.server_clock import ServerClock
-from invsvc_async.writes.new_intent import spec_of_intent, taken_up
+from invsvc_async.writes.new_intent import spec_of_intent
 from invsvc_async.writes.register import WriteRegister
+from invsvc_async.writes.starting import taken_up
 from tests.exhaustive.world import SERVER, stamp
 from tests.exhaustive.world_setup import NEVER, NOBODY, START
 

@@ -202,26 +202,6 @@ def _judge_completion(setup: SetUp, node: Node, run: Run) -> None:
     )
 
 
-def _may_send(setup: SetUp, run: Run) -> bool:
-    """Return whether a write in doubt could be sent once more, by policy and in time."""
-    policy, allowed = (
-        setup.policy,
-        setup.policy.resend == "proven" and run.resends < setup.policy.max_resends,
-    )
-    if not run.doubt or run.mode == "settle" or not allowed or run.since is None:
-        return False
-    unsent = sum(
-        isinstance(event, Attempt) and event.end is End.NOT_SENT
-        for event in run.history
-    )
-    needed = (
-        min(SHORTEST, setup.timeouts.attempt)
-        + policy.settle_after_loss
-        + 2 * LONGEST_READ
-    )
-    return unsent < TRIES and run.now + needed <= run.since + policy.deadline
-
-
 def _judge_tries(setup: SetUp, run: Run) -> None:
     """Compare a write that was given up, though nothing is in doubt, with what should have been tried."""
     attempts = [event for event in run.history if isinstance(event, Attempt)]

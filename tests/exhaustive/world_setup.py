@@ -12,7 +12,8 @@ import attrs
 from invsvc_async.reconcile.history import Bounds, Done, Event, History
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ReconcilePolicy, Timeouts
-from invsvc_async.writes.new_intent import line_of, request_of
+from invsvc_async.writes.line_names import line_of
+from invsvc_async.writes.new_intent import request_of
 from tests.exhaustive.answers import OK, Ending, Miss
 from tests.exhaustive.models import Listing, Team
 from tests.exhaustive.world import PART, SERVER, Model, Thing, World

@@ -168,6 +168,7 @@ async def test_killed_at_the_end(service, client, target, monkeypatch):
     note = target.with_name(f"{target.name}.resume")
     await stopped(service, client, target, pages=1, limit=4)
     with monkeypatch.context() as killed:
+        # reaches: a kill at this step
         killed.setattr(type(note), "unlink", Mock(side_effect=OSError("killed")))
         with pytest.raises(OSError, match="killed"):
             await exported(client, target, resume=True)

@@ -4,14 +4,11 @@ The embedded service and a client of it with short settle windows, for tests on 
 Both use the time of the loop, which is virtual, except on uvloop.
 """
 
-import asyncio
-import os
-
 import pytest
 
 from invsvc_async import ApiKey, Client, ReadRetries, ReconcilePolicy, Timeouts
 from invsvc_async.simulator import Simulator
-from tests.support.virtual_time import LoopClock, VirtualTimeLoop, service_clock
+from tests.support.virtual_time import LoopClock, service_clock
 
 # The windows are those of the rules, shrunk: late commits of the tests stay well inside them.
 SHORT = ReconcilePolicy(
@@ -19,15 +16,6 @@ SHORT = ReconcilePolicy(
 )
 QUICK = Timeouts(attempt=0.3, connect=2.0, call=5.0)
 NO_WAIT = ReadRetries(initial=0.01, maximum=0.05)
-
-
-def pytest_asyncio_loop_factories(config, item):
-    """Run on uvloop where the environment asks for it, else on asyncio's, with virtual time."""
-    if os.environ.get("INVSVC_TEST_LOOP") == "uvloop":
-        uvloop = pytest.importorskip("uvloop")
-        return {"uvloop": uvloop.new_event_loop}
-    real = item.get_closest_marker("real_time")
-    return {"asyncio": asyncio.new_event_loop if real else VirtualTimeLoop}
 
 
 @pytest.fixture

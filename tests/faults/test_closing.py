@@ -17,8 +17,10 @@ from invsvc_async import (
     TokenProvider,
     Verdict,
 )
+from invsvc_async.client import options_of
 from invsvc_async.durable.journal import ClientJournal
 from tests.faults.conftest import client_of
+from tests.support.inside import journal_of
 
 pytestmark = pytest.mark.every_python
 
@@ -131,7 +133,7 @@ async def in_queue(scene):
 async def for_place(scene):
     """Wait for a free connection: one is sent, the others wait for it."""
     scene.service.script("journeys.update", *["hang"] * MANY)
-    scene.client._view.core.transport._limiter.resize(1)
+    options_of(scene.client).core.transport._limiter.resize(1)
     await scene.update_all()
     await scene.service.arrived("journeys.update")
 
@@ -218,8 +220,7 @@ async def test_closing(phase, journaled, own_session, service, tmp_path, monkeyp
     if journaled:
         async with client_of(service, journal=path) as later:
             left = {
-                intent.identity
-                async for intent in later._view.core.writes.journal.open_intents()
+                intent.identity async for intent in journal_of(later).open_intents()
             }
         assert left == in_doubt
 

@@ -333,7 +333,7 @@ async def test_scene_answered_500(stage, scene, step):
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 async def test_scene(stage, scene, step):
     write = await scene(stage)
-    operation, ledger = write._spec.operation.name, stage.service.ledger
+    operation, ledger = write.intent.operation, stage.service.ledger
     before = len(ledger.effects(operation))
     stage.service.script(operation, step)
     outcome = await write.outcome()
@@ -353,7 +353,7 @@ async def test_scene(stage, scene, step):
 async def test_scene_settled_elsewhere(stage, scene):
     """The run is cancelled at once, and another client settles the intent."""
     write = await scene(stage)
-    operation, ledger = write._spec.operation.name, stage.service.ledger
+    operation, ledger = write.intent.operation, stage.service.ledger
     before = len(ledger.effects(operation))
     stage.service.script(operation, "hang")
     arrived = stage.service.arrivals(operation)

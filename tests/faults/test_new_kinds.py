@@ -21,6 +21,7 @@ from invsvc_async.api.operations import (
     OperationKind as Effect,
     Parameter,
 )
+from invsvc_async.client import options_of
 from invsvc_async.models.common import ABSENT, Model
 from invsvc_async.reconcile import kinds
 from invsvc_async.reconcile.intent import Intent
@@ -168,12 +169,14 @@ def labels(monkeypatch):
 async def seeded(service, client):
     """Return the id of a new blue label."""
     many = len(service.ledger.effects("labels.create"))
-    return (await Labels(client._view).create(name=f"label {many}", colour="blue")).id
+    return (
+        await Labels(options_of(client)).create(name=f"label {many}", colour="blue")
+    ).id
 
 
 async def begin(service, client, write, seeds):
     """Make a write; *seeds* makes the label that it acts on, which only that client has seen."""
-    on = Labels(client._view)
+    on = Labels(options_of(client))
     if write == "create":
         return on.create(name="mine", colour="red")
     label = await seeded(service, seeds)
@@ -228,10 +231,10 @@ async def test_new_update_is_not_sent_over_a_delete_of_somebody_else(service, cl
     service.script("labels.update", "reset")
     async with client_of(service) as other:
         written = asyncio.ensure_future(
-            Labels(client._view).update(label, colour="red").outcome()
+            Labels(options_of(client)).update(label, colour="red").outcome()
         )
         await arrival(service, "labels.update")
-        await Labels(other._view).delete(label)
+        await Labels(options_of(other)).delete(label)
         outcome = await written
 
     assert outcome.verdict in (Verdict.UNKNOWN, Verdict.SUPERSEDED)
@@ -246,10 +249,10 @@ async def test_new_update_is_not_sent_over_a_change_of_somebody_else(service, cl
     service.script("labels.update", "reset")
     async with client_of(service) as other:
         written = asyncio.ensure_future(
-            Labels(client._view).update(label, colour="red").outcome()
+            Labels(options_of(client)).update(label, colour="red").outcome()
         )
         await arrival(service, "labels.update")
-        await Labels(other._view).update(label, colour="green")
+        await Labels(options_of(other)).update(label, colour="green")
         outcome = await written
 
     assert outcome.verdict in (Verdict.UNKNOWN, Verdict.SUPERSEDED)
@@ -262,7 +265,7 @@ async def test_new_siblings_run_one_at_a_time(service, client):
     """Two updates of one label, the first with a lost answer: both verdicts are those of the ledger, in order."""
     label = await seeded(service, client)
     service.script("labels.update", "apply, then reset")
-    on = Labels(client._view)
+    on = Labels(options_of(client))
 
     first, second = await asyncio.gather(
         on.update(label, colour="red").outcome(),
@@ -278,7 +281,7 @@ async def test_new_siblings_run_one_at_a_time(service, client):
 async def test_new_creates_that_could_be_mistaken_for_each_other(service, client):
     """Two equal creates wait for each other; the lost answer of the first is not settled with the second's label."""
     service.script("labels.create", "apply, then reset")
-    on = Labels(client._view)
+    on = Labels(options_of(client))
 
     outcomes = await asyncio.gather(
         *(on.create(name="mine").outcome() for _ in range(2))
@@ -295,10 +298,10 @@ async def test_new_create_beside_an_equal_one_of_somebody_else(service, client):
     service.script("labels.create", "reset")
     async with client_of(service) as other:
         written = asyncio.ensure_future(
-            Labels(client._view).create(name="mine").outcome()
+            Labels(options_of(client)).create(name="mine").outcome()
         )
         await arrival(service, "labels.create")
-        await Labels(other._view).create(name="mine", colour="theirs")
+        await Labels(options_of(other)).create(name="mine", colour="theirs")
         outcome = await written
 
     ours = [

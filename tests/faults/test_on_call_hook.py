@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from invsvc_async import NotFoundError
+from invsvc_async.client import options_of
 
 pytestmark = pytest.mark.every_python
 
@@ -31,8 +32,8 @@ class Around:
 @pytest.fixture
 def around(client):
     """Wrap the calls of *client* in a hook."""
-    client._view.core.on_call = Around()
-    return client._view.core.on_call
+    options_of(client).core.on_call = Around()
+    return options_of(client).core.on_call
 
 
 async def test_read_that_is_repeated_is_one_call(service, client, around):

@@ -16,9 +16,11 @@ from invsvc_async import (
     Timeouts,
     Verdict,
 )
+from invsvc_async.client import options_of
 from invsvc_async.durable.journal import ClientJournal
-from invsvc_async.simulator.state import Shelf
+from invsvc_async.simulator import Stores
 from tests.faults.conftest import NO_WAIT, SHORT, client_of
+from tests.support.inside import journal_of
 
 pytestmark = pytest.mark.every_python
 
@@ -66,15 +68,10 @@ async def cancelled(service, write, operation, step):
 # --- one thing
 
 
-async def test_update_that_the_service_tidies(service, client, monkeypatch):
+async def test_update_that_the_service_tidies(service, client):
     """A name that the service has trimmed is not taken for a stranger's."""
-    put = Shelf.put
-
-    def put_tidied(shelf, key, record):
-        return put(shelf, key, record.with_changes({"name": record["name"].strip()}))
-
     journey = service.seed_journey()
-    monkeypatch.setattr(Shelf, "put", put_tidied)
+    service.stores = Stores(words=("trimmed",), fields=("name",))
     service.script("journeys.update", "late 0.3, then reset")
     outcome = (
         await client.journeys.update(journey.id, name="mine ")
@@ -158,9 +155,7 @@ async def test_newer_update_that_never_leaves(service, tmp_path, ends):
             assert (await client.resume(bare).outcome()).verdict is Verdict.APPLIED
             return
     async with client_of(service, journal=path) as client:
-        [left] = [
-            intent async for intent in client._view.core.writes.journal.open_intents()
-        ]
+        [left] = [intent async for intent in journal_of(client).open_intents()]
 
     assert (left.key, left.newest) == (bare.key, True)
 
@@ -609,7 +604,7 @@ async def test_guess_is_no_absence(service, client):
     )
     (entry,) = effects(service, "webhooks.create")
     async with client_of(service) as other:
-        other._view.core.writes.claim(entry.target, "another", is_certain=False)
+        options_of(other).core.writes.claim(entry.target, "another", is_certain=False)
         outcome = await other.settle(bare)
 
     assert outcome.verdict is Verdict.UNKNOWN

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from invsvc_async import Absent, Applied, PersonToken, Verdict
+from invsvc_async.client import options_of
 from invsvc_async.reconcile.history import Attempt, End
 from tests.faults.conftest import client_of, new_service
 
@@ -133,7 +134,7 @@ async def test_write_never_resent_when_policy_says_so(service, write):
     """With resend="never" a write that provably did not happen is NOT_APPLIED after one arrival."""
     case = Case(write, "reset", reused=False)
     async with client_of(service) as client:
-        policy = attrs.evolve(client._view.reconcile, resend="never")
+        policy = attrs.evolve(options_of(client).reconcile, resend="never")
         service.script(case.operation, "reset")
         outcome = await begin(case, service, client).with_policy(policy).outcome()
 

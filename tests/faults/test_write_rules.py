@@ -32,6 +32,7 @@ from invsvc_async import (
     WriteSupersededError,
     readers,
 )
+from invsvc_async.client import options_of
 from invsvc_async.models import Team
 from invsvc_async.simulator import replies
 from invsvc_async.writes.state_reads import StateReader
@@ -304,7 +305,7 @@ async def test_definite_no_before_the_doubt_is_no_resend(service, first):
     ) as client:
         await client.webhooks.list()
         if first == "401 raw":
-            client._view.core.credential.ready = "Bearer stale"
+            options_of(client).core.credential.ready = "Bearer stale"
         write = client.webhooks.create(
             url="https://me.example/in", events=["invoice.created"]
         )
@@ -419,7 +420,9 @@ async def test_list_that_settles_does_not_wait_with_those_that_do_not(service, c
     write = client.webhooks.create(
         url="https://me.example/in", events=["invoice.created"]
     )
-    looks = StateReader(client._view, write.intent, lambda: write.intent, own=None)
+    looks = StateReader(
+        options_of(client), write.intent, lambda: write.intent, own=None
+    )
     write.close()
 
     await asyncio.gather(
@@ -667,7 +670,7 @@ async def test_provider_that_fails_sends_nothing(service):
 async def test_hooks_and_log_tell_the_story(service, client, caplog):
     """Each attempt and each decision is told to the hooks, and logged in one line; none with a token."""
     attempts, decisions = [], []
-    core = client._view.core
+    core = options_of(client).core
     core.on_attempt, core.on_decision = attempts.append, decisions.append
     service.script("webhooks.delete", "apply, then reset")
     with caplog.at_level(logging.DEBUG, "invsvc_async"):
@@ -708,14 +711,14 @@ async def test_level_of_decisions(service, client, caplog, step, level):
     assert {record.levelname for record in later} == {level}
 
 
-async def test_hook_that_fails_changes_nothing(service, client, caplog):
+async def test_hook_that_fails_changes_nothing(service, caplog):
     """A hook's exception is logged, and the write goes on."""
 
     def broken(_report):
         raise LookupError("my own fault")
 
-    client._view.core.on_attempt = broken
-    await client.webhooks.delete(service.seed_webhook().id)
+    async with client_of(service, on_attempt=broken) as client:
+        await client.webhooks.delete(service.seed_webhook().id)
     assert "a hook of the client raised" in caplog.text
 
 

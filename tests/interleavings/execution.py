@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async import ApiKey, Client
+from invsvc_async.client import options_of
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import ReadRetries, ReconcilePolicy, Timeouts
@@ -68,7 +69,7 @@ class Member:
     @property
     def state(self) -> Any:
         """What its views share."""
-        return self.client._view.core
+        return options_of(self.client).core
 
 
 @attrs.define(eq=False)
@@ -166,7 +167,7 @@ class Stage:
             clock=LoopClock(),
         )
         wire = Wire(self.service, name)
-        client._view.core.transport = wire  # type: ignore[assignment]  # the lowest seam
+        options_of(client).core.transport = wire  # type: ignore[assignment]  # the lowest seam
         member = self.members[name] = Member(
             name, client, wire, program or name, journal
         )

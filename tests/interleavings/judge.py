@@ -80,7 +80,11 @@ def _released(stage: Stage, member: Member) -> Iterator[str]:
         line.held or line.closed_until for line in state.writes.records.all().values()
     ):
         yield f"0: {member.name} keeps lines that nobody needs"
-    if state.runs or state.writes.listings._under_way or state.writes.listings._next:
+    if (
+        state.under_way.runs
+        or state.writes.listings._under_way
+        or state.writes.listings._next
+    ):
         yield f"0: {member.name} keeps a pause or a list"
 
 

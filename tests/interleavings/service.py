@@ -157,13 +157,6 @@ class Service:
         self.effects.append(Effect(self.loop.now, None, thing, -1))
         self._change(thing, changes)
 
-    def create_by_stranger(self, body: dict[str, Any]) -> None:
-        """Create a webhook as a stranger."""
-        made = self._create(body)
-        self.effects.append(
-            Effect(self.loop.now, None, thing_of("POST", "/webhooks", body), -1, made)
-        )
-
     def land_at(self, number: int, at: float) -> None:
         """Schedule the effect of a send at *at*."""
         sent = self.sends[number]

@@ -4,13 +4,13 @@ All interleavings of a few runs on one thing, in the real driver, locks, claims,
 ``reconcile.decide`` says what follows from what one write has seen.  The walk of ``tests/exhaustive`` judges
 that.  What decides outside it is walked here:
 
-- ``Thing`` and ``new_intent.line_of``: which writes wait for which, and until when a line stays closed;
+- ``Thing`` and ``line_names.line_of``: which writes wait for which, and until when a line stays closed;
 - ``WriteRegister.claim``: which webhook belongs to which intent, surely or by a guess;
-- ``new_intent.taken_up``: which revision of an intent counts, whether a newer write was sent, and since when
+- ``starting.taken_up``: which revision of an intent counts, whether a newer write was sent, and since when
   (``Resumed.at``);
 - ``WriteRegister.ended``: outcomes that are remembered for whoever takes the same intent up again;
 - ``WriteRegister.doubt_newest`` and ``overtake``: which open writes a newer one of the same line has overtaken;
-- ``new_intent.close_lines_of_leftovers``: the lines of what a process before this one left in the journal.
+- ``starting.close_lines_of_leftovers``: the lines of what a process before this one left in the journal.
 
 Only the transport is replaced, by a service in memory whose answers and effects follow a schedule.
 """

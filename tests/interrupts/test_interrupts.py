@@ -27,11 +27,12 @@ pytestmark = [
 
 MOST = 4  # places of one function
 FUNCTIONS = (
-    "Driver._take_turn", "Driver._send", "Driver._record", "Driver._conclude", "Driver._end_turn",
-    "Lines.leave", "Transport.send", "Transport._conclude", "Limiter.leave", "Result.attempt",
+    "Driver._run", "send_once", "_record_end", "conclude", "Driver._leave",
+    "Lines.leave", "Transport.send", "Transport._conclude", "Limiter.leave", "Answers.attempt",
     "Writer._put", "Writer._hand_over", "Writer._committed", "_Job.resolve", "Writer.end",
     "ClientJournal._open", "ClientJournal._close", "Claims._claim_all", "KeyedRun.sending", "KeyedRun.settled",
-    "KeyedRun.let_go", "Claims.leave", "Write._driven", "Write._wake",
+    "KeyedRun.let_go", "Claims.leave", "Write._driven", "Awaiters.end_run",
+    "RunRecord.mark", "RunRecord.add", "WritePlace.take", "Driver._start", "_store_send", "_note_verdict",
 )  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def test_function(file_world, tmp_path, function):
 
 
 @pytest.mark.parametrize("kind", ["create", "update"])
-@pytest.mark.parametrize("function", ["Driver._take_turn", "Driver._start"])
+@pytest.mark.parametrize("function", ["Driver._run", "Driver._start"])
 def test_run_that_goes_on(file_world, tmp_path, kind, function):
     """The same, if another process has sent the write before: that is not forgotten."""
     trials = Trials(
@@ -85,7 +86,7 @@ def test_run_that_goes_on(file_world, tmp_path, kind, function):
 
 @pytest.mark.parametrize("kind", ["create", "update"])
 @pytest.mark.parametrize(
-    "function", ["Driver._send", "KeyedRun.settled", "PostgresStore._flush"]
+    "function", ["send_once", "KeyedRun.settled", "PostgresStore._flush"]
 )
 def test_function_with_a_database(database_world, kind, function):
     """The same, where the journal is shared."""

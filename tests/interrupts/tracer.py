@@ -27,7 +27,7 @@ class Interrupter:
     """
     Raise an exception of *kind* at the place with the number *at*, counted from 1; by default count them only.
 
-    With *within*, only the places in the function of that name count, such as ``Driver._send``.  ``where`` says
+    With *within*, only the places in the function of that name count, such as ``WritePlace.take``.  ``where`` says
     where the exception was raised.
     """
 

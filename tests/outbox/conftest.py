@@ -21,6 +21,7 @@ from invsvc_async import Outbox
 from tests.batch.conftest import client, client_of, silence_of  # noqa: F401 - pytest finds the first by name
 from tests.support.away_at_start import away, sooner  # noqa: F401 - pytest finds them by name
 from tests.support.database import database
+from tests.support.inside import outbox_entries, store_beneath
 from tests.support.waiting import until
 
 
@@ -180,10 +181,10 @@ async def verdicts_of(outbox, keys):
 async def spoil(outbox, before, after):
     """Replace a text in what is stored of each write, as if another version of the code had stored it."""
     text = "UPDATE {} SET intent = replace(intent, $1, $2)"
-    await outbox._store.store.rows(text.format("{s}entries"), before, after)
-    if outbox._store.database == "SQLite":
+    await store_beneath(outbox).rows(text.format("{s}entries"), before, after)
+    if outbox_entries(outbox).database == "SQLite":
         text = text.format("invsvc_outbox").replace("$", "?")
-        await outbox._store.table.act(
+        await outbox_entries(outbox).table.act(
             lambda own: own.execute(text, (before, after)).rowcount
         )
 
@@ -191,10 +192,12 @@ async def spoil(outbox, before, after):
 @asynccontextmanager
 async def transaction_of(outbox):
     """Yield a connection of an application to the database of *outbox*, in a transaction."""
-    if outbox._store.database == "PostgreSQL":
+    if outbox_entries(outbox).database == "PostgreSQL":
         made = await asyncpg.connect(database().address)
     else:
-        made = await aiosqlite.connect(outbox._store._path, isolation_level=None)
+        made = await aiosqlite.connect(
+            outbox_entries(outbox)._path, isolation_level=None
+        )
     try:
         await made.execute("BEGIN")
         yield made
@@ -234,12 +237,12 @@ def changes(client, hook, *texts):  # noqa: F811 - no fixture
 
 async def entries_of(outbox, state=None):
     """Return the first entries, as commands show them."""
-    return await outbox._store.first(100, state)
+    return await outbox_entries(outbox).first(100, state)
 
 
 async def untold(outbox):
     """Return the last error of ``on_result`` by key."""
-    facts = await outbox._store.facts.beginning("untold ")
+    facts = await outbox_entries(outbox).facts.beginning("untold ")
     return {name.split(" ", 2)[2]: error for name, error in facts.items()}
 
 

@@ -18,6 +18,7 @@ from invsvc_async import ApiKey, Client, Outbox, ReconcilePolicy
 from invsvc_async.outbox import dispatch
 from invsvc_async.outbox.dispatch import OutboxItem
 from invsvc_async.simulator.ledger import SENDER
+from tests.support.waiting import until
 
 POINTS = ("before the journal", "before the socket", "before the verdict")
 POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=30.0)
@@ -79,8 +80,7 @@ async def main(url, key, address):
         outbox.dispatching(grace=60.0),
     ):
         await points.over.wait()
-        while await outbox.get("last") is None:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.05)
+        await until(lambda: outbox.get("last"), every=0.05)
 
 
 if __name__ == "__main__":

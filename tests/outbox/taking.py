@@ -23,7 +23,7 @@ async def main(url: str, key: str, address: str) -> None:
             print(result.key, flush=True)  # noqa: T201 - read by the test
             if result.key == "last":
                 return
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # sleeps: as a consumer that is slow
 
 
 if __name__ == "__main__":

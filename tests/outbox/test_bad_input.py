@@ -38,6 +38,7 @@ from tests.outbox.conftest import (
     written,
 )
 from tests.support.database import database
+from tests.support.inside import outbox_entries, store_beneath
 
 
 async def test_outbox_that_is_not_open(service, client, place, connection):
@@ -79,7 +80,7 @@ async def test_pipeline_of_psycopg(service, client, outbox):
             await outbox.enqueue(connection, update(client, service))
         await pipeline.sync()
         key = await outbox.enqueue(connection, update(client, service))
-    assert (await outbox._store.entry(key)).key == key
+    assert (await outbox_entries(outbox).entry(key)).key == key
 
 
 async def test_database_that_two_services_share(service, client, place):
@@ -229,14 +230,12 @@ async def test_writes_after_one_in_flight_that_no_longer_fits(service, place, ca
                 )
                 assert (
                     time.time() * 1000
-                    >= (await outbox._store.entry(unfit)).done_at + 700
+                    >= (await outbox_entries(outbox).entry(unfit)).done_at + 700
                 )
     assert written(service.ledger.entries, hook) == ["unfit", "late", "later"]
 
 
-async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(
-    service, client, outbox, monkeypatch
-):
+async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, outbox):
     """They are waited for together: one after the other, all other writes would wait for an hour."""
     waits = []
 
@@ -250,8 +249,7 @@ async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(
     async def unreadable(_entry):
         raise JournalError("of another version")
 
-    unknown_writes = UnknownWrites(outbox._store.store, unreadable)
-    monkeypatch.setattr(options_of(client).core, "clock", Clock())
+    unknown_writes = UnknownWrites(store_beneath(outbox), unreadable)
     ahead = round(time.time() * 1000) + 3_600_000
     unknown = [
         Entry(
@@ -260,6 +258,7 @@ async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(
         )
         for number in (1, 2, 3)
     ]  # fmt: skip
-    await unknown_writes.close_lines(unknown, options_of(client))
+    async with client_of(service, clock=Clock()) as client:
+        await unknown_writes.close_lines(unknown, options_of(client))
     assert len(waits) == 1
     assert waits[0] < 60

@@ -41,6 +41,7 @@ from tests.outbox.conftest import (
 from tests.soak.outboxes import run
 from tests.support.database import failing_at_cancellation
 from tests.support.database_proxy import database_proxy
+from tests.support.inside import outbox_entries, store_beneath
 from tests.support.waiting import until, until_no
 
 LANES = 64
@@ -89,9 +90,9 @@ async def test_lane_lost_and_acquired_again(service, address):
         *earlier, third = changes(client, hook, *texts)
         keys = await enqueue(outbox, *earlier)
         await service.arrived("webhooks.update")
-        await outbox._store.store.rows(DEAD_OWNER)
+        await store_beneath(outbox).rows(DEAD_OWNER)
         await until_no(
-            lambda: outbox._store.store.rows(
+            lambda: store_beneath(outbox).rows(
                 "SELECT 1 FROM {s}lanes WHERE owner = 'another.1'"
             )
         )
@@ -116,7 +117,7 @@ async def test_lane_lost_beside_an_unsettled_write_of_the_same_key(service, addr
             )
             [key] = await enqueue(outbox, write)
             await service.arrived("webhooks.update", 2)
-            await outbox._store.store.rows(DEAD_OWNER)
+            await store_beneath(outbox).rows(DEAD_OWNER)
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
         assert (len(before), [intent.identity for intent in client.unsettled]) == (
             1,
@@ -129,14 +130,16 @@ async def test_process_that_sends_says_who_it_is(service, client, outbox):
     service.script("webhooks.update", "pass", "slow 2.0")
 
     async def shown():
-        [worker] = await workers_of(outbox._store)
+        [worker] = await workers_of(outbox_entries(outbox))
         return worker if worker.done else None
 
     async with outbox.dispatching():
         await ended(outbox, update(client, service))
         [key] = await enqueue(outbox, update(client, service))
         worker = await until(shown)
-        owner = await outbox._store.owner_of((await outbox._store.entry(key)).lane)
+        owner = await outbox_entries(outbox).owner_of(
+            (await outbox_entries(outbox).entry(key)).lane
+        )
     assert (owner.host, owner.pid, owner.alive) == (
         socket.gethostname(),
         os.getpid(),
@@ -221,9 +224,9 @@ async def test_new_credential_where_several_have_an_outbox(
                 Outbox.open(address, rotated, same_mode=True) as continued,
                 continued.dispatching(),
             ):
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(0.3)  # sleeps: in which it would send
         assert service.ledger.effects("webhooks.create") == []
-        schema = outbox._store.store.schema
+        schema = store_beneath(outbox).schema
         assert schema in str(caught.value)
         [advice] = re.findall("run: (INSERT INTO .*)", str(caught.value))
         await connection.execute(advice.replace("SCHEMA", schema))
@@ -308,12 +311,12 @@ async def test_process_with_a_longer_silence(client, outbox, address):
         address.replace("silence=1", "silence=60"), client
     ) as patient:
         clock = options_of(client).core.clock
-        one, other = (Leases(each._store.store, clock) for each in (patient, outbox))
+        one, other = (Leases(store_beneath(each), clock) for each in (patient, outbox))
         await one.beat()
         assert len(await one.take(LANES)) == LANES
         text = "UPDATE {s}members SET seen = seen - $2 WHERE name = $1"
         for seconds, many in ((50.0, 0), (20.0, LANES)):
-            await outbox._store.store.rows(text, one.name, seconds)
+            await store_beneath(outbox).rows(text, one.name, seconds)
             assert len(await other.take(LANES)) == many
 
 
@@ -384,10 +387,10 @@ async def test_idle_dispatcher_whose_sign_of_life_is_refused(
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with outbox.dispatching(), asyncio.timeout(300):
             assert await ended(outbox, update(client, service)) == [Verdict.APPLIED]
-            await outbox._store.store.rows("ALTER TABLE {s}members RENAME TO moved")
+            await store_beneath(outbox).rows("ALTER TABLE {s}members RENAME TO moved")
             await until(lambda: "nothing is sent" in caplog.text)
             assert "refused a statement" in caplog.text
-            await outbox._store.store.rows("ALTER TABLE {s}moved RENAME TO members")
+            await store_beneath(outbox).rows("ALTER TABLE {s}moved RENAME TO members")
             assert await ended(outbox, update(client, service)) == [Verdict.APPLIED]
 
 
@@ -402,11 +405,11 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, caplog)
         ):
             # from now on it has its lanes, and nothing to read
             await ended(outbox, update(client, service))
-            outbox._store.store.patience = 0.1
+            store_beneath(outbox).patience = 0.1
             proxy.cut()
             await until(lambda: "Nothing is sent until it is back" in caplog.text)
             await proxy.open()
-            outbox._store.store.patience = 30.0
+            store_beneath(outbox).patience = 30.0
             assert await ended(outbox, update(client, service)) == [Verdict.APPLIED]
 
 
@@ -444,9 +447,9 @@ async def test_backlog_is_read_once(service, client, address, connection):
     many, sent = 64 * 100, 400
     async with Outbox.open(address, client, concurrency=20) as outbox:
         [key] = await enqueue(outbox, client.webhooks.create(**HOOK))
-        schema = outbox._store.store.schema
-        await outbox._store.store.rows(_COPIES, many)
-        await outbox._store.store.rows("ANALYZE {s}entries")
+        schema = store_beneath(outbox).schema
+        await store_beneath(outbox).rows(_COPIES, many)
+        await store_beneath(outbox).rows("ANALYZE {s}entries")
     before = await connection.fetchval(_ROWS_READ, schema)
     async with (
         Outbox.open(address, client, concurrency=20) as outbox,
@@ -464,7 +467,10 @@ async def test_backlog_is_read_once(service, client, address, connection):
 
 async def test_new_entries_while_older_ones_are_read(outbox, monkeypatch):
     """What lies between them is read, too."""
-    run, calls = Dispatcher(outbox._sending, outbox._store, dispatch.OutboxItem), []
+    run, calls = (
+        Dispatcher(outbox._sending, outbox_entries(outbox), dispatch.OutboxItem),
+        [],
+    )
     run.leases.lanes[1] = None
 
     async def open_in(places, _held, each):
@@ -483,7 +489,7 @@ async def test_new_entries_while_older_ones_are_read(outbox, monkeypatch):
             for seq in range(first, first + each)
         ]
 
-    monkeypatch.setattr(outbox._store.store, "open_in", open_in)
+    monkeypatch.setattr(store_beneath(outbox), "open_in", open_in)
     for _ in range(2):
         await run._read([1])
     assert calls == [{1: 0}, {1: dispatcher._AT_ONCE}]

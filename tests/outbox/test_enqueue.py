@@ -48,6 +48,7 @@ from tests.outbox.sync_connections import (
 )
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
+from tests.support.inside import outbox_entries, store_beneath
 
 SYNCHRONOUS = {f"{name}, synchronous": made for name, made in POSTGRES.items()} | {
     f"{name}, sqlite, synchronous": made for name, made in SQLITE.items()
@@ -310,12 +311,12 @@ async def test_key_that_is_deleted_meanwhile(
         await outbox.enqueue(
             connection, update(client, service, "old").keyed("order-1")
         )
-    real = outbox._store._statements
+    real = outbox_entries(outbox)._statements
 
     def changed(place, new):
         return real(place, new)[0], (text.format(place), (new.key,))
 
-    monkeypatch.setattr(outbox._store, "_statements", changed)
+    monkeypatch.setattr(outbox_entries(outbox), "_statements", changed)
     async with connection.transaction():
         enqueued = outbox.enqueue(
             connection, update(client, service, "new").keyed("order-1")
@@ -341,7 +342,7 @@ async def test_error_on_the_connection_is_the_applications(
     async with outbox.dispatching():
         transaction = connection.transaction()
         await transaction.start()
-        await outbox._store.store.rows(
+        await store_beneath(outbox).rows(
             "SELECT pg_terminate_backend($1)", connection.get_server_pid()
         )
         with pytest.raises(
@@ -351,7 +352,7 @@ async def test_error_on_the_connection_is_the_applications(
         connection.terminate()
         with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
             await outbox.enqueue(connection, writes[1])
-        assert await outbox._store.first(10, None) == []
+        assert await outbox_entries(outbox).first(10, None) == []
     assert service.arrivals("webhooks.update") == 0
 
 

@@ -24,6 +24,7 @@ from tests.outbox.conftest import (
     written,
 )
 from tests.support.database import TABLES_MADE_ANEW
+from tests.support.inside import outbox_entries, store_beneath
 from tests.support.waiting import until, until_no
 
 OF_BEFORE = ("entries", "unheard", "states", "facts")
@@ -41,9 +42,9 @@ async def sent(outbox, keys):
 
 async def put_back(outbox, act):
     """Copy the tables of the outbox, *act*, and put the copy back."""
-    await copy_tables(outbox._store.store, *OF_BEFORE)
+    await copy_tables(store_beneath(outbox), *OF_BEFORE)
     await act()
-    await put_tables_back(outbox._store.store, *OF_BEFORE)
+    await put_tables_back(store_beneath(outbox), *OF_BEFORE)
 
 
 async def test_database_restored_from_a_backup(
@@ -69,7 +70,7 @@ async def test_database_restored_from_a_backup(
         more = await enqueue(outbox, update(client, service, "more", hook))
         # told once: this one is not in doubt
         assert await sent(told, more) == [Verdict.APPLIED]
-        assert '"is_open":false' in await told._store.facts.get("restored")
+        assert '"is_open":false' in await outbox_entries(told).facts.get("restored")
     assert await sent(outbox, await enqueue(outbox, client.webhooks.create(**HOOK)))
     effects = [(entry.operation, entry.path_id) for entry in service.ledger.effects()]
     assert sorted(effects, key=str) == sorted(
@@ -153,7 +154,7 @@ async def test_file_put_back_whose_key_is_used_again(
         if first == "done":
             await sent(outbox, ["order-1"])
         else:  # the process was killed once its row was in the journal
-            await outbox._store.move()
+            await outbox_entries(outbox).move()
     shutil.copy(kept, path)
     await fill(path, client, after.keyed("order-1"), last.keyed("order-2"))
     async with Outbox.open(path, client) as outbox:
@@ -221,10 +222,10 @@ async def test_enqueuing_goes_on_through_a_restore(
 ):
     """What the process has stored once may be missing in the copy, so it is stored again."""
     await enqueue(outbox, update(client, service, "before"))
-    schema = outbox._store.store.schema
+    schema = store_beneath(outbox).schema
     await connection.execute(f"TRUNCATE {schema}.commons, {schema}.entries")
     await connection.execute(CUT_OFF)
-    await until_no(outbox._store.store._pool.get_size)
+    await until_no(store_beneath(outbox)._pool.get_size)
     keys = await enqueue(outbox, update(client, service, "after"))
     async with Outbox.open(address, client) as other:
         assert await sent(other, keys) == [Verdict.APPLIED]
@@ -236,8 +237,8 @@ async def test_database_restored_under_an_idle_dispatcher(
     """The words say why nothing is sent, though there is nothing to send. It goes on once it may."""
     with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
         async with outbox.dispatching(), asyncio.timeout(300):
-            await until_no(lambda: outbox._store.store._place is None)
-            outbox._store.store._place["timeline"] = "00000077"
+            await until_no(lambda: store_beneath(outbox)._place is None)
+            store_beneath(outbox)._place["timeline"] = "00000077"
             await connection.execute(CUT_OFF)
             await until(lambda: "restored from a backup" in caplog.text)
             # the place was accepted
@@ -248,11 +249,11 @@ async def test_second_restore_from_a_copy_that_was_made_after_the_first(
     service, client, outbox, connection, address, caplog
 ):
     """What was enqueued since the first one may have been sent since that copy, so it is settled first."""
-    hook, schema = service.seed_webhook().id, outbox._store.store.schema
+    hook, schema = service.seed_webhook().id, store_beneath(outbox).schema
     await sent(
         outbox, await enqueue(outbox, client.webhooks.update(hook, description="first"))
     )
-    await go_to_another_timeline(outbox._store.store)
+    await go_to_another_timeline(store_beneath(outbox))
 
     async def refused():
         caplog.clear()

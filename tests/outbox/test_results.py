@@ -16,6 +16,7 @@ from invsvc_async.outbox import outbox as module
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import enqueue, entries_of, finished, untold, update
 from tests.support.children import first_lines, read_on, started
+from tests.support.inside import outbox_entries, store_beneath
 from tests.support.waiting import until, until_no
 
 
@@ -43,7 +44,7 @@ async def test_consumer_that_leaves_wakes_the_others(
     leaving, waiting = outbox.results(), outbox.results()
     assert (await anext(leaving)).key == key
     coming = asyncio.create_task(anext(waiting))
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # sleeps: so that both wait for a verdict; nothing tells
     await leaving.aclose()
     async with asyncio.timeout(300):
         assert (await coming).key == key
@@ -72,7 +73,7 @@ async def test_consumer_that_was_taken_for_dead_acknowledges_nothing(
     keys = await finished(outbox, *updates(client, service, 1))
     clock = options_of(client).core.clock
     dead, other = (
-        Consumer(Leases(outbox._store.store, clock, gives=True)) for _ in range(2)
+        Consumer(Leases(store_beneath(outbox), clock, gives=True)) for _ in range(2)
     )
     for consumer in (dead, other):
         await consumer._leases.beat(Sign(sends=False))
@@ -156,7 +157,7 @@ async def test_callback_that_fails_gets_its_verdict_again(
                 await again.wait()
                 await until_no(lambda: entries_of(outbox, state="untold"))
                 await until_no(lambda: untold(outbox))
-                assert (await outbox._store.entry(keys[0])).heard
+                assert (await outbox_entries(outbox).entry(keys[0])).heard
     assert (told[:2], told.count(keys[0]), told.count(keys[1])) == (keys, 3, 1)
 
 
@@ -184,11 +185,11 @@ async def test_write_that_is_retried_as_its_verdict_is_taken(
     """It has none then. Its consumer waits for the new one."""
     service.script("webhooks.update", "403")
     keys = await finished(outbox, *updates(client, service, 1))
-    store, entries = outbox._store.store, outbox._store.store.entries
+    store, entries = store_beneath(outbox), store_beneath(outbox).entries
 
     async def late(*values):
         monkeypatch.setattr(store, "entries", entries)
-        await outbox._store.do_again(keys)
+        await outbox_entries(outbox).do_again(keys)
         return await entries(*values)
 
     monkeypatch.setattr(store, "entries", late)

@@ -24,6 +24,7 @@ from tests.outbox.conftest import (
     verdicts_of,
     written,
 )
+from tests.support.inside import outbox_entries
 from tests.support.waiting import cancel, until
 
 PROGRAM = """
@@ -70,7 +71,7 @@ async def test_closing_that_is_cancelled(path, client):
     """Both files are closed all the same, so that the outbox can be opened again."""
     begun, may_end = threading.Event(), threading.Event()
     outbox = await Outbox.open(path, client).__aenter__()
-    outbox._store.table.act(lambda _: begun.set() or may_end.wait(30))
+    outbox_entries(outbox).table.act(lambda _: begun.set() or may_end.wait(30))
     await asyncio.to_thread(begun.wait, 30)
     leaving = asyncio.create_task(outbox.__aexit__(None, None, None))
     await asyncio.sleep(0)
@@ -261,7 +262,7 @@ async def test_drop_after_a_kill_while_a_write_was_taken_up(
     """The journal has the write, and its row does not say so: it is deleted from both, and not sent."""
     [key] = await enqueue(outbox, update(client, service))
     ((intent,),) = await connection.execute_fetchall("SELECT intent FROM invsvc_outbox")
-    await outbox._store.move()
+    await outbox_entries(outbox).move()
     await connection.execute(
         "UPDATE invsvc_outbox SET moved = 0, intent = ?", (intent,)
     )

@@ -16,6 +16,7 @@ from tests.outbox.conftest import enqueue, update, verdict_of
 from tests.outbox.stopped import POINTS
 from tests.outbox.test_results import taken
 from tests.support.children import gone_after, started, until_stopped
+from tests.support.inside import outbox_entries
 
 PATIENT = attrs.evolve(POLICY, deadline=900.0)
 
@@ -64,7 +65,7 @@ async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, addres
             ]
             assert {text for text, _ in sent_to(service)[2:]} == {"new"}
             assert (
-                await outbox._store.entry("before the socket")
+                await outbox_entries(outbox).entry("before the socket")
             ).state is State.SENDING
         made = len(service.ledger.entries)
         given = await taken(outbox, made)

@@ -19,6 +19,7 @@ from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.outbox import outbox as module
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import enqueue, entries_of, update, written
+from tests.support.inside import outbox_entries, store_beneath
 from tests.support.waiting import cancel, until
 
 
@@ -93,7 +94,7 @@ async def test_call_that_is_cancelled(service, client, outbox):
     waiting = asyncio.create_task(
         outbox.send(update(client, service, "x", hook).keyed("a"))
     )
-    await until(lambda: outbox._store.entry("a"))
+    await until(lambda: outbox_entries(outbox).entry("a"))
     await cancel(waiting)
     assert waiting.cancelled()
     async with outbox.dispatching():
@@ -108,19 +109,19 @@ async def test_write_that_is_deleted_before_its_verdict_is_seen(
 ):
     """Whether it was dropped unsent, or pruned once it was done: the call ends, and says so."""
     sending = asyncio.create_task(outbox.send(update(client, service).keyed("dropped")))
-    await until(lambda: outbox._store.entry("dropped"))
+    await until(lambda: outbox_entries(outbox).entry("dropped"))
     assert await outbox.drop("dropped")
     with pytest.raises(JournalError, match="'dropped' was deleted"):
         await asyncio.wait_for(sending, 20)
     assert service.arrivals("webhooks.update") == 0
 
-    looks, look = asyncio.Event(), outbox._store.entry
+    looks, look = asyncio.Event(), outbox_entries(outbox).entry
 
     async def late(key):
         await looks.wait()
         return await look(key)
 
-    monkeypatch.setattr(outbox._store, "entry", late)
+    monkeypatch.setattr(outbox_entries(outbox), "entry", late)
     async with outbox.dispatching():
         sending = asyncio.create_task(
             outbox.send(update(client, service).keyed("pruned"))
@@ -138,16 +139,16 @@ async def test_row_that_is_moved_while_it_is_looked_for(
 ):
     """It is found all the same."""
     [key] = await enqueue(outbox, update(client, service))
-    store, look = outbox._store.store, outbox._store.store.entries
+    store, look = store_beneath(outbox), store_beneath(outbox).entries
 
     async def found(*values):
         monkeypatch.setattr(store, "entries", look)
         entries = await look(*values)
-        await outbox._store.move()
+        await outbox_entries(outbox).move()
         return entries
 
     monkeypatch.setattr(store, "entries", found)
-    assert await outbox._store.entry(key) is not None
+    assert await outbox_entries(outbox).entry(key) is not None
 
 
 # --- wait
@@ -173,7 +174,7 @@ async def test_outbox_that_is_closed_meanwhile(client, place):
     """Who waits is told; and a closed one is not waited for."""
     async with Outbox.open(place, client) as outbox:
         waiting = asyncio.create_task(outbox.wait("a"))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # sleeps: so that it waits; nothing tells
     with pytest.raises(JournalError, match="not open"):
         await asyncio.wait_for(waiting, 60)
     with pytest.raises(JournalError, match="not open"):
@@ -193,10 +194,11 @@ async def test_verdict_that_another_process_has_stored(
         there.dispatching(),
     ):
         if not is_told:
+            # reaches: a notice that is lost
             monkeypatch.setattr(there, "_tell", asyncio.Event().wait)
         looking = here.wait("a"), here.wait("b"), anext(results := here.results())
         waiting = asyncio.gather(*looking)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # sleeps: so that all three wait; nothing tells
         await enqueue(
             there, *(update(client, service).keyed(key) for key in ("a", "b"))
         )
@@ -213,7 +215,7 @@ async def test_verdicts_wake_no_dispatcher(service, client, address):
     async with Outbox.open(slow, client) as outbox, outbox.dispatching():
         await enqueue(outbox, update(client, service).keyed("a"))
         await outbox.wait("a", timeout=300)
-        store = outbox._store.store
+        store = store_beneath(outbox)
         real = store.open_in
 
         async def noted(places, *more):

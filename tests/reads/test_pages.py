@@ -24,25 +24,17 @@ from invsvc_async.errors import (
 )
 from invsvc_async.reads.resume_token import read_token, write_token
 from invsvc_async.settings import ParameterNames, ReadRetries
-from invsvc_async.simulator import Simulator
 from invsvc_async.transport.credentials import ApiKey
-from tests.support.virtual_time import service_clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from invsvc_async.reads.pages import Pages
+    from invsvc_async.simulator import Simulator
 
 pytestmark = pytest.mark.every_python
 
 ONCE = ReadRetries(attempts=1)
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Simulator]:
-    """Yield a simulator without faults."""
-    async with Simulator(clock=service_clock()) as running:
-        yield running
 
 
 @pytest.fixture

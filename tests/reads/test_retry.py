@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from invsvc_async.client import Client
+from invsvc_async.client import Client, options_of
 from invsvc_async.errors import (
     AuthenticationError,
     DeadlineExceededError,
@@ -21,13 +21,13 @@ from invsvc_async.errors import (
     UnreadableResponseError,
 )
 from invsvc_async.settings import ReadRetries, Timeouts
-from invsvc_async.simulator import Simulator
 from invsvc_async.transport.credentials import ApiKey, TokenProvider
-from tests.support.virtual_time import LoopClock, service_clock
+from tests.support.virtual_time import LoopClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from invsvc_async.simulator import Simulator
     from invsvc_async.transport.credentials import Credential
 
 pytestmark = pytest.mark.every_python
@@ -48,13 +48,6 @@ class SkippingClock(LoopClock):
         """Skip *seconds*, but let others run."""
         self.slept.append(seconds)
         await asyncio.sleep(0)
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Simulator]:
-    """Yield a simulator without faults."""
-    async with Simulator(clock=service_clock()) as running:
-        yield running
 
 
 @pytest.fixture
@@ -85,7 +78,7 @@ class Rig:
             timeout=timeout,
             clock=self.clock,
         )
-        client._view.core.random = lambda: 1.0
+        options_of(client).core.random = lambda: 1.0
         self.made.append(client)
         return client
 

@@ -22,13 +22,14 @@ from invsvc_async import (
     events,
 )
 from invsvc_async.batch import Batch
-from invsvc_async.client import options_of
 from invsvc_async.events.stores.postgres import PostgresStore
 from invsvc_async.outbox import Outbox
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage.postgres_pool import Pool
 from tests.support.database import database
 from tests.support.database_proxy import database_proxy
+from tests.support.inside import journal_of
+from tests.support.waiting import forever
 
 pytestmark = pytest.mark.untraced
 
@@ -277,7 +278,7 @@ def test_delivery_that_is_cut_short(call, end):
     """An application's own timeout, or the end of its process, shows no header and no body in a frame."""
 
     async def vault():
-        await asyncio.sleep(3600)
+        await forever()
 
     def clock():
         raise SystemExit  # as a signal's handler may do at any place
@@ -394,7 +395,7 @@ async def test_opening_that_is_cancelled_at_each_await(kind):
             entering = (
                 opening.__aenter__()
                 if kind != "journal"
-                else options_of(opening).core.writes.journal._open()
+                else journal_of(opening)._open()
             )
             cancelled = _Cancelled(entering, number)
 

@@ -8,7 +8,8 @@ import pytest
 
 from invsvc_async import Outbox, SecretLostError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.transport import client_core
+from invsvc_async.client import options_of
+from invsvc_async.transport import under_way
 from tests.batch.conftest import HOOK, client_of
 from tests.support.waiting import cancel
 
@@ -36,7 +37,7 @@ class Hook:
 @pytest.fixture
 def bound(monkeypatch):
     """Give hooks little time."""
-    monkeypatch.setattr(client_core, "TO_KEEP_SECRETS", 0.05)
+    monkeypatch.setattr(under_way, "TO_KEEP_SECRETS", 0.05)
 
 
 @pytest.mark.parametrize("key", [None, "k"])
@@ -91,7 +92,7 @@ async def test_close_beside_hooks_that_go_on(
     service, tmp_path, bound, caplog, monkeypatch, many
 ):
     """The close ends without them, and says so. The next process settles the writes, which were applied."""
-    monkeypatch.setattr(client_core, "TO_BE_CANCELLED", 0.05)
+    monkeypatch.setattr(under_way, "TO_BE_CANCELLED", 0.05)
     hook = Stubborn()
     client = client_of(service, journal=tmp_path / "calls.db", on_secret=hook)
     writes = [client.webhooks.create(**HOOK, tag=True) for _ in range(many)]
@@ -116,14 +117,17 @@ async def test_hook_that_begins_once_the_client_is_closed(service, bound):
     """It has the same time."""
     hook = Hook()
     client = client_of(service, on_secret=hook)
-    options = client._view
+    options = options_of(client)
 
     async with asyncio.timeout(60):
-        options.core.closed = True
-        with pytest.raises(TimeoutError), options.core.until_hooks_end() as waiting:
+        options.core.under_way.closed = True
+        with (
+            pytest.raises(TimeoutError),
+            options.core.under_way.until_hooks_end() as waiting,
+        ):
             await hook("k", None)
     assert waiting.has_expired
-    options.core.closed = False
+    options.core.under_way.closed = False
     await client.aclose()
 
 
@@ -139,7 +143,7 @@ async def test_hook_that_ends_in_time(service, tmp_path):
     writing = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
     await begun.wait()
     closing = asyncio.create_task(client.aclose())
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)  # sleeps: in which it would end without waiting
     assert not closing.done()
     go_on.set()
     await closing

@@ -230,7 +230,7 @@ async def test_source_that_is_slow_in_debug_mode(marks, caplog):
     token = marks.issue("short-token-1")  # asyncio cuts longer texts
 
     async def source():
-        time.sleep(0.05)  # noqa: ASYNC251 - as a source that asks without awaiting does
+        time.sleep(0.05)  # noqa: ASYNC251 # sleeps: as a source that asks without awaiting does
         return token
 
     assert await TokenProvider(source, kind="api_key").header() == f"Bearer {token}"

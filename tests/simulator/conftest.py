@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aiohttp
 import pytest
 
 from invsvc_async.simulator.json_records import read_json
-from tests.support.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator
@@ -52,12 +50,6 @@ class Caller:
                 read_json(raw) if is_json else raw,
                 dict(response.headers),
             )
-
-
-def pytest_asyncio_loop_factories(config, item):
-    """Run what is marked in virtual time; the others also wait for other processes, or compare with the clock."""
-    marked = item.get_closest_marker("loop_time")
-    return {"asyncio": VirtualTimeLoop if marked else asyncio.new_event_loop}
 
 
 def plain_session(**options: Any) -> aiohttp.ClientSession:

@@ -16,6 +16,7 @@ from invsvc_async.simulator import Faults, Simulator
 from invsvc_async.simulator.deliveries import ATTEMPTS, signature
 from invsvc_async.simulator.json_records import read_json
 from invsvc_async.simulator.validate import EVENTS
+from tests.support.waiting import until
 
 from .conftest import HOOK, Caller, plain_session
 
@@ -41,7 +42,7 @@ class Receiver:
         self.headers.append(request.headers)
         status = self.statuses.pop(0) if self.statuses else 200
         if status is None:
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.3)  # sleeps: as a receiver that answers too late
         return web.Response(status=status or 200, headers={"Location": "/elsewhere"})
 
 
@@ -241,9 +242,7 @@ async def test_shutdown_in_the_middle_of_a_delivery(receiver):
         receiver.statuses = [500]
         service.seed_webhook(url=receiver.url, events=["invoice.created"])
         waiting = asyncio.create_task(service.emit("invoice.created"))
-        async with asyncio.timeout(300):
-            while not service.deliveries or not service.deliveries[0].attempts:  # noqa: ASYNC110 - no event tells
-                await asyncio.sleep(0.005)
+        await until(lambda: service.deliveries and service.deliveries[0].attempts)
     with pytest.raises(asyncio.CancelledError):
         await waiting
 

@@ -43,13 +43,6 @@ SEEN = {
 }
 
 
-@pytest.fixture
-async def service():
-    """Return a simulator without faults, which follows the running loop."""
-    async with Simulator(clock=service_clock()) as running:
-        yield running
-
-
 async def seen(call, method, path, **more):
     """Send one request and return what was received, in the terms of `SEEN`."""
     url = call.service.base_url + path
@@ -477,6 +470,23 @@ async def test_latency_and_places():
         started = service.clock.steady()
         await asyncio.gather(call("GET", "/webhooks"), call("GET", "/webhooks"))
         assert service.clock.steady() - started >= 0.1
+
+
+async def test_latency_that_changes():
+    """Requests that come later take as long as the service is told to take."""
+    async with Simulator(clock=service_clock()) as service, plain_session() as session:
+        call = Caller(session, service)
+        service.latency = 0.5
+        started = service.clock.steady()
+        await call("GET", "/webhooks")
+        slow = service.clock.steady()
+        service.latency = 0.0
+        await call("GET", "/webhooks")
+        assert slow - started >= 0.5
+        assert service.clock.steady() - slow < 0.5
+        with pytest.raises(ValueError, match="latency must be seconds"):
+            service.latency = -1.0
+        assert service.latency == 0.0
 
 
 async def test_ledger_that_is_asked_for_what_has_arrived(service, call):

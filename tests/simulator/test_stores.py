@@ -77,13 +77,6 @@ OF_WEBHOOKS = [
 ]
 
 
-@pytest.fixture
-async def service():
-    """Return a simulator without faults, which follows the running loop."""
-    async with Simulator(clock=service_clock()) as running:
-        yield running
-
-
 @pytest.mark.parametrize(("word", "name", "sent", "stored"), OF_JOURNEYS)
 async def test_own_words_of_a_journey(service, call, word, name, sent, stored):
     """The answer, the state and the ledger show the service's words; other fields are as sent."""

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from signal import SIGKILL
 
@@ -29,6 +30,7 @@ from tests.soak import receivers
 from tests.soak.journal_child import POLICY
 from tests.soak.reasons import Things, told_in
 from tests.support.children import gone_after, started
+from tests.support.waiting import until
 
 FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.2, hang=0.3)
 WINDOW = POLICY.settle_after_error
@@ -65,14 +67,19 @@ async def journals(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
         for turn in range(kills):
             before = service.arrivals()
             async with gone_after(await started(*child, turn * EACH, EACH)) as victim:
-                while service.arrivals() == before and victim.returncode is None:  # noqa: ASYNC110 - nothing tells
-                    await asyncio.sleep(0.005)
+                await until(partial(_has_asked_or_ended, service, before, victim))
                 await asyncio.sleep(chance.uniform(0.0, 0.5))
         assert await (await started(*child, kills * EACH, 10)).wait() == 0, (
             "the last process failed"
         )
         await service.settled()
         return _judged(service, told, kills)
+
+
+def _has_asked_or_ended(
+    service: Simulator, before: int, child: asyncio.subprocess.Process
+) -> bool:
+    return service.arrivals() > before or child.returncode is not None
 
 
 def _judged(service: Simulator, told: Path, kills: int) -> Survived:

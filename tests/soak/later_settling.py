@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tests.soak.program import Program
     from tests.soak.records import Run, Sibling
     from tests.soak.rivals import Surroundings
-    from tests.soak.virtual import VirtualLoop
     from tests.soak.world import World
+    from tests.support.virtual_time import JumpingLoop
 
 __all__ = ["TakingUp"]
 
@@ -31,7 +31,7 @@ class TakingUp:
     """The writes of a soak, and all that brings one to a verdict that its own await did not give."""
 
     world: World
-    loop: VirtualLoop
+    loop: JumpingLoop
     chance: random.Random
     around: Surroundings
     main: Program

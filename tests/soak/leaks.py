@@ -30,6 +30,7 @@ from invsvc_async import (
     ReconcilePolicy,
     Timeouts,
 )
+from invsvc_async.client import options_of
 from tests.support.served import Served, served
 from tests.support.watching import Watch
 
@@ -115,7 +116,7 @@ class Traffic:
             await kind()
         except InvsvcError:
             self.failed += 1
-        writes = self.client._view.core.writes
+        writes = options_of(self.client).core.writes
         # kept by design, which would look like a leak here
         if writes.open_writes.unsettled:
             key, left = next(reversed(writes.open_writes.unsettled.items()))

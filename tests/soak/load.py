@@ -27,7 +27,9 @@ from benchmarks.harness import resident
 from benchmarks.service import service
 from invsvc_async import ApiKey, Client, InvsvcError, Timeouts
 from invsvc_async.batch import Batch
+from invsvc_async.client import options_of
 from tests.support.served import served
+from tests.support.waiting import until_no
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -212,7 +214,7 @@ class Work:
 
     async def stretch(self, seconds: float, *, lead: float) -> tuple[float, float]:
         """Run them for *lead* and then *seconds*; return the mean in flight and the rate in the latter."""
-        limiter, seen = self.client._view.core.transport._limiter, []
+        limiter, seen = options_of(self.client).core.transport._limiter, []
         self.go.set()
         await asyncio.sleep(lead)
         begun, ended = time.monotonic(), self.ended
@@ -221,8 +223,7 @@ class Work:
             await asyncio.sleep(0.02)
         rate = (self.ended - ended) / (time.monotonic() - begun)
         self.go.clear()
-        while limiter.calls:  # noqa: ASYNC110 - until the next one has the machine to itself; nothing tells when
-            await asyncio.sleep(0.05)
+        await until_no(lambda: limiter.calls)
         return statistics.mean(seen), rate
 
 

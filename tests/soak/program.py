@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
 from invsvc_async import ApiKey, Client, Timeouts
+from invsvc_async.client import options_of
 from invsvc_async.durable.journal import ClientJournal
 from tests.soak.records import attributed
 from tests.support.certificates import client_context
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator
     from invsvc_async.transport.client_core import DecisionReport
     from tests.soak.records import Flights
-    from tests.soak.virtual import VirtualLoop
     from tests.soak.world import World
+    from tests.support.virtual_time import JumpingLoop
 
 __all__ = ["KilledError", "Program", "in_virtual_time"]
 
@@ -71,7 +72,7 @@ class RandomWriter(InlineWriter):
 
 
 @contextmanager
-def in_virtual_time(loop: VirtualLoop, chance: random.Random) -> Generator[None]:
+def in_virtual_time(loop: JumpingLoop, chance: random.Random) -> Generator[None]:
     """
     Make journals commit on the loop, and aiohttp measure by the loop's time how long a connection is idle.
     """
@@ -96,7 +97,7 @@ class Program:
         name: str,
         service: Simulator,
         world: World,
-        loop: VirtualLoop,
+        loop: JumpingLoop,
         flights: Flights,
         chance: random.Random,
         *,
@@ -145,8 +146,9 @@ class Program:
             if self._service.base_url.startswith("https")
             else None,
         )
-        client._view.core.random = self._chance.random
-        client._view.core.transport._in_flight = InOrder()
+        options_of(client).core.random = self._chance.random
+        # reaches: in the order of their beginning, or a seed would not repeat
+        options_of(client).core.transport._in_flight = InOrder()
         self.client = attributed(client, self._flights, self._loop, ahead=self.ahead)
         self.alive.set()
 

@@ -31,6 +31,7 @@ from invsvc_async.simulator import Faults, Simulator
 from tests.soak.queued_child import OVERTAKEN, Task
 from tests.support.children import gone_after
 from tests.support.database import connected, database
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -177,8 +178,7 @@ async def _ended_early(
     before = service.arrivals()
     async with gone_after(await _started(task)) as child:
         reading = asyncio.create_task(_read(made, child))
-        while service.arrivals() == before and child.returncode is None:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.005)
+        await until(lambda: service.arrivals() > before or child.returncode is not None)
         await asyncio.sleep(
             chance.choice((0.0, chance.uniform(0.0, 0.5), chance.uniform(0.0, 2.0)))
         )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Entry
     from invsvc_async.transport.client_core import Request
     from invsvc_async.transport.exchange import Exchange
-    from tests.soak.virtual import VirtualLoop
+    from tests.support.virtual_time import JumpingLoop
 
 __all__ = ["CURRENT", "Flights", "Heard", "Run", "Sent", "Sibling", "attributed"]
 
@@ -148,7 +148,7 @@ class AttributedView(ClientOptions, kw_only=True, eq=False):
     """A view that puts the key of the calling task's write on each request to write."""
 
     flights: Flights
-    loop: VirtualLoop
+    loop: JumpingLoop
     ahead: float
 
     async def _attributed(self, request: Request, exchange: Exchange) -> Exchange:
@@ -184,7 +184,7 @@ class AttributedView(ClientOptions, kw_only=True, eq=False):
 
 
 def attributed(
-    client: Client, flights: Flights, loop: VirtualLoop, *, ahead: float = 0.0
+    client: Client, flights: Flights, loop: JumpingLoop, *, ahead: float = 0.0
 ) -> Client:
     """Return *client* with attributed requests; its clock is *ahead* of the loop's by some seconds."""
     plain = client._view

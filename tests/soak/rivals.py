@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.simulator import Simulator
     from tests.soak.records import Sibling
-    from tests.soak.virtual import VirtualLoop
+    from tests.support.virtual_time import JumpingLoop
 
 __all__ = ["Surroundings"]
 
@@ -35,7 +35,7 @@ class Surroundings:
     """The service, and who else acts on it; *by_key* are the writes of the soak."""
 
     service: Simulator
-    loop: VirtualLoop
+    loop: JumpingLoop
     chance: random.Random
     by_key: Mapping[str, Sibling]
     # ids of webhooks that the program has created, and heard of

@@ -19,8 +19,8 @@ import attrs
 
 from tests.soak.report import Report, report_of, table
 from tests.soak.soak import soak
-from tests.soak.virtual import run_virtually
 from tests.soak.world import WORLDS, world_of
+from tests.support.virtual_time import run_jumping
 
 STORIES = 3  # of each kind of fault that are told in full
 
@@ -44,7 +44,7 @@ def _one_seed(seed: int, writes: int, world: str | None, *, tls: bool) -> Report
         else next(each for each in WORLDS if each.name == world)
     )
     cpu, begun = time.process_time(), time.monotonic()
-    soaked = run_virtually(
+    soaked = run_jumping(
         lambda loop: soak(loop, chosen, seed=seed, writes=writes, tls=tls)
     )
     cpu = time.process_time() - cpu

@@ -21,19 +21,19 @@ from tests.soak.later_settling import TakingUp
 from tests.soak.program import KilledError, Program, in_virtual_time
 from tests.soak.records import Flights, Heard, Sibling
 from tests.soak.rivals import Surroundings
-from tests.soak.virtual import TURN
 from tests.soak.work import draw
 from tests.soak.world import HOOKS, JOURNEYS, Weather
 from tests.support.certificates import made_certificate, server_context
 from tests.support.naming import named
+from tests.support.virtual_time import TURN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from tests.soak.records import Run
-    from tests.soak.virtual import VirtualLoop
     from tests.soak.work import Drawn
     from tests.soak.world import World
+    from tests.support.virtual_time import JumpingLoop
 
 __all__ = ["Soaked", "soak"]
 
@@ -254,7 +254,7 @@ class Soak(TakingUp):
 
 
 async def soak(
-    loop: VirtualLoop, world: World, *, seed: int, writes: int, tls: bool = False
+    loop: JumpingLoop, world: World, *, seed: int, writes: int, tls: bool = False
 ) -> Soaked:
     """Do *writes* writes in *world*, perhaps over TLS; everything random is drawn from *seed*."""
     chance = random.Random(seed)

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from invsvc_async import ApiKey, Client, InvsvcError, Timeouts, Verdict
+from invsvc_async.client import options_of
 from tests.soak.leaks import FAULTS, left_after
 from tests.support.served import served
 from tests.support.watching import Watch
@@ -40,9 +41,9 @@ async def test_client_closed_under_load():
                 timeout=Timeouts(attempt=60),
                 max_concurrency=400,
             )
-            now = client._view.core.clock.now()
+            now = options_of(client).core.clock.now()
             # so that no read goes before
-            client._view.core.server_clock.learn(1, now, now)
+            options_of(client).core.server_clock.learn(1, now, now)
             deletes = [
                 client.webhooks.delete(f"wh_{number}") for number in range(IN_FLIGHT)
             ]

@@ -131,7 +131,7 @@ def forked(act=lambda: None):
         try:
             act()
             os.write(ready, b"1")
-            time.sleep(60)
+            time.sleep(60)  # sleeps: it ends by itself if nobody kills it
         finally:
             os._exit(0)
     os.close(ready)

@@ -12,7 +12,7 @@ from invsvc_async import ConfigurationError, JournalError
 from invsvc_async.storage import postgres_pool
 from invsvc_async.storage.postgres_pool import Pool
 from tests.support.database import connected, database
-from tests.support.waiting import until
+from tests.support.waiting import forever, until
 
 
 @pytest.fixture
@@ -167,9 +167,9 @@ async def test_lock_timeout_of_the_role(pool, other):
 
 async def test_process_that_stands_still_in_a_transaction(pool, other, monkeypatch):
     """The server ends its transaction, so that others get its locks; it runs the transaction again by itself."""
-    monkeypatch.setattr(
-        postgres_pool, "_BEGIN", postgres_pool._BEGIN.replace("5s", "100ms")
-    )
+    # reaches: its lock timeout is no setting
+    begin = postgres_pool._BEGIN.replace("5s", "100ms")
+    monkeypatch.setattr(postgres_pool, "_BEGIN", begin)  # reaches: the same
     tries, goes_on = [], asyncio.Event()
 
     async def act(connection):
@@ -191,17 +191,18 @@ async def test_process_that_stands_still_in_a_transaction(pool, other, monkeypat
 
 async def test_cancellation_once_the_connection_is_lost(pool, other):
     """It is no error of the connection, after which the statement would be run again."""
-    tries = []
+    tries, lost = [], asyncio.Event()
 
     async def act(connection):
         tries.append(1)
+        connection.add_termination_listener(lambda _: lost.set())
         await other.execute(
             f"SELECT pg_terminate_backend({connection.get_server_pid()})"
         )
-        await asyncio.sleep(0.2)  # until this process has noticed
+        await lost.wait()
         if len(tries) == 1:
             asking.cancel()
-            await asyncio.sleep(60)
+            await forever()
 
     asking = asyncio.create_task(pool.ask(act))
     await asyncio.wait([asking])
@@ -227,6 +228,7 @@ async def test_cancellation_that_an_error_replaces(pool, monkeypatch, error):
     async with pool.lent():  # so another connection is needed
         pool._pool._init = refuse
         with monkeypatch.context() as patched:
+            # reaches: how connections end is noted
             patched.setattr(postgres_pool._Connection, "close", close)
             asking = asyncio.create_task(pool.fetch("SELECT 1"))
             await closing.wait()

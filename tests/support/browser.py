@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from tests.support.waiting import until
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
@@ -70,10 +72,7 @@ class Page:
 
     async def until(self, script: str) -> Any:
         """Wait until an expression is true, and return its value."""
-        async with asyncio.timeout(300):
-            while not (value := await self.run(script)):  # noqa: ASYNC110 - the page runs in another process
-                await asyncio.sleep(0.05)
-        return value
+        return await until(lambda: self.run(script))
 
     async def picture(self) -> bytes:
         """Return a picture of the whole page, as PNG."""

@@ -56,6 +56,7 @@ def endless(first, part, pause=0.0):
         # on uvloop, sending would not raise an OSError
         while not peer.writer.transport.is_closing():
             await peer.send(part)
+            # sleeps: in virtual time, or it is a peer that is slow
             await asyncio.sleep(pause)
 
     return script

@@ -33,6 +33,7 @@ HELD = frozenset({
     "models",
     "outbox",
     "reads",
+    "reconcile",
     "resources",
     "simulator",
     "storage",

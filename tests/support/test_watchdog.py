@@ -4,11 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import block_until
 from tests.support.watchdog import MARK
 
 pytestmark = [
@@ -66,16 +66,15 @@ def test_run_that_is_interrupted(number, workers, tmp_path):
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         ) as running:
-            assert within(
-                120, lambda: told.exists() and told.read_text().endswith("\n")
-            )
+            block_until(lambda: told.exists() and told.read_text().endswith("\n"))
             folder, *numbers = told.read_text().split()
             running.send_signal(number)
             running.wait(60)
-        assert within(
-            60, lambda: not any(Path(f"/proc/{each}").exists() for each in numbers)
+        block_until(
+            lambda: not any(Path(f"/proc/{each}").exists() for each in numbers),
+            within=60,
         )
-        assert within(60, lambda: not Path(folder).exists())
+        block_until(lambda: not Path(folder).exists(), within=60)
     finally:
         test.unlink()
 
@@ -83,10 +82,3 @@ def test_run_that_is_interrupted(number, workers, tmp_path):
 def test_programs_of_tests_are_marked():
     """What a test starts can be found."""
     assert len(os.environ[MARK]) == 32
-
-
-def within(seconds, condition):
-    until = time.monotonic() + seconds
-    while not (met := condition()) and time.monotonic() < until:
-        time.sleep(0.05)
-    return met

@@ -69,7 +69,7 @@ def _stop_server(folder: Path) -> None:
             _signal(number, signal.SIGQUIT)  # at once
             until = time.monotonic() + 30
             while Path(f"/proc/{number}").exists() and time.monotonic() < until:
-                time.sleep(0.05)
+                time.sleep(0.05)  # sleeps: a program of its own, which imports nothing
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -67,7 +67,7 @@ class Watch:
         """Name what is left that was not there; waits for transports that are closing."""
         until = self._loop.time() + PATIENCE
         while (found := self._left()) and self._loop.time() < until:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # sleeps: in which transports that are closing go
             gc.collect()
         caught = [
             str(each.message)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import uvicorn
 
+from tests.support.waiting import until
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -22,9 +24,7 @@ async def web_server(app: Any) -> AsyncIterator[httpx.AsyncClient]:
         uvicorn.Config(app, log_config=None, lifespan="on", ws="none")
     )
     task = asyncio.create_task(server.serve(sockets=[listening]))
-    async with asyncio.timeout(300):
-        while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
-            await asyncio.sleep(0.005)
+    await until(lambda: server.started or task.done())
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     # A server may end a connection after an answer, as the next request is sent on it.
     limits = httpx.Limits(max_keepalive_connections=0)

@@ -275,7 +275,7 @@ async def test_request_whose_deadline_passes_while_the_loop_stands_still(method)
         def now(self):
             self.looks += 1
             if self.looks == 2:  # the moment before it leaves
-                time.sleep(0.02)
+                time.sleep(0.02)  # sleeps: the loop stands still
             return super().now()
 
     async with (

@@ -191,6 +191,7 @@ async def test_request_beside_plain_aiohttp(call):
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
 async def test_write_that_aiohttp_would_repeat(method, monkeypatch):
     """The gate opens once even where aiohttp takes its body for one that can be sent again."""
+    # reaches: aiohttp then takes its body for one that it may send again
     monkeypatch.setattr(Gate, "_consumed", False)
     script = ending("head", (), "rst", warm=False)
     async with RawServer(script) as server, transport_for(server) as transport:

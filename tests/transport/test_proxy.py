@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from invsvc_async import ApiKey, Client, ReadRetries
+from invsvc_async.client import options_of
 from invsvc_async.errors import ConfigurationError, InvsvcError, NotSentError
 from invsvc_async.transport.proxy import Proxy, proxy_from, proxy_of_environment
 from tests.support.raw_server import RawServer, obliging
@@ -45,7 +46,7 @@ async def test_plain_request_through_a_proxy(caplog):
             assert arrival.header("Proxy-Authorization") == LOGIN
             assert arrival.header("Authorization") == "Bearer key-of-the-tests"
         assert "hush-hush" not in caplog.text + repr(client) + repr(
-            client._view.core.transport
+            options_of(client).core.transport
         )
 
 

@@ -22,6 +22,7 @@ from invsvc_async import (
     Timeouts,
     Verdict,
 )
+from invsvc_async.client import options_of
 from invsvc_async.concurrency.clock import SystemClock
 from tests.support.hostile import chunks, enveloped, head, whole
 from tests.support.raw_server import CLIENT_TLS, RawServer, server_tls  # noqa: F401 - a fixture
@@ -95,7 +96,7 @@ async def service(request):
                 yield server, client
             finally:
                 await client.aclose()
-            assert not client._view.core.transport._in_flight
+            assert not options_of(client).core.transport._in_flight
 
     return make
 

@@ -45,7 +45,9 @@ CLOCKS = (
     -8_640_000.0,
 )  # s
 FILES = (
-    "writes/driver", "writes/results", "durable/keys", "durable/key_claims", "durable/journal",
+    "writes/driver", "writes/sending", "writes/concluding", "writes/run_record", "writes/place", "writes/answers",
+    "writes/results",
+    "durable/keys", "durable/key_claims", "durable/journal",
     "durable/leases", "durable/sqlite_store", "durable/postgres_store", "storage/sqlite_writer", "batch/item",
 )  # fmt: skip
 TEXTS = (

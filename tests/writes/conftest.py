@@ -1,3 +1,3 @@
-"""The service and the client of the fault tests, on the loop that the environment asks for."""
+"""The service and the client of the fault tests."""
 
-from tests.faults.conftest import client, pytest_asyncio_loop_factories, service  # noqa: F401 - pytest finds it by name
+from tests.faults.conftest import client, service  # noqa: F401 - pytest finds it by name

@@ -119,8 +119,10 @@ def test_line_makes_the_same_request(operation, data):
     again.close()
 
     assert asked(again) == asked(write)
-    assert again._spec.request.body == _as_floats(write._spec.request.body)
-    assert (again._spec.key, again._keep_lost) == (key, write._keep_lost)
+    assert again.intent.body == _as_floats(write.intent.body)
+    assert line.get("key") == key
+    told = arguments.get("on_lost_secret", "raise")
+    assert line["arguments"].get("on_lost_secret", "raise") == told
     assert again.to_line() == line
 
 

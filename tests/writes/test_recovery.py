@@ -16,6 +16,7 @@ from invsvc_async import (
     TokenProvider,
     Verdict,
 )
+from invsvc_async.client import options_of
 from invsvc_async.simulator import Simulator
 from tests.faults.conftest import SHORT, client_of
 from tests.support.virtual_time import service_clock
@@ -147,7 +148,7 @@ async def test_settle_refuses_another_team(service):
                     outcome.intent, scope=attrs.evolve(outcome.intent.scope, team=None)
                 )
             )
-        patient = attrs.evolve(outcome.intent, policy=first._view.reconcile)
+        patient = attrs.evolve(outcome.intent, policy=options_of(first).reconcile)
         assert (await first.settle(patient)).verdict is Verdict.NOT_APPLIED
 
 
@@ -308,7 +309,7 @@ async def test_newer_write_beside_a_recovery_that_is_cut_off(
         # so that one of the two takes longer
         service.script("webhooks.list", *["503"] * 2)
         recovering = asyncio.create_task(second.recover())
-        while not second._view.core.writes.ended:  # noqa: ASYNC110 - nothing tells
+        while not options_of(second).core.writes.ended:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         recovering.cancel()
         await asyncio.wait([recovering])

@@ -17,8 +17,10 @@ from invsvc_async.reconcile.kinds import KINDS
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import VirtualClock
 from invsvc_async.writes import shown, things
-from invsvc_async.writes.new_intent import line_of, request_of, taken_up
+from invsvc_async.writes.line_names import line_of
+from invsvc_async.writes.new_intent import request_of
 from invsvc_async.writes.register import WriteRegister
+from invsvc_async.writes.starting import taken_up
 from invsvc_async.writes.things import LastState, UrlIds, version_of
 
 THING = "/journeys/j1"

@@ -128,12 +128,12 @@ class Filter:
         self, store: HandlerStore, state: State | None, *, after: int = 0
     ) -> AsyncIterator[StoredEvent]:
         """Return the events in *state* that these options select, page by page."""
-        if (
-            self.type_
-            and self.type_ not in EVENT_TYPES
-            and (words := did_you_mean(self.type_, EVENT_TYPES))
-        ):
-            note(f"--type: {self.type_!r} is not in the specification. {words}")
+        if self.type_ and self.type_ not in EVENT_TYPES:
+            suggestion = did_you_mean(self.type_, EVENT_TYPES)
+            if suggestion:
+                note(
+                    f"--type: {self.type_!r} is not in the specification. {suggestion}"
+                )
         while page := await store.events(state=state, after=after, limit=_PAGE):
             after = page[-1].id
             for event in page:
@@ -141,10 +141,9 @@ class Filter:
                     yield event
 
     def _selects(self, event: StoredEvent) -> bool:
-        if self.type_ not in {None, event.type} or self.handler not in {
-            None,
-            event.handler,
-        }:
+        if self.type_ not in {None, event.type}:
+            return False
+        if self.handler not in {None, event.handler}:
             return False
         since = self.since or 0.0
         until = float("inf") if self.until is None else self.until
@@ -310,9 +309,8 @@ async def _change(
     changed = failed = bodiless = 0
     async with at.opened() as store:
         act = _action(store, done, to)
-        async for event in (
-            _named(store, chosen.ids) if chosen.ids else chosen.of(store, state)
-        ):
+        selected = _named(store, chosen.ids) if chosen.ids else chosen.of(store, state)
+        async for event in selected:
             if to and not event.type:
                 continue  # a body that is no event
             if state not in {None, event.state}:
@@ -323,8 +321,8 @@ async def _change(
             elif chosen.ids:
                 fail(f"{event.id}: it cannot be {done}. Look at it with `show`")
                 failed += 1
-            else:
-                bodiless += event.body is None
+            elif event.body is None:
+                bodiless += 1
     if done != "replayed":
         bodiless = 0
     if bodiless:
@@ -410,8 +408,10 @@ async def prune(
     An event that is deleted would be handled again if it came again.
     """
     ages = {"older_than": _seconds(older_than, "--older-than")}
-    ages |= {} if bodies is None else {"bodies": _seconds(bodies, "--bodies")}
-    ages |= {} if dead is None else {"dead": _seconds(dead, "--dead")}
+    if bodies is not None:
+        ages["bodies"] = _seconds(bodies, "--bodies")
+    if dead is not None:
+        ages["dead"] = _seconds(dead, "--dead")
     async with at.opened() as store:
         pruned = await store.prune(**ages)
         left = await store.stats()

@@ -239,10 +239,12 @@ async def _items(
     async for page in pages.by_page():
         for item in page:
             yield item
-        if not every:
-            if token := pages.token_after(page):
-                tell(f"there are more: use --all, or --resume {token}")
-            return
+        if every:
+            continue
+        token = pages.token_after(page)
+        if token:
+            tell(f"there are more: use --all, or --resume {token}")
+        return
 
 
 _WHAT = "invoices (that is, invoices.egress), or invoices.payment_complements."

@@ -138,13 +138,9 @@ def _plain(each: Difference) -> WireObject:
         "key": each.key,
         "line": each.line,
         "note": each.note or None,
+        "fields": [part._asdict() for part in each.fields] or None,
     }
-    fields = [part._asdict() for part in each.fields] or None
-    return {
-        name: value
-        for name, value in {**plain, "fields": fields}.items()
-        if value is not None
-    }
+    return {name: value for name, value in plain.items() if value is not None}
 
 
 def _lines(each: Difference) -> list[list[str]]:
@@ -179,11 +175,14 @@ def _counts(found: Comparison) -> dict[str, int]:
 
 def _words(found: Comparison, shown: int) -> str:
     words = ", ".join(f"{name}: {count:,}" for name, count in _counts(found).items())
-    words += "" if found.counts else ". No difference"
+    if not found.counts:
+        words += ". No difference"
     words += f". Compared: {', '.join(sorted(filter(None, found.columns.values())))}"
-    if ignored := [column for column, path in found.columns.items() if not path]:
+    ignored = [column for column, path in found.columns.items() if not path]
+    if ignored:
         words += f". Not compared: {', '.join(ignored)}"
-    if (more := found.counts.total() - shown) > 0:
+    more = found.counts.total() - shown
+    if more > 0:
         words += f". {more:,} more are not shown: --json prints them all"
     if not found.complete:
         words += ". There may be others: the list is cut off, or changes all the time"

@@ -223,57 +223,63 @@ def _row(entries: Entries, entry: Entry, error: str | None) -> WireObject:
 
     since = entry.done_at or entry.added_at
     key = entries.key_of(entry)
+    thing = entry.thing
     row: WireObject = {
         "key": key,
         "namespace": entry.key.removesuffix(key).rstrip() or None,
         "operation": entry.operation,
-        "thing": None
-        if entry.thing is None
-        else entry.thing.partition("?")[0],  # a query may have a token
+        # A query may have a token.
+        "thing": None if thing is None else thing.partition("?")[0],
         "state": entry.verdict or ("to do", "sending")[entry.state],
         "attempts": attempts_of(entry),
-        "since": None
-        if since is None
-        else datetime.fromtimestamp(since // 1000, UTC).isoformat(),
+        "since": None if since is None else _as_date(since),
         "age": _since(since),
     }
     if entry.verdict is not None:
         row["told"] = entry.heard
-        row |= {} if entry.heard or error is None else {"last_error": error}
+        if not entry.heard and error is not None:
+            row["last_error"] = error
     return row
+
+
+def _as_date(at: int) -> str:
+    """Format a time in epoch ms as a date and time in UTC, to the second."""
+    return datetime.fromtimestamp(at // 1000, UTC).isoformat()
 
 
 def _since(then: int | None) -> float | None:
     """Return the seconds since a time in epoch ms."""
-    return None if then is None else max(round(time.time() - then / 1000, 3), 0.0)
+    if then is None:
+        return None
+    return max(round(time.time() - then / 1000, 3), 0.0)
 
 
 def _facts(row: WireObject) -> Iterator[tuple[str, str]]:
     """Yield what people are shown of a write: nothing empty, nothing twice, and times as dates."""
+    is_finished = "verdict" in row
     for name, value in row.items():
+        is_told_twice = is_finished and name in ("state", "since")
         if name == "done_at":
-            yield (
-                name,
-                datetime.fromtimestamp(value / 1000, UTC).isoformat(
-                    sep=" ", timespec="milliseconds"
-                ),
-            )
-        elif value not in (None, "", [], False) and not (
-            "verdict" in row and name in ("state", "since")
-        ):
+            at = datetime.fromtimestamp(value / 1000, UTC)
+            yield name, at.isoformat(sep=" ", timespec="milliseconds")
+        elif value not in (None, "", [], False) and not is_told_twice:
             yield name, _words(value)
     if not row.get("told", True):
         yield "told", "no: nobody has acknowledged the verdict"
 
 
 def _words(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(
-            f"{name.replace('_', ' ')} {_words(each)}" for name, each in value.items()
-        )
-    if isinstance(value, float):
-        return age(value) if value > 1 else f"{value:.3f} s"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    match value:
+        case dict():
+            parts = value.items()
+            words = [f"{name.replace('_', ' ')} {_words(each)}" for name, each in parts]
+            return ", ".join(words)
+        case float():
+            return age(value) if value > 1 else f"{value:.3f} s"
+        case list():
+            return ", ".join(map(str, value))
+        case _:
+            return str(value)
 
 
 def _verdict_in(word: str, option: str) -> Verdict:
@@ -504,6 +510,13 @@ def _retried_verdicts(words: Sequence[str]) -> list[Verdict]:
     return sorted(verdicts or {*Verdict} - {Verdict.APPLIED})
 
 
+def _found(applied: str | None) -> bool | str:
+    """Return a person's finding: the id of what was made, true if it has none, false if not applied."""
+    if applied is None:
+        return False
+    return True if applied == "-" else applied
+
+
 async def resolve(
     at: StoreOptions,
     key: Annotated[str, argument("The key of the write.", "KEY")],
@@ -528,10 +541,7 @@ async def resolve(
 
     if (applied is None) != not_applied:
         raise misuse("give either --applied or --not-applied")
-    found: bool | str = (
-        False if applied is None else True if applied == "-" else applied
-    )
-    finding = resolution(found, because, by)
+    finding = resolution(_found(applied), because, by)
     async with at.opened() as entries:
         _, outcome = await store_finding(
             entries.store, await entries.named(key), finding, key=key

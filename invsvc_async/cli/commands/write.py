@@ -273,20 +273,17 @@ async def _sent(
         with waiting.shown(client):
             outcome = await write.outcome()
         known.append(outcome)
-        if (
-            secrets is not None
-            and (hook := outcome.value)
-            and getattr(hook, "secret", None) is not None
-        ):
-            try:
-                await secrets.take(outcome.intent.key, hook)
-            except JournalError as error:
-                return attrs.evolve(outcome, secret="lost"), error
-            outcome = attrs.evolve(outcome, secret="delivered")
-            note(
-                f"its secret, which is returned only once, is in {secrets_to}, readable only by you"
-            )
-    return outcome, None
+        hook: Any = outcome.value  # a webhook, if there is a file for secrets
+        if secrets is None or getattr(hook, "secret", None) is None:
+            return outcome, None
+        try:
+            await secrets.take(outcome.intent.key, hook)
+        except JournalError as error:
+            return attrs.evolve(outcome, secret="lost"), error
+        note(
+            f"its secret, which is returned only once, is in {secrets_to}, readable only by you"
+        )
+        return attrs.evolve(outcome, secret="delivered"), None
 
 
 def _print_outcome(outcome: Outcome[Any], how: _LookupOptions) -> int:
@@ -420,7 +417,7 @@ def explain(file: Annotated[Path, argument(_EXPLAINED, callback=existing_file)])
 
 def _decision_line(event: Event | None, decision: Decision) -> str:
     """Return what was decided after *event*, and why."""
-    from invsvc_async.writes.driver import words_of
+    from invsvc_async.writes.reporting import words_of
 
     kind, words, _ = words_of(decision)
     after = type(event).__name__.lower() if event else "start"

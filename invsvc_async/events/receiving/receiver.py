@@ -12,33 +12,25 @@ import logging
 import random as randomness
 import threading
 import time
-from contextlib import AsyncExitStack, suppress
-from functools import partial
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, overload
 
-from invsvc_async.concurrency.cancellation import until_ended
-from invsvc_async.concurrency.deadline import Deadline, Deadlines
+from invsvc_async.concurrency.deadline import Deadline
 from invsvc_async.errors import ConfigurationError, JournalError, takes_secrets
-from invsvc_async.events.event import Event, Head, Headers, head_of
+from invsvc_async.events.event import Head, Headers, head_of
 from invsvc_async.events.receiving.admission import (
-    Admitted,
     Arrival,
     Receipt,
     TrustSource,
-    Unreadable,
     Verdict,
-    check_age,
-    judge,
-    judge_head,
-    retired_match,
 )
 from invsvc_async.events.receiving.body_room import BodyRoom
 from invsvc_async.events.receiving.current import Current
+from invsvc_async.events.receiving.handler_calls import HandlerCalls
 from invsvc_async.events.receiving.handlers import (
     EventHandler,
     EventPattern,
     FetchingHandler,
-    Handler,
     HandlerOptions,
     Handlers,
     Handling,
@@ -48,9 +40,9 @@ from invsvc_async.events.receiving.handlers import (
     check_options,
     check_valid,
 )
+from invsvc_async.events.receiving.judging import AnswerTimes, Judge
+from invsvc_async.events.receiving.processing import Processing
 from invsvc_async.events.receiving.stats import (
-    SECRETS,
-    STORE,
     Health,
     Observer,
     ReceiverStats,
@@ -65,7 +57,7 @@ from invsvc_async.events.receiving.web import (
     refuse_by_head,
 )
 from invsvc_async.events.receiving.worker import Inline, Worker
-from invsvc_async.events.stores import Delivery, Store, choose_store
+from invsvc_async.events.stores import Store, choose_store
 from invsvc_async.models.common import UNSET, Unset
 
 if TYPE_CHECKING:
@@ -77,7 +69,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.event_types import EventName
     from invsvc_async.client import Client
     from invsvc_async.events.receiving.body_room import Body
-    from invsvc_async.events.verify import SecretsSource, SharedHeadersSource, Trust
+    from invsvc_async.events.verify import SecretsSource, SharedHeadersSource
 
 H = TypeVar("H", bound="EventHandler")
 F = TypeVar("F", bound="FetchingHandler")
@@ -148,9 +140,9 @@ class Receiver:
     ) -> None:
         _check_settings(mode, deadline, max_body_bytes, inbox, refresh_after)
         policy = inbox or InboxPolicy()
-        self._max_age = _checked_age(
-            policy.keep * _OF_KEEP if isinstance(max_age, Unset) else max_age
-        )
+        if isinstance(max_age, Unset):
+            max_age = policy.keep * _OF_KEEP
+        max_age = _checked_age(max_age)
         self._source = TrustSource(
             secrets,
             shared_header,
@@ -161,15 +153,33 @@ class Receiver:
         self.deadline: Final = deadline
         self.max_body_bytes: Final = max_body_bytes
         self.room: Final = BodyRoom(max_body_bytes)
-        self._mode = mode
         self.store: Final = choose_store(dedupe, store, mode)
         """The store of events, which also contains the dead letters."""
         self._current = Current(client)
-        self._handlers = Handlers(policy, self.store, stored_first=mode == "inbox")
+        stores_first = mode == "inbox"
+        self._handlers = Handlers(policy, self.store, stored_first=stores_first)
+        self._calls = HandlerCalls(self._current, self._tally, lambda: self.on_handling)
         self._worker = Worker(
-            self.store, self._handlers, self._handle, random=random, tally=self._tally
+            self.store,
+            self._handlers,
+            self._calls.handle,
+            random=random,
+            tally=self._tally,
         )
         self._inline = Inline(self._worker, deadline=deadline)
+        times = AnswerTimes()
+        self._judge = Judge(self._source, self._tally, times)
+        self._processing = Processing(
+            judge=self._judge,
+            handlers=self._handlers,
+            worker=self._worker,
+            inline=self._inline,
+            tally=self._tally,
+            times=times,
+            stores_first=stores_first,
+            max_body_bytes=max_body_bytes,
+            max_age=max_age,
+        )
         self.on_delivery: (
             Callable[[Arrival, Awaitable[Receipt]], Awaitable[Receipt]] | None
         ) = None
@@ -178,11 +188,8 @@ class Receiver:
             Callable[[Handling, Awaitable[None]], Awaitable[None]] | None
         ) = None
         """Called around each call of a handler; for tracing."""
-        self._middleware: list[Middleware] = []
-        self._test_handler: EventHandler | None = None
         self._sync: SyncReceiver | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._deadlines: Deadlines | None = None  # of the event loop that was used last
 
     @overload
     def on(
@@ -256,7 +263,7 @@ class Receiver:
             ConfigurationError: The function is not async.
         """
         check_async(function)
-        self._middleware.append(function)
+        self._calls.middleware.append(function)
         return function
 
     def on_test(self, handler: H) -> H:
@@ -269,11 +276,12 @@ class Receiver:
             ConfigurationError: The handler is not async, or there is one already.
         """
         check_async(handler)
-        if self._test_handler is not None:
+        if self._processing.test_handler is not None:
             raise ConfigurationError(
                 "on_test: there is a handler of test events already. Call both in one."
             )
-        self._test_handler = handler
+        self._processing.test_handler = handler
+        self._judge.takes_tests = True
         return handler
 
     async def receive(
@@ -295,7 +303,7 @@ class Receiver:
         return await self._answered(arrival, until)
 
     async def _answered(self, arrival: Arrival, until: float) -> Receipt:
-        receiving = self._receive(until, arrival)
+        receiving = self._processing.receive(until, arrival)
         receipt = await (
             receiving
             if self.on_delivery is None
@@ -305,13 +313,7 @@ class Receiver:
 
     def doubts(self, head: Head) -> bool:
         """Return whether these headers rule a delivery out, by the secrets that are known now."""
-        known = self._source.known
-        return known is not None and self._judge_head(known, head) is not None
-
-    def _judge_head(self, trust: Trust, head: Head) -> Receipt | None:
-        return judge_head(
-            trust, head, self._tally.clock(), takes_tests=self._test_handler is not None
-        )
+        return self._judge.doubts(head)
 
     async def refusal(self, until: float | None, head: Head) -> Receipt | None:
         """
@@ -327,8 +329,8 @@ class Receiver:
             else until
         )
         empty = Arrival(b"", head)
-        receipt = await self._judged(until, empty, self._judge_head_of)
-        if not isinstance(receipt, Receipt):
+        receipt = await self._judge.refusal(until, empty)
+        if receipt is None:
             return None
         if self.on_delivery is not None:
             receipt = await self.on_delivery(empty, _same(receipt))
@@ -533,7 +535,7 @@ class Receiver:
             await self._source.newer(None)
         try:
             await self._current.open()
-            await self._open_store()
+            await _open_store(self.store)
         except BaseException as error:  # nobody else will close them
             await self._current.close()
             if isinstance(error, asyncio.CancelledError):
@@ -542,18 +544,6 @@ class Receiver:
         self._refuse_if_running()  # somebody else may have entered it meanwhile
         self._worker.start()
         return self
-
-    async def _open_store(self) -> None:
-        """Open the store; if its database is away, each delivery and the worker try again."""
-        try:
-            await self.store.open()
-        except JournalError as error:
-            if not error.is_away:
-                raise
-            _log.error(
-                "The receiver starts without its store, and answers 503 until that is back: %s",
-                error,
-            )
 
     async def __aexit__(self, *_exc: object) -> None:
         """
@@ -584,191 +574,18 @@ class Receiver:
             stack.push_async_callback(self._inline.stop, grace=self.deadline)
             await self._worker.stop(grace=self.deadline)
 
-    async def _receive(self, until: float, arrival: Arrival) -> Receipt:
-        """Judge a delivery, then store or handle it."""
-        if len(arrival.body) > self.max_body_bytes:
-            return Receipt(413, "refused")
-        trust = self._source.known if self._source.is_fixed else self._source.at_hand()
-        verdict: Verdict | None = None
-        if trust is not None:
-            self._tally.failing.pop(SECRETS, None)
-            verdict = self._judge(trust, arrival)
-        if not isinstance(verdict, Admitted):
-            verdict = await self._judged(until, arrival, self._judge, verdict)
-        match verdict:
-            case Receipt():
-                return verdict
-            case Unreadable():
-                self._tally.used(verdict.by)
-                return await self._bury(until, arrival, verdict)
-            case Admitted():
-                self._tally.used(verdict.by)
-                return await self._admit(until, verdict)
-            case None:  # there is a body, so there is a verdict
-                raise AssertionError
 
-    async def _admit(self, until: float, admitted: Admitted) -> Receipt:
-        event = admitted.event
-        if admitted.sent == "as a test":
-            return await self._test(until, event)
-        refusal = check_age(event, self._tally.clock(), self._max_age)
-        if refusal is not None:
-            return refusal
-        if self._mode == "inbox":
-            return await self._keep(until, event)
-        handlers = self._handlers.matching(event)
-        if not handlers:
-            return Receipt(200, "ignored" if event.is_known else "unknown", event)
-        return await self._inline.answer(
-            until, event, handlers, once=admitted.sent == "once"
+async def _open_store(store: Store) -> None:
+    """Open the store; if its database is away, each delivery and the worker try again."""
+    try:
+        await store.open()
+    except JournalError as error:
+        if not error.is_away:
+            raise
+        _log.error(
+            "The receiver starts without its store, and answers 503 until that is back: %s",
+            error,
         )
-
-    async def _bury(
-        self, until: float, arrival: Arrival, unreadable: Unreadable
-    ) -> Receipt:
-        """Store an authentic delivery that cannot be read as a dead letter, for a person to look at."""
-        found = Delivery(key=None, type="", body=arrival.body)
-        left = until - asyncio.get_running_loop().time()
-        return await self._inline.bury(found, unreadable.error, within=left)
-
-    def _judge(self, trust: Trust, arrival: Arrival) -> Verdict:
-        return judge(trust, arrival, self._tally.clock())
-
-    def _judge_head_of(self, trust: Trust, arrival: Arrival) -> Receipt | None:
-        return self._judge_head(trust, arrival.head)
-
-    async def _judged(
-        self,
-        until: float,
-        arrival: Arrival,
-        judging: Callable[[Trust, Arrival], V | None],
-        verdict: V | None = None,
-    ) -> V | Receipt | None:
-        """Return the *verdict* so far; if it is a refusal, or there is none, the one by newer secrets."""
-        trust = self._source.at_hand()
-        try:
-            with self._within(until):
-                trust = trust or await self._source.newer(None)
-                assert trust is not None  # or it would have raised
-                verdict = verdict or judging(trust, arrival)
-                newer = (
-                    await self._source.newer(trust) if _is_refusal(verdict) else None
-                )
-        except (
-            ConfigurationError,
-            TimeoutError,
-        ) as failure:  # the secrets are not known
-            return self._tally.unavailable(SECRETS, failure)
-        if newer is not None:
-            trust = newer
-            verdict = judging(newer, arrival)
-        if _is_refusal(verdict):
-            self._note_retired(trust, arrival)
-        return verdict
-
-    def _note_retired(self, trust: Trust, arrival: Arrival) -> None:
-        """Count a refused delivery that a retired secret or header would have authenticated."""
-        retired = retired_match(trust, arrival, self._tally.clock())
-        if retired is None:
-            return
-        use = self._tally.uses[retired]
-        use.refused += 1
-        if use.refused == 1:
-            _log.warning(
-                "A delivery was refused: it came with %r, which is retired", retired
-            )
-
-    def _within(self, until: float) -> Deadline:
-        """Return the context manager of a block that ends at the loop time *until*."""
-        loop = asyncio.get_running_loop()
-        if self._deadlines is None or self._deadlines.loop is not loop:
-            self._deadlines = Deadlines(loop)
-        return Deadline(loop, until, self._deadlines)
-
-    async def _keep(self, until: float, event: Event) -> Receipt:
-        first, *further = self._handlers.deliveries(event)
-        known = self._handlers.store
-        try:
-            with self._within(until):
-                new = await (
-                    self.store.put(first)
-                    if known is None
-                    else known.put(first, further)
-                )
-        except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
-            return self._tally.unavailable(STORE, failure, event)
-        self._tally.failing.pop(STORE, None)
-        self._worker.wake()
-        return Receipt(200, "stored" if new else "duplicate", event)
-
-    async def _test(self, until: float, event: Event) -> Receipt:
-        if self._test_handler is not None:
-            try:
-                with self._within(until):
-                    await _called(self._test_handler(event))
-            except Exception as error:  # noqa: BLE001 - a handler may raise anything; tests are not sent again
-                _log.warning(
-                    "The handler of test events failed on %s",
-                    event.type,
-                    exc_info=error,
-                )
-        return Receipt(200, "test", event)
-
-    async def _handle(self, handler: Handler, event: Event, attempt: int) -> None:
-        """Call a handler within the middleware, the first registered outermost."""
-        loop = asyncio.get_running_loop()
-        failure = None
-        started = loop.time()
-        handling = Handling(event, handler.name, attempt)
-        proceed: Callable[[], Awaitable[Any]] = partial(handler.function, event)
-        if handler.fetch:
-            proceed = partial(self._current.given_to, handler.function, event)
-        # what any of them returns is dropped
-        for function in reversed(self._middleware):
-            proceed = partial(function, handling, proceed)  # pyright: ignore[reportArgumentType] - as said
-        try:
-            running = _called(proceed())
-            await (
-                running
-                if self.on_handling is None
-                else self.on_handling(handling, running)
-            )
-        except BaseException as error:
-            failure = error
-            raise
-        finally:
-            self._tally.called(handling, loop.time() - started, failure)
-
-
-async def _called(running: Awaitable[object]) -> None:
-    """
-    Run a handler in a separate task: a handler that cancels the task has failed, and the caller goes on.
-
-    What would end the process is raised as it is, and what else is no ``Exception`` as a ``RuntimeError``.
-    """
-    task = asyncio.ensure_future(running)
-    cancelled = False
-    try:
-        await asyncio.wait((task,))
-    except asyncio.CancelledError:
-        cancelled = True
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await until_ended([task], task.cancel)
-    try:
-        task.result()
-    except asyncio.CancelledError as error:
-        if cancelled:
-            raise
-        raise RuntimeError(
-            "handler: it, or something that it awaited, was cancelled. Handle that in it."
-        ) from error
-    except (Exception, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        raise RuntimeError(
-            f"handler: it raised {type(error).__name__}, which is no Exception."
-        ) from error
 
 
 def _check_settings(
@@ -808,7 +625,3 @@ def _checked_age(max_age: object) -> float | None:
 
 async def _same(receipt: Receipt) -> Receipt:
     return receipt
-
-
-def _is_refusal(verdict: object) -> bool:
-    return isinstance(verdict, Receipt) and verdict.status == 401

@@ -12,20 +12,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from hashlib import sha256
-from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import attrs
 
-from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import Deadline, set_within
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.event import Event, key_of, parse
 from invsvc_async.events.receiving.admission import COME_BACK, Receipt
+from invsvc_async.events.receiving.handling_results import (
+    HandlingResults,
+    name_of,
+    reason_of,
+    report_failure,
+)
 from invsvc_async.events.receiving.stats import STORE, Tally
-from invsvc_async.events.stores import Backlog, Delivery, Entry, Standing, Store
+from invsvc_async.events.receiving.upkeep import InboxUpkeep, LoopWatch, survived
+from invsvc_async.events.stores import Delivery, Entry, Standing, Store
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -33,7 +38,6 @@ if TYPE_CHECKING:
         Callable,
         Collection,
         Coroutine,
-        Generator,
         Sequence,
     )
 
@@ -49,11 +53,6 @@ _log: Final = logging.getLogger("invsvc_async.events")
 _MARGIN: Final = (
     5.0  # s between the handler's timeout and the end of the lease, to store the result
 )
-_PRUNE_EVERY: Final = 3600.0
-_SAMPLE_EVERY: Final = 5.0  # s between two looks at the backlog
-_LOOK_EVERY: Final = 0.5  # s between two looks
-_LATE: Final = 0.5  # s by which a look is late if something has blocked the loop
-_AGAIN: Final = (0.2, 0.5, 1.0, 2.0)  # s between tries to store a result
 _BUSY: Final = Receipt(429, "busy", headers=COME_BACK)
 _DUPLICATE: Final = Receipt(200, "duplicate")
 _SOON: Final = 1.0  # s that the answer waits until the result is stored
@@ -80,7 +79,6 @@ class Worker:
         self.tally: Final = tally
         self._handlers = handlers
         self._policy = handlers.policy
-        self._random = random
         self._turns = 0
         self._stir = asyncio.Event()
         # with the end of its lease, by the loop's time
@@ -88,10 +86,9 @@ class Worker:
         self._loop: asyncio.Task[None] | None = None
         self._stopping = False
         self._warned = False
-        # The last time, by the loop's clock, until which nothing has blocked it.  What is waited for has not
-        # happened long before: it would have been told.
-        self._free = 0.0
-        self._upkeep: list[asyncio.Task[None]] = []
+        self._watch = LoopWatch()
+        self._upkeep = InboxUpkeep(store, handlers.policy, tally)
+        self.results: Final = HandlingResults(store, handlers, tally, random=random)
 
     @property
     def running(self) -> int:
@@ -114,13 +111,7 @@ class Worker:
         self._stopping = False
         self._stir = asyncio.Event()
         self._running = {}
-        upkeep = (
-            _repeated(self._prune, _PRUNE_EVERY),
-            _repeated(self._sample, _SAMPLE_EVERY),
-        )
-        self._upkeep = [
-            asyncio.create_task(work, name="invsvc events upkeep") for work in upkeep
-        ]
+        self._upkeep.start()
         self._loop = asyncio.create_task(self._work(), name="invsvc events worker")
 
     def wake(self) -> None:
@@ -140,9 +131,7 @@ class Worker:
         if self._loop is not None:
             # It is not cancelled, because events that it is taking would wait for their lease to end.
             await _ended({self._loop}, grace)
-        for task in self._upkeep:  # the rest can wait for the next start
-            task.cancel()
-            await asyncio.wait({task}, timeout=grace)
+        await self._upkeep.stop(grace=grace)
         await _ended(self._running, grace)
 
     def cancel(self) -> None:
@@ -151,30 +140,15 @@ class Worker:
             task.cancel()
 
     async def _work(self) -> None:
-        self._look(asyncio.get_running_loop().time())
-        try:
+        with self._watch:
             while not self._stopping:
                 self._stir.clear()
                 pause = self._policy.poll
                 if self._room():
-                    with _survived(
-                        f"The event store failed; trying again in {pause} s"
-                    ):
+                    with survived(f"The event store failed; trying again in {pause} s"):
                         pause = await self._take()
                 if pause:
                     await set_within(self._stir, pause)
-        finally:
-            self._watch.cancel()
-
-    def _look(self, expected: float) -> None:
-        """Note whether something has blocked the loop, now and again: leases go on meanwhile."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        if now - expected < _LATE:
-            self._free = now
-        self._watch: asyncio.TimerHandle = loop.call_later(
-            _LOOK_EVERY, self._look, now + _LOOK_EVERY
-        )
 
     async def _take(self) -> float:
         """Start what is due, within the limit; return how many seconds to wait for a reason to look again."""
@@ -198,7 +172,7 @@ class Worker:
 
     async def _take_of(self, group: Group, limit: int, now: float) -> bool:
         """Start at most *limit* events of *group* that are due; return whether there were any."""
-        self._free = now
+        self._watch.note_free(now)
         only: dict[str, Any] = {"handlers": group.names} if group.names else {}
         entries = await self.store.take(
             limit=limit, lease=group.timeout + _MARGIN, **only
@@ -213,42 +187,22 @@ class Worker:
     def _start(self, entries: Sequence[Entry]) -> bool:
         """Start what was taken.  Its leases began when the loop was free, or a little later."""
         for entry in entries:
-            end = self._free + self._handlers.policy_of(entry).timeout + _MARGIN
+            end = (
+                self._watch.free_until
+                + self._handlers.policy_of(entry).timeout
+                + _MARGIN
+            )
             task = asyncio.create_task(
-                self._run(entry, end - _MARGIN / 2), name=_name_of(entry)
+                self._run(entry, end - _MARGIN / 2), name=name_of(entry)
             )
             self._running[task] = end
             task.add_done_callback(self._forget)
-            task.add_done_callback(_report_failure)
+            task.add_done_callback(report_failure)
         return bool(entries)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._running.pop(task, None)
         self._stir.set()
-
-    async def _prune(self) -> None:
-        policy = self._policy
-        ages = {
-            "older_than": policy.keep,
-            "bodies": policy.keep_bodies,
-            "dead": policy.keep_dead,
-        }
-        with _survived("Handled events could not be deleted; trying again in an hour"):
-            await self.store.prune(
-                **{name: age for name, age in ages.items() if age is not None}
-            )
-
-    async def _sample(self) -> None:
-        """Read the backlog, for ``Receiver.stats``, if the store has that method."""
-        read: Callable[[], Awaitable[Backlog]] | None = getattr(
-            self.store, "backlog", None
-        )
-        if read is None:
-            return
-        backlog = None
-        with _survived("The backlog could not be read", logging.WARNING):
-            backlog = await read()
-        self.tally.backlog = backlog
 
     async def _run(self, entry: Entry, latest: float) -> None:
         """Handle one event until the loop's time *latest*, just before its lease ends; store the result."""
@@ -256,12 +210,14 @@ class Worker:
         end = latest + _MARGIN / 2
         # all leases ran out: it may kill the process every time
         if entry.attempts > policy.attempts:
-            await self._bury(entry, f"not handled in {policy.attempts} attempts", end)
+            await self.results.bury(
+                entry, f"not handled in {policy.attempts} attempts", end
+            )
             return
         if asyncio.get_running_loop().time() >= latest:
             _log.warning(
                 "%s was not begun in its lease: the event loop was blocked",
-                _name_of(entry),
+                name_of(entry),
             )
             await self.store.release(entry, delay=0)
             return
@@ -276,12 +232,12 @@ class Worker:
             await self.store.release(entry, delay=0)
             raise
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
-            await self.failed(entry, error, end)
+            await self.results.failed(entry, error, end)
         else:
             if deliveries and store is not None:
                 await store.assign(entry, deliveries)
             else:
-                await self.succeeded(entry, end)
+                await self.results.succeeded(entry, end)
 
     async def _call(
         self, entry: Entry, event: Event, timeout: float, latest: float
@@ -302,43 +258,6 @@ class Worker:
             raise TimeoutError(
                 f"the handler did not end within {seconds:g} s"
             ) from error
-
-    async def succeeded(
-        self, entry: Entry, end: float, event: Event | None = None
-    ) -> None:
-        """
-        Store that *entry* is handled, whose lease lasts until the loop's time *end*.
-
-        *event* has its body, if only a claim was stored.
-        """
-        body = entry.body if event is None else event.raw
-        kept = {} if self._policy.keep_bodies is None else {"body": body}
-        if not await _stored(lambda: self.store.handled(entry, **kept), end):
-            self.tally.ended("lease lost")
-            _log.warning(
-                "%s was handled after its lease had ended: it may be handled twice",
-                _name_of(entry),
-            )
-
-    async def failed(self, entry: Entry, error: Exception, end: float) -> None:
-        """Store that handling failed, for a retry or as a dead letter; the lease lasts until *end*."""
-        policy = self._handlers.policy_of(entry)
-        is_unread = isinstance(error, MalformedEventError)
-        if is_unread or entry.attempts >= policy.attempts:
-            await self._bury(entry, _reason_of(error), end)
-            if is_unread:
-                self.tally.unread.note()
-            return
-        delay = policy.delay(entry.attempts, self._random())
-        what = f"{_name_of(entry)} failed ({entry.handler or 'handler'}), attempt {entry.attempts}"
-        _log.warning("Handling %s; trying again in %.1f s", what, delay, exc_info=error)
-        await _stored(lambda: self.store.release(entry, delay=delay), end)
-
-    async def _bury(self, entry: Entry, reason: str, end: float) -> None:
-        whose = f" of {entry.handler}" if entry.handler else ""
-        _log.error("Event %s is a dead letter%s: %s", _name_of(entry), whose, reason)
-        if await _stored(lambda: self.store.bury(entry, reason=reason), end):
-            self.tally.ended("dead letter")
 
 
 class Inline:
@@ -418,7 +337,9 @@ class Inline:
                 return self._tally.unavailable(STORE, error, event)
             return await self._failed(event, handler, entry, error, until + _MARGIN)
         if entry is not None:
-            await self._soon(self._worker.succeeded(entry, until + _MARGIN, event))
+            await self._soon(
+                self._worker.results.succeeded(entry, until + _MARGIN, event)
+            )
         return Receipt(200, "handled", event)
 
     def _claimed(self, claim: Delivery, asked: _Asked) -> Awaitable[Entry | Standing]:
@@ -467,7 +388,7 @@ class Inline:
             )
             return attrs.evolve(await self.bury(found, error, entry), event=event)
         if entry is not None and entry.body is not None:
-            await self._soon(self._worker.failed(entry, error, end))
+            await self._soon(self._worker.results.failed(entry, error, end))
             self._worker.wake()
         else:
             _log.warning(
@@ -491,7 +412,7 @@ class Inline:
             async with asyncio.timeout(within):
                 if entry is not None and entry.body is None:
                     await self._store.put(found)
-                await self._store.bury(entry or found, reason=_reason_of(error))
+                await self._store.bury(entry or found, reason=reason_of(error))
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return self._tally.unavailable(STORE, failure)
         self._tally.failing.pop(STORE, None)
@@ -500,7 +421,7 @@ class Inline:
         _log.error(
             "%s cannot be read, and is kept as a dead letter: %s",
             _told_of(found),
-            _reason_of(error),
+            reason_of(error),
         )
         return Receipt(202, "dead letter", error=error)
 
@@ -513,31 +434,8 @@ class Inline:
         task = asyncio.create_task(record, name="invsvc events record")
         self._records.add(task)
         task.add_done_callback(self._records.discard)
-        task.add_done_callback(_report_failure)
+        task.add_done_callback(report_failure)
         return task
-
-
-async def _stored(store: Callable[[], Awaitable[T]], end: float) -> T:
-    """
-    Store the result of handling an event, and return what *store* does.
-
-    If the store fails, it is tried again until the loop's time *end*, when the lease ends: without a result,
-    the event would then be handled again.
-    """
-    loop = asyncio.get_running_loop()
-    for pause in chain(_AGAIN, repeat(_AGAIN[-1])):
-        try:
-            return await store()
-        except Exception as error:  # a user-supplied store may raise anything
-            if loop.time() + pause >= end:
-                raise
-            _log.warning(
-                "The result of handling an event could not be stored, and is tried again in %s s: %s",
-                pause,
-                _reason_of(error),
-            )
-        await asyncio.sleep(pause)
-    raise AssertionError  # the pauses have no end
 
 
 def _told_by(standing: Standing, event: Event) -> Receipt:
@@ -561,26 +459,6 @@ async def _noted(
         done.set_result(None)
 
 
-@contextmanager
-def _survived(message: str, level: int = logging.ERROR) -> Generator[None]:
-    """Log *message* and the error of the block, in which a user-supplied store may raise anything."""
-    try:
-        yield
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - as said
-        raise_if_cancelled()  # else something within the store was
-        _log.log(level, "%s: %s", message, _reason_of(error))
-
-
-async def _repeated(work: Callable[[], Awaitable[None]], every: float) -> None:
-    while True:
-        await work()
-        await asyncio.sleep(every)
-
-
-def _name_of(entry: Entry) -> str:
-    return f"{entry.type} {entry.key or ''}".rstrip()
-
-
 def _told_of(found: Delivery) -> str:
     """Return words for an authentic delivery that cannot be read, with the digest of its body."""
     digest = sha256(found.body or b"").hexdigest()[:16]
@@ -602,20 +480,3 @@ async def _ended(tasks: Collection[asyncio.Task[object]], grace: float) -> None:
                 "%s did not end within %s s and is cancelled", task.get_name(), grace
             )
             task.cancel()
-
-
-def _report_failure(task: asyncio.Task[object]) -> None:
-    """Log why a task could not store a result; the lease will run out, and the event is handled again."""
-    if not task.cancelled() and (error := task.exception()):
-        _log.error(
-            "The result of handling an event could not be stored: %s", _reason_of(error)
-        )
-
-
-def _reason_of(error: BaseException) -> str:
-    """Return *error* as one printable line of limited length."""
-    try:
-        text = f"{type(error).__name__}: {error}"[:500]
-    except Exception as failure:  # noqa: BLE001 - it is of a user's class
-        text = f"{type(error).__name__} (without a text: it raised {type(failure).__name__})"
-    return "".join(sign if sign.isprintable() else " " for sign in text)

@@ -20,6 +20,7 @@ from invsvc_async.durable.sqlite_store import SqliteStore
 from tests.batch.test_circuit_breaker import behind_door, paused
 from tests.batch.writing import all_of, create_lines, creates, opened, run_all
 from tests.support.database import database
+from tests.support.waiting import until
 
 
 @asynccontextmanager
@@ -101,15 +102,15 @@ async def test_pause_and_the_length_of_the_input(service, tmp_path, journal, pat
         async with Batch.open(journal, client, concurrency=4) as batch:
             running = asyncio.create_task(all_of(batch, file))
             await paused(batch)
-            async with asyncio.timeout(300):
-                while not (  # noqa: ASYNC110 - no event
-                    any(each["paused"] for each in (await read(journal))["limits"])
-                    and any(
-                        has_lasted(run)
-                        for run in statuses_in(await batch.entries.facts.beginning(RUN))
-                    )
-                ):
-                    await asyncio.sleep(0.01)
+
+            async def is_told():
+                runs = statuses_in(await batch.entries.facts.beginning(RUN))
+                limits = (await read(journal))["limits"]
+                return any(each["paused"] for each in limits) and any(
+                    has_lasted(run) for run in runs
+                )
+
+            await until(is_told)
             live = await read(journal)
             await door.open()
             await running
@@ -182,7 +183,7 @@ async def test_process_that_was_killed_before(service, client, path):
 
 async def test_what_limits_the_run(service, client, journal):
     """It is shown with its reason while it lasts, and by the report for how long it did."""
-    service._app.latency = 0.05
+    service.latency = 0.05
     async with Batch.open(journal, client, concurrency=1) as batch:
         run = batch.run(creates(client, 60))
         await anext(run)
@@ -191,7 +192,7 @@ async def test_what_limits_the_run(service, client, journal):
         while not running.done():
             shown.update(each["why"] for each in (await read(journal))["limits"])
             told.add(batch.progress.limited_by)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # sleeps: between two looks at a batch that runs
         report = await report_of(batch.entries, "run")
     assert "concurrency: 1 in flight" in shown & told
     assert (await read(journal))["limits"] == []

@@ -31,7 +31,6 @@ from invsvc_async.cli.commands.stores import BATCH, JOURNAL, OUTBOX
 from invsvc_async.reconcile.history import Cause, Verdict
 from invsvc_async.resources.by_name import as_write
 from invsvc_async.writes.as_data import arguments_of
-from invsvc_async.writes.new_intent import intent_of
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, line_of, opened, run_all
 from tests.support.database import database
@@ -81,9 +80,11 @@ async def test_arguments_of_each_operation(service, operation, more, team):
     )
     async with client_of(service, **credential) as client:
         first = as_write(client, operation, given)
-        back = arguments_of(intent_of(first._spec))
+        back = arguments_of(first.intent)
         second = as_write(client, operation, json.loads(json.dumps(back, default=str)))
-        digests = [content_of(each._spec) for each in (first, second)]
+        digests = [
+            content_of(each._spec) for each in (first, second)
+        ]  # reaches: what is compared with a stored one
         first.close()
         second.close()
     assert digests[0] == digests[1]
@@ -104,7 +105,7 @@ async def test_arguments_of_each_operation(service, operation, more, team):
 async def test_arguments_that_were_left_out(client, operation, given):
     """They are not made up."""
     write = as_write(client, operation, given)
-    assert arguments_of(intent_of(write._spec)) == given
+    assert arguments_of(write.intent) == given
     write.close()
 
 

@@ -24,6 +24,7 @@ from tests.events.bodies import (
     v2,
 )
 from tests.events.receiving.test_receiver import FAST, eventually, until_none_is_open
+from tests.support.waiting import forever
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +77,7 @@ class Calls(list[tuple[str, str | None]]):
 async def settled(receiver: events.Receiver, *, dead: int = 0) -> None:
     """Wait until nothing is open."""
     await until_none_is_open(receiver.store)
-    await eventually(lambda: not receiver._worker._running)
+    await eventually(lambda: not receiver.stats().running)
     assert (await receiver.store.counts())["dead"] == dead
 
 
@@ -202,7 +203,7 @@ async def test_inline_handler_that_ends_the_process(place: str, name: str) -> No
     Calls(receiver).add("second", "*")
     receiving = asyncio.create_task(deliver(receiver, signed_body(name), signed=True))
     await claimed.wait()
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # sleeps: in which handlers would begin
     may_claim.set()
     answer = await receiving
     await store.close()
@@ -240,7 +241,7 @@ async def test_inline_handlers_of_a_sender_that_went_away() -> None:
     async def hang(event: events.Event) -> None:
         started.append(event)
         if first:
-            await asyncio.sleep(600)
+            await forever()
 
     for name in ("one", "two"):
         receiver.on("invoice.created", name=name)(hang)
@@ -276,8 +277,8 @@ async def test_deployment_of_a_new_handler(mode: str) -> None:
         await deliver(new, v2("invoice.created"))
         await deliver(new, v2("payment.created", number=2))
         await eventually(lambda: of_old)
-        await eventually(lambda: not old._worker._running)
-        await asyncio.sleep(0.05)  # in which it could take the others
+        await eventually(lambda: not old.stats().running)
+        await asyncio.sleep(0.05)  # sleeps: in which it could take the others
         assert (await store.counts())["open"] == 2
     async with new:
         await settled(new)
@@ -295,7 +296,7 @@ async def test_handler_that_was_removed() -> None:
     await deliver(before, v2("invoice.created"))
 
     async with after:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # sleeps: so that the event waits for longer
         assert not (await after.health(behind=0.01)).ok
         (event,) = await store.events(state="open")
         assert event.handler == "removed"
@@ -536,7 +537,7 @@ async def test_event_given_to_a_new_handler(ordered: bool) -> None:
         async def watch(handling: events.Handling, proceed: Any) -> None:
             together.append(len(running))
             running.append(handling)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # sleeps: in which another could begin
             await proceed()
             running.remove(handling)
 
@@ -688,11 +689,13 @@ async def test_handler_that_ignores_its_end(monkeypatch) -> None:
 
     async with receiver:
         await deliver(receiver, v2("invoice.created"))
-        await eventually(lambda: receiver._worker.overdue)
-        health = await receiver.health()
-    gate.set()
 
-    assert "handlers that did not end at their timeout: 1" in health.problems
+        async def is_told() -> bool:
+            problems = (await receiver.health()).problems
+            return "handlers that did not end at their timeout: 1" in problems
+
+        await eventually(is_told)
+    gate.set()
 
 
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
@@ -798,6 +801,7 @@ async def test_rate_of_a_handler() -> None:
 
 async def test_rate_that_allows_a_call_before_the_worker_waits(monkeypatch) -> None:
     """On a busy machine that happens in between; the worker then looks again at once, not at the next poll."""
+    # reaches: its pauses are drawn at random, and not to be waited for
     monkeypatch.setattr(Pace, "wait", lambda *_: 0.0)
     receiver = receiver_of(inbox=events.InboxPolicy(poll=3600.0))
     calls = Calls(receiver)

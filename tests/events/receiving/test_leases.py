@@ -24,7 +24,7 @@ def block(seconds: float) -> None:
     """Block the event loop, as ``time.sleep`` would."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    loop._now += seconds
+    loop.clockwork.now += seconds
 
 
 def memory(kind: type[events.MemoryStore] = events.MemoryStore) -> events.MemoryStore:

@@ -17,7 +17,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from invsvc_async import ConfigurationError, events, tracing
 from invsvc_async.errors import JournalError
-from invsvc_async.events.receiving import admission
 from tests.events.bodies import (
     HEADER,
     SECRET,
@@ -375,11 +374,9 @@ async def test_health_while_the_store_takes_no_deliveries(
         assert (await service.receiver.health()).ok
 
 
-async def test_health_while_the_secrets_are_away(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.loop_time
+async def test_health_while_the_secrets_are_away() -> None:
     """A delivery that only newer secrets could authenticate is answered 503: that is told, until one is taken."""
-    monkeypatch.setattr(admission, "_PAUSE", 0.0)
     failing = False
 
     async def secrets() -> list[str]:

@@ -26,7 +26,7 @@ from tests.events.bodies import (
     v2,
     v11,
 )
-from tests.support.waiting import until
+from tests.support.waiting import forever, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -334,7 +334,8 @@ async def test_inline_handler_that_is_too_slow() -> None:
     @service.receiver.on("payment.created")
     async def sleep(_: events.Event) -> None:
         try:
-            await asyncio.sleep(60 if slow.pop() else 0)
+            if slow.pop():
+                await forever()
         except asyncio.CancelledError:
             stopped.append(True)
             raise
@@ -512,7 +513,7 @@ async def test_inbox_answers_before_the_work_is_done(failures: int) -> None:
 
     async with service.receiver:
         await eventually(lambda: len(service.seen) == failures + 1)
-        await eventually(lambda: not service.receiver._worker._running)
+        await eventually(lambda: not service.receiver.stats().running)
     assert await service.receiver.store.counts() == {"open": 0, "handled": 1, "dead": 0}
 
 
@@ -528,7 +529,7 @@ async def test_inbox_handler_whose_time_is_over(timeout: float, reason: str) -> 
     @service.receiver.on("payment.created")
     async def hang(_: events.Event) -> None:
         if timeout < 1:
-            await asyncio.sleep(60)
+            await forever()
         raise TimeoutError("the ledger")
 
     async with service.receiver:
@@ -577,7 +578,7 @@ async def test_inbox_that_is_told_of_a_delivery() -> None:
     )
 
     async with service.receiver:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # sleeps: so that the worker waits; nothing tells
         await service.deliver(v2("invoice.created"), shared=True)
         await eventually(lambda: service.seen)
 
@@ -594,7 +595,7 @@ async def test_inbox_within_its_concurrency() -> None:
         nonlocal now
         now += 1
         running.append(now)
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)  # sleeps: in which another could begin
         now -= 1
 
     async with service.receiver:
@@ -614,7 +615,7 @@ async def test_receiver_that_stops_with_work_in_hand(tmp_path) -> None:
     @service.receiver.on("payment.created")
     async def hang(_: events.Event) -> None:
         started.set()
-        await asyncio.sleep(60)
+        await forever()
 
     async with service.receiver:
         await service.deliver(v2("payment.created"), shared=True)
@@ -632,7 +633,7 @@ async def test_receiver_that_stops_while_it_takes() -> None:
     class Slow(events.MemoryStore):
         async def take(self, **arguments: Any) -> list[events.Entry]:
             taken = await super().take(**arguments)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # sleeps: in which the receiver stops
             return taken
 
     service = Service(mode="inbox", store=Slow())
@@ -649,8 +650,7 @@ async def test_receiver_that_stops_while_its_store_hangs() -> None:
 
     class Hanging(events.MemoryStore):
         async def take(self, **_: object) -> list[events.Entry]:  # type: ignore[override]
-            await asyncio.sleep(60)
-            return []
+            await forever()
 
     service = Service(mode="inbox", store=Hanging(), deadline=0.02)
     async with asyncio.timeout(300), service.receiver:
@@ -667,8 +667,7 @@ async def test_receiver_that_stops_while_its_store_records_nothing(
 
     class Hanging(events.MemoryStore):
         async def handled(self, *_: object, **__: object) -> bool:
-            await asyncio.sleep(60)
-            return True
+            await forever()
 
         release = handled  # type: ignore[assignment]
 
@@ -678,7 +677,8 @@ async def test_receiver_that_stops_while_its_store_records_nothing(
     @service.receiver.on("payment.created")
     async def work(_: events.Event) -> None:
         started.set()
-        await asyncio.sleep(0 if how == "done" else 60)
+        if how != "done":
+            await forever()
 
     async with asyncio.timeout(300):
         async with service.receiver:
@@ -697,7 +697,7 @@ class BrokenStore(events.MemoryStore):
 
     async def _break(self) -> None:
         if self.error is None:
-            await asyncio.sleep(60)
+            await forever()
         else:
             raise self.error
 

@@ -42,6 +42,7 @@ async def test_database_that_is_away_as_a_handler_ends(fails: bool) -> None:
                 await receiver.receive(raw, headers_of(raw, shared=True))
             ).status == 200
             await ended.wait()
+            # sleeps: so that the result meets a database that is away
             await asyncio.sleep(0.1)
             await proxy.open()
 

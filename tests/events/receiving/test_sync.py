@@ -38,7 +38,7 @@ from tests.events.bodies import (
 from tests.support.forks import forks, in_child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
 pytestmark = pytest.mark.one_python
 
@@ -94,6 +94,19 @@ def post(
     found = answer.status, answer.read().decode()
     connection.close()
     return found
+
+
+class Opened(events.MemoryStore):
+    """A store whose opening begins with something else."""
+
+    def __init__(self, first: Callable[[], Awaitable[None]]) -> None:
+        super().__init__()
+        self.first: Callable[[], Awaitable[None]] | None = first
+
+    async def open(self) -> None:
+        if self.first is not None:
+            await self.first()
+        await super().open()
 
 
 class Kept:
@@ -291,7 +304,7 @@ def test_body_that_comes_slowly() -> None:
     kept = Kept(deadline=0.2)
 
     def read(asked: int) -> bytes:
-        time.sleep(0.3)
+        time.sleep(0.3)  # sleeps: as a sender that is slow, in a thread
         return b"x" * asked
 
     headers = {"Content-Type": "application/json", "Content-Length": "100000"} | dict(
@@ -370,14 +383,15 @@ def test_thread_that_cannot_make_an_event_loop(monkeypatch) -> None:
     kept.receiver.sync.stop()
 
 
-def test_store_that_takes_its_time_to_fail(monkeypatch) -> None:
+def test_store_that_takes_its_time_to_fail() -> None:
     """All that wait for the start share its result; one after the other they would wait too long."""
-    kept, headers = Kept(), headers_of(RESOURCE, shared=True)
+    headers = headers_of(RESOURCE, shared=True)
     opened: list[int] = []
     ready = threading.Barrier(5)
 
     async def fail() -> None:
         opened.append(1)
+        # sleeps: as a database that is slow to fail, on a loop in a thread
         await asyncio.sleep(1.0)
         raise JournalError("the database is away")
 
@@ -385,36 +399,37 @@ def test_store_that_takes_its_time_to_fail(monkeypatch) -> None:
         ready.wait()
         return kept.receiver.sync.receive(RESOURCE, headers).status
 
-    with monkeypatch.context() as patched, ThreadPoolExecutor(5) as threads:
-        patched.setattr(kept.receiver.store, "open", fail)
+    store = Opened(fail)
+    kept = Kept(store=store)
+    with ThreadPoolExecutor(5) as threads:
         assert [*threads.map(receive, range(5))] == [503] * 5
+    store.first = None
     assert len(opened) < 5
     with kept.receiver.sync as sync:
         assert sync.receive(RESOURCE, headers).status == 200
 
 
-def test_store_that_hangs(monkeypatch) -> None:
+def test_store_that_hangs() -> None:
     """A delivery is answered 503 at its deadline, and accepted once the store is open."""
-    kept, headers = Kept(deadline=0.1), headers_of(RESOURCE, shared=True)
+    headers = headers_of(RESOURCE, shared=True)
     release = threading.Event()
 
     async def hang() -> None:
         await asyncio.to_thread(release.wait, 30)
 
-    monkeypatch.setattr(kept.receiver.store, "open", hang)
+    kept = Kept(deadline=0.1, store=Opened(hang))
     assert kept.receiver.sync.receive(RESOURCE, headers).status == 503
     release.set()
     with kept.receiver.sync as sync:
-        sync._receiver.deadline = 8.0
+        kept.receiver.deadline = 8.0
         assert sync.receive(RESOURCE, headers).status == 200
 
 
 @pytest.mark.skipif(
     not hasattr(signal, "pthread_kill"), reason="no signal can be sent to a thread here"
 )
-def test_start_that_is_interrupted(monkeypatch) -> None:
+def test_start_that_is_interrupted() -> None:
     """Ctrl-C ends the wait for a store, and ``stop`` ends what was started."""
-    kept = Kept()
     interrupts: list[int] = []
 
     def interrupt() -> None:
@@ -423,9 +438,10 @@ def test_start_that_is_interrupted(monkeypatch) -> None:
 
     async def be_slow() -> None:
         interrupt()
+        # sleeps: as a store that is slow to open, on a loop in a thread
         await asyncio.sleep(0.2)
 
-    monkeypatch.setattr(kept.receiver.store, "open", be_slow)
+    kept = Kept(store=Opened(be_slow))
     again = threading.Timer(20, interrupt)
     again.start()
     with pytest.raises(KeyboardInterrupt):
@@ -455,7 +471,7 @@ def test_receiver_that_starts_again(tmp_path, secrets: Any) -> None:
     for number in range(1, 4):
         with kept.receiver.sync as sync:
             body = encoded(v2("invoice.created", number=number))
-            time.sleep(0.05)  # the worker waits for something to do
+            time.sleep(0.05)  # sleeps: so that the worker waits; nothing tells
             assert sync.receive(body, headers_of(body, shared=True)).outcome == "stored"
             kept.wait_for(number)
             assert sync.receive(SIGNED, signature(SIGNED, "forged")).status == 401

@@ -18,7 +18,7 @@ def test_first_deliveries_in_several_threads(monkeypatch) -> None:
 
     def made(of: events.Receiver) -> SyncReceiver:
         makers.append(threading.get_ident())
-        time.sleep(0.05)  # so that the other thread asks meanwhile
+        time.sleep(0.05)  # sleeps: so that the other thread asks meanwhile
         return SyncReceiver(of)
 
     def deliver_together(number: int) -> int:
@@ -29,6 +29,7 @@ def test_first_deliveries_in_several_threads(monkeypatch) -> None:
         body = encoded(v2("invoice.created", number=number))
         return receiver.sync.receive(body, headers_of(body, shared=True)).status
 
+    # reaches: what is made while two threads ask is counted
     monkeypatch.setattr("invsvc_async.events.receiving.receiver.SyncReceiver", made)
     with ThreadPoolExecutor(2) as threads:
         assert [*threads.map(deliver_together, range(2))] == [200, 200]

@@ -109,7 +109,7 @@ async def exchange(
         for part in parts:
             writer.write(part)
             await writer.drain()
-            await asyncio.sleep(pause)
+            await asyncio.sleep(pause)  # sleeps: as a sender that is slow, if any
         if end:
             return b""
         head = await reader.readuntil(b"\r\n\r\n")

@@ -387,6 +387,7 @@ async def test_puts_and_claims_at_the_same_time(kept) -> None:
         new[key] = new.get(key, 0) + await kept.store.put(first, further)
 
     async def claim(number: int) -> None:
+        # sleeps: so that each comes at a moment of its own
         await asyncio.sleep(0.001 * chance.random())
         handler = chance.choice(["first", "second"])
         unfinished = Delivery(

@@ -30,7 +30,7 @@ async def sliced(total: int, cost: float) -> tuple[int, list[int], float]:
         changed = min(rows, left)
         left -= changed
         slices.append(rows)
-        await asyncio.sleep(changed * cost)
+        await asyncio.sleep(changed * cost)  # sleeps: in virtual time, or of no time
         return changed
 
     started = now()
@@ -106,6 +106,7 @@ async def test_prune_under_endless_load(tmp_path, monkeypatch) -> None:
     store = events.SqliteStore(tmp_path / "events.db", clock=lambda: 0.0)
     await store.put(delivery("old"))
     await store.handled((await store.take(limit=1, lease=10))[0])
+    # reaches: a writer that is never idle
     monkeypatch.setattr(Writer, "is_idle", property(lambda _: False))
 
     async with asyncio.timeout(300):

@@ -476,7 +476,7 @@ async def test_sqlite_file_that_another_makes_at_this_moment(tmp_path) -> None:
         await impatient.open()
     patient = events.SqliteStore(path)
     opening = asyncio.create_task(patient.open())
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # sleeps: so that it meets the lock; nothing tells
     other.execute("COMMIT")
     other.close()
 
@@ -739,6 +739,7 @@ async def test_postgres_lease_that_waits_for_a_lock(postgres: str) -> None:
 def slices_of_three(monkeypatch) -> None:
     """Let no transaction delete more than three rows."""
     for name in ("_FIRST_ROWS", "_LEAST_ROWS", "_MOST_ROWS"):
+        # reaches: a bound of rows, or it would need thousands
         monkeypatch.setattr(f"invsvc_async.events.stores.scripts.{name}", 3)
 
 

@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 from invsvc_async import ApiKey, Client
 from invsvc_async.batch.entries import BatchEntries
+from invsvc_async.client import options_of
 from invsvc_async.durable.postgres_store import PostgresStore
 from invsvc_async.durable.sqlite_store import SqliteStore
 from invsvc_async.durable.tables import Opening
@@ -173,7 +174,9 @@ class Server:
             self.how = Opening(kind, LANES, counted=kind == "batch", it=f"the {kind}")
         first = self._first = PostgresStore(self.address, self.how)
         core = (
-            None if kind == "batch" else Client(BASE, ApiKey("abcdefghij"))._view.core
+            None
+            if kind == "batch"
+            else options_of(Client(BASE, ApiKey("abcdefghij"))).core
         )
         self.bridge.run(first.open_for(core, same_mode=False))
         self.schema = first.schema

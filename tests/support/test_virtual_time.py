@@ -1,4 +1,4 @@
-"""The loop in virtual time: nothing is waited for, nothing real is overtaken."""
+"""The loops in virtual time: nothing is waited for, nothing real is overtaken."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import time
 
 import pytest
 
-from tests.soak.virtual import VirtualLoop, run_virtually
-from tests.support.virtual_time import LoopClock
+from tests.support.virtual_time import (
+    JumpingLoop,
+    LoopClock,
+    SteadyLoop,
+    VirtualTimeLoop,
+    run_jumping,
+)
 
 pytestmark = pytest.mark.untraced
 
@@ -27,7 +32,7 @@ def test_a_day_passes_at_once():
         return woken
 
     real = time.monotonic()
-    woken = run_virtually(main)
+    woken = run_jumping(main)
     assert [seconds for seconds, _ in woken] == [0.5, 15.0, 86_400.0]
     assert all(0 <= passed - seconds < 0.01 for seconds, passed in woken)
     assert time.monotonic() - real < 60
@@ -55,7 +60,7 @@ def test_an_answer_is_not_overtaken():
                     await writer.wait_closed()
             return loop.time() - begun
 
-    assert run_virtually(main) < 60
+    assert run_jumping(main) < 60
 
 
 def test_time_stands_while_bytes_are_in_flight():
@@ -76,25 +81,25 @@ def test_time_stands_while_bytes_are_in_flight():
         await asyncio.sleep(3600)
         return looked, given_up
 
-    looked, _ = run_virtually(main)
+    looked, _ = run_jumping(main)
     assert len(looked) >= 5
     assert looked[4] - looked[0] < 0.1
 
 
 def test_nothing_to_do_is_an_error(monkeypatch):
     """A program that waits for what can never come ends, in words."""
-    monkeypatch.setattr("tests.soak.virtual._STUCK_AFTER", 0.05)
+    monkeypatch.setattr("tests.support.virtual_time._STUCK_AFTER", 0.05)
 
     async def main(loop):
         await loop.create_future()
 
     with pytest.raises(RuntimeError, match="nothing to do"):
-        run_virtually(main)
+        run_jumping(main)
 
 
 def test_no_two_stamps_are_the_same():
     """Stamps follow the clock, and tell apart what happens in one turn."""
-    loop = VirtualLoop()
+    loop = JumpingLoop()
     try:
         stamps = [loop.stamp() for _ in range(1000)]
         assert sorted(set(stamps)) == stamps
@@ -102,3 +107,22 @@ def test_no_two_stamps_are_the_same():
         assert loop.wall() - loop.time() > 1e9
     finally:
         loop.close()
+
+
+@pytest.mark.parametrize("kind", [VirtualTimeLoop, SteadyLoop, JumpingLoop])
+def test_time_stands_while_the_machine_is_busy(kind):
+    """What takes long makes no timer fire; and one that is due fires after its time."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        time.sleep(0.2)  # noqa: ASYNC251 # sleeps: as a machine that does something else
+        await asyncio.sleep(0)
+        busy = loop.time()
+        await asyncio.sleep(0.02)
+        return busy - begun, loop.time() - busy
+
+    with asyncio.Runner(loop_factory=kind) as runner:
+        stood, passed = runner.run(main())
+    assert stood < 0.01
+    assert 0.02 <= passed < 0.1

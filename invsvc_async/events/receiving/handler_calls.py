@@ -1,0 +1,91 @@
+"""Calls of handlers: within the middleware, and each in a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from invsvc_async.concurrency.cancellation import until_ended
+from invsvc_async.events.receiving.handlers import Handling
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from invsvc_async.events.event import Event
+    from invsvc_async.events.receiving.current import Current
+    from invsvc_async.events.receiving.handlers import Handler, Middleware
+    from invsvc_async.events.receiving.stats import Tally
+
+Around: TypeAlias = "Callable[[Handling, Awaitable[None]], Awaitable[None]]"
+
+
+class HandlerCalls:
+    """
+    Calls handlers, with what *current* reads for those that fetch.
+
+    *around* returns what is called around each call, or ``None``. ``middleware`` is inside, the first one
+    outermost.
+    """
+
+    def __init__(
+        self, current: Current, tally: Tally, around: Callable[[], Around | None]
+    ) -> None:
+        self._current = current
+        self._tally = tally
+        self._around = around
+        self.middleware: list[Middleware] = []
+
+    async def handle(self, handler: Handler, event: Event, attempt: int) -> None:
+        """Call a handler within the middleware, the first registered outermost."""
+        loop = asyncio.get_running_loop()
+        failure = None
+        started = loop.time()
+        handling = Handling(event, handler.name, attempt)
+        proceed: Callable[[], Awaitable[Any]] = partial(handler.function, event)
+        if handler.fetch:
+            proceed = partial(self._current.given_to, handler.function, event)
+        # what any of them returns is dropped
+        for function in reversed(self.middleware):
+            proceed = partial(function, handling, proceed)  # pyright: ignore[reportArgumentType] - as said
+        try:
+            running = called(proceed())
+            around = self._around()
+            await (running if around is None else around(handling, running))
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            self._tally.called(handling, loop.time() - started, failure)
+
+
+async def called(running: Awaitable[object]) -> None:
+    """
+    Run a handler in a separate task: a handler that cancels the task has failed, and the caller goes on.
+
+    What would end the process is raised as it is, and what else is no ``Exception`` as a ``RuntimeError``.
+    """
+    task = asyncio.ensure_future(running)
+    cancelled = False
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:
+        cancelled = True
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await until_ended([task], task.cancel)
+    try:
+        task.result()
+    except asyncio.CancelledError as error:
+        if cancelled:
+            raise
+        raise RuntimeError(
+            "handler: it, or something that it awaited, was cancelled. Handle that in it."
+        ) from error
+    except (Exception, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise RuntimeError(
+            f"handler: it raised {type(error).__name__}, which is no Exception."
+        ) from error

@@ -1,0 +1,140 @@
+"""Whether deliveries are genuine, by secrets that may be renewed meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from invsvc_async.concurrency.deadline import Deadline, Deadlines
+from invsvc_async.errors import ConfigurationError
+from invsvc_async.events.receiving.admission import (
+    Admitted,
+    Arrival,
+    Receipt,
+    TrustSource,
+    Verdict,
+    judge,
+    judge_head,
+    retired_match,
+)
+from invsvc_async.events.receiving.stats import SECRETS, Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.events.event import Head
+    from invsvc_async.events.verify import Trust
+
+V = TypeVar("V", bound="Verdict")
+
+_log: Final = logging.getLogger("invsvc_async.events")
+
+
+class AnswerTimes:
+    """The times by which deliveries are to be answered, of the event loop that was used last."""
+
+    def __init__(self) -> None:
+        self._deadlines: Deadlines | None = None
+
+    def within(self, until: float) -> Deadline:
+        """Return the context manager of a block that ends at the loop time *until*."""
+        loop = asyncio.get_running_loop()
+        if self._deadlines is None or self._deadlines.loop is not loop:
+            self._deadlines = Deadlines(loop)
+        return Deadline(loop, until, self._deadlines)
+
+
+class Judge:
+    """
+    Judges deliveries by the secrets of *source*.
+
+    A refusal by secrets that may be old is not the last word: newer ones are asked for. ``takes_tests`` is
+    whether test events are answered, which nothing authenticates.
+    """
+
+    def __init__(self, source: TrustSource, tally: Tally, times: AnswerTimes) -> None:
+        self._source = source
+        self._tally = tally
+        self._times = times
+        self.takes_tests: bool = False
+
+    def doubts(self, head: Head) -> bool:
+        """Return whether these headers rule a delivery out, by the secrets that are known now."""
+        known = self._source.known
+        return known is not None and self._by_head(known, head) is not None
+
+    async def refusal(self, until: float, arrival: Arrival) -> Receipt | None:
+        """Return the refusal of a delivery by the headers alone, if any. Waits until *until*."""
+        receipt = await self._judged(until, arrival, self._by_head_of)
+        return receipt if isinstance(receipt, Receipt) else None
+
+    async def verdict(self, until: float, arrival: Arrival) -> Verdict:
+        """Return the verdict on a delivery, of which the body is there. Waits until the loop time *until*."""
+        source = self._source
+        trust = source.known if source.is_fixed else source.at_hand()
+        verdict: Verdict | None = None
+        if trust is not None:
+            self._tally.failing.pop(SECRETS, None)
+            verdict = self._by_all(trust, arrival)
+        if isinstance(verdict, Admitted):
+            return verdict
+        verdict = await self._judged(until, arrival, self._by_all, verdict)
+        assert verdict is not None  # there is a body
+        return verdict
+
+    def _by_head(self, trust: Trust, head: Head) -> Receipt | None:
+        return judge_head(
+            trust, head, self._tally.clock(), takes_tests=self.takes_tests
+        )
+
+    def _by_all(self, trust: Trust, arrival: Arrival) -> Verdict:
+        return judge(trust, arrival, self._tally.clock())
+
+    def _by_head_of(self, trust: Trust, arrival: Arrival) -> Receipt | None:
+        return self._by_head(trust, arrival.head)
+
+    async def _judged(
+        self,
+        until: float,
+        arrival: Arrival,
+        judging: Callable[[Trust, Arrival], V | None],
+        verdict: V | None = None,
+    ) -> V | Receipt | None:
+        """Return the *verdict* so far; if it is a refusal, or there is none, the one by newer secrets."""
+        trust = self._source.at_hand()
+        try:
+            with self._times.within(until):
+                trust = trust or await self._source.newer(None)
+                assert trust is not None  # or it would have raised
+                verdict = verdict or judging(trust, arrival)
+                newer = (
+                    await self._source.newer(trust) if _is_refusal(verdict) else None
+                )
+        except (
+            ConfigurationError,
+            TimeoutError,
+        ) as failure:  # the secrets are not known
+            return self._tally.unavailable(SECRETS, failure)
+        if newer is not None:
+            trust = newer
+            verdict = judging(newer, arrival)
+        if _is_refusal(verdict):
+            self._note_retired(trust, arrival)
+        return verdict
+
+    def _note_retired(self, trust: Trust, arrival: Arrival) -> None:
+        """Count a refused delivery that a retired secret or header would have authenticated."""
+        retired = retired_match(trust, arrival, self._tally.clock())
+        if retired is None:
+            return
+        use = self._tally.uses[retired]
+        use.refused += 1
+        if use.refused == 1:
+            _log.warning(
+                "A delivery was refused: it came with %r, which is retired", retired
+            )
+
+
+def _is_refusal(verdict: object) -> bool:
+    return isinstance(verdict, Receipt) and verdict.status == 401

@@ -1,0 +1,91 @@
+"""
+How a run of a write ends: with a verdict, or interrupted.
+
+The verdict is stored, where there is a journal, before the application gets it, and before a newer write to
+the thing can be sent. An interrupted run keeps its intent if a byte may have left: somebody has to settle it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from invsvc_async.reconcile.attempts import ANSWERED
+from invsvc_async.reconcile.enums import NO_EFFECT
+from invsvc_async.reconcile.history import Verdict
+from invsvc_async.writes.settling import look
+
+if TYPE_CHECKING:
+    from invsvc_async.reconcile.history import Done
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.writes.write_run import WriteRun
+
+
+T = TypeVar("T")
+# Cheaper than access through the class.
+_APPLIED = Verdict.APPLIED
+_UNKNOWN = Verdict.UNKNOWN
+
+
+async def conclude(run: WriteRun[T], done: Done) -> None:
+    """End *run* with the verdict *done*: store it, and note it for later writes. The run has ended then."""
+    kind = run.spec.kind
+    result = run.result
+    value = run.answers.value
+    if done is ANSWERED and value is not None:
+        found: T | None = value
+    else:
+        done, found = await result.conclude(done, partial(look, run))
+    if kind.creates and done.verdict is _APPLIED:
+        result.claim(done)
+    if kind.has_secret:
+        await result.pass_secret_on(done)
+    if run.journal is not None:  # before a newer write to its thing can be sent
+        outcome = result.outcome = result.outcome or result.made(done, found)
+        await run.journal.settled(outcome)
+        run.journal.has_taken(run.record.intent)
+    _close_intent(run, done)
+    result.found = found
+    result.done = done
+    if done is not ANSWERED:
+        _note_verdict(run, done)
+
+
+def _close_intent(run: WriteRun[T], done: Done) -> None:
+    """Keep the intent as an open one only if its outcome is not known."""
+    open_writes = run.core.writes.open_writes
+    if done.verdict is _UNKNOWN:
+        _leave_open(run, run.current_intent())
+    elif open_writes.unsettled or open_writes.leftovers:
+        open_writes.take(run.record.intent.identity)
+
+
+def _note_verdict(run: WriteRun[T], done: Done) -> None:
+    """Note what later writes to the thing, and later runs of the same intent, have to know of the end."""
+    run.place.note_end()
+    if done.verdict in NO_EFFECT:
+        run.place.note_no_effect()
+    if run.record.is_taken_up or run.record.known().in_doubt:
+        run.core.writes.ended.keep(run.record.intent.identity, run.outcome())
+
+
+def shelve(run: WriteRun[T]) -> None:
+    """Keep the intent of *run*, which was interrupted, if a byte of it may have been sent."""
+    run.record.note_lost_send(run.core.clock.now())
+    run.place.note_whether_sent()
+    intent = run.current_intent()
+    may_have_effect = bool(run.record.known().sends)
+    run.place.note_end()
+    if may_have_effect:
+        _leave_open(run, intent)
+    if run.journal is not None:  # last: it may be the user's, and raise
+        run.journal.shelved(intent, sent=may_have_effect)
+
+
+def _leave_open(run: WriteRun[T], intent: Intent) -> None:
+    """Keep an intent with an unknown outcome, and forget the earlier state of its thing."""
+    line = run.place.thing.line
+    if line is not None and run.spec.kind.needs_baseline:
+        run.core.writes.shown.forget_state(line)
+    in_journal = run.journal is not None and run.journal.is_of_client
+    run.core.leave_unsettled(intent, line, in_journal=in_journal)
