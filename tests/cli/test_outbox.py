@@ -21,7 +21,7 @@ from tests.golden.loading import golden
 from tests.outbox.conftest import enqueue, outbox_at, spoil, untold, update, verdict_of
 from tests.outbox.test_bad_input import SPOILT
 from tests.support.database import connected
-from tests.support.inside import outbox_entries
+from tests.support.inside import outbox_entries, store_beneath
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_python
@@ -236,7 +236,7 @@ async def test_schema_for_tables_of_an_earlier_version(service, invsvc, tmp_path
             client_of(service) as client,
             Outbox.open(place, client, reading=True) as outbox,
         ):
-            assert outbox._store.store.version == 2
+            assert store_beneath(outbox).version == 2
     code, printed, said = await invsvc("schema", place, "--from", "2")
     assert (code, printed) == (2, "")
     assert "tables of version 2 need no statements" in said
