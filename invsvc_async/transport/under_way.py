@@ -66,9 +66,8 @@ class UnderWay(Struct, eq=False):
 
     def is_running(self, identity: str) -> bool:
         """Return whether a run of the write with this identity is under way."""
-        intents = (getattr(run, "intent", None) for run in self.runs)
         return any(
-            intent is not None and intent.identity == identity for intent in intents
+            getattr(run, "known_identity", None) == identity for run in self.runs
         )
 
     # --- waits

@@ -46,9 +46,10 @@ async def conclude(run: WriteRun[T], done: Done) -> None:
         run.journal.has_taken(run.record.intent)
     _close_intent(run, done)
     result.found = found
-    result.done = done
     if done is not ANSWERED:
+        result.outcome = result.outcome or result.made(done, found)
         _note_verdict(run, done)
+    result.done = done  # last: from then on, the run is over for all who ask
 
 
 def _close_intent(run: WriteRun[T], done: Done) -> None:
@@ -65,8 +66,9 @@ def _note_verdict(run: WriteRun[T], done: Done) -> None:
     run.place.note_end()
     if done.verdict in NO_EFFECT:
         run.place.note_no_effect()
+    assert run.result.outcome is not None  # made by `conclude`
     if run.record.is_taken_up or run.record.known().in_doubt:
-        run.core.writes.ended.keep(run.record.intent.identity, run.outcome())
+        run.core.writes.ended.keep(run.record.intent.identity, run.result.outcome)
 
 
 def shelve(run: WriteRun[T]) -> None:

@@ -108,6 +108,12 @@ class Driver(Generic[T]):
         """The intent of the write at the start of this run."""
         return self.run.record.intent
 
+    @property
+    def known_identity(self) -> str | None:
+        """The identity of the write; ``None`` if nobody can know it, because its intent is not made yet."""
+        intent = self.run.record.intent_or_maker
+        return None if callable(intent) else intent.identity
+
     def current_intent(self) -> Intent:
         """Return the intent with all sends so far, as another process needs it."""
         return self.run.current_intent()

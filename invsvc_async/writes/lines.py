@@ -35,8 +35,9 @@ class Lines:
         ``False`` if the client was closed meanwhile.
         """
         if thing.held:
-            await self._until_handed_over(thing)
-        thing.held = run
+            await self._until_handed_over(thing, run)
+        else:
+            thing.held = run
         try:
             while thing.closed_until:
                 left = thing.opens_at(owner) - self.clock.now()
@@ -46,14 +47,15 @@ class Lines:
             self.leave(thing, run)
             raise
 
-    async def _until_handed_over(self, thing: Thing) -> None:
-        """Wait until the run that has *thing*, and all runs that have waited longer, hand over."""
+    async def _until_handed_over(self, thing: Thing, run: object) -> None:
+        """Wait until the run that has *thing*, and all that have waited longer, hand it over to *run*."""
         waiter = asyncio.get_running_loop().create_future()
         try:
             if thing.waiters is None:
                 thing.waiters = deque()
             thing.waiters.append(waiter)
             await waiter
+            thing.held = run
         except BaseException:
             waiter.cancel()
             self.leave(thing, waiter)  # if it was handed over: pass it on

@@ -55,11 +55,15 @@ class OpenWrites:
     ) -> None:
         """Keep *intent*, of *line*, whose outcome is unknown. If there are too many, drop the oldest one."""
         identity = intent.identity
-        before = self._pop(identity)
+        before = self._opened(identity)
         in_journal = in_journal or (before is not None and before.in_journal)
+        # First this: a signal handler may raise in between, and the intent is not to be lost.
         self.unsettled[identity] = OpenWrite(
             intent, self._open_in(line, intent), in_journal
         )
+        self.unsettled.move_to_end(identity)
+        if self.leftovers is not None:
+            self.leftovers.pop(identity, None)
         if len(self.unsettled) > UNSETTLED_KEPT:
             identity, oldest = next(iter(self.unsettled.items()))
             if oldest.in_journal and self.leftovers is not None:

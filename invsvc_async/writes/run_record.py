@@ -81,6 +81,8 @@ class RunRecord(Struct, eq=False):
         """Begin with *intent*, after the events of *history*."""
         self.intent_or_maker = intent
         self.history = history
+        # Its history may be the one before the last send again, whose end is known.
+        self._mark = None
         self._facts = None
 
     def with_send(self, send: Send, at: float, *, livemode: bool | None) -> Intent:

@@ -168,13 +168,15 @@ async def close_lines_of_leftovers(core: ClientCore, journal: Journal) -> None:
         if writes.open_writes.leftovers is not None:
             return
         # All of them first: a cancelled or failed look must not count as one.
-        found = [intent async for intent in journal.open_intents()]
+        found = [
+            (intent, _line_of_intent(intent), _free_at(core, intent))
+            async for intent in journal.open_intents()
+        ]
         writes.open_writes.leftovers = {}
-        for intent in found:
-            line = _line_of_intent(intent)
+        for intent, line, free_at in found:
             writes.open_writes.add_leftover(intent, line)
             if line is not None:
-                writes.close_for_unknown(line, intent.identity, _free_at(core, intent))
+                writes.close_for_unknown(line, intent.identity, free_at)
 
 
 def _free_at(core: ClientCore, intent: Intent) -> float:
@@ -280,13 +282,22 @@ def _only_read(ended: Outcome[Any]) -> bool:
     return isinstance(begun, Resumed) and begun.reads_only
 
 
+def _is_older(revision: Intent, other: Intent) -> bool:
+    """Return whether *revision* of an intent has fewer sends than the *other*."""
+    return len(revision.sent) < len(other.sent)
+
+
 def leave_untouched(run: WriteRun[T]) -> None:
     """Keep an intent that was taken up in ``client.unsettled``, because its run did not start."""
     if not run.record.is_taken_up:
         return
     intent = run.record.intent
-    latest = run.core.writes.open_writes.opened(intent.identity)
-    if latest is None or len(latest.sent) < len(intent.sent):
+    writes = run.core.writes
+    latest = writes.open_writes.opened(intent.identity)
+    ended = writes.ended.get(intent.identity)
+    if latest is None and ended is not None and not _is_older(ended.intent, intent):
+        return  # another run has settled it meanwhile
+    if latest is None or _is_older(latest, intent):
         # Whether it is the newest to its thing was known where it was stored, and only then.
         is_overtaken = (latest or intent).newest is False
         latest = attrs.evolve(intent, newest=False if is_overtaken else None)

@@ -192,7 +192,13 @@ class Thing(Struct, eq=False):
             self.users = (own,)
 
     def did_nothing(self, own: str, before: tuple[str, ...]) -> None:
-        """Note that the write *own* did nothing, and so has not overtaken the writes *before* it."""
+        """
+        Note that the write *own* did nothing, and so has not overtaken the writes *before* it.
+
+        A write that was sent after it stays the last one.
+        """
+        if self.users and self.users[0] not in (own, ONLY_HERE):
+            return
         users = (*(user for user in before if user != own), own)
         self.users = (users[0], *users[1:][1 - _USERS :])
 

@@ -137,8 +137,8 @@ class Write(
             if awaiters.is_running:
                 await awaiters.until_run_ends()
                 continue
-            awaiters.is_running = True
             try:
+                awaiters.is_running = True
                 if driver is None:
                     await self._begin()
                 else:

@@ -7,14 +7,18 @@ Exceptions of signal handlers in the bookkeeping of keyed writes.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from itertools import cycle
 
+import attrs
 import pytest
 
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.writes.register import WriteRegister
 from tests.interrupts.program import World
 from tests.interrupts.tracer import Interrupter
 from tests.interrupts.trial import KINDS, TimeLimit, Trials, watched
+from tests.reconcile.test_decide_at_once import intent_of
 from tests.support.database import database
 
 pytestmark = [
@@ -132,3 +136,21 @@ async def test_line_that_is_handed_over():
         if not interrupter.where:
             break
     assert place > 5
+
+
+def test_open_intent_that_is_replaced():
+    """Wherever that is interrupted, the earlier or the later one is there."""
+    earlier = intent_of(BY_NAME["journeys.update"])
+    later = attrs.evolve(earlier, newest=False)
+    place = 0
+    while True:
+        place += 1
+        writes = WriteRegister(is_of_one_mode=True).open_writes
+        writes.leave_open(earlier, "line")
+        interrupter = Interrupter(TimeLimit, place, within="OpenWrites.leave_open")
+        with suppress(TimeLimit), interrupter:
+            writes.leave_open(later, "line")
+        assert writes.opened(earlier.identity) is not None, interrupter.where
+        if not interrupter.where:
+            break
+    assert place > 2
