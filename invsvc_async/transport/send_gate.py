@@ -62,15 +62,13 @@ class Gate(aiohttp.Payload):
 
     # Until something is known. Not in each gate, because one is made for every request.
     opened: bool = False
-    sealed: bool = (
-        False  # on Python 3.11, the task that writes the body may run when it is sealed
-    )
+    # on Python 3.11, the task that writes the body may run when it is sealed
+    sealed: bool = False
     refusal: str | None = None
     scope: Deadline | None = None  # what limits the current wait
     transport: asyncio.Transport | None = None  # what the request was written to
-    _tls: Any = (
-        None  # Any: asyncio's own protocol of TLS, which has what sends the bytes
-    )
+    # Any: asyncio's own protocol of TLS, which has what sends the bytes
+    _tls: Any = None
 
     def __init__(
         self, exchange: Exchange, clock: Clock, loop: asyncio.AbstractEventLoop
