@@ -45,9 +45,8 @@ Put: TypeAlias = "tuple[Entry, Lane, Left | None]"  # an entry, and the state in
 _LOST: Final = '"had":"lost"'
 _OVERTAKEN: Final = '"overtaken":true'
 _NESTED: Final = ('"value":', '"error":')
-TAKER: Final = (
-    "taker"  # the fact that says in a file who gives the verdicts of what is sent now
-)
+# the fact that says in a file who gives the verdicts of what is sent now
+TAKER: Final = "taker"
 _COUNT: Final = """
 {counted}INSERT INTO {s}counts AS c (part, state, verdict, flags, many)
     SELECT {part}, state, verdict, flags, many

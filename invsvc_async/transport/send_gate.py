@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from invsvc_async.transport.exchange import Exchange
 
 
-TOO_LATE = (
-    "the time until which it may be sent had passed"  # in the message of the error
-)
+# in the message of the error
+TOO_LATE = "the time until which it may be sent had passed"
 Protocol: TypeAlias = Any  # a ResponseHandler, which aiohttp types as its base class
 _PEER_IS_GONE = getattr(select, "POLLRDHUP", 0)
 # SO_LINGER: close with RST
