@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import attrs
@@ -11,7 +10,6 @@ import msgspec
 from invsvc_async.codec.fields import maker_of
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import (
-    Attempt,
     Done,
     ErrorFacts,
     Reading,
@@ -38,10 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Cheaper than access through the class.
 _APPLIED = Verdict.APPLIED
-_attempt = maker_of(Attempt)
 _outcome = maker_of(OutcomeBase)
-
-log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 
 class Result(msgspec.Struct, Generic[T], eq=False):

@@ -186,7 +186,7 @@ class Thing(Struct, eq=False):
         self.users = (own,)
 
     def name_only_user(self, own: str) -> None:
-        """Put the identity *own* in place of ``ONLY_HERE``, because others may ask for it from here on."""
+        """Replace ``ONLY_HERE`` by the identity *own*, because others may ask for it from here on."""
         if self.users == (ONLY_HERE,):
             self.users = (own,)
 
